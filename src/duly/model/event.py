@@ -1,0 +1,175 @@
+"""Events: what a node tells about itself while it works.
+
+The runtime emits them, `observe` and users subscribe. They are facts for people and meters; nothing depends on them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct
+
+from duly.model.node import Lease
+from duly.model.outcome import Failure, OutcomeKind
+from duly.model.run import Run, State
+
+
+class Event(Struct, frozen=True):
+    """Anything worth telling. The class is the kind."""
+
+
+class RunStarted(Event, frozen=True):
+    """A handler begins. `late` is how many seconds after it was ready."""
+
+    run: Run
+    late: float
+
+
+class RunEnded(Event, frozen=True):
+    """An attempt ended and this is what becomes of the run."""
+
+    run: Run
+    outcome: OutcomeKind
+    state: State
+    seconds: float
+    failure: Failure | None = None
+    retry_at: datetime | None = None
+
+
+class RunReleased(Event, frozen=True):
+    """A run was given back without counting the attempt."""
+
+    run: Run
+
+
+class SettlementRefused(Event, frozen=True):
+    """The store refused a settlement: the fence had moved, so the attempt came back too late."""
+
+    run_id: str
+    fence: int
+
+
+class ClaimsLost(Event, frozen=True):
+    """Leases this node could not keep."""
+
+    run_ids: tuple[str, ...]
+
+
+class ClaimUntrusted(Event, frozen=True):
+    """A lease could not be renewed in time; `stopped` tells whether the handler was stopped."""
+
+    run_id: str
+    stopped: bool
+
+
+class RunsReaped(Event, frozen=True):
+    """Expired claims of vanished workers were taken over."""
+
+    run_ids: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
+class RunsHeld(Event, frozen=True):
+    """Runs wait because this node has no handler for them."""
+
+    key: str
+    count: int
+
+
+class SlotLeaked(Event, frozen=True):
+    """A thread outlived its timeout; its slot stays taken until the thread ends."""
+
+    run_id: str
+    job: str
+    leaked: int
+
+
+class LeaderElected(Event, frozen=True):
+    """This node leads the shard now."""
+
+    lease: Lease
+    epoch: int
+
+
+class LeaderLost(Event, frozen=True):
+    """This node no longer leads the shard."""
+
+    shard: str
+    resigned: bool
+
+
+class JobSaved(Event, frozen=True):
+    """A definition was written: created, changed, paused, resumed, removed."""
+
+    job: str
+    revision: int
+    what: str
+
+
+class JobConflict(Event, frozen=True):
+    """A definition in code was not written, and why."""
+
+    job: str
+    reason: str
+
+
+class HookFailed(Event, frozen=True):
+    """A user's hook raised; the run goes its way as if the hook had said nothing."""
+
+    hook: str
+    job: str
+    run_id: str
+    failure: Failure
+
+
+class AfterCommitFailed(Event, frozen=True):
+    """An exactly-once handler raised after its transaction had committed; the run stays completed."""
+
+    run_id: str
+    job: str
+    failure: Failure
+
+
+class ServiceFailed(Event, frozen=True):
+    """A service of the node failed and will be tried again after `retry_in` seconds."""
+
+    service: str
+    failure: Failure
+    retry_in: float
+
+
+class StoreAway(Event, frozen=True):
+    """A service cannot reach the store."""
+
+    service: str
+    message: str
+    retry_in: float
+
+
+class StoreBack(Event, frozen=True):
+    """The service reaches the store again."""
+
+    service: str
+    seconds: float
+
+
+class LoopStalled(Event, frozen=True):
+    """The event loop has not answered for this long: something blocks it."""
+
+    seconds: float
+    stack: str
+
+
+class NodeStarted(Event, frozen=True):
+    """The node is up."""
+
+    node: str
+    url: str
+
+
+class NodeStopped(Event, frozen=True):
+    """The node has stopped: what it finished, and what it gave back."""
+
+    node: str
+    drained: int
+    released: int

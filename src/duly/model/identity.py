@@ -1,0 +1,54 @@
+"""Identities: how runs and jobs are named.
+
+A submitted run has a time-ordered id of fixed width. A recurring run's id is its job's uid and its due instant, so that
+creating it twice is impossible. Both begin with a digit and are URL-safe: no id can ever be a job's name.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable
+from datetime import datetime
+
+from duly.model.instant import stamp, to_micros
+
+JOB_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
+MAX_NAME_LENGTH = 128
+
+_RANDOM_BITS = 48
+_HALF = 1 << (_RANDOM_BITS - 1)
+_ALL = (1 << _RANDOM_BITS) - 1
+
+
+class Ids:
+    """Makes time-ordered ids: 14 hex digits of microseconds, 12 of randomness; ever growing within one maker."""
+
+    def __init__(self, now: Callable[[], datetime], rng: random.Random) -> None:
+        self._now = now
+        self._rng = rng
+        self._micros = -1
+        self._tail = 0
+
+    def new(self) -> str:
+        """A new id, greater than every one this maker gave before."""
+        micros = to_micros(self._now())
+        if micros > self._micros:
+            self._micros = micros
+            self._tail = self._rng.getrandbits(_RANDOM_BITS) & ~_HALF
+        elif self._tail == _ALL:
+            self._micros += 1
+            self._tail = 0
+        else:
+            self._tail += 1
+        return f"{self._micros:014x}{self._tail:012x}"
+
+
+def recurring_id(uid: str, due: datetime) -> str:
+    """The id of the run for one due instant of one job. `due` is the schedule's own instant, without jitter."""
+    return f"{uid}-{stamp(due)}"
+
+
+def is_job_name(name: str) -> bool:
+    """Whether `name` may name a job: a letter or underscore, then letters, digits, `_`, `.`, `-`; at most 128."""
+    return len(name) <= MAX_NAME_LENGTH and JOB_NAME.fullmatch(name) is not None

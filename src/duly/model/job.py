@@ -1,0 +1,235 @@
+"""Jobs: the definition that the store holds, and the record it keeps of it.
+
+`JobSpec` is plain data: everything the planner needs on a node that has none of the user's code. `JobRecord` adds what
+happened to the definition since: identity, revision, pause, cursor. `JobChange` is one atomic edit of a record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+import msgspec
+from msgspec import Struct
+
+from duly.model.run import Run, RunPolicy
+
+
+class Overlap(StrEnum):
+    """What becomes of a run that is due while another of its job is unfinished."""
+
+    SKIP = "skip"
+    QUEUE = "queue"
+    REPLACE = "replace"
+    ALLOW = "allow"
+
+
+class Misfire(StrEnum):
+    """What becomes of instants that were missed by more than the grace time."""
+
+    LATEST = "latest"
+    ALL = "all"
+    SKIP = "skip"
+
+
+class Dst(StrEnum):
+    """What a wall-clock time means in a night when clocks change."""
+
+    CRON = "cron"
+    SKIP = "skip"
+    BOTH = "both"
+
+
+class CronSpec(Struct, frozen=True, tag="cron", gc=False):
+    """A bound cron schedule: no `H` left in the expression, the zone named."""
+
+    expression: str
+    timezone: str
+    dst: Dst = Dst.CRON
+    start_at: datetime | None = None
+    end_at: datetime | None = None
+    jitter: timedelta = timedelta(0)
+
+
+class EverySpec(Struct, frozen=True, tag="every", gc=False):
+    """A fixed interval, anchored to `start_at` or else the Unix epoch."""
+
+    interval: timedelta
+    start_at: datetime | None = None
+    end_at: datetime | None = None
+    jitter: timedelta = timedelta(0)
+
+
+class OnceSpec(Struct, frozen=True, tag="once", gc=False):
+    """One instant."""
+
+    at: datetime
+    jitter: timedelta = timedelta(0)
+
+
+class CustomSpec(Struct, frozen=True, tag="custom", gc=False):
+    """A schedule that only code can compute; `kind` says which class, for people.
+
+    Planned under a lease of its own (`shard`) by the nodes that have the code.
+    """
+
+    kind: str
+    jitter: timedelta = timedelta(0)
+
+
+ScheduleSpec = CronSpec | EverySpec | OnceSpec | CustomSpec
+
+
+class JobSpec(Struct, frozen=True, omit_defaults=True):
+    """What a job is, as plain data. Two equal specs have equal digests; a deploy saves a job only if that changed.
+
+    Defaults are left out of the digest, so that a release which adds a field does not touch every job.
+    """
+
+    name: str
+    handler: str
+    schedule: ScheduleSpec | None = None
+    payload: bytes = b"{}"
+    queue: str = "default"
+    priority: int = 0
+    policy: RunPolicy = RunPolicy()
+    overlap: Overlap | None = None
+    misfire: Misfire = Misfire.LATEST
+    max_runs: int | None = None
+    description: str = ""
+    tags: tuple[str, ...] = ()
+
+    def digest(self) -> str:
+        """A short hash of everything above."""
+        return hashlib.blake2b(msgspec.msgpack.encode(self), digest_size=8).hexdigest()
+
+
+class Origin(StrEnum):
+    """Who defined a job. One origin never overwrites another's."""
+
+    CODE = "code"
+    FILE = "file"
+    API = "api"
+
+
+class JobStatus(StrEnum):
+    """Whether a job is being planned, and if not, why."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    RETIRED = "retired"
+    REMOVED = "removed"
+    FINISHED = "finished"
+
+
+class Pause(Struct, frozen=True):
+    """An operator's pause: since when, and the note left with it."""
+
+    at: datetime
+    note: str = ""
+
+
+class JobRecord(Struct, frozen=True):
+    """A job as the store keeps it.
+
+    `revision` grows with every saved change and is what a change is compared with. `cursor` is the next due instant
+    that has no run yet (None: no more); `plan_at` is when the planner should look again. `code_since` is when the node
+    started whose code this is: among code versions the newest started node's stands.
+    """
+
+    uid: str
+    spec: JobSpec
+    revision: int
+    origin: Origin
+    created_at: datetime
+    updated_at: datetime
+    cursor: datetime | None = None
+    plan_at: datetime | None = None
+    planned: int = 0
+    paused: Pause | None = None
+    retired_at: datetime | None = None
+    removed_at: datetime | None = None
+    code_since: datetime | None = None
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def shard(self) -> str:
+        """The planning lease under which this job is planned."""
+        return f"job:{self.spec.name}" if isinstance(self.spec.schedule, CustomSpec) else "main"
+
+    @property
+    def status(self) -> JobStatus:
+        if self.removed_at is not None:
+            return JobStatus.REMOVED
+        if self.paused is not None:
+            return JobStatus.PAUSED
+        if self.retired_at is not None:
+            return JobStatus.RETIRED
+        if self.spec.schedule is not None and self.cursor is None:
+            return JobStatus.FINISHED
+        return JobStatus.ACTIVE
+
+    @property
+    def plannable(self) -> bool:
+        """Whether the planner may make runs of it now."""
+        return self.cursor is not None and self.status is JobStatus.ACTIVE
+
+
+class Waiting(StrEnum):
+    """What a change does to the job's waiting runs, in the same step."""
+
+    KEEP = "keep"
+    DROP = "drop"  # delete recurring runs that are not yet due
+    REWIND = "rewind"  # the same, and put the cursor back to the earliest deleted instant
+    CANCEL = "cancel"  # delete recurring runs that are not yet due, cancel every other waiting run
+
+
+class JobChange(Struct, frozen=True):
+    """One atomic edit: the record as it shall be, the revision it replaces (None: the name must be free)."""
+
+    record: JobRecord
+    expect: int | None
+    waiting: Waiting = Waiting.KEEP
+    ledger: tuple[Run, ...] = ()
+
+
+class Firing(Struct, frozen=True):
+    """One step of planning: advance a job's cursor if it is still `expect`, and insert the runs between."""
+
+    uid: str
+    name: str
+    revision: int
+    expect: datetime
+    cursor: datetime | None
+    plan_at: datetime | None
+    runs: tuple[Run, ...] = ()
+
+
+class Fired(StrEnum):
+    """What became of a firing."""
+
+    APPLIED = "applied"
+    STALE_JOB = "stale_job"  # the cursor or the revision had moved, or the job is gone: somebody else was first
+    STALE_EPOCH = "stale_epoch"  # a newer leader has installed itself
+
+
+class JobStatistics(Struct, frozen=True):
+    """Counters of one job, summed over nodes."""
+
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    lost: int = 0
+    retried: int = 0
+    seconds: float = 0.0
+    last_run_at: datetime | None = None
+    last_outcome: str | None = None
+
+    @property
+    def run_count(self) -> int:
+        """How many runs have ended, whichever way, after starting."""
+        return self.completed + self.failed + self.cancelled + self.lost

@@ -1,0 +1,59 @@
+"""Nodes and leases: who is alive, and who holds which right."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Role(StrEnum):
+    """What a node does: plan (compete for leadership), work, or both."""
+
+    SCHEDULER = "scheduler"
+    WORKER = "worker"
+
+
+class Node(Struct, frozen=True):
+    """One process of the cluster, as it announces itself.
+
+    `queues` None means all; `handlers` are the names it has code for. `metrics` is a small snapshot for people.
+    """
+
+    id: str
+    host: str
+    pid: int
+    started_at: datetime
+    roles: tuple[Role, ...] = (Role.SCHEDULER, Role.WORKER)
+    queues: tuple[str, ...] | None = None
+    handlers: frozenset[str] = frozenset()
+    labels: dict[str, str] = {}
+    capacity: int = 0
+    version: str = ""
+    metrics: dict[str, float] = {}
+
+
+class Lease(Struct, frozen=True, gc=False):
+    """A named right held until `expires_at` on the coordinator's clock. `fence` grows with every new holder."""
+
+    name: str
+    holder: str
+    fence: int
+    expires_at: datetime
+
+
+class Item(Struct, frozen=True):
+    """A small stored value and the version it is compared with; versions start at 1."""
+
+    key: str
+    value: bytes
+    version: int
+
+
+class Entry(Struct, frozen=True):
+    """One entry of an append-only log; sequence numbers start at 1 and have no gaps."""
+
+    sequence: int
+    at: datetime
+    value: bytes

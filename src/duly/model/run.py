@@ -1,0 +1,272 @@
+"""Runs: one occasion on which a job is to be done, and how an attempt at it is lent, recorded and settled.
+
+A `Run` is the whole record, the same in every backend. Field order is part of the contract of the SQL adapters.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from msgspec import Struct
+
+from duly.model.outcome import Failure, OutcomeKind
+
+
+class State(StrEnum):
+    """Where a run stands. The legal moves between states are in `rules.lifecycle`."""
+
+    PENDING = "pending"
+    QUEUED = "queued"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    SKIPPED = "skipped"
+
+
+WAITING = frozenset({State.PENDING, State.QUEUED})
+FINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED, State.LOST, State.SKIPPED})
+
+
+class Delivery(StrEnum):
+    """What is promised about a run's attempts and effects."""
+
+    AT_LEAST_ONCE = "at_least_once"
+    AT_MOST_ONCE = "at_most_once"
+    EXACTLY_ONCE = "exactly_once"
+
+
+class StoreLoss(StrEnum):
+    """What a handler does when its lease can no longer be trusted."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+
+
+class WhenFull(StrEnum):
+    """What happens to a due run whose group has no room."""
+
+    SKIP = "skip"
+    QUEUE = "queue"
+    REPLACE = "replace"
+
+
+class Cause(StrEnum):
+    """Why a run exists."""
+
+    SCHEDULE = "schedule"
+    SUBMIT = "submit"
+    TRIGGER = "trigger"
+
+
+class RetrySpec(Struct, frozen=True, gc=False):
+    """The numbers of a retry policy. Rules by exception class live with the handler's code."""
+
+    max_retries: int = 3
+    initial_interval: float = 1.0
+    max_interval: float = 30.0
+    multiplier: float = 2.0
+    strategy: str = "exponential"
+    jitter: float = 0.0
+
+
+class RunPolicy(Struct, frozen=True):
+    """How a run is to be attempted. Travels with the run, so that it is settled alike on every node."""
+
+    timeout: float | None = None
+    retry: RetrySpec = RetrySpec()
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    on_store_loss: StoreLoss = StoreLoss.CONTINUE
+
+
+class Progress(Struct, frozen=True, gc=False):
+    """How far a handler says it is."""
+
+    done: float
+    total: float | None = None
+    note: str = ""
+
+
+class Run(Struct, frozen=True, gc=False):
+    """One run.
+
+    `due` is the instant it stands for and never changes; `ready_at` is when it may start next: due plus jitter at
+    first, later after a retry. A skipped run may stand for a range of instants, `due` to `until`. `fence` is that of
+    the latest claim. `hold` names why a waiting run is out of the indexes. `member` says whether it counts in its
+    group.
+    """
+
+    id: str
+    job: str
+    handler: str
+    due: datetime
+    ready_at: datetime
+    uid: str = ""
+    revision: int = 0
+    cause: Cause = Cause.SUBMIT
+    queue: str = "default"
+    priority: int = 0
+    payload: bytes = b"{}"
+    policy: RunPolicy = RunPolicy()
+    group: str | None = None
+    limit: int = 1
+    when_full: WhenFull = WhenFull.SKIP
+    dedupe_key: str | None = None
+    headers: dict[str, str] | None = None
+    state: State = State.PENDING
+    reason: str | None = None
+    until: datetime | None = None
+    hold: str | None = None
+    member: bool = False
+    failures: int = 0
+    losses: int = 0
+    fence: int = 0
+    node: str | None = None
+    request: int = 0
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    expires_at: datetime | None = None
+    finished_at: datetime | None = None
+    cancelling: bool = False
+    progress: Progress | None = None
+    result: bytes | None = None
+    failure: Failure | None = None
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt that is running or comes next."""
+        return self.failures + self.losses + 1
+
+    @property
+    def final(self) -> bool:
+        return self.state in FINAL
+
+
+class Claim(Struct, frozen=True, gc=False):
+    """A run lent to a node until `expires_at` on the store's clock, under a fence that nobody else has ever had."""
+
+    run: Run
+    fence: int
+    expires_at: datetime
+
+
+class Claimed(Struct, frozen=True):
+    """What a call to `claim` brought, and when it is worth asking again."""
+
+    claims: list[Claim]
+    next_due: datetime | None
+
+
+class Beat(Struct, frozen=True, gc=False):
+    """One claim to renew, with what the handler last said about its progress."""
+
+    run_id: str
+    fence: int
+    progress: Progress | None = None
+
+
+class Renewal(Struct, frozen=True):
+    """The answer to a renewal: runs this node no longer owns, and runs an operator wants cancelled."""
+
+    lost: tuple[str, ...] = ()
+    cancelled: tuple[str, ...] = ()
+
+
+class Attempt(Struct, frozen=True, gc=False):
+    """One try of a run, kept as history."""
+
+    number: int
+    fence: int
+    node: str
+    started_at: datetime
+    ended_at: datetime
+    outcome: OutcomeKind
+    failure: Failure | None = None
+
+
+class Settlement(Struct, frozen=True, gc=False):
+    """What becomes of a run after an outcome. Made by `rules.settling`, applied as it is by the adapters.
+
+    `state` pending means another attempt at `ready_at`; with `outcome` None it is a release: the attempt never counted.
+    `attempt` is None where the finished run itself tells the story (success at the first try) and for a release.
+    """
+
+    run_id: str
+    fence: int
+    job: str
+    queue: str
+    node: str
+    state: State
+    outcome: OutcomeKind | None
+    started_at: datetime
+    ended_at: datetime
+    ready_at: datetime
+    failures: int
+    losses: int
+    reason: str | None = None
+    result: bytes | None = None
+    failure: Failure | None = None
+    attempt: Attempt | None = None
+
+
+class Put(Struct, frozen=True, gc=False):
+    """The answer to one submitted run: its id, or that of the unfinished run it duplicates."""
+
+    id: str
+    created: bool
+
+
+class CancelReply(StrEnum):
+    """What became of a wish to cancel."""
+
+    DONE = "done"  # it was waiting and is cancelled now
+    REQUESTED = "requested"  # it is running; its worker has been asked
+    TOO_LATE = "too_late"  # it had ended already
+    UNKNOWN = "unknown"  # there is no such run
+
+
+class RedriveReply(StrEnum):
+    """What became of a wish to run an ended run again."""
+
+    DONE = "done"
+    NOT_ENDED = "not_ended"  # it is waiting or running, completed, or skipped
+    DUPLICATE = "duplicate"  # an unfinished run with its dedupe key exists
+    UNKNOWN = "unknown"
+
+
+class RunQuery(Struct, frozen=True):
+    """Which runs to list. Everything given must match; times compare with the due instant."""
+
+    job: str | None = None
+    handler: str | None = None
+    queue: str | None = None
+    states: tuple[State, ...] = ()
+    cause: Cause | None = None
+    due_from: datetime | None = None
+    due_until: datetime | None = None
+
+
+class Page(Struct, frozen=True):
+    """One page of a listing, newest created first; `next` continues it, None ends it."""
+
+    runs: list[Run]
+    next: str | None = None
+
+
+class Depth(Struct, frozen=True):
+    """How much waits in a queue: due, and not yet due or held; and since when the oldest due one waits."""
+
+    queued: int = 0
+    pending: int = 0
+    running: int = 0
+    oldest: datetime | None = None
+    paused: bool = False
+
+
+class Counts(Struct, frozen=True):
+    """How many runs there are by state (ended ones since the store began), and what waits by queue."""
+
+    states: dict[State, int]
+    queues: dict[str, Depth]
