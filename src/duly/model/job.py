@@ -13,6 +13,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct
 
+from duly.model.outcome import OutcomeKind
 from duly.model.run import Run, RunPolicy
 
 
@@ -189,11 +190,16 @@ class Waiting(StrEnum):
 
 
 class JobChange(Struct, frozen=True):
-    """One atomic edit: the record as it shall be, the revision it replaces (None: the name must be free)."""
+    """One atomic edit: the record as it shall be, the revision it replaces (None: the name must be free).
+
+    The planner may advance the stored cursor between reading a record and changing it; so the record's own cursor is
+    taken only where the change `moves_cursor`.
+    """
 
     record: JobRecord
     expect: int | None
     waiting: Waiting = Waiting.KEEP
+    moves_cursor: bool = False
     ledger: tuple[Run, ...] = ()
 
 
@@ -227,7 +233,7 @@ class JobStatistics(Struct, frozen=True):
     retried: int = 0
     seconds: float = 0.0
     last_run_at: datetime | None = None
-    last_outcome: str | None = None
+    last_outcome: OutcomeKind | None = None
 
     @property
     def run_count(self) -> int:

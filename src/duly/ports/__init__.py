@@ -1,0 +1,36 @@
+"""The ports: what the runtime needs from a store, said as contracts. `duly.testing.conformance` is their test.
+
+Obligations of every adapter, said once:
+
+* **Many at a time.** Hot-path methods take and return sequences; one is a sequence of one. Each run is treated
+  atomically; what did not apply (duplicate, stale, lost) is returned as a value, in order, never raised.
+* **Idempotent.** Repeating a call after a lost answer does no harm. `claim` carries a request number per node: a repeat
+  returns the same claims. A settlement repeated with the settling fence is success, not stale.
+* **No policy, no talk.** Adapters never decide about retries or misfires, never log or measure. They raise
+  `BackendUnavailable` (try again) or `BackendError` (do not), and translate foreign exceptions at their edge.
+* **The store's clock decides** about due times and leases. Methods take an optional `now` for tests and simulation.
+* **Loop-bound.** A port belongs to the event loop it was opened on. `Backend.session()` opens an independent set of
+  connections for another thread's loop; after a fork every session refuses until it is opened again.
+* **Cancellation.** A cancelled call has either happened whole or not at all; no transaction stays open behind it.
+"""
+
+from duly.ports.backend import Backend, Capabilities, Finding, Opening, Order, Severity
+from duly.ports.clock import Clock, SystemClock
+from duly.ports.coordinator import Coordinator
+from duly.ports.queue import Queue
+from duly.ports.store import Store, Transaction
+
+__all__ = [
+    "Backend",
+    "Capabilities",
+    "Clock",
+    "Coordinator",
+    "Finding",
+    "Opening",
+    "Order",
+    "Queue",
+    "Severity",
+    "Store",
+    "SystemClock",
+    "Transaction",
+]

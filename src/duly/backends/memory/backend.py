@@ -1,0 +1,72 @@
+"""The memory backend: the readable reference, and what tests and simulations run on. Nothing survives the process."""
+
+from __future__ import annotations
+
+from typing import Self
+from weakref import WeakValueDictionary
+
+from duly.backends.memory.contents import Contents
+from duly.backends.memory.coordinator import MemoryCoordinator
+from duly.backends.memory.queue import MemoryQueue
+from duly.backends.memory.store import MemoryStore
+from duly.errors import ConfigurationError
+from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Severity, Store
+
+CAPABILITIES = Capabilities(
+    durable=False,
+    durable_start=False,
+    shared=False,
+    transactions=False,
+    push=True,
+    threads=False,
+)
+
+_SCHEME = "memory://"
+_named: WeakValueDictionary[tuple[str, str], Contents] = WeakValueDictionary()
+
+
+class MemoryBackend:
+    """One session on a memory store. Sessions of one store see the same contents."""
+
+    capabilities = CAPABILITIES
+    store: Store
+    queue: Queue
+    coordinator: Coordinator
+
+    def __init__(self, contents: Contents, url: str = _SCHEME) -> None:
+        self.url = url
+        self.contents = contents
+        self.store = MemoryStore(contents)
+        self.queue = MemoryQueue(contents)
+        self.coordinator = MemoryCoordinator(contents)
+
+    async def open(self) -> None:
+        """Nothing to open."""
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    def session(self) -> Self:
+        return type(self)(self.contents, self.url)
+
+    async def examine(self) -> list[Finding]:
+        return [Finding(Severity.WARNING, "durability", "memory:// forgets everything when the process ends")]
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        return None
+
+
+def open_url(url: str, opening: Opening) -> MemoryBackend:
+    """`memory://` is a store of its own; `memory://name` is shared by all who open that name in this process."""
+    name = url.removeprefix(_SCHEME)
+    if not url.startswith(_SCHEME) or "/" in name:
+        raise ConfigurationError(f"{url!r} is no memory URL: memory:// or memory://name")
+    if not name:
+        return MemoryBackend(Contents(opening.clock), url)
+    contents = _named.get((name, opening.namespace))
+    if contents is None:
+        contents = _named[name, opening.namespace] = Contents(opening.clock)
+    return MemoryBackend(contents, url)

@@ -1,0 +1,227 @@
+"""The queue port on memory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from duly.backends.memory.contents import Contents
+from duly.model import (
+    WAITING,
+    Beat,
+    Claim,
+    Claimed,
+    Put,
+    Renewal,
+    Run,
+    Settlement,
+    State,
+    seconds_between,
+    shift,
+)
+from duly.rules.admission import hold_for_handler, hold_of
+from duly.rules.statistics import tally
+
+_HANDLER_HOLD = hold_for_handler("")
+
+
+class MemoryQueue:
+    """Every method runs to its end without yielding, which is what makes it atomic."""
+
+    def __init__(self, contents: Contents) -> None:
+        self._contents = contents
+        self._runs = contents.runs
+        self._heard = contents.bell.rings
+
+    async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
+        at = now or self._contents.clock.now()
+        answers = []
+        for run in runs:
+            existing = self._runs.duplicate_of(run)
+            if existing is None:
+                self._runs.add(run, at)
+            answers.append(Put(existing or run.id, created=existing is None))
+        self._contents.bell.ring()
+        return answers
+
+    async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
+        looked_at = self._runs.promote(limit, now or self._contents.clock.now())
+        return looked_at, self._next_due()
+
+    def _next_due(self) -> datetime | None:
+        run = self._runs.next_pending()
+        return None if run is None else run.ready_at
+
+    async def claim(
+        self,
+        node: str,
+        queues: Sequence[str] | None,
+        handlers: Collection[str] | None,
+        limit: int,
+        lease: float,
+        request: int,
+        *,
+        now: datetime | None = None,
+    ) -> Claimed:
+        at = now or self._contents.clock.now()
+        claims = self._claimed_before(node, request)
+        if not claims:
+            self._unhold_handlers(handlers)
+            self._runs.promote(sys.maxsize, at)
+            claims = self._lend(node, queues, handlers, limit, shift(at, lease), request, at)
+        return Claimed(claims, self._next_due())
+
+    def _claimed_before(self, node: str, request: int) -> list[Claim]:
+        if self._contents.requests.get(node) != request:
+            self._contents.requests[node] = request
+            return []
+        return [
+            Claim(run, run.fence, run.expires_at)
+            for run in self._runs.by_id.values()
+            if run.state is State.RUNNING and run.node == node and run.request == request and run.expires_at
+        ]
+
+    def _unhold_handlers(self, handlers: Collection[str] | None) -> None:
+        for key in [key for key in self._runs.holds if key.startswith(_HANDLER_HOLD)]:
+            if handlers is None or key.removeprefix(_HANDLER_HOLD) in handlers:
+                for run in self._runs.held(key):
+                    self._runs.unhold(run)
+
+    def _lend(
+        self,
+        node: str,
+        queues: Sequence[str] | None,
+        handlers: Collection[str] | None,
+        limit: int,
+        expires_at: datetime,
+        request: int,
+        now: datetime,
+    ) -> list[Claim]:
+        wanted = self._runs.queues() if queues is None else queues
+        open_queues = [queue for queue in wanted if queue not in self._contents.paused_queues]
+        blocked = self._contents.blocked_jobs
+        claims: list[Claim] = []
+        while len(claims) < limit and (run := self._runs.take_queued(open_queues)) is not None:
+            hold = hold_of(run, blocked, handlers)
+            if hold is not None:
+                self._runs.hold(run, hold)
+                continue
+            fence = self._runs.next_fence()
+            lent = replace(
+                run,
+                state=State.RUNNING,
+                fence=fence,
+                node=node,
+                request=request,
+                started_at=now,
+                expires_at=expires_at,
+                progress=None,
+            )
+            self._runs.save(lent)
+            claims.append(Claim(lent, fence, expires_at))
+        return claims
+
+    async def renew(self, beats: Sequence[Beat], lease: float, *, now: datetime | None = None) -> Renewal:
+        at = now or self._contents.clock.now()
+        self._contents.last_beat = at
+        lost: list[str] = []
+        cancelled: list[str] = []
+        for beat in beats:
+            run = self._owned(beat.run_id, beat.fence)
+            if run is None:
+                lost.append(beat.run_id)
+                continue
+            self._runs.save(replace(run, expires_at=shift(at, lease), progress=beat.progress or run.progress))
+            if run.cancelling:
+                cancelled.append(beat.run_id)
+        return Renewal(tuple(lost), tuple(cancelled))
+
+    def _owned(self, run_id: str, fence: int) -> Run | None:
+        run = self._runs.by_id.get(run_id)
+        return run if run is not None and run.state is State.RUNNING and run.fence == fence else None
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
+        stale: list[str] = []
+        applied: list[Settlement] = []
+        for settlement in settlements:
+            run = self._runs.by_id.get(settlement.run_id)
+            if run is None or run.fence != settlement.fence:
+                stale.append(settlement.run_id)
+            elif run.state is State.RUNNING:
+                applied.append(self._apply(run, settlement))
+            elif run.state is State.COMPLETED and run.result is None and settlement.result is not None:
+                self._runs.by_id[run.id] = replace(run, result=settlement.result)
+        self._contents.count(tally(applied))
+        if applied:
+            self._contents.bell.ring()
+        return stale
+
+    def _apply(self, run: Run, settlement: Settlement) -> Settlement:
+        if settlement.attempt is not None:
+            self._runs.attempts[run.id].append(settlement.attempt)
+        if settlement.state is State.PENDING and run.cancelling:
+            settlement = replace(settlement, state=State.CANCELLED, reason=run.reason)
+        ended = settlement.state is not State.PENDING
+        self._runs.save(
+            replace(
+                run,
+                state=settlement.state,
+                ready_at=settlement.ready_at,
+                failures=settlement.failures,
+                losses=settlement.losses,
+                reason=settlement.reason,
+                result=settlement.result,
+                failure=settlement.failure,
+                member=run.member and not ended,
+                expires_at=None,
+                finished_at=settlement.ended_at if ended else None,
+            )
+        )
+        return settlement
+
+    async def reap(self, limit: int, lease: float, *, now: datetime | None = None) -> list[Claim]:
+        at = now or self._contents.clock.now()
+        if at < self._contents.no_reap_before:
+            return []
+        claims: list[Claim] = []
+        while len(claims) < limit and (run := self._runs.take_expired(at)) is not None:
+            fence = self._runs.next_fence()
+            expires_at = shift(at, lease)
+            taken = replace(run, fence=fence, expires_at=expires_at)
+            self._runs.save(taken)
+            claims.append(Claim(taken, fence, expires_at))
+        return claims
+
+    async def spare(self, silence: float, lease: float, *, now: datetime | None = None) -> bool:
+        at = now or self._contents.clock.now()
+        silent = seconds_between(self._contents.last_beat, at) > silence
+        self._contents.last_beat = at
+        if silent:
+            self._contents.no_reap_before = shift(at, lease)
+        return at < self._contents.no_reap_before
+
+    async def hold(self, key: str, run_ids: Sequence[str]) -> list[str]:
+        taken = []
+        for run_id in run_ids:
+            run = self._runs.by_id.get(run_id)
+            if run is not None and run.state in WAITING and run.hold is None:
+                self._runs.hold(run, key)
+                taken.append(run_id)
+        return taken
+
+    async def unhold(self, key: str, limit: int) -> int:
+        chosen = self._runs.held(key)[:limit]
+        for run in chosen:
+            self._runs.unhold(run)
+        if chosen:
+            self._contents.bell.ring()
+        return len(chosen)
+
+    async def holds(self) -> dict[str, int]:
+        return {key: len(runs) for key, runs in self._runs.holds.items()}
+
+    async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
+        self._heard = await self._contents.bell.wait(self._heard, timeout)

@@ -1,0 +1,229 @@
+"""Runs in memory, with the indexes that every store needs in some form.
+
+Waiting runs by ready time, queued ones by urgency per queue, running ones by expiry, ended ones by age; holds, groups
+and dedupe keys. Heaps are cleaned lazily: an entry counts only while the run is where the entry says it is.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from duly.model import WAITING, Attempt, Run, State
+from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, hold_for_group, urgency
+
+
+class Runs:
+    """All runs of one store. `save` is the only way in; it keeps every index true."""
+
+    def __init__(self, last_fence: int) -> None:
+        self.by_id: dict[str, Run] = {}
+        self.attempts: defaultdict[str, list[Attempt]] = defaultdict(list)
+        self.ended: defaultdict[State, int] = defaultdict(int)
+        self.kept: defaultdict[State, int] = defaultdict(int)
+        self.holds: dict[str, dict[str, None]] = {}
+        self._last_fence = last_fence
+        self._pending: list[tuple[datetime, str]] = []
+        self._queued: defaultdict[str, list[tuple[int, datetime, str]]] = defaultdict(list)
+        self._running: list[tuple[datetime, str]] = []
+        self._final: defaultdict[State, list[tuple[datetime, str]]] = defaultdict(list)
+        self._members: defaultdict[str, set[str]] = defaultdict(set)
+        self._dedupe: dict[tuple[str, str], str] = {}
+
+    def next_fence(self) -> int:
+        self._last_fence += 1
+        return self._last_fence
+
+    # --- keeping
+
+    def duplicate_of(self, run: Run) -> str | None:
+        """The id of the run that this one would duplicate, if there is one."""
+        return run.id if run.id in self.by_id else self.unfinished_twin(run)
+
+    def unfinished_twin(self, run: Run) -> str | None:
+        """The id of the unfinished run with the same handler and dedupe key."""
+        return None if run.dedupe_key is None else self._dedupe.get((run.handler, run.dedupe_key))
+
+    def add(self, run: Run, now: datetime) -> None:
+        """Insert a run that duplicates nothing: queued if it is ready and belongs to no group."""
+        ready = run.state is State.PENDING and run.group is None and run.ready_at <= now
+        finished_at = now if run.final else None
+        self.save(replace(run, state=State.QUEUED if ready else run.state, created_at=now, finished_at=finished_at))
+
+    def save(self, run: Run) -> None:
+        """Keep this version of a run."""
+        before = self.by_id.get(run.id)
+        if before is not None:
+            self._leave(before)
+        self.by_id[run.id] = run
+        if run.hold is not None:
+            self.holds.setdefault(run.hold, {})[run.id] = None
+        match run.state:
+            case State.PENDING if run.hold is None:
+                heapq.heappush(self._pending, (run.ready_at, run.id))
+            case State.QUEUED if run.hold is None:
+                heapq.heappush(self._queued[run.queue], (-run.priority, run.ready_at, run.id))
+            case State.RUNNING if run.expires_at is not None:
+                heapq.heappush(self._running, (run.expires_at, run.id))
+            case _:
+                pass
+        if run.final:
+            self._end(run)
+        else:
+            self._count(run)
+
+    def _leave(self, before: Run) -> None:
+        if before.hold is not None:
+            self._forget_hold(before)
+        if before.final:
+            self.kept[before.state] -= 1
+
+    def _count(self, run: Run) -> None:
+        if run.dedupe_key is not None:
+            self._dedupe[run.handler, run.dedupe_key] = run.id
+        if run.member and run.group is not None:
+            self._members[run.group].add(run.id)
+
+    def _end(self, run: Run) -> None:
+        assert run.finished_at is not None
+        self.ended[run.state] += 1
+        self.kept[run.state] += 1
+        heapq.heappush(self._final[run.state], (run.finished_at, run.id))
+        self._release(run)
+
+    def _release(self, run: Run) -> None:
+        """Free what an unfinished run occupied: its dedupe key, and its place in the group for the next one held."""
+        if run.dedupe_key is not None and self._dedupe.get((run.handler, run.dedupe_key)) == run.id:
+            del self._dedupe[run.handler, run.dedupe_key]
+        if run.group is not None and run.id in self._members[run.group]:
+            self._members[run.group].remove(run.id)
+            self._admit_next(run.group)
+
+    def delete(self, run: Run) -> None:
+        """Forget a run altogether."""
+        self._leave(run)
+        del self.by_id[run.id]
+        self.attempts.pop(run.id, None)
+        self._release(run)
+
+    def end(self, run: Run, state: State, reason: str | None, now: datetime) -> None:
+        """Give a waiting run its final state."""
+        self.save(replace(run, state=state, reason=reason, hold=None, member=False, finished_at=now))
+
+    # --- holding
+
+    def hold(self, run: Run, key: str) -> None:
+        """Take a waiting run out of the indexes."""
+        self.save(replace(run, hold=key, state=State.PENDING))
+
+    def unhold(self, run: Run) -> None:
+        """Let a held run wait again."""
+        self.save(replace(run, hold=None))
+
+    def held(self, key: str) -> list[Run]:
+        """The runs held under a key, the most urgent first."""
+        return sorted((self.by_id[run_id] for run_id in self.holds.get(key, ())), key=urgency)
+
+    def _forget_hold(self, run: Run) -> None:
+        assert run.hold is not None
+        self.holds[run.hold].pop(run.id, None)
+        if not self.holds[run.hold]:
+            del self.holds[run.hold]
+
+    # --- waiting, running, ended
+
+    def next_pending(self) -> Run | None:
+        """The pending run that is ready first."""
+        while self._pending:
+            ready_at, run_id = self._pending[0]
+            run = self.by_id.get(run_id)
+            if run is not None and run.state is State.PENDING and run.hold is None and run.ready_at == ready_at:
+                return run
+            heapq.heappop(self._pending)
+        return None
+
+    def promote(self, limit: int, now: datetime) -> int:
+        """Queue what is ready, as far as the groups admit it. Returns how many runs were looked at."""
+        looked_at = 0
+        while looked_at < limit and (run := self.next_pending()) is not None and run.ready_at <= now:
+            heapq.heappop(self._pending)
+            self._admit(run, now)
+            looked_at += 1
+        return looked_at
+
+    def take_queued(self, queues: list[str]) -> Run | None:
+        """Take the most urgent queued run out of these queues."""
+        best: list[tuple[int, datetime, str]] | None = None
+        for queue in queues:
+            heap = self._queued[queue]
+            while heap and not self._still_queued(heap[0]):
+                heapq.heappop(heap)
+            if heap and (best is None or heap[0] < best[0]):
+                best = heap
+        return None if best is None else self.by_id[heapq.heappop(best)[2]]
+
+    def _still_queued(self, entry: tuple[int, datetime, str]) -> bool:
+        run = self.by_id.get(entry[2])
+        return run is not None and run.state is State.QUEUED and run.hold is None and run.ready_at == entry[1]
+
+    def queues(self) -> list[str]:
+        """The queues that have ever had a queued run."""
+        return list(self._queued)
+
+    def take_expired(self, now: datetime) -> Run | None:
+        """Take the running run whose lease ran out first, if any did."""
+        while self._running and self._running[0][0] <= now:
+            expires_at, run_id = heapq.heappop(self._running)
+            run = self.by_id.get(run_id)
+            if run is not None and run.state is State.RUNNING and run.expires_at == expires_at:
+                return run
+        return None
+
+    def oldest_ended(self, state: State) -> Run | None:
+        """The run that ended in this state first."""
+        heap = self._final[state]
+        while heap:
+            run = self.by_id.get(heap[0][1])
+            if run is not None and run.state is state and run.finished_at == heap[0][0]:
+                return run
+            heapq.heappop(heap)
+        return None
+
+    def waiting_of(self, job: str) -> list[Run]:
+        """The waiting runs of a job, held ones included."""
+        return [run for run in self.by_id.values() if run.job == job and run.state in WAITING]
+
+    # --- groups
+
+    def _admit(self, run: Run, now: datetime) -> None:
+        members = 0 if run.group is None else len(self._members[run.group])
+        match admit(run, members):
+            case Admission.ENTER:
+                self.save(replace(run, state=State.QUEUED, member=run.group is not None))
+            case Admission.SKIP:
+                self.end(run, State.SKIPPED, OVERLAP, now)
+            case Admission.HOLD:
+                self.hold(run, hold_for_group(run.group or ""))
+            case Admission.REPLACE:
+                self._replace(run, run.group or "", now)
+
+    def _replace(self, run: Run, group: str, now: datetime) -> None:
+        for held in self.held(hold_for_group(group)):
+            self.end(held, State.SKIPPED, REPLACED, now)
+        for member in [self.by_id[run_id] for run_id in sorted(self._members[group])]:
+            if member.state is State.RUNNING:
+                self.save(replace(member, cancelling=True, reason=REPLACED))
+            else:
+                self.end(member, State.CANCELLED, REPLACED, now)
+        if len(self._members[group]) < run.limit:
+            self.save(replace(run, state=State.QUEUED, member=True))
+        else:
+            self.hold(run, hold_for_group(group))
+
+    def _admit_next(self, group: str) -> None:
+        held = self.held(hold_for_group(group))
+        if held:
+            self.unhold(held[0])

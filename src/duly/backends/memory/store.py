@@ -1,0 +1,383 @@
+"""The store port on memory."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Any, NoReturn
+
+from msgspec.structs import replace
+
+from duly.backends.memory.contents import Contents
+from duly.errors import BackendError
+from duly.model import (
+    FINAL,
+    WAITING,
+    Attempt,
+    CancelReply,
+    Cause,
+    Claim,
+    Counts,
+    Depth,
+    Entry,
+    Fired,
+    Firing,
+    Item,
+    JobChange,
+    JobRecord,
+    JobStatistics,
+    Page,
+    RedriveReply,
+    Run,
+    RunQuery,
+    State,
+    Waiting,
+    recurring_id,
+    seconds_between,
+)
+from duly.ports import Transaction
+from duly.rules.admission import REMOVED
+from duly.rules.buckets import refill
+from duly.rules.history import told
+from duly.rules.lifecycle import REDRIVABLE
+from duly.rules.statistics import combine
+
+
+class MemoryStore:
+    """Every method but `finished` runs to its end without yielding, which is what makes it atomic."""
+
+    def __init__(self, contents: Contents) -> None:
+        self._contents = contents
+        self._runs = contents.runs
+
+    # --- definitions and planning
+
+    async def save(self, changes: Sequence[JobChange], *, now: datetime | None = None) -> list[JobRecord | None]:
+        at = now or self._contents.clock.now()
+        saved = [self._save(change, at) for change in changes]
+        self._contents.bell.ring()
+        return saved
+
+    def _save(self, change: JobChange, now: datetime) -> JobRecord | None:
+        stored = self._contents.jobs.get(change.record.name)
+        if (stored.revision if stored else None) != change.expect:
+            return None
+        record = change.record
+        if stored is not None:
+            record = replace(record, planned=stored.planned)
+            if not change.moves_cursor:
+                record = replace(record, cursor=stored.cursor, plan_at=stored.plan_at)
+            record = self._clear(record, change.waiting, now)
+        self._contents.keep(record)
+        for run in change.ledger:
+            self._insert(run, now)
+        return record
+
+    def _clear(self, record: JobRecord, waiting: Waiting, now: datetime) -> JobRecord:
+        """Treat the job's waiting runs as told; the record with its cursor and count as they are afterwards."""
+        if waiting is Waiting.KEEP:
+            return record
+        runs = self._runs.waiting_of(record.name)
+        early = [run for run in runs if _not_yet_due(run, record.uid, now)]
+        for run in early:
+            self._runs.delete(run)
+        if waiting is Waiting.CANCEL:
+            for run in runs:
+                if run.id in self._runs.by_id:
+                    self._runs.end(self._runs.by_id[run.id], State.CANCELLED, REMOVED, now)
+        record = replace(record, planned=record.planned - len(early))
+        if waiting is Waiting.REWIND and early:
+            return replace(record, cursor=min(run.due for run in early), plan_at=now)
+        return record
+
+    def _insert(self, run: Run, now: datetime) -> bool:
+        if self._runs.duplicate_of(run) is not None:
+            return False
+        self._runs.add(run, now)
+        return True
+
+    async def remove(self, name: str, expect: int, *, now: datetime | None = None) -> bool:
+        record = self._contents.jobs.get(name)
+        if record is None or record.revision != expect:
+            return False
+        self._clear(record, Waiting.CANCEL, now or self._contents.clock.now())
+        self._contents.forget(record)
+        return True
+
+    async def job(self, name: str) -> JobRecord | None:
+        return self._contents.jobs.get(name)
+
+    async def jobs(self, names: Sequence[str] | None = None) -> list[JobRecord]:
+        wanted = self._contents.jobs if names is None else set(names) & self._contents.jobs.keys()
+        return [self._contents.jobs[name] for name in sorted(wanted)]
+
+    async def install(self, shard: str, proposed: int) -> int:
+        epoch = max(proposed, self._contents.epochs.get(shard, 0) + 1)
+        self._contents.epochs[shard] = epoch
+        return epoch
+
+    async def due(
+        self, shard: str, limit: int, *, now: datetime | None = None
+    ) -> tuple[list[JobRecord], datetime | None]:
+        return self._contents.due(shard, limit, now or self._contents.clock.now())
+
+    async def fire(
+        self, firings: Sequence[Firing], shard: str, epoch: int, *, now: datetime | None = None
+    ) -> list[Fired]:
+        if self._contents.epochs.get(shard) != epoch:
+            return [Fired.STALE_EPOCH] * len(firings)
+        at = now or self._contents.clock.now()
+        fired = [self._fire(firing, at) for firing in firings]
+        self._contents.bell.ring()
+        return fired
+
+    def _fire(self, firing: Firing, now: datetime) -> Fired:
+        record = self._contents.jobs.get(firing.name)
+        if record is None or record.uid != firing.uid or record.revision != firing.revision:
+            return Fired.STALE_JOB
+        if record.cursor != firing.expect or not record.plannable:
+            return Fired.STALE_JOB
+        inserted = [run for run in firing.runs if self._insert(run, now)]
+        planned = record.planned + sum(run.state is not State.SKIPPED for run in inserted)
+        self._contents.keep(replace(record, cursor=firing.cursor, plan_at=firing.plan_at, planned=planned))
+        return Fired.APPLIED
+
+    # --- records and history
+
+    async def run(self, run_id: str, *, now: datetime | None = None) -> Run | None:
+        run = self._runs.by_id.get(run_id)
+        return None if run is None else _as_it_stands(run, now or self._contents.clock.now())
+
+    async def runs(
+        self, query: RunQuery, limit: int, cursor: str | None = None, *, now: datetime | None = None
+    ) -> Page:
+        at = now or self._contents.clock.now()
+        newest_first = sorted(self._runs.by_id.values(), key=_created, reverse=True)
+        seen = [run for run in newest_first if cursor is None or _mark(run) < cursor]
+        found = [run for run in (_as_it_stands(run, at) for run in seen) if _matches(query, run)]
+        return Page(found[:limit], _mark(found[limit - 1]) if len(found) > limit else None)
+
+    async def upcoming(self, limit: int, job: str | None = None, *, now: datetime | None = None) -> list[Run]:
+        at = now or self._contents.clock.now()
+        waiting = [run for run in self._runs.by_id.values() if run.state in WAITING and run.hold is None]
+        chosen = [run for run in waiting if job is None or run.job == job]
+        return [_as_it_stands(run, at) for run in sorted(chosen, key=lambda run: (run.ready_at, run.id))[:limit]]
+
+    async def covering(self, uid: str, at: datetime) -> Run | None:
+        run = self._runs.by_id.get(recurring_id(uid, at))
+        if run is not None:
+            return run
+        ranges = (run for run in self._runs.by_id.values() if run.uid == uid and run.until is not None)
+        return next((run for run in ranges if run.until is not None and run.due <= at <= run.until), None)
+
+    async def attempts(self, run_id: str) -> list[Attempt]:
+        return told(self._runs.by_id.get(run_id), self._runs.attempts.get(run_id, ()))
+
+    async def statistics(self, jobs: Sequence[str] | None = None) -> dict[str, JobStatistics]:
+        parts: defaultdict[str, list[JobStatistics]] = defaultdict(list)
+        for (job, _node), counted in self._contents.statistics.items():
+            if jobs is None or job in jobs:
+                parts[job].append(counted)
+        return {job: combine(of_nodes) for job, of_nodes in parts.items()}
+
+    async def counts(self, *, now: datetime | None = None) -> Counts:
+        at = now or self._contents.clock.now()
+        states = dict.fromkeys(State, 0) | {state: self._runs.ended[state] for state in FINAL}
+        queues: dict[str, Depth] = {queue: Depth(paused=True) for queue in self._contents.paused_queues}
+        for run in self._runs.by_id.values():
+            if run.final:
+                continue
+            state = _as_it_stands(run, at).state
+            states[state] += 1
+            queues[run.queue] = _deepen(queues.get(run.queue, Depth()), run, state)
+        return Counts(states, queues)
+
+    async def finished(self, run_ids: Sequence[str], timeout: float) -> list[Run]:
+        started = self._contents.clock.monotonic()
+        heard = self._contents.bell.rings
+        while True:
+            runs = [self._runs.by_id.get(run_id) for run_id in run_ids]
+            ended = [run for run in runs if run is not None and run.final]
+            left = timeout - (self._contents.clock.monotonic() - started)
+            if ended or None in runs or left <= 0:
+                return ended
+            heard = await self._contents.bell.wait(heard, left)
+
+    async def cancel(
+        self, run_ids: Sequence[str], reason: str | None = None, *, now: datetime | None = None
+    ) -> list[CancelReply]:
+        at = now or self._contents.clock.now()
+        replies = [self._cancel(run_id, reason, at) for run_id in run_ids]
+        self._contents.bell.ring()
+        return replies
+
+    def _cancel(self, run_id: str, reason: str | None, now: datetime) -> CancelReply:
+        run = self._runs.by_id.get(run_id)
+        if run is None:
+            return CancelReply.UNKNOWN
+        if run.final:
+            return CancelReply.TOO_LATE
+        if run.state is State.RUNNING:
+            self._runs.save(replace(run, cancelling=True, reason=reason))
+            return CancelReply.REQUESTED
+        self._runs.end(run, State.CANCELLED, reason, now)
+        return CancelReply.DONE
+
+    async def redrive(self, run_ids: Sequence[str], *, now: datetime | None = None) -> list[RedriveReply]:
+        at = now or self._contents.clock.now()
+        replies = [self._redrive(run_id, at) for run_id in run_ids]
+        self._contents.bell.ring()
+        return replies
+
+    def _redrive(self, run_id: str, now: datetime) -> RedriveReply:
+        run = self._runs.by_id.get(run_id)
+        if run is None:
+            return RedriveReply.UNKNOWN
+        if run.state not in REDRIVABLE:
+            return RedriveReply.NOT_ENDED
+        if self._runs.unfinished_twin(run) is not None:
+            return RedriveReply.DUPLICATE
+        again = replace(
+            run,
+            state=State.PENDING if run.group is not None else State.QUEUED,
+            ready_at=now,
+            failures=0,
+            losses=0,
+            cancelling=False,
+            reason=None,
+            finished_at=None,
+        )
+        self._runs.save(again)
+        return RedriveReply.DONE
+
+    async def purge(self, state: State, before: datetime | None, keep: int | None, limit: int) -> int:
+        purged = 0
+        while purged < limit and (run := self._runs.oldest_ended(state)) is not None:
+            assert run.finished_at is not None
+            too_old = before is not None and run.finished_at < before
+            if not too_old and (keep is None or self._runs.kept[state] <= keep):
+                break
+            self._runs.delete(run)
+            purged += 1
+        return purged
+
+    # --- queues
+
+    async def pause(self, queue: str) -> bool:
+        before = len(self._contents.paused_queues)
+        self._contents.paused_queues.add(queue)
+        return len(self._contents.paused_queues) > before
+
+    async def resume(self, queue: str) -> bool:
+        if queue not in self._contents.paused_queues:
+            return False
+        self._contents.paused_queues.remove(queue)
+        self._contents.bell.ring()
+        return True
+
+    # --- small things
+
+    async def append(self, log: str, entries: Sequence[bytes], expect: int | None = None) -> int | None:
+        kept = self._contents.logs[log]
+        if expect is not None and expect != len(kept):
+            return None
+        at = self._contents.clock.now()
+        kept.extend([Entry(number, at, value) for number, value in enumerate(entries, start=len(kept) + 1)])
+        return len(kept)
+
+    async def read(self, log: str, after: int = 0, limit: int = 100) -> list[Entry]:
+        return self._contents.logs[log][after : after + limit]
+
+    async def get(self, kind: str, key: str) -> Item | None:
+        return self._contents.items.get((kind, key))
+
+    async def put(self, kind: str, key: str, value: bytes | None, expect: int | None = None) -> Item | None:
+        present = self._contents.items.get((kind, key))
+        version = present.version if present else 0
+        if expect is not None and expect != version:
+            return None
+        if value is None:
+            self._contents.items.pop((kind, key), None)
+            return None
+        item = self._contents.items[kind, key] = Item(key, value, version + 1)
+        return item
+
+    async def items(self, kind: str) -> list[Item]:
+        keys = sorted(key for key in self._contents.items if key[0] == kind)
+        return [self._contents.items[key] for key in keys]
+
+    async def take(
+        self, bucket: str, tokens: float, rate: float, burst: float, *, now: datetime | None = None
+    ) -> float:
+        at = now or self._contents.clock.now()
+        level, since = self._contents.buckets.get(bucket, (burst, at))
+        wait, left = refill(level, seconds_between(since, at), tokens, rate, burst)
+        self._contents.buckets[bucket] = (left, at)
+        return wait
+
+    # --- transactions
+
+    def transaction(self, claim: Claim, *, timeout: float) -> AbstractAsyncContextManager[Transaction]:
+        _no_transactions()
+
+    def within(self, connection: Any) -> Transaction:
+        _no_transactions()
+
+    # --- housekeeping
+
+    async def migrate(self) -> list[str]:
+        return []
+
+    async def time(self) -> datetime:
+        return self._contents.clock.now()
+
+
+def _no_transactions() -> NoReturn:
+    raise BackendError("memory:// has no transactions: use sqlite:// or postgresql://")
+
+
+def _not_yet_due(run: Run, uid: str, now: datetime) -> bool:
+    untouched = run.state is State.PENDING and run.failures == 0 and run.losses == 0
+    return untouched and run.cause is Cause.SCHEDULE and run.uid == uid and run.due > now
+
+
+def _as_it_stands(run: Run, now: datetime) -> Run:
+    """A waiting run that is ready counts as queued, promoted or not."""
+    if run.state in WAITING and run.hold is None:
+        return replace(run, state=State.QUEUED if run.ready_at <= now else State.PENDING)
+    return run
+
+
+def _created(run: Run) -> tuple[datetime, str]:
+    assert run.created_at is not None
+    return (run.created_at, run.id)
+
+
+def _mark(run: Run) -> str:
+    created_at, run_id = _created(run)
+    return f"{created_at.isoformat(timespec='microseconds')} {run_id}"
+
+
+def _matches(query: RunQuery, run: Run) -> bool:
+    return (
+        (query.job is None or run.job == query.job)
+        and (query.handler is None or run.handler == query.handler)
+        and (query.queue is None or run.queue == query.queue)
+        and (not query.states or run.state in query.states)
+        and (query.cause is None or run.cause is query.cause)
+        and (query.due_from is None or run.due >= query.due_from)
+        and (query.due_until is None or run.due <= query.due_until)
+    )
+
+
+def _deepen(depth: Depth, run: Run, state: State) -> Depth:
+    match state:
+        case State.QUEUED:
+            oldest = run.ready_at if depth.oldest is None else min(depth.oldest, run.ready_at)
+            return replace(depth, queued=depth.queued + 1, oldest=oldest)
+        case State.RUNNING:
+            return replace(depth, running=depth.running + 1)
+        case _:
+            return replace(depth, pending=depth.pending + 1)

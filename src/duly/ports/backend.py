@@ -1,0 +1,89 @@
+"""A backend: one opened (store, queue, coordinator), what it can do, and what a doctor would say about it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Protocol, Self
+
+from msgspec import Struct
+
+from duly.ports.clock import Clock, SystemClock
+from duly.ports.coordinator import Coordinator
+from duly.ports.queue import Queue
+from duly.ports.store import Store
+
+
+class Order(StrEnum):
+    """How strictly `claim` keeps the order of runs."""
+
+    EXACT = "exact"
+    BANDED = "banded"
+
+
+class Capabilities(Struct, frozen=True):
+    """Facts about a backend, each tested by the conformance suite.
+
+    `durable`: what was acknowledged survives kill -9 of every process. `durable_start`: also power loss, for the start
+    record of an at-most-once run. `shared`: several processes may use it at once. `transactions`: `transaction` and
+    `within` work. `push`: `wait` returns promptly on work from other processes. `threads`: sessions may be used from
+    other threads' loops.
+    """
+
+    durable: bool
+    durable_start: bool
+    shared: bool
+    transactions: bool
+    push: bool
+    threads: bool
+    order: Order = Order.EXACT
+
+
+class Opening(Struct, frozen=True):
+    """What a backend is opened with besides its URL. A factory registered for a scheme takes (url, opening)."""
+
+    namespace: str = "duly"
+    clock: Clock = SystemClock()
+
+
+class Severity(StrEnum):
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+class Finding(Struct, frozen=True):
+    """One line of `duly doctor`: what was looked at, how it is, and what it means for promises."""
+
+    severity: Severity
+    subject: str
+    message: str
+
+
+class Backend(Protocol):
+    """Opened by `async with`, or by `open` and `close`. Constructing one does no I/O."""
+
+    url: str
+    capabilities: Capabilities
+    store: Store
+    queue: Queue
+    coordinator: Coordinator
+
+    async def open(self) -> None:
+        """Connect and check. Raises `BackendError` with the way out; opening an open one does nothing."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything. Closing a closed one does nothing."""
+        ...
+
+    def session(self) -> Self:
+        """An independent, not yet opened set of connections to the same store."""
+        ...
+
+    async def examine(self) -> list[Finding]:
+        """What an operator should know about this store as it is configured."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *exc: object) -> None: ...

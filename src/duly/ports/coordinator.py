@@ -1,0 +1,70 @@
+"""The coordinator port: leases, presence, and small shared values. Elections are built on it once, in the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from duly.model import Item, Lease, Node
+
+
+class Coordinator(Protocol):
+    """Says who is alive and who holds which right. Losing it costs time, never safety."""
+
+    async def acquire(self, name: str, holder: str, ttl: float, *, now: datetime | None = None) -> Lease | None:
+        """Take the lease `name` for `ttl` seconds if nobody holds it, or its holder's time is up.
+
+        The new lease's fence is greater than that of every earlier lease of this name, also after a release and also
+        after the name was unknown for a while. Asking again as the present holder returns the same lease, same fence,
+        with its time extended: a lost answer does no harm. None when somebody else holds it.
+        """
+        ...
+
+    async def renew(self, leases: Sequence[Lease], ttl: float, *, now: datetime | None = None) -> list[Lease | None]:
+        """Extend each lease that is still this holder's under this fence, even if expired, as long as nobody took it.
+
+        In order; None for one that was lost. Never creates a lease.
+        """
+        ...
+
+    async def release(self, leases: Sequence[Lease]) -> None:
+        """Give leases back at once. One that was lost or given back before is ignored. Wakes those who wait for it."""
+        ...
+
+    async def holder(self, name: str, *, now: datetime | None = None) -> Lease | None:
+        """The lease as it is held now, None when it is free or expired."""
+        ...
+
+    async def announce(self, node: Node, ttl: float, *, now: datetime | None = None) -> None:
+        """Say that this node lives, for `ttl` seconds; replaces what it said before."""
+        ...
+
+    async def beat(
+        self, node_id: str, ttl: float, metrics: dict[str, float] | None = None, *, now: datetime | None = None
+    ) -> bool:
+        """Extend the presence of an announced node cheaply. False: it is not known (any more), announce it again."""
+        ...
+
+    async def retire(self, node_id: str) -> None:
+        """Withdraw a node's presence. Unknown nodes are ignored."""
+        ...
+
+    async def nodes(self, *, now: datetime | None = None) -> list[Node]:
+        """The nodes whose presence has not lapsed, the longest-started first, then by id."""
+        ...
+
+    async def get(self, key: str) -> Item | None:
+        """A small shared value, None if it was never put."""
+        ...
+
+    async def put(self, key: str, value: bytes, expect: int | None = None) -> Item | None:
+        """Write a small shared value.
+
+        With `expect` only if the present version is that (0: it must not exist); None when it is not. Without, always.
+        """
+        ...
+
+    def watch(self, key: str) -> AsyncIterator[Item]:
+        """The value as it is now, if there is one, then each later one; versions in between may be left out."""
+        ...

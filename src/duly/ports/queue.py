@@ -1,0 +1,125 @@
+"""The queue port: the hot path of a run, from waiting through a fenced claim to its settlement.
+
+Order is strict: priority (9 before 0), then ready time, then id, over all asked queues as if they were one; an adapter
+whose `Capabilities.order` is banded may keep that order within priority bands only. A *waiting* run is pending or
+queued. A run with a hold is pending but in no index: neither promoted nor claimed until it is put back.
+
+A run with a `group` counts in it (`member`) from the moment it is queued until it is final, waiting for a retry
+included. A due run whose group holds `limit` members is not queued; its own `when_full` decides, in the same step:
+
+* `skip`: it ends as skipped, reason "overlap";
+* `queue`: it is held under `group:<group>`;
+* `replace`: members that wait are cancelled and runs held for the group are skipped (reason "replaced"), running
+  members are asked to cancel; then it is queued if there is room by now, else held under `group:<group>`.
+
+When a member becomes final, the first of the runs held for that group (by the order above) waits again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from duly.model import Beat, Claim, Claimed, Put, Renewal, Run, Settlement
+
+
+class Queue(Protocol):
+    """Every change here is atomic per run and conditional on what is stored, never on what a caller believes."""
+
+    async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
+        """Add runs: queued if ready and without a group, else pending. Sets `created_at`.
+
+        In order. A run whose id exists, or whose dedupe key an unfinished run of the same handler has (also one
+        earlier in this batch), is not added: the answer is that run's id and `created=False`.
+        """
+        ...
+
+    async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
+        """Move at most `limit` pending runs that are ready to queued, or to what their group says.
+
+        Returns how many were looked at and the earliest ready time among runs still pending (None: there is none). Any
+        working node may call it.
+        """
+        ...
+
+    async def claim(
+        self,
+        node: str,
+        queues: Sequence[str] | None,
+        handlers: Collection[str] | None,
+        limit: int,
+        lease: float,
+        request: int,
+        *,
+        now: datetime | None = None,
+    ) -> Claimed:
+        """Lend up to `limit` queued runs to `node` for `lease` seconds: queued → running, in order.
+
+        Promotes what is ready first. `queues` None means all; a paused queue gives nothing. Each claim has a fresh
+        fence, greater than all before in this store, taken after the run is locked. Stamps node, start, expiry; counts
+        nothing. A run whose job is paused or removed goes to the hold `job:<job>` instead, one whose handler is not
+        among `handlers` (None: all are known) to `handler:<handler>`; neither counts towards `limit`. Before that, runs
+        held for a handler that this node has are put back, so they come to a node that can start them.
+
+        `request` grows with every new call of a node. Repeating a call with the same number returns those runs it
+        lent then which are still running, under the same fences, and lends nothing more; if there are none, it is a
+        new call. `next_due` is as in `promote`.
+        """
+        ...
+
+    async def renew(self, beats: Sequence[Beat], lease: float, *, now: datetime | None = None) -> Renewal:
+        """Extend each claim whose run is running under this fence, expired or not, and keep its progress.
+
+        Names the runs this fence no longer owns, and those (still owned) that an operator wants cancelled. Also stamps
+        the store-wide beat, with no beats too: somebody can reach the store.
+        """
+        ...
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
+        """Apply each settlement whose run is running under its fence; return the ids of the stale ones, in order.
+
+        A settlement whose fence is that of a run that is no longer running was applied before: not stale, changes
+        nothing, except that a result it carries is kept where none is stored. One that would make a run pending whose
+        cancellation was asked for makes it cancelled instead. A final state frees the dedupe key and the group; an
+        attempt is appended to the history; the counters per job and node grow, once per key and call.
+        """
+        ...
+
+    async def reap(self, limit: int, lease: float, *, now: datetime | None = None) -> list[Claim]:
+        """Take over expired claims under fresh fences for `lease` seconds, the longest expired first.
+
+        The run still names the node and start of the attempt that was lost; the caller settles it. Nothing while an
+        amnesty lasts (see `spare`).
+        """
+        ...
+
+    async def spare(self, silence: float, lease: float, *, now: datetime | None = None) -> bool:
+        """After an outage of the store: no reaping for `lease` seconds, if nobody has beaten for `silence` seconds.
+
+        Counts as a beat itself. True if an amnesty was granted or one is in force.
+        """
+        ...
+
+    async def hold(self, key: str, run_ids: Sequence[str]) -> list[str]:
+        """Take waiting runs out of the indexes under `key`; returns the ids that were taken.
+
+        Ids that are unknown, running, final or held already are left as they are.
+        """
+        ...
+
+    async def unhold(self, key: str, limit: int) -> int:
+        """Put back up to `limit` runs held under `key`, in order; returns how many. Call again until 0."""
+        ...
+
+    async def holds(self) -> dict[str, int]:
+        """How many runs are held, by key."""
+        ...
+
+    async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
+        """Return when there may be something to do, at the latest after `timeout` seconds.
+
+        That is: new ready work, an earlier next due, a wish to cancel a run of this node, a free leadership. A hint: it
+        may come for nothing, and what it is for may already be gone; a lost one costs the timeout.
+        """
+        ...

@@ -1,0 +1,79 @@
+"""Admission: what keeps a due run from being queued or started, decided from data in the run.
+
+Overlap is a matter of its group; pause and missing handlers are matters of holds. Adapters apply what is said here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import StrEnum
+
+from duly.model import Overlap, Run, WhenFull
+
+OVERLAP = "overlap"
+REPLACED = "replaced"
+REMOVED = "job removed"
+
+
+class Admission(StrEnum):
+    """What becomes of a due run that belongs to a group."""
+
+    ENTER = "enter"
+    SKIP = "skip"
+    HOLD = "hold"
+    REPLACE = "replace"
+
+
+def admit(run: Run, members: int) -> Admission:
+    """What to do with a due run when its group already has that many members, itself not counted."""
+    if run.member or run.group is None or members < run.limit:
+        return Admission.ENTER
+    match run.when_full:
+        case WhenFull.SKIP:
+            return Admission.SKIP
+        case WhenFull.QUEUE:
+            return Admission.HOLD
+        case WhenFull.REPLACE:
+            return Admission.REPLACE
+
+
+def group_of(uid: str, overlap: Overlap) -> tuple[str | None, WhenFull]:
+    """The group that a job's overlap policy puts its runs into."""
+    match overlap:
+        case Overlap.ALLOW:
+            return None, WhenFull.SKIP
+        case Overlap.SKIP:
+            return uid, WhenFull.SKIP
+        case Overlap.QUEUE:
+            return uid, WhenFull.QUEUE
+        case Overlap.REPLACE:
+            return uid, WhenFull.REPLACE
+
+
+def hold_for_job(job: str) -> str:
+    return f"job:{job}"
+
+
+def hold_for_handler(handler: str) -> str:
+    return f"handler:{handler}"
+
+
+def hold_for_group(group: str) -> str:
+    return f"group:{group}"
+
+
+def hold_of(run: Run, blocked: Collection[str], handlers: Collection[str] | None) -> str | None:
+    """The hold under which a queued run must wait instead of starting on a node, or None if it may start.
+
+    `blocked` are the names of paused and removed jobs, `handlers` the names the node has code for (None: any).
+    """
+    if run.job in blocked:
+        return hold_for_job(run.job)
+    if handlers is not None and run.handler not in handlers:
+        return hold_for_handler(run.handler)
+    return None
+
+
+def urgency(run: Run) -> tuple[int, float, str]:
+    """The sort key of waiting runs: the most urgent first."""
+    return (-run.priority, run.ready_at.timestamp(), run.id)

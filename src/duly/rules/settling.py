@@ -1,0 +1,174 @@
+"""Settling: what becomes of a run after an outcome. The only place where failures, losses and retries are counted.
+
+Workers and reapers go through here, so there is no retry policy in any store.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import assert_never
+
+from duly.model import (
+    Attempt,
+    Cancelled,
+    Delivery,
+    Failed,
+    Failure,
+    Interrupted,
+    Lost,
+    Outcome,
+    OutcomeKind,
+    Run,
+    Settlement,
+    State,
+    Succeeded,
+    TimedOut,
+    Verdict,
+    shift,
+)
+from duly.rules.retry import delay_after
+
+POISON_LIMIT = 3
+
+_VANISHED = Failure(type="WorkerVanished", message="the worker's lease expired before it settled the run")
+
+
+def settle(run: Run, fence: int, outcome: Outcome, ended_at: datetime, dice: float) -> Settlement:
+    """The settlement of one attempt of a claimed run. `dice` in [0, 1) spreads jittered retries."""
+    match outcome:
+        case Succeeded(result, note):
+            return _ended(run, fence, State.COMPLETED, OutcomeKind.SUCCEEDED, ended_at, result=result, reason=note)
+        case Failed():
+            return _after_failure(run, fence, OutcomeKind.FAILED, outcome, ended_at, dice)
+        case TimedOut():
+            return _after_failure(run, fence, OutcomeKind.TIMED_OUT, outcome, ended_at, dice)
+        case Cancelled():
+            return _ended(run, fence, State.CANCELLED, OutcomeKind.CANCELLED, ended_at, reason=run.reason)
+        case Interrupted(began):
+            if began and run.policy.delivery is Delivery.AT_MOST_ONCE:
+                return _ended(run, fence, State.LOST, OutcomeKind.INTERRUPTED, ended_at, reason="interrupted by a stop")
+            return _release(run, fence, ended_at, began=began)
+        case Lost():
+            return _after_loss(run, fence, ended_at)
+        case _:
+            assert_never(outcome)
+
+
+def _after_failure(
+    run: Run, fence: int, kind: OutcomeKind, outcome: Failed | TimedOut, ended_at: datetime, dice: float
+) -> Settlement:
+    failures = run.failures + 1
+    retry = run.policy.retry
+    if outcome.verdict is Verdict.NEVER or failures > retry.max_retries or run.policy.delivery is Delivery.AT_MOST_ONCE:
+        return _ended(run, fence, State.FAILED, kind, ended_at, failures=failures, failure=outcome.failure)
+    delay = outcome.delay if outcome.delay is not None else delay_after(retry, failures, dice)
+    return _again(run, fence, kind, ended_at, delay=delay, failures=failures, failure=outcome.failure)
+
+
+def _after_loss(run: Run, fence: int, ended_at: datetime) -> Settlement:
+    if run.cancelling:
+        return _ended(run, fence, State.CANCELLED, OutcomeKind.LOST, ended_at, reason=run.reason, failure=_VANISHED)
+    if run.policy.delivery is Delivery.AT_MOST_ONCE:
+        return _ended(run, fence, State.LOST, OutcomeKind.LOST, ended_at, reason="worker vanished", failure=_VANISHED)
+    losses = run.losses + 1
+    if losses >= POISON_LIMIT:
+        reason = f"its worker vanished {losses} times"
+        return _ended(
+            run, fence, State.FAILED, OutcomeKind.LOST, ended_at, losses=losses, reason=reason, failure=_VANISHED
+        )
+    return _again(run, fence, OutcomeKind.LOST, ended_at, delay=0.0, losses=losses, failure=_VANISHED)
+
+
+def _ended(
+    run: Run,
+    fence: int,
+    state: State,
+    kind: OutcomeKind,
+    ended_at: datetime,
+    *,
+    failures: int | None = None,
+    losses: int | None = None,
+    reason: str | None = None,
+    result: bytes | None = None,
+    failure: Failure | None = None,
+) -> Settlement:
+    first_success = state is State.COMPLETED and run.failures == 0 and run.losses == 0
+    started_at = run.started_at or ended_at
+    return Settlement(
+        run_id=run.id,
+        fence=fence,
+        job=run.job,
+        queue=run.queue,
+        node=run.node or "",
+        state=state,
+        outcome=kind,
+        started_at=started_at,
+        ended_at=ended_at,
+        ready_at=run.ready_at,
+        failures=run.failures if failures is None else failures,
+        losses=run.losses if losses is None else losses,
+        reason=reason,
+        result=result,
+        failure=failure,
+        attempt=None if first_success else _attempt(run, fence, kind, ended_at, failure),
+    )
+
+
+def _again(
+    run: Run,
+    fence: int,
+    kind: OutcomeKind,
+    ended_at: datetime,
+    *,
+    delay: float,
+    failures: int | None = None,
+    losses: int | None = None,
+    failure: Failure | None = None,
+) -> Settlement:
+    return Settlement(
+        run_id=run.id,
+        fence=fence,
+        job=run.job,
+        queue=run.queue,
+        node=run.node or "",
+        state=State.PENDING,
+        outcome=kind,
+        started_at=run.started_at or ended_at,
+        ended_at=ended_at,
+        ready_at=shift(ended_at, delay),
+        failures=run.failures if failures is None else failures,
+        losses=run.losses if losses is None else losses,
+        failure=failure,
+        attempt=_attempt(run, fence, kind, ended_at, failure),
+    )
+
+
+def _release(run: Run, fence: int, ended_at: datetime, *, began: bool) -> Settlement:
+    return Settlement(
+        run_id=run.id,
+        fence=fence,
+        job=run.job,
+        queue=run.queue,
+        node=run.node or "",
+        state=State.PENDING,
+        outcome=None,
+        started_at=run.started_at or ended_at,
+        ended_at=ended_at,
+        ready_at=run.ready_at,
+        failures=run.failures,
+        losses=run.losses,
+        failure=run.failure,
+        attempt=_attempt(run, fence, OutcomeKind.INTERRUPTED, ended_at, None) if began else None,
+    )
+
+
+def _attempt(run: Run, fence: int, kind: OutcomeKind, ended_at: datetime, failure: Failure | None) -> Attempt:
+    return Attempt(
+        number=run.attempt,
+        fence=fence,
+        node=run.node or "",
+        started_at=run.started_at or ended_at,
+        ended_at=ended_at,
+        outcome=kind,
+        failure=failure,
+    )

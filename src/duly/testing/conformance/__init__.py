@@ -1,0 +1,22 @@
+"""The conformance suite: what a backend must do, as tests that anybody can run against their own.
+
+    from duly.testing.conformance import BackendSuite
+
+    class TestMyBackend(BackendSuite):
+        def backend(self):
+            return MyBackend("mine://…")   # a new one on an empty store, not yet opened
+
+The methods are ordinary tests; pytest finds them. Facts that differ between stores are read from `Capabilities`.
+"""
+
+from duly.testing.conformance.coordinator import CoordinatorSuite
+from duly.testing.conformance.queue import QueueSuite
+from duly.testing.conformance.store import StoreSuite
+from duly.testing.conformance.world import LEASE, World, scenario
+
+
+class BackendSuite(QueueSuite, StoreSuite, CoordinatorSuite):
+    """Everything a backend must do."""
+
+
+__all__ = ["LEASE", "BackendSuite", "CoordinatorSuite", "QueueSuite", "StoreSuite", "World", "scenario"]
