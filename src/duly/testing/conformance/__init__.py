@@ -12,11 +12,21 @@ The methods are ordinary tests; pytest finds them. Facts that differ between sto
 from duly.testing.conformance.coordinator import CoordinatorSuite
 from duly.testing.conformance.queue import QueueSuite
 from duly.testing.conformance.store import StoreSuite
+from duly.testing.conformance.transactions import TransactionSuite
 from duly.testing.conformance.world import LEASE, World, scenario
 
 
-class BackendSuite(QueueSuite, StoreSuite, CoordinatorSuite):
+class BackendSuite(QueueSuite, StoreSuite, CoordinatorSuite, TransactionSuite):
     """Everything a backend must do."""
 
 
-__all__ = ["LEASE", "BackendSuite", "CoordinatorSuite", "QueueSuite", "StoreSuite", "World", "scenario"]
+__all__ = [
+    "LEASE",
+    "BackendSuite",
+    "CoordinatorSuite",
+    "QueueSuite",
+    "StoreSuite",
+    "TransactionSuite",
+    "World",
+    "scenario",
+]
