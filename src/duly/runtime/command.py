@@ -1,0 +1,45 @@
+"""Commands: a program to run instead of a Python callable."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from duly.errors import ConfigurationError
+
+
+class Command(Struct, frozen=True):
+    """A program and its arguments, run without a shell.
+
+    `argv` is a list, never split or expanded; with `shell=True` it must be one string and `/bin/sh -c` runs it.
+    The environment is `env` and nothing else, besides PATH (unless given) and `DULY_RUN_ID`, `DULY_JOB`,
+    `DULY_ATTEMPT`, `DULY_DUE`, `DULY_FENCE`, `DULY_IDEMPOTENCY_KEY`, `DULY_PAYLOAD`. `cwd` None is the worker's own
+    directory.
+    """
+
+    argv: Sequence[str] | str
+    cwd: str | Path | None = None
+    env: Mapping[str, str] | None = None
+    shell: bool = False
+
+    def __post_init__(self) -> None:
+        if self.shell != isinstance(self.argv, str):
+            way_out = "one string with shell=True" if self.shell else "a list of strings, or shell=True for a string"
+            raise ConfigurationError(f"Command({self.argv!r}, shell={self.shell}): argv must be {way_out}")
+        if not self.argv or not all(_is_word(part) for part in self.argv):
+            raise ConfigurationError(f"Command({self.argv!r}): argv must be strings without NUL, at least one")
+
+    @property
+    def words(self) -> list[str]:
+        """The program and arguments to execute."""
+        return ["/bin/sh", "-c", self.argv] if isinstance(self.argv, str) else list(self.argv)
+
+    def __str__(self) -> str:
+        return self.argv if isinstance(self.argv, str) else shlex.join(self.argv)
+
+
+def _is_word(part: object) -> bool:
+    return isinstance(part, str) and "\0" not in part

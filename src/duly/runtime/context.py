@@ -1,0 +1,110 @@
+"""The context: what a handler may know about its run, and the few things it may ask of its node."""
+
+from __future__ import annotations
+
+import logging
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any, Protocol
+
+from duly.errors import ClaimLost, RunCancelled
+from duly.model import Progress, Run, shift
+
+current_run: ContextVar[Run | None] = ContextVar("duly_current_run", default=None)
+
+
+class Tether(Protocol):
+    """What ties a handler to the node that runs it, wherever the handler runs."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the handler should stop: cancelled, timed out, or the node is stopping."""
+        ...
+
+    @property
+    def owned(self) -> bool:
+        """Whether the run is still this attempt's, as far as the node can tell."""
+        ...
+
+    def report(self, progress: Progress) -> None:
+        """Carry progress to the store with the next heartbeat."""
+        ...
+
+    def transaction(self) -> Any:
+        """The transaction that the run's completion joins."""
+        ...
+
+
+class Context:
+    """Given to handlers whose first parameter is annotated with it. Valid until the handler returns."""
+
+    __slots__ = ("_tether", "run")
+
+    def __init__(self, run: Run, tether: Tether) -> None:
+        self.run = run
+        self._tether = tether
+
+    @property
+    def run_id(self) -> str:
+        return self.run.id
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self.run.job
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first try."""
+        return self.run.attempt
+
+    @property
+    def due(self) -> datetime:
+        """The instant this run stands for. The same in every attempt, and without jitter."""
+        return self.run.due
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When this attempt will be stopped, None without a timeout."""
+        timeout, started_at = self.run.policy.timeout, self.run.started_at
+        return None if timeout is None or started_at is None else shift(started_at, timeout)
+
+    @property
+    def fence(self) -> int:
+        """A number greater than that of every earlier attempt; hand it to whatever can refuse a smaller one."""
+        return self.run.fence
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same in every attempt of this run; hand it to whatever can recognise a repetition."""
+        return self.run.id
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger that names the run in every record."""
+        extra = {"run_id": self.run.id, "job": self.run.job, "attempt": self.run.attempt}
+        return logging.LoggerAdapter(logging.getLogger(f"duly.job.{self.run.job}"), extra)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether to stop: somebody cancelled the run, its time is up, or the node is stopping."""
+        return self._tether.cancelled
+
+    def check(self) -> None:
+        """Raise if this attempt should not go on: `ClaimLost` or `RunCancelled`. Call it before an external effect."""
+        if not self._tether.owned:
+            raise ClaimLost(f"run {self.run.id} of {self.run.job!r}: this attempt's lease is no longer certain")
+        if self._tether.cancelled:
+            raise RunCancelled(f"run {self.run.id} of {self.run.job!r} is to stop", self.run)
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Tell how far the work is; travels with the next heartbeat."""
+        self._tether.report(Progress(done, total, note))
+
+    def transaction(self) -> Any:
+        """For `delivery="exactly_once"`: a transaction that commits together with the run's completion.
+
+        `async with ctx.transaction() as tx:` in async handlers, `with ctx.transaction() as tx:` in sync ones. Exactly
+        one block per attempt; other writes through the scheduler inside it raise, `tx.submit` joins it.
+        """
+        return self._tether.transaction()

@@ -1,0 +1,35 @@
+"""What an executor is."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from duly.runtime.context import Context
+from duly.runtime.handler import Handler
+from duly.runtime.live import Live
+
+
+class Executor(Protocol):
+    """Runs handlers of one kind. Opened with the node, closed with it."""
+
+    async def invoke(self, live: Live, handler: Handler, context: Context, arguments: dict[str, Any]) -> Any:
+        """Call the handler and return its value; raises whatever it raised, also SystemExit and KeyboardInterrupt."""
+        ...
+
+    async def close(self) -> None:
+        """Stop what is left and free everything."""
+        ...
+
+
+class RemoteFailure(Exception):
+    """An exception of a handler in another process: its class by name, its text, its traceback.
+
+    `lineage` are the qualified names of its class and base classes, so that retry rules by class apply here too.
+    """
+
+    def __init__(self, type_name: str, message: str, traceback: str = "", lineage: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.type_name = type_name
+        self.message = message
+        self.traceback = traceback
+        self.lineage = lineage

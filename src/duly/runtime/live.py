@@ -1,0 +1,87 @@
+"""Live runs: what a node is executing now, shared by its worker, settler and heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from duly.model import Claim, Progress
+from duly.runtime.handler import Handler
+
+
+class Live:
+    """One claimed run in this process, from its claim until its settlement is acknowledged.
+
+    Flags are set by others and read by the attempt when it is cancelled, so that it knows why. The heartbeat's thread
+    only writes `trusted_until`.
+    """
+
+    __slots__ = (
+        "began",
+        "cancelled",
+        "claim",
+        "committed",
+        "elapsed",
+        "ended",
+        "handler",
+        "lost",
+        "progress",
+        "released",
+        "residue",
+        "started",
+        "task",
+        "timed_out",
+        "trusted_until",
+        "untrusted",
+    )
+
+    def __init__(self, claim: Claim, handler: Handler | None, started: float, trusted_until: float) -> None:
+        self.claim = claim
+        self.handler = handler
+        self.started = started
+        self.trusted_until = trusted_until
+        self.task: asyncio.Task[None] | None = None
+        self.progress: Progress | None = None
+        self.elapsed = 0.0
+        self.began = False  # the handler was called
+        self.ended = False  # the handler is over; what follows is ours
+        self.residue: asyncio.Future[None] | None = None  # completes when a thread that could not be stopped ends
+        self.cancelled = False  # an operator asked
+        self.timed_out = False  # past its timeout
+        self.released = False  # the node is stopping
+        self.lost = False  # somebody else has the run
+        self.untrusted = False  # the lease could not be renewed in time
+        self.committed = False  # its transaction committed, the run is completed
+
+    def stop(self) -> None:
+        """Cancel the handler; the flag set before says why."""
+        if self.task is not None and not self.ended:
+            self.task.cancel()
+
+
+class LiveRuns:
+    """All live runs of a node, by run id."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Live] = {}
+
+    def add(self, live: Live) -> None:
+        self._by_id[live.claim.run.id] = live
+
+    def remove(self, live: Live) -> None:
+        """Forget a run, unless the same run has been claimed anew meanwhile."""
+        if self._by_id.get(live.claim.run.id) is live:
+            del self._by_id[live.claim.run.id]
+
+    def get(self, run_id: str) -> Live | None:
+        return self._by_id.get(run_id)
+
+    def snapshot(self) -> list[Live]:
+        """The live runs at this moment; safe to call from the heartbeat's thread."""
+        return list(self._by_id.values())
+
+    def __iter__(self) -> Iterator[Live]:
+        return iter(self.snapshot())
+
+    def __len__(self) -> int:
+        return len(self._by_id)

@@ -1,0 +1,132 @@
+"""Services: the parts of a node that do one thing again and again.
+
+A service is `async tick() -> float`, one step and the seconds until the next is useful, plus `wake()`. Tests and the
+harness call `tick` themselves; a node runs `serve`, which never dies silently: a failing service is an event and is
+tried again after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import traceback
+from collections.abc import Callable
+from typing import Protocol
+
+from duly.errors import BackendUnavailable
+from duly.model import Failure
+from duly.model.event import Event, ServiceFailed, StoreAway, StoreBack
+from duly.runtime.timer import Sleep, sleep_by_loop
+
+Emit = Callable[[Event], None]
+
+_FIRST_RETRY = 0.1
+_LONGEST_RETRY = 5.0
+
+
+class Service(Protocol):
+    """One step at a time."""
+
+    name: str
+    signal: Signal
+
+    async def tick(self) -> float:
+        """Do what there is to do; return the seconds until the next tick is useful (0: at once, inf: when woken)."""
+        ...
+
+
+class Signal:
+    """Wakes a service that waits. A wake during a tick is not lost: the next wait returns at once."""
+
+    __slots__ = ("_set", "_sleep", "_waiter")
+
+    def __init__(self, sleep: Sleep = sleep_by_loop) -> None:
+        self._set = False
+        self._sleep = sleep
+        self._waiter: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        self._set = True
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def clear(self) -> None:
+        self._set = False
+
+    async def wait(self, delay: float) -> None:
+        """Return after `delay` seconds, or as soon as somebody wakes."""
+        if self._set or delay <= 0:
+            await asyncio.sleep(0)
+            return
+        waiter = self._waiter = asyncio.get_running_loop().create_future()
+        cancel = self._sleep(delay, waiter) if delay < math.inf else None
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+            if cancel is not None:
+                cancel()
+
+
+class Reachability:
+    """Which services of a node cannot reach the store, and since when."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._since: dict[str, float] = {}
+
+    def lost(self, service: str) -> None:
+        self._since.setdefault(service, self._monotonic())
+
+    def found(self, service: str) -> float | None:
+        """The service has reached the store; how long it could not, if so."""
+        since = self._since.pop(service, None)
+        return None if since is None else self._monotonic() - since
+
+    def away_for(self) -> float:
+        """The longest time any service has been without the store, 0 if all reach it."""
+        return max((self._monotonic() - since for since in self._since.values()), default=0.0)
+
+
+async def serve(service: Service, emit: Emit, reachability: Reachability) -> None:
+    """Tick a service for ever. Ends only by cancellation."""
+    failures = 0
+    while True:
+        service.signal.clear()
+        try:
+            delay = await service.tick()
+        except BackendUnavailable as exc:
+            failures += 1
+            delay = _back_off(failures)
+            reachability.lost(service.name)
+            emit(StoreAway(service.name, str(exc), delay))
+        except Exception as exc:  # noqa: BLE001  # a service must not die of one bad tick; the event tells
+            failures += 1
+            delay = _back_off(failures)
+            emit(ServiceFailed(service.name, failure_of(exc), delay))
+        else:
+            failures = 0
+            if (seconds := reachability.found(service.name)) is not None:
+                emit(StoreBack(service.name, seconds))
+        await service.signal.wait(delay)
+
+
+def _back_off(failures: int) -> float:
+    return min(_FIRST_RETRY * 2.0 ** min(failures - 1, 16), _LONGEST_RETRY)
+
+
+def failure_of(exc: BaseException) -> Failure:
+    """An exception as data."""
+    return Failure(
+        type=type(exc).__qualname__,
+        message=_text_of(exc),
+        traceback="".join(traceback.format_exception(exc)),
+    )
+
+
+def _text_of(exc: BaseException) -> str:
+    try:
+        return str(exc)
+    except Exception as broken:  # noqa: BLE001  # a broken __str__ must not hide the failure it describes
+        return f"<{type(exc).__qualname__} whose text raised {type(broken).__qualname__}>"
