@@ -145,12 +145,20 @@ class RetryPolicy(Struct, frozen=True):
         """Whether to retry after this exception, the `failures`-th one; and a delay where it is not the numbers'."""
         if isinstance(exc, Retry):
             return Verdict.POLICY, None if exc.after is None else seconds("Retry(after=…)", exc.after)
-        if isinstance(exc, (GiveUp, *self.give_up_on)) or not isinstance(exc, self.retry_on):
+        if _is(exc, (GiveUp, *self.give_up_on)) or not _is(exc, self.retry_on):
             return Verdict.NEVER, None
         if not callable(self.strategy):
             return Verdict.POLICY, None
         delay = self.strategy(failures, exc)
         return (Verdict.NEVER, None) if delay is None else (Verdict.POLICY, seconds("retry strategy", delay))
+
+
+def _is(exc: BaseException, classes: tuple[type[BaseException], ...]) -> bool:
+    """Whether an exception is of one of these classes; one from another process tells by its `lineage` of names."""
+    lineage = getattr(exc, "lineage", ())
+    if not lineage:
+        return isinstance(exc, classes)
+    return any(f"{each.__module__}.{each.__qualname__}" in lineage for each in classes)
 
 
 def seconds(what: str, value: object) -> float:

@@ -1,0 +1,128 @@
+"""Changes: what becomes of a job's record when it is registered, deployed, paused, resumed, retired or removed.
+
+Each is a function from the record as it was read to the change to apply; the store compares the revision. A deploy
+never un-pauses, never moves the cursor of an unchanged schedule, and never leaves a removed job planned.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from duly.model import JobChange, JobRecord, JobSpec, Origin, Pause, Waiting
+from duly.rules.planning import skipped
+from duly.rules.schedules import Schedule, latest, step
+
+PAUSED = "paused"
+NO_HANDLER = "no_handler"
+CHANGED = "schedule changed"
+
+
+def create(
+    uid: str, spec: JobSpec, schedule: Schedule | None, origin: Origin, now: datetime, code_since: datetime | None
+) -> JobChange:
+    """A job of a new name."""
+    cursor = None if schedule is None else first_instant(schedule, now)
+    record = JobRecord(
+        uid=uid,
+        spec=spec,
+        revision=1,
+        origin=origin,
+        created_at=now,
+        updated_at=now,
+        cursor=cursor,
+        plan_at=None if cursor is None else now,
+        code_since=code_since,
+    )
+    return JobChange(record, None)
+
+
+def restore(
+    uid: str, tombstone: JobRecord, spec: JobSpec, schedule: Schedule | None, now: datetime, code_since: datetime | None
+) -> JobChange:
+    """A removed job that is registered again: a new identity in the old place."""
+    born = create(uid, spec, schedule, tombstone.origin, now, code_since).record
+    return JobChange(replace(born, revision=tombstone.revision + 1), tombstone.revision, moves_cursor=True)
+
+
+def deploy(
+    record: JobRecord, spec: JobSpec, schedule: Schedule | None, now: datetime, code_since: datetime | None
+) -> JobChange | None:
+    """A definition that may differ from the one stored: None if nothing is to be written.
+
+    Runs that are not yet due are made anew, so that they carry the new definition.
+    """
+    if spec.digest() == record.spec.digest():
+        return None
+    if code_since is not None and record.code_since is not None and code_since < record.code_since:
+        return None  # a newer node's code stands
+    after = _next(record, now, spec=spec, code_since=code_since)
+    if spec.schedule == record.spec.schedule:
+        return JobChange(after, record.revision, Waiting.REWIND)
+    cursor = None if schedule is None else first_instant(schedule, now)
+    unplanned = record.cursor if record.cursor is not None and record.cursor <= now else None
+    ledger = () if unplanned is None else (skipped(record, unplanned, now, CHANGED),)
+    moved = replace(after, cursor=cursor, plan_at=None if cursor is None else now)
+    return JobChange(moved, record.revision, Waiting.DROP, moves_cursor=True, ledger=ledger)
+
+
+def pause(record: JobRecord, now: datetime, note: str) -> JobChange | None:
+    """Stop planning and starting; None if it is paused already."""
+    if record.paused is not None:
+        return None
+    return JobChange(_next(record, now, paused=Pause(now, note)), record.revision, Waiting.REWIND)
+
+
+def resume(record: JobRecord, schedule: Schedule | None, now: datetime) -> JobChange | None:
+    """Go on; the instants missed meanwhile become one skipped record. None if it is not paused."""
+    if record.paused is None:
+        return None
+    return _go_on(record, _next(record, now, paused=None), schedule, now, PAUSED)
+
+
+def retire(record: JobRecord, now: datetime) -> JobChange | None:
+    """Stop planning a job for which no live node has a handler; None if it is retired already."""
+    if record.retired_at is not None:
+        return None
+    return JobChange(_next(record, now, retired_at=now), record.revision, Waiting.REWIND)
+
+
+def revive(record: JobRecord, schedule: Schedule | None, now: datetime) -> JobChange | None:
+    """Its handler is back; the instants missed meanwhile become one skipped record. None if it is not retired."""
+    if record.retired_at is None:
+        return None
+    return _go_on(record, _next(record, now, retired_at=None), schedule, now, NO_HANDLER)
+
+
+def remove(record: JobRecord, now: datetime) -> JobChange | None:
+    """Leave a tombstone, so that the next deploy does not bring the job back. None if it is removed already."""
+    if record.removed_at is not None:
+        return None
+    return JobChange(_next(record, now, removed_at=now), record.revision, Waiting.CANCEL)
+
+
+def _next(record: JobRecord, now: datetime, **changes: object) -> JobRecord:
+    return replace(record, revision=record.revision + 1, updated_at=now, **changes)
+
+
+def _go_on(before: JobRecord, after: JobRecord, schedule: Schedule | None, now: datetime, why: str) -> JobChange:
+    """Planning goes on from now, unless something else still stops it."""
+    cursor = before.cursor
+    if cursor is None or schedule is None or not after.plannable:
+        return JobChange(after, before.revision)
+    last = latest(schedule, cursor, now) if cursor <= now else None
+    if last is None:
+        return JobChange(replace(after, plan_at=now), before.revision, moves_cursor=True)
+    moved = replace(after, cursor=step(schedule, last), plan_at=now)
+    ledger = (skipped(before, cursor, last, why),)
+    return JobChange(moved, before.revision, moves_cursor=True, ledger=ledger)
+
+
+def first_instant(schedule: Schedule, now: datetime) -> datetime | None:
+    """The first due instant of a newly registered job. Of the built-in schedules only `Once` may name a past one."""
+    first = getattr(schedule, "first_run", None)
+    if first is None:
+        return step(schedule, now)
+    found: datetime | None = first(now)
+    return found

@@ -1,0 +1,147 @@
+"""Planning: which runs a job's schedule asks for, from its cursor to a little ahead of now.
+
+Every instant between the cursor and the new one ends in exactly one record: a run, or a skipped run with its reason,
+which may cover a range. The planner only stores what is decided here.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from msgspec import Struct
+
+from duly.model import Cause, Firing, JobRecord, Misfire, Overlap, Run, State, recurring_id
+from duly.rules.admission import group_of
+from duly.rules.schedules import Schedule, latest, ready_at, step
+
+MISFIRE = "misfire"
+MOST_AHEAD = 64
+MOST_CAUGHT_UP = 100
+
+_TICK = timedelta(microseconds=1)
+
+# Schedules are due at whole seconds, mostly; planning is done between them, so that it does not compete with firing.
+_BETWEEN = timedelta(milliseconds=500)
+
+
+class Outlook(Struct, frozen=True):
+    """How far ahead runs are made, and how late an instant may be before it counts as missed."""
+
+    horizon: timedelta
+    grace: timedelta
+
+    @property
+    def reach(self) -> timedelta:
+        """How far ahead one step of planning goes; the next step is due when only the horizon is left."""
+        return self.horizon * 1.5 + _BETWEEN
+
+
+def plan(record: JobRecord, schedule: Schedule, now: datetime, outlook: Outlook) -> Firing:
+    """One step of planning for a job whose cursor is set: the runs to make, and where the cursor goes."""
+    cursor = record.cursor
+    assert cursor is not None
+    missed, due = _missed(record, schedule, cursor, now - outlook.grace)
+    left = _allowance(record) - sum(run.state is not State.SKIPPED for run in missed)
+    planned: list[Run] = []
+    while due is not None and due <= now + outlook.reach and len(planned) < min(left, MOST_AHEAD):
+        planned.append(run_for(record, due))
+        due = step(schedule, due)
+    runs = (*missed, *planned)
+    if left <= len(planned):
+        due = None
+    return Firing(
+        uid=record.uid,
+        name=record.name,
+        revision=record.revision,
+        expect=cursor,
+        cursor=due,
+        plan_at=_plan_again(due, planned, now, outlook),
+        runs=runs,
+    )
+
+
+def _allowance(record: JobRecord) -> int:
+    """How many more runs the job may have."""
+    most = record.spec.max_runs
+    return 1 << 62 if most is None else max(0, most - record.planned)
+
+
+def _plan_again(cursor: datetime | None, planned: list[Run], now: datetime, outlook: Outlook) -> datetime | None:
+    if cursor is None:
+        return None
+    if len(planned) == MOST_AHEAD:  # a fast schedule: go on when half of these are used up
+        return max(now, planned[MOST_AHEAD // 2].due)
+    return cursor - outlook.horizon - _BETWEEN
+
+
+def _missed(
+    record: JobRecord, schedule: Schedule, cursor: datetime, cut: datetime
+) -> tuple[list[Run], datetime | None]:
+    """What becomes of instants from the cursor up to `cut`, and the first instant after them."""
+    last = latest(schedule, cursor, cut) if cursor <= cut else None
+    if last is None:
+        return [], cursor
+    match record.spec.misfire:
+        case Misfire.SKIP:
+            runs = [skipped(record, cursor, last, MISFIRE)]
+        case Misfire.LATEST:
+            runs = _catch_up(record, schedule, cursor, last, most=1)
+        case Misfire.ALL:
+            runs = _catch_up(record, schedule, cursor, last, most=MOST_CAUGHT_UP)
+        case _:
+            assert_never(record.spec.misfire)
+    return runs, step(schedule, last)
+
+
+def _catch_up(record: JobRecord, schedule: Schedule, cursor: datetime, last: datetime, most: int) -> list[Run]:
+    """Runs for the latest of the missed instants, and one skipped record for all before them."""
+    most = min(most, _allowance(record))
+    kept: list[datetime] = []
+    before: datetime | None = last
+    while before is not None and len(kept) < most:
+        kept.append(before)
+        before = latest(schedule, cursor, before - _TICK) if before > cursor else None
+    runs = [run_for(record, due) for due in reversed(kept)]
+    return runs if before is None else [skipped(record, cursor, before, MISFIRE), *runs]
+
+
+def run_for(record: JobRecord, due: datetime) -> Run:
+    """The run of a recurring job for one due instant."""
+    spec = record.spec
+    group, when_full = group_of(record.uid, spec.overlap or Overlap.SKIP)
+    jitter = timedelta(0) if spec.schedule is None else spec.schedule.jitter
+    return Run(
+        id=recurring_id(record.uid, due),
+        job=spec.name,
+        handler=spec.handler,
+        due=due,
+        ready_at=ready_at(record.uid, due, jitter),
+        uid=record.uid,
+        revision=record.revision,
+        cause=Cause.SCHEDULE,
+        queue=spec.queue,
+        priority=spec.priority,
+        payload=spec.payload,
+        policy=spec.policy,
+        group=group,
+        when_full=when_full,
+    )
+
+
+def skipped(record: JobRecord, first: datetime, last: datetime, reason: str) -> Run:
+    """The record of instants that get no run, from the first to the last."""
+    return Run(
+        id=recurring_id(record.uid, first),
+        job=record.spec.name,
+        handler=record.spec.handler,
+        due=first,
+        ready_at=first,
+        uid=record.uid,
+        revision=record.revision,
+        cause=Cause.SCHEDULE,
+        queue=record.spec.queue,
+        state=State.SKIPPED,
+        reason=reason,
+        until=last if last > first else None,
+    )
