@@ -72,6 +72,8 @@ class Contents:
             record = self.jobs.get(name)
             if record is None or not record.plannable or record.plan_at != plan_at or name in found:
                 continue
+            if record.shard != shard:  # it has another kind of schedule by now
+                continue
             if plan_at > now or len(found) == limit:
                 heapq.heappush(heap, entry)
                 next_at = plan_at

@@ -75,7 +75,7 @@ class MemoryQueue:
         return Claimed(claims, self._next_due())
 
     def _claimed_before(self, node: str, request: int) -> list[Claim]:
-        if self._contents.requests.get(node) != request:
+        if request > self._contents.requests.get(node, -1):
             self._contents.requests[node] = request
             return []
         return [
@@ -190,7 +190,8 @@ class MemoryQueue:
         while len(claims) < limit and (run := self._runs.take_expired(at)) is not None:
             fence = self._runs.next_fence()
             expires_at = shift(at, lease)
-            taken = replace(run, fence=fence, expires_at=expires_at)
+            # No longer lent by that request: a repeat of it must not learn the reaper's fence.
+            taken = replace(run, fence=fence, expires_at=expires_at, request=0)
             self._runs.save(taken)
             claims.append(Claim(taken, fence, expires_at))
         return claims

@@ -101,13 +101,16 @@ class Runs:
         if run.group is not None and run.id in self._members[run.group]:
             self._members[run.group].remove(run.id)
             self._admit_next(run.group)
+        else:
+            self._pass_on(run)
 
     def delete(self, run: Run) -> None:
         """Forget a run altogether."""
-        self._leave(run)
-        del self.by_id[run.id]
+        present = self.by_id.pop(run.id)
+        self._leave(present)
         self.attempts.pop(run.id, None)
-        self._release(run)
+        if not present.final:
+            self._release(present)
 
     def end(self, run: Run, state: State, reason: str | None, now: datetime) -> None:
         """Give a waiting run its final state."""
@@ -118,6 +121,8 @@ class Runs:
     def hold(self, run: Run, key: str) -> None:
         """Take a waiting run out of the indexes."""
         self.save(replace(run, hold=key, state=State.PENDING))
+        if run.group is not None and not run.member and key != hold_for_group(run.group):
+            self._pass_on(run)
 
     def unhold(self, run: Run) -> None:
         """Let a held run wait again."""
@@ -226,4 +231,15 @@ class Runs:
     def _admit_next(self, group: str) -> None:
         held = self.held(hold_for_group(group))
         if held:
+            self.unhold(held[0])
+
+    def _pass_on(self, run: Run) -> None:
+        """A run that was no member leaves: a place it may have been offered goes to the next in line.
+
+        That one would otherwise wait for ever, since no member is left to end.
+        """
+        if run.group is None:
+            return
+        held = self.held(hold_for_group(run.group))
+        if held and len(self._members[run.group]) < held[0].limit:
             self.unhold(held[0])
