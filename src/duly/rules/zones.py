@@ -1,0 +1,268 @@
+"""Zones: where wall-clock times fall on the line of instants.
+
+A zone's history is cut into stretches of constant offset, in which local time is UTC plus a number. Within a stretch
+wall times are looked up without any thought of zones; what clock changes skip or repeat is decided where two stretches
+meet, by the policy. Instants are naive datetimes in UTC here, wall times naive datetimes in the zone.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cache, lru_cache
+from typing import NamedTuple, Protocol
+from zoneinfo import ZoneInfo, available_timezones
+
+from duly.errors import InvalidSchedule
+from duly.model import Dst
+
+# The calendar of datetime, less what conversion by any offset could overstep.
+BEGINNING = datetime(2, 1, 1)  # noqa: DTZ001 - naive UTC, as everywhere here
+END = datetime(9999, 12, 30)  # noqa: DTZ001
+
+# A schedule that is not due for so long never is. The rarest day, a 29 February on a given weekday, comes within 40.
+GIVE_UP_YEARS = 100
+
+# The shortest stretch that any zone ever had is four days long (Freetown, 1939), in later times a week.
+_SAMPLE = timedelta(days=2)
+_SECOND = timedelta(seconds=1)
+_TICK = timedelta(microseconds=1)
+
+
+class WallTimes(Protocol):
+    """Which wall times are wanted. `fixed`: a time of day was asked for, rather than every so many minutes or hours."""
+
+    @property
+    def fixed(self) -> bool: ...
+
+    def at_or_after(self, wall: datetime) -> datetime | None: ...
+
+    def at_or_before(self, wall: datetime) -> datetime | None: ...
+
+
+class Stretch(NamedTuple):
+    """A time of constant offset, `start` included, `end` not; `before` is the offset until `start`.
+
+    Until `fresh` its wall times are a repetition of those before it: equal to `start` but where clocks went back.
+    """
+
+    start: datetime
+    end: datetime
+    offset: timedelta
+    before: timedelta
+    fresh: datetime
+
+    @property
+    def gap(self) -> bool:
+        """Whether clocks went forward at its start, and wall times were left out."""
+        return self.offset > self.before
+
+
+def zone_key(timezone: object) -> str:
+    """The IANA name of a zone given by name or as a `ZoneInfo`; raises `InvalidSchedule` if there is no such zone."""
+    if isinstance(timezone, ZoneInfo):
+        return _known(timezone.key) if timezone.key else _refuse(timezone, "use a zone that has a name")
+    if timezone is UTC:
+        return "UTC"
+    if not isinstance(timezone, str):
+        return _refuse(timezone, 'give an IANA name such as "Europe/Berlin", or a ZoneInfo')
+    return _known(timezone)
+
+
+def first_from(times: WallTimes, zone: str, dst: Dst, low: datetime) -> datetime | None:
+    """The first due instant at or after `low`."""
+    known = _Known()
+    for stretch in _forward(zone, low):
+        if stretch.gap and stretch.start >= low and _shifts(times, dst):
+            skipped = known.at_or_after(times, stretch.start + stretch.before)
+            if skipped is not None and skipped < stretch.start + stretch.offset:
+                return stretch.start
+        wall = known.at_or_after(times, max(low, _opening(stretch, times, dst)) + stretch.offset)
+        if wall is None:
+            return None
+        if wall - stretch.offset < stretch.end:
+            return wall - stretch.offset
+    return None
+
+
+def last_until(times: WallTimes, zone: str, dst: Dst, high: datetime) -> datetime | None:
+    """The last due instant at or before `high`."""
+    known = _Known()
+    for stretch in _backward(zone, high):
+        wall = known.at_or_before(times, min(high, stretch.end - _TICK) + stretch.offset)
+        if wall is None:
+            return None
+        if wall - stretch.offset >= _opening(stretch, times, dst):
+            return wall - stretch.offset
+        if stretch.gap and wall >= stretch.start + stretch.before and _shifts(times, dst):
+            return stretch.start
+    return None
+
+
+def remark(times: WallTimes, zone: str, dst: Dst, instant: datetime) -> str | None:
+    """What clock changes have to do with a due instant: that it stands for a skipped time, or for a repeated one."""
+    here = next(_forward(zone, instant), None)
+    if here is None:
+        return None
+    wall = instant + here.offset
+    if here.start == instant and here.gap and _shifts(times, dst):
+        skipped = times.at_or_after(here.start + here.before)
+        if skipped is not None and skipped < wall:
+            return f"{_clock(skipped, wall)} does not exist{_that_day(skipped, wall)} (clocks go forward)"
+    if instant < here.fresh:
+        return f"{_clock(wall, wall)} happens twice that day; this is the second"
+    if _comes_again(zone, instant):
+        return f"{_clock(wall, wall)} happens twice that day; this is the first"
+    return None
+
+
+def _shifts(times: WallTimes, dst: Dst) -> bool:
+    """Whether a skipped wall time is made up for, at the first instant after the gap."""
+    return times.fixed and dst is not Dst.SKIP
+
+
+def _opening(stretch: Stretch, times: WallTimes, dst: Dst) -> datetime:
+    """From when on a stretch counts: fixed times are not due again when clocks repeat them."""
+    return stretch.fresh if times.fixed and dst is not Dst.BOTH else stretch.start
+
+
+def _comes_again(zone: str, instant: datetime) -> bool:
+    """Whether the wall time of the instant will be repeated by the next change of clocks."""
+    for stretch in _forward(zone, instant):
+        if stretch.start > instant + timedelta(days=1):
+            return False
+        if stretch.start > instant >= stretch.start - (stretch.before - stretch.offset):
+            return True
+    return False
+
+
+def _clock(wall: datetime, other: datetime) -> str:
+    text = f"{wall:%H:%M:%S}" if wall.second else f"{wall:%H:%M}"
+    return text if wall.date() == other.date() else f"{wall:%Y-%m-%d} {text}"
+
+
+def _that_day(wall: datetime, other: datetime) -> str:
+    return " that day" if wall.date() == other.date() else ""
+
+
+class _Known:
+    """Remembers the last answer, so that crossing quiet stretches on the way to a far one asks only once."""
+
+    __slots__ = ("answer", "asked")
+
+    def __init__(self) -> None:
+        self.asked: datetime | None = None
+        self.answer: datetime | None = None
+
+    def at_or_after(self, times: WallTimes, wall: datetime) -> datetime | None:
+        if self.asked is None or self.answer is None or not self.asked <= wall <= self.answer:
+            self.asked, self.answer = wall, times.at_or_after(wall)
+        return self.answer
+
+    def at_or_before(self, times: WallTimes, wall: datetime) -> datetime | None:
+        if self.asked is None or self.answer is None or not self.answer <= wall <= self.asked:
+            self.asked, self.answer = wall, times.at_or_before(wall)
+        return self.answer
+
+
+def _forward(zone: str, instant: datetime) -> Iterator[Stretch]:
+    """The stretches from the one that holds the instant on."""
+    instant = max(instant, BEGINNING)
+    if instant >= END:
+        return
+    for year in range(instant.year, min(instant.year + GIVE_UP_YEARS, END.year) + 1):
+        for stretch in stretches(zone, year):
+            if stretch.end > instant:
+                yield stretch
+
+
+def _backward(zone: str, instant: datetime) -> Iterator[Stretch]:
+    """The stretches from the one that holds the instant back."""
+    instant = min(instant, END - _TICK)
+    for year in range(instant.year, max(instant.year - GIVE_UP_YEARS, BEGINNING.year) - 1, -1):
+        for stretch in reversed(stretches(zone, year)):
+            if stretch.start <= instant:
+                yield stretch
+
+
+@lru_cache(maxsize=8192)
+def stretches(zone: str, year: int) -> tuple[Stretch, ...]:
+    """The stretches of one year of a zone, cut at the turns of the year (in UTC) as well."""
+    return _stretches(ZoneInfo(zone), year)
+
+
+def _stretches(zone: tzinfo, year: int) -> tuple[Stretch, ...]:
+    begin = datetime(year, 1, 1)  # noqa: DTZ001
+    end = END if year == END.year else datetime(year + 1, 1, 1)  # noqa: DTZ001
+    # A repetition may reach over the turn of the year: look a little further back.
+    changes = _changes(zone, begin - _SAMPLE, end)
+    starts = [begin, *(change for change in changes if change > begin)]
+    fresh = max([begin, *(_fresh(zone, change) for change in changes if change < begin)])
+    found = []
+    for start, stop in zip(starts, [*starts[1:], end], strict=True):
+        offset, before = _offset(zone, start), _offset(zone, start - _SECOND)
+        fresh = max(fresh, _fresh(zone, start))
+        found.append(Stretch(start, stop, offset, before, max(fresh, start)))
+    return tuple(found)
+
+
+def _fresh(zone: tzinfo, start: datetime) -> datetime:
+    """When the wall times after a change of clocks are new again."""
+    return start + max(_offset(zone, start - _SECOND) - _offset(zone, start), timedelta(0))
+
+
+def _changes(zone: tzinfo, low: datetime, high: datetime) -> list[datetime]:
+    """The instants after `low` and before `high` at which the offset changes."""
+    found = []
+    early, offset = low, _offset(zone, low)
+    while early < high - _SECOND:
+        late = min(early + _SAMPLE, high - _SECOND)
+        if (then := _offset(zone, late)) != offset:
+            found.append(_change(zone, early, late))
+        early, offset = late, then
+    return found
+
+
+def _change(zone: tzinfo, early: datetime, late: datetime) -> datetime:
+    """The second at which the offset changes between two instants that have different ones."""
+    offset = _offset(zone, early)
+    apart = int((late - early).total_seconds())
+    while apart > 1:
+        half = early + timedelta(seconds=apart // 2)
+        early, late = (half, late) if _offset(zone, half) == offset else (early, half)
+        apart = int((late - early).total_seconds())
+    return late
+
+
+def _offset(zone: tzinfo, instant: datetime) -> timedelta:
+    return zone.fromutc(instant.replace(tzinfo=zone)).replace(tzinfo=None) - instant
+
+
+@lru_cache(maxsize=1024)
+def _known(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # not found; not a relative path, or odd characters; a folder
+        return _refuse(name, _zone_hint(name))
+    return name
+
+
+def _refuse(timezone: object, hint: str) -> str:
+    shown = repr(timezone)
+    shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
+    raise InvalidSchedule(f"unknown time zone {shown}", field="timezone", hint=hint)
+
+
+def _zone_hint(name: str) -> str:
+    names = _names()
+    wanted = name.strip().replace(" ", "_").lower()[:64]
+    near = [names[key] for key in names if key.rpartition("/")[2] == wanted or key == wanted]
+    near = near or [names[key] for key in difflib.get_close_matches(wanted, names, n=3)]
+    return f"did you mean {' or '.join(near[:3])}?" if near else 'give an IANA name such as "Europe/Berlin"'
+
+
+@cache
+def _names() -> dict[str, str]:
+    """The names of all zones by their lower-case spelling."""
+    return {name.lower(): name for name in sorted(available_timezones())}
