@@ -1,5 +1,6 @@
 """The words of Duly as frozen structs: jobs, runs, outcomes, nodes, events. No behaviour beyond small properties."""
 
+from duly.model.config import Retention, SchedulerConfig
 from duly.model.identity import Ids, is_job_name, recurring_id
 from duly.model.instant import EPOCH, as_utc, from_micros, iso, seconds_between, shift, stamp, to_micros
 from duly.model.job import (
@@ -108,12 +109,14 @@ __all__ = [
     "Put",
     "RedriveReply",
     "Renewal",
+    "Retention",
     "RetrySpec",
     "Role",
     "Run",
     "RunPolicy",
     "RunQuery",
     "ScheduleSpec",
+    "SchedulerConfig",
     "Settlement",
     "State",
     "StoreLoss",

@@ -113,6 +113,13 @@ class JobConflict(Event, frozen=True):
     reason: str
 
 
+class PlanFailed(Event, frozen=True):
+    """A job's schedule could not be computed; the other jobs go on."""
+
+    job: str
+    failure: Failure
+
+
 class HookFailed(Event, frozen=True):
     """A user's hook raised; the run goes its way as if the hook had said nothing."""
 

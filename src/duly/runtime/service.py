@@ -18,7 +18,16 @@ from duly.model import Failure
 from duly.model.event import Event, ServiceFailed, StoreAway, StoreBack
 from duly.runtime.timer import Sleep, sleep_by_loop
 
-Emit = Callable[[Event], None]
+
+class Emit(Protocol):
+    """Where events go. Costs next to nothing when nobody wants them."""
+
+    def __call__(self, event: Event) -> None: ...
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether anybody listens to events of this kind; worth asking before making one on the hot path."""
+        ...
+
 
 _FIRST_RETRY = 0.1
 _LONGEST_RETRY = 5.0
@@ -67,6 +76,35 @@ class Signal:
             self._waiter = None
             if cancel is not None:
                 cancel()
+
+
+class Nudge:
+    """Wakes a signal, but not more often than once in a period: hints may come by the thousand."""
+
+    def __init__(self, signal: Signal, period: float) -> None:
+        self._signal = signal
+        self._period = period
+        self._last = -math.inf
+        self._pending: asyncio.TimerHandle | None = None
+
+    def __call__(self) -> None:
+        if self._pending is not None:
+            return
+        loop = asyncio.get_running_loop()
+        wait = self._last + self._period - loop.time()
+        if wait <= 0:
+            self._fire()
+        else:
+            self._pending = loop.call_later(wait, self._fire)
+
+    def _fire(self) -> None:
+        self._pending = None
+        self._last = asyncio.get_running_loop().time()
+        self._signal.wake()
+
+    def close(self) -> None:
+        if self._pending is not None:
+            self._pending.cancel()
 
 
 class Reachability:

@@ -1,0 +1,207 @@
+"""Settings of a node: one frozen value, checked when it is made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Literal
+from zoneinfo import ZoneInfo
+
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from duly.errors import ConfigurationError
+from duly.model.identity import is_job_name
+from duly.model.node import Role
+
+Hook = Callable[..., Any]
+Duration = float | timedelta
+
+_DAY = 86400.0
+_NAMESPACE = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_NODE_ID = re.compile(r"[A-Za-z0-9][\w.:-]{0,127}", re.ASCII)
+
+
+def _seconds(name: str, value: object, least: float, most: float) -> float:
+    plain = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not least <= plain <= most:
+        raise ConfigurationError(f"{name}={value!r}: a duration from {least:g} to {most:g} seconds is needed")
+    return float(plain)
+
+
+def _whole(name: str, value: object, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ConfigurationError(f"{name}={value!r}: a whole number from {least} to {most} is needed")
+
+
+def _choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigurationError(f"{name}={value!r}: one of {', '.join(allowed)} is needed")
+
+
+def _fits(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
+
+
+def _strings(name: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, tuple | list) or not all(isinstance(v, str) for v in value):
+        raise ConfigurationError(f"{name}={value!r}: a list of strings is needed")
+    return tuple(value)
+
+
+def _roles(value: object) -> tuple[Role, ...]:
+    try:
+        roles = tuple(Role(role) for role in _strings("roles", value))
+    except ValueError as exc:
+        raise ConfigurationError(f"roles={value!r}: any of {', '.join(Role)} is needed") from exc
+    if not roles:
+        raise ConfigurationError(f"roles={value!r}: at least one of {', '.join(Role)} is needed")
+    return roles
+
+
+def _queues(value: object) -> tuple[str, ...] | dict[str, float] | None:
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        for queue, weight in value.items():
+            if not isinstance(weight, int | float) or not 0 < weight < 1e9:
+                raise ConfigurationError(f"queues={dict(value)!r}: the weight of {queue!r} must be a positive number")
+        return {str(queue): float(weight) for queue, weight in value.items()}
+    return _strings("queues", value)
+
+
+class Retention(Struct, frozen=True):
+    """How long ended runs are kept, in seconds, and how many completed ones at most. None keeps for ever."""
+
+    completed: float | None = 1 * _DAY
+    failed: float | None = 30 * _DAY
+    cancelled: float | None = 30 * _DAY
+    lost: float | None = 30 * _DAY
+    skipped: float | None = 30 * _DAY
+    max_completed: int | None = 1_000_000
+
+    def __post_init__(self) -> None:
+        for name in ("completed", "failed", "cancelled", "lost", "skipped"):
+            value = getattr(self, name)
+            if value is not None:
+                force_setattr(self, name, _seconds(f"retention.{name}", value, 0.0, 1e9))
+        if self.max_completed is not None:
+            _whole("retention.max_completed", self.max_completed, 0, 1 << 53)
+
+
+class SchedulerConfig(Struct, frozen=True, kw_only=True):
+    """How a node behaves. Durations are seconds or timedeltas; every field has a default that is meant to be kept.
+
+    `tick_interval` is a safety net only: work is found by timers and wake-ups. `lock_ttl` is how long a claim lasts
+    without renewal, `leader_ttl` the same for leadership. `queues` is None for all, a list, or a dict of weights.
+    """
+
+    tick_interval: Duration = 5.0
+    max_concurrent: int = 10
+    lock_ttl: Duration = 15.0
+    lock_refresh_interval: Duration | None = None
+    leader_ttl: Duration = 10.0
+    shutdown_timeout: Duration | None = 30.0
+    transaction_timeout: Duration = 1.0
+    timezone: str = "UTC"
+    namespace: str = "duly"
+    node_id: str | None = None
+    roles: tuple[str, ...] = ("scheduler", "worker")
+    queues: tuple[str, ...] | Mapping[str, float] | None = None
+    labels: Mapping[str, str] = {}
+    misfire_grace: Duration = 60.0
+    retention: Retention = Retention()
+    max_payload_bytes: int = 262_144
+    max_result_bytes: int = 65_536
+    registry: Literal["live", "frozen"] = "live"
+    placement: Literal["queue"] = "queue"
+    assign_ahead: int = 2
+    default_handler: str | None = None
+    allow_commands: bool = False
+    accept_data_loss: bool = False
+    imports: tuple[str, ...] = ()
+    on_error: Hook | None = None
+    on_failure: Hook | None = None
+
+    def __post_init__(self) -> None:
+        self._check_durations()
+        _whole("max_concurrent", self.max_concurrent, 1, 100_000)
+        _whole("max_payload_bytes", self.max_payload_bytes, 2, 1 << 30)
+        _whole("max_result_bytes", self.max_result_bytes, 2, 1 << 30)
+        _whole("assign_ahead", self.assign_ahead, 1, 1000)
+        _choice("registry", self.registry, ("live", "frozen"))
+        _choice("placement", self.placement, ("queue",))
+        self._check_names()
+        force_setattr(self, "roles", _roles(self.roles))
+        force_setattr(self, "queues", _queues(self.queues))
+        force_setattr(self, "imports", _strings("imports", self.imports))
+
+    def _check_durations(self) -> None:
+        for name, least, most in (
+            ("tick_interval", 0.01, 3600.0),
+            ("lock_ttl", 0.1, 3600.0),
+            ("leader_ttl", 0.1, 3600.0),
+            ("transaction_timeout", 0.001, 3600.0),
+            ("misfire_grace", 0.0, 366 * _DAY),
+        ):
+            force_setattr(self, name, _seconds(name, getattr(self, name), least, most))
+        if self.shutdown_timeout is not None:
+            force_setattr(self, "shutdown_timeout", _seconds("shutdown_timeout", self.shutdown_timeout, 0.0, 7 * _DAY))
+        if self.lock_refresh_interval is not None:
+            half = self.lease / 2
+            value = _seconds("lock_refresh_interval", self.lock_refresh_interval, 0.01, half)
+            force_setattr(self, "lock_refresh_interval", value)
+
+    def _check_names(self) -> None:
+        if not _fits(_NAMESPACE, self.namespace):
+            raise ConfigurationError(f"namespace={self.namespace!r}: [a-z][a-z0-9_]*, at most 32 characters")
+        if self.node_id is not None and not _fits(_NODE_ID, self.node_id):
+            raise ConfigurationError(f"node_id={self.node_id!r}: letters, digits and _ . : -, at most 128 characters")
+        if self.default_handler is not None and not is_job_name(self.default_handler):
+            raise ConfigurationError(f"default_handler={self.default_handler!r}: not the name of a handler")
+        try:
+            ZoneInfo(self.timezone)
+        except Exception as exc:
+            raise ConfigurationError(f"timezone={self.timezone!r}: not a known IANA time zone") from exc
+
+    @property
+    def lease(self) -> float:
+        """`lock_ttl` in seconds."""
+        return _seconds("lock_ttl", self.lock_ttl, 0.0, 3600.0)
+
+    @property
+    def refresh(self) -> float:
+        """How often claims are renewed."""
+        interval = self.lock_refresh_interval
+        return self.lease / 3 if interval is None else _seconds("lock_refresh_interval", interval, 0.0, 3600.0)
+
+    @property
+    def leader_lease(self) -> float:
+        """`leader_ttl` in seconds."""
+        return _seconds("leader_ttl", self.leader_ttl, 0.0, 3600.0)
+
+    @property
+    def safety_tick(self) -> float:
+        """`tick_interval` in seconds."""
+        return _seconds("tick_interval", self.tick_interval, 0.0, 3600.0)
+
+    @property
+    def transaction_limit(self) -> float:
+        """`transaction_timeout` in seconds."""
+        return _seconds("transaction_timeout", self.transaction_timeout, 0.0, 3600.0)
+
+    @property
+    def grace(self) -> timedelta:
+        """`misfire_grace` as a timedelta."""
+        return timedelta(seconds=_seconds("misfire_grace", self.misfire_grace, 0.0, 366 * _DAY))
+
+    @property
+    def horizon(self) -> timedelta:
+        """How far ahead runs are made: long enough to outlast a change of leaders."""
+        return timedelta(seconds=max(30.0, 3 * self.leader_lease))
+
+    @property
+    def queue_names(self) -> tuple[str, ...] | None:
+        """The queues to work on, None for all."""
+        return None if self.queues is None else tuple(self.queues)

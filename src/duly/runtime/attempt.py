@@ -1,0 +1,159 @@
+"""Attempts: one call of a handler, from a claim to an outcome.
+
+A straight line of small steps; whatever the user's code does, the end is a value. Settling is the settler's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from duly.errors import DulyError, GiveUp, PayloadError, Retry
+from duly.model import (
+    Cancelled,
+    Delivery,
+    Failed,
+    Failure,
+    Interrupted,
+    Outcome,
+    Run,
+    StoreLoss,
+    Succeeded,
+    TimedOut,
+    Verdict,
+)
+from duly.model.event import AfterCommitFailed
+from duly.rules.retry import seconds
+from duly.runtime.context import Context, Tether, current_run
+from duly.runtime.deadlines import Deadlines
+from duly.runtime.executors import Executor, RemoteFailure
+from duly.runtime.handler import ExecutorKind, Handler
+from duly.runtime.hooks import Hooks
+from duly.runtime.live import Live
+from duly.runtime.service import failure_of
+from duly.runtime.surroundings import Surroundings
+
+
+class Attempts:
+    """Makes attempts. `tether` gives the string between a handler and this node."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        executors: Mapping[ExecutorKind, Executor],
+        deadlines: Deadlines,
+        hooks: Hooks,
+        tether: Callable[[Live], Tether],
+    ) -> None:
+        self._executors = executors
+        self._deadlines = deadlines
+        self._hooks = hooks
+        self._tether = tether
+        self._emit = around.emit
+        self._max_result_bytes = around.config.max_result_bytes
+
+    async def make(self, live: Live) -> Outcome | None:
+        """Call the handler and say how it ended. None: the run is no longer ours, there is nothing to settle."""
+        handler, run = live.handler, live.claim.run
+        if handler is None:
+            return Interrupted(began=False)
+        current_run.set(run)
+        try:
+            arguments = handler.decode(run.payload)
+            if run.policy.timeout is not None:
+                self._deadlines.add(live, run.policy.timeout)
+            live.began = True
+            context = Context(run, self._tether(live))
+            value = await self._executors[handler.executor].invoke(live, handler, context, arguments)
+        except GeneratorExit:
+            raise
+        except BaseException as exc:  # noqa: BLE001  # a handler's failure is an outcome, SystemExit and all
+            live.ended = True
+            return await self._after_exception(live, handler, run, exc)
+        live.ended = True
+        return await self._after_return(live, handler, run, value)
+
+    # --- the handler returned
+
+    async def _after_return(self, live: Live, handler: Handler, run: Run, value: Any) -> Outcome | None:
+        if live.lost:
+            return None
+        if live.timed_out and not live.committed:
+            return await self._after_timeout(live, handler, run)
+        if live.cancelled and not live.committed:
+            return Cancelled()
+        if run.policy.delivery is Delivery.EXACTLY_ONCE and not live.committed:
+            exc = DulyError(f"job {run.job!r} is exactly_once, but its handler returned without ctx.transaction()")
+            return await self._judged(handler, run, exc, GiveUp())
+        return self._succeeded(handler, value)
+
+    def _succeeded(self, handler: Handler, value: Any) -> Succeeded:
+        """The work is done; a result that cannot be kept does not undo it."""
+        if value is None:
+            return Succeeded()
+        try:
+            result = handler.encode(value)
+        except Exception as exc:  # noqa: BLE001  # whatever an encoder says about a value, the run has completed
+            return Succeeded(note=f"result not kept: {exc}")
+        if result is not None and len(result) > self._max_result_bytes:
+            kept = f"max_result_bytes={self._max_result_bytes}"
+            return Succeeded(note=f"result not kept: {len(result)} bytes are more than {kept}")
+        return Succeeded(result)
+
+    # --- the handler raised
+
+    async def _after_exception(self, live: Live, handler: Handler, run: Run, exc: BaseException) -> Outcome | None:
+        if isinstance(exc, asyncio.CancelledError):
+            _forget_cancellation()
+        if live.committed:
+            if not isinstance(exc, asyncio.CancelledError):
+                self._emit(AfterCommitFailed(run.id, run.job, failure_of(exc)))
+            return Succeeded()
+        if live.lost or (live.untrusted and run.policy.on_store_loss is StoreLoss.STOP):
+            return None
+        if live.timed_out:
+            return await self._after_timeout(live, handler, run)
+        if live.cancelled:
+            return Cancelled()
+        if live.released and isinstance(exc, asyncio.CancelledError):
+            return None if live.residue is not None else Interrupted()
+        return await self._judged(handler, run, exc, GiveUp() if isinstance(exc, PayloadError) else None)
+
+    async def _after_timeout(self, live: Live, handler: Handler, run: Run) -> Outcome:
+        exc = TimeoutError(f"{run.job!r} took longer than its timeout of {run.policy.timeout:g} s")
+        verdict, delay = await self._decide(handler, run, exc, None)
+        return TimedOut(Failure("TimeoutError", str(exc)), verdict, delay)
+
+    async def _judged(self, handler: Handler, run: Run, exc: BaseException, default: GiveUp | None) -> Failed:
+        verdict, delay = await self._decide(handler, run, exc, default)
+        return Failed(_failure(exc), verdict, delay)
+
+    async def _decide(
+        self, handler: Handler, run: Run, exc: BaseException, default: GiveUp | None
+    ) -> tuple[Verdict, float | None]:
+        """A hook's opinion first, then the retry policy's."""
+        opinion = await self._hooks.on_error(run, handler, exc)
+        try:
+            return handler.retry.judge(opinion or default or exc, run.failures + 1)
+        except Exception:  # noqa: BLE001  # a custom strategy is the user's code; without it the numbers decide
+            return Verdict.POLICY, None
+
+
+def _failure(exc: BaseException) -> Failure:
+    match exc:
+        case RemoteFailure():
+            return Failure(exc.type_name, exc.message, exc.traceback)
+        case GiveUp(reason=reason):
+            return Failure("GiveUp", reason)
+        case Retry(after=after):
+            return Failure("Retry", str(exc) if after is None else f"retry after {seconds('after', after):g} s")
+        case _:
+            return failure_of(exc)
+
+
+def _forget_cancellation() -> None:
+    """The cancellation was for the handler; what follows in this task is ours and may await."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()

@@ -1,0 +1,54 @@
+"""The dispatcher: knows when the next run is due, and wakes at that moment, not before and not after.
+
+With room in the worker a claim does everything in one round trip; without, the run is promoted, so that its group's
+rule about overlap is applied in time.
+"""
+
+from __future__ import annotations
+
+from duly.model import seconds_between
+from duly.ports import Queue
+from duly.runtime.nextdue import NextDue
+from duly.runtime.service import Signal
+from duly.runtime.surroundings import Surroundings
+from duly.runtime.worker import Worker
+
+_MOST_AT_ONCE = 500
+
+
+class Dispatcher:
+    """One timer for the whole node."""
+
+    name = "dispatcher"
+
+    def __init__(self, around: Surroundings, queue: Queue, worker: Worker, next_due: NextDue, signal: Signal) -> None:
+        self.signal = signal
+        self._queue = queue
+        self._worker = worker
+        self._next_due = next_due
+        self._now = around.clock.now
+        self._tick = around.config.safety_tick
+        self._asked = False
+
+    def look(self) -> None:
+        """Something changed in the store: what is due next may be another than was thought."""
+        self._worker.look()
+        if self._worker.room <= 0:
+            self._asked = True
+            self.signal.wake()
+
+    async def tick(self) -> float:
+        if not self._asked and (left := self._until_due()) > 0:
+            return left
+        if self._worker.room > 0:
+            self._next_due.at = None
+            self._worker.look()  # its claim tells the next
+            return self._tick
+        self._asked = False
+        looked_at, self._next_due.at = await self._queue.promote(_MOST_AT_ONCE)
+        return 0.0 if looked_at == _MOST_AT_ONCE else self._until_due()
+
+    def _until_due(self) -> float:
+        """Seconds until something is due, at most the safety tick."""
+        at = self._next_due.at
+        return self._tick if at is None else min(seconds_between(self._now(), at), self._tick)

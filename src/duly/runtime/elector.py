@@ -1,0 +1,153 @@
+"""The elector: competes for the planning leases and knows which of them this node holds.
+
+Leadership ends here by a clock that does not jump, before it ends in the store; and a new leader installs its epoch
+before it writes. Seniority only orders who asks first when a lease is free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from msgspec import Struct
+
+from duly.errors import BackendUnavailable
+from duly.model import Lease, Role, seconds_between
+from duly.model.event import LeaderElected, LeaderLost
+from duly.ports import Coordinator, Store
+from duly.runtime.service import Signal
+from duly.runtime.surroundings import Surroundings
+from duly.runtime.worker import trusted_until
+
+MAIN = "main"
+_PER_RANK = 0.02
+_LONGEST_WAIT = 0.1
+
+
+class Leadership(Struct, frozen=True):
+    """A held planning lease: under this epoch, and trusted until then."""
+
+    lease: Lease
+    epoch: int
+    trusted_until: float
+
+
+class Elector:
+    """Holds what leases it can get among those it wants."""
+
+    name = "elector"
+
+    def __init__(
+        self,
+        around: Surroundings,
+        coordinator: Coordinator,
+        store: Store,
+        shards: Callable[[], Collection[str]],
+        elected: Callable[[], None],
+    ) -> None:
+        self.signal = Signal()
+        self._node_id = around.card.id
+        self._coordinator = coordinator
+        self._store = store
+        self._shards = shards
+        self._clock = around.clock
+        self._emit = around.emit
+        self._ttl = around.config.leader_lease
+        self._elected = elected
+        self._held: dict[str, Leadership] = {}
+        self._patient = True
+        self.resigned = False
+
+    # --- what others ask
+
+    def epoch(self, shard: str) -> int | None:
+        """The epoch under which this node leads the shard, None if it does not or cannot be sure."""
+        leadership = self._held.get(shard)
+        if leadership is None or self._clock.monotonic() >= leadership.trusted_until:
+            return None
+        return leadership.epoch
+
+    @property
+    def leads(self) -> bool:
+        return self.epoch(MAIN) is not None
+
+    def led(self) -> list[str]:
+        """The shards this node leads."""
+        return [shard for shard in self._held if self.epoch(shard) is not None]
+
+    # --- competing
+
+    async def tick(self) -> float:
+        if self.resigned:
+            return self._ttl
+        await self._keep()
+        delays = [await self._compete(shard) for shard in self._shards() if shard not in self._held]
+        return min([self._ttl / 3, *delays])
+
+    async def _keep(self) -> None:
+        """Renew what is held; what could not be renewed is lost."""
+        if not self._held:
+            return
+        held = list(self._held.values())
+        sent = self._clock.monotonic()
+        try:
+            renewed = await self._coordinator.renew([leadership.lease for leadership in held], self._ttl)
+        except BackendUnavailable:
+            self._drop_expired()
+            raise
+        for leadership, lease in zip(held, renewed, strict=True):
+            if lease is None:
+                self._drop(leadership.lease.name)
+            else:
+                until = trusted_until(sent, self._ttl)
+                self._held[lease.name] = Leadership(lease, leadership.epoch, until)
+
+    def _drop_expired(self) -> None:
+        for shard in [shard for shard in self._held if self.epoch(shard) is None]:
+            self._drop(shard)
+
+    def _drop(self, shard: str) -> None:
+        del self._held[shard]
+        self._emit(LeaderLost(shard, resigned=False))
+
+    async def _compete(self, shard: str) -> float:
+        """Take the lease if it is free; the seconds until it is worth trying again."""
+        present = await self._coordinator.holder(shard)
+        if present is not None and present.holder != self._node_id:
+            self._patient = True
+            return self._until_free(present)
+        if self._patient and present is None:
+            self._patient = False
+            await asyncio.sleep(await self._turn())
+        return await self._acquire(shard)
+
+    async def _acquire(self, shard: str) -> float:
+        sent = self._clock.monotonic()
+        lease = await self._coordinator.acquire(shard, self._node_id, self._ttl)
+        if lease is None:
+            return self._ttl / 3
+        epoch = await self._store.install(shard, lease.fence)
+        self._held[shard] = Leadership(lease, epoch, trusted_until(sent, self._ttl))
+        self._emit(LeaderElected(lease, epoch))
+        self._elected()
+        return self._ttl / 3
+
+    def _until_free(self, lease: Lease) -> float:
+        left = seconds_between(self._clock.now(), lease.expires_at)
+        return min(max(left, 0.05), self._ttl / 2)
+
+    async def _turn(self) -> float:
+        """How long to let more senior candidates go first."""
+        candidates = [node.id for node in await self._coordinator.nodes() if Role.SCHEDULER in node.roles]
+        rank = candidates.index(self._node_id) if self._node_id in candidates else len(candidates)
+        return min(rank * _PER_RANK, _LONGEST_WAIT)
+
+    # --- leaving
+
+    async def resign(self) -> None:
+        """Give up all leadership at once, so that another node can take over without waiting."""
+        self.resigned = True
+        held, self._held = self._held, {}
+        for shard in held:
+            self._emit(LeaderLost(shard, resigned=True))
+        await self._coordinator.release([leadership.lease for leadership in held.values()])

@@ -1,0 +1,237 @@
+"""The heartbeat: renews all claims of a node in one call, and says that the node lives.
+
+It has a thread, an event loop and a session of its own, so that a handler which blocks the node's loop does not lose
+every lease. Where the store cannot be used from another thread it is an ordinary service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from duly.errors import BackendUnavailable
+from duly.model import Beat, Node, StoreLoss
+from duly.model.event import ClaimsLost, ClaimUntrusted, Event, LoopStalled
+from duly.ports import Backend
+from duly.runtime.amnesty import Amnesty
+from duly.runtime.live import Live, LiveRuns
+from duly.runtime.service import Emit, Nudge, Reachability, Signal, serve
+from duly.runtime.surroundings import Surroundings
+from duly.runtime.worker import Worker, trusted_until
+
+NUDGE_PERIOD = 0.2
+
+
+def _at_once(call: Callable[..., None], *arguments: object) -> None:
+    call(*arguments)
+
+
+class Heartbeat:
+    """Renews claims and presence. `tell` carries a call to the node's own loop."""
+
+    name = "heartbeat"
+
+    def __init__(
+        self,
+        around: Surroundings,
+        backend: Backend,
+        lives: LiveRuns,
+        worker: Worker,
+        card_now: Callable[[], Node],
+        tell: Callable[..., None] = _at_once,
+    ) -> None:
+        self.signal = Signal()
+        self._backend = backend
+        self._lives = lives
+        self._worker = worker
+        self._card_now = card_now
+        self._tell = tell
+        self._clock = around.clock
+        self._emit = around.emit
+        self._lease = around.config.lease
+        self._refresh = around.config.refresh
+        self._amnesty = Amnesty(self._lease, self._clock.monotonic)
+        self._announced: Node | None = None
+
+    async def tick(self) -> float:
+        self._distrust()
+        try:
+            await self._amnesty.before_acting(self._backend.queue)
+            await self._renew()
+            await self._be_present()
+        except BackendUnavailable:
+            self._amnesty.failed()
+            self._distrust()
+            raise
+        return self._refresh
+
+    async def _renew(self) -> None:
+        lives = self._lives.snapshot()
+        sent = self._clock.monotonic()
+        beats = [Beat(live.claim.run.id, live.claim.fence, live.progress) for live in lives]
+        renewal = await self._backend.queue.renew(beats, self._lease)
+        lost = frozenset(renewal.lost)
+        for live in lives:
+            if live.claim.run.id not in lost:
+                live.trusted_until = trusted_until(sent, self._lease)
+                live.untrusted = False
+        self._report(lives, lost, renewal.cancelled)
+
+    def _report(self, lives: list[Live], lost: frozenset[str], cancelled: tuple[str, ...]) -> None:
+        # A run that settled while the renewal was under way is not lost, only over.
+        really = tuple(live.claim.run.id for live in lives if live.claim.run.id in lost and not live.ended)
+        if really:
+            self._tell(self._worker.lose, really)
+            self._emit(ClaimsLost(really))
+        if cancelled:
+            self._tell(self._worker.cancel, cancelled)
+
+    async def _be_present(self) -> None:
+        node = self._card_now()
+        coordinator = self._backend.coordinator
+        same = self._announced is not None and self._announced.handlers == node.handlers
+        if same and await coordinator.beat(node.id, self._lease, node.metrics):
+            return
+        await coordinator.announce(node, self._lease)
+        self._announced = node
+
+    def _distrust(self) -> None:
+        """Whatever could not be renewed in time is no longer certain."""
+        now = self._clock.monotonic()
+        for live in self._lives.snapshot():
+            if now >= live.trusted_until and not live.untrusted and not live.ended:
+                stop = live.claim.run.policy.on_store_loss is StoreLoss.STOP
+                live.untrusted = True
+                self._emit(ClaimUntrusted(live.claim.run.id, stopped=stop))
+                if stop:
+                    self._tell(live.stop)
+
+
+class HeartbeatThread:
+    """Runs a heartbeat in a thread with a loop and a session of its own, and watches that the node's loop answers."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        backend: Backend,
+        make: Callable[[Surroundings, Backend, Callable[..., None]], Heartbeat],
+        reachability: Reachability,
+    ) -> None:
+        self._home = asyncio.get_running_loop()
+        self._around = replace(around, emit=_Carried(around.emit, self._home))
+        self._session = backend.session()
+        self._make = make
+        self._emit = self._around.emit
+        self._clock = around.clock
+        self._stall_limit = around.config.refresh
+        self._reachability = reachability
+        self._home_thread = threading.get_ident()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._nudge: Nudge | None = None
+        self._stop: asyncio.Event | None = None
+        self._started: asyncio.Future[None] = self._home.create_future()
+        self._thread = threading.Thread(target=self._run, name="duly-heartbeat", daemon=True)
+
+    async def start(self) -> None:
+        """Return once the thread beats; raises what kept its session from opening."""
+        self._thread.start()
+        await self._started
+
+    def nudge(self) -> None:
+        """Somebody may want a run of ours cancelled."""
+        if self._loop is not None and self._nudge is not None:
+            self._loop.call_soon_threadsafe(self._nudge)
+
+    async def stop(self) -> None:
+        loop, stop = self._loop, self._stop
+        if loop is not None and stop is not None and self._thread.is_alive():
+            loop.call_soon_threadsafe(stop.set)
+        while self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join, 0.1)
+
+    # --- in the thread
+
+    def _run(self) -> None:
+        asyncio.run(self._beat())
+
+    async def _beat(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        try:
+            await self._session.open()
+        except Exception as exc:  # noqa: BLE001  # carried to whoever started the thread
+            self._tell(_fail, self._started, exc)
+            return
+        heartbeat = self._make(self._around, self._session, self._tell)
+        self._nudge = Nudge(heartbeat.signal, NUDGE_PERIOD)
+        self._tell(_succeed, self._started)
+        try:
+            async with asyncio.TaskGroup() as group:
+                beating = group.create_task(serve(heartbeat, self._emit, self._reachability))
+                watching = group.create_task(self._watch())
+                await self._stop.wait()
+                beating.cancel()
+                watching.cancel()
+        finally:
+            await self._session.close()
+
+    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._home.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            return  # the node's loop is closed: nobody is left to be told
+
+    async def _watch(self) -> None:
+        """Ask the node's loop again and again whether it still turns."""
+        while True:
+            asked = self._clock.monotonic()
+            answered = threading.Event()
+            self._tell(answered.set)
+            told = False
+            while not answered.is_set():
+                await asyncio.sleep(self._stall_limit / 10)
+                silent = self._clock.monotonic() - asked
+                if silent > self._stall_limit and not told:
+                    told = True
+                    self._emit(LoopStalled(silent, _stack_of(self._home_thread)))
+            await asyncio.sleep(self._stall_limit)
+
+
+class _Carried:
+    """Emits on the node's own loop what happened in the heartbeat's thread."""
+
+    def __init__(self, emit: Emit, home: asyncio.AbstractEventLoop) -> None:
+        self._emit = emit
+        self._home = home
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, LoopStalled):
+            self._emit(event)  # the loop that should carry it does not turn
+            return
+        try:
+            self._home.call_soon_threadsafe(self._emit, event)
+        except RuntimeError:
+            return  # the node's loop is closed
+
+    def wants(self, kind: type[Event]) -> bool:
+        return self._emit.wants(kind)
+
+
+def _stack_of(thread: int) -> str:
+    frame = sys._current_frames().get(thread)  # noqa: SLF001  # the only way to see another thread's stack
+    return "" if frame is None else "".join(traceback.format_stack(frame))
+
+
+def _succeed(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _fail(future: asyncio.Future[None], exc: Exception) -> None:
+    if not future.done():
+        future.set_exception(exc)

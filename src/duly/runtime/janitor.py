@@ -1,0 +1,145 @@
+"""The janitor: keeps the store tidy while this node leads.
+
+Purges what retention no longer keeps, retires jobs that nobody can run, brings them back, and puts back runs whose hold
+has lost its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+from duly.model import JobChange, JobRecord, State, shift
+from duly.model.event import JobSaved
+from duly.ports import Backend
+from duly.rules import changes
+from duly.rules.admission import hold_for_job
+from duly.rules.schedules import Schedule
+from duly.runtime.elector import Elector
+from duly.runtime.planner import Schedules, schedule_of
+from duly.runtime.service import Signal
+from duly.runtime.surroundings import Surroundings
+
+_PERIOD = 10.0
+_REVIEW = 300.0  # all jobs are looked at when the nodes' handlers change, and now and then
+_SLICE = 1000
+
+
+class Janitor:
+    """Works only on the leader, in slices."""
+
+    name = "janitor"
+
+    def __init__(
+        self,
+        around: Surroundings,
+        backend: Backend,
+        elector: Elector,
+        schedules: Schedules,
+        changed: Callable[[], None],
+    ) -> None:
+        self.signal = Signal()
+        self._queue = backend.queue
+        self._store = backend.store
+        self._coordinator = backend.coordinator
+        self._elector = elector
+        self._schedules = schedules
+        self._clock = around.clock
+        self._emit = around.emit
+        self._retention = around.config.retention
+        self._grace = around.config.grace.total_seconds()
+        self._changed = changed
+        self._missing_since: dict[str, float] = {}
+        self._known: set[str] = set()
+        self._review_at = 0.0
+
+    async def tick(self) -> float:
+        if not self._elector.leads:
+            self._missing_since.clear()
+            return _PERIOD
+        more = await self._purge()
+        await self._review_jobs()
+        await self._release_holds()
+        return 0.0 if more else _PERIOD
+
+    # --- retention
+
+    async def _purge(self) -> bool:
+        """Delete one slice of each state; whether there may be more."""
+        now = self._clock.now()
+        keep = self._retention
+        purged = [
+            await self._purge_state(State.COMPLETED, keep.completed, keep.max_completed, now),
+            await self._purge_state(State.FAILED, keep.failed, None, now),
+            await self._purge_state(State.CANCELLED, keep.cancelled, None, now),
+            await self._purge_state(State.LOST, keep.lost, None, now),
+            await self._purge_state(State.SKIPPED, keep.skipped, None, now),
+        ]
+        return _SLICE in purged
+
+    async def _purge_state(self, state: State, age: float | None, number: int | None, now: datetime) -> int:
+        before = None if age is None else shift(now, -age)
+        return await self._store.purge(state, before, number, _SLICE)
+
+    # --- jobs whose handler nobody has
+
+    async def _review_jobs(self) -> None:
+        known: set[str] = set()
+        for node in await self._coordinator.nodes():
+            known |= node.handlers
+        now = self._clock.monotonic()
+        if known == self._known and not self._missing_since and now < self._review_at:
+            return
+        self._known, self._review_at = known, now + _REVIEW
+        for record in await self._store.jobs():
+            if record.spec.schedule is None or record.removed_at is not None:
+                continue
+            if record.spec.handler in known:
+                self._missing_since.pop(record.spec.handler, None)
+                await self._revive(record)
+            elif record.retired_at is None and self._missing_long_enough(record.spec.handler):
+                self._missing_since.pop(record.spec.handler)
+                await self._save(record, changes.retire(record, self._clock.now()), "retired")
+
+    def _missing_long_enough(self, handler: str) -> bool:
+        """A deploy that takes a moment must not cost a run: late is better than never."""
+        now = self._clock.monotonic()
+        return now - self._missing_since.setdefault(handler, now) >= self._grace
+
+    async def _revive(self, record: JobRecord) -> None:
+        if record.retired_at is None:
+            return
+        schedule = self._schedule(record)
+        if schedule is not None:
+            await self._save(record, changes.revive(record, schedule, self._clock.now()), "back")
+
+    def _schedule(self, record: JobRecord) -> Schedule | None:
+        try:
+            return schedule_of(record, self._schedules)
+        except ValueError:
+            return None  # only a node that has the code can bring it back
+
+    async def _save(self, record: JobRecord, change: JobChange | None, what: str) -> None:
+        if change is None:
+            return
+        [saved] = await self._store.save([change])
+        if saved is not None:
+            self._emit(JobSaved(record.name, saved.revision, what))
+            self._changed()
+
+    # --- holds
+
+    async def _release_holds(self) -> None:
+        """A resume that was cut off between its two steps leaves runs held for a job that is not paused."""
+        prefix = hold_for_job("")
+        names = [key.removeprefix(prefix) for key in await self._queue.holds() if key.startswith(prefix)]
+        if not names:
+            return
+        stopped = {record.name for record in await self._store.jobs(names) if _stops(record)}
+        for name in names:
+            if name not in stopped:
+                await self._queue.unhold(hold_for_job(name), _SLICE)
+
+
+def _stops(record: JobRecord) -> bool:
+    return record.paused is not None or record.removed_at is not None

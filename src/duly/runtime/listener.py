@@ -1,0 +1,27 @@
+"""The listener: waits for the store to say that something may have changed, and wakes those whom it may concern."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from duly.ports import Queue
+from duly.runtime.service import Signal
+from duly.runtime.surroundings import Surroundings
+
+
+class Listener:
+    """Passes hints on. A lost one costs the safety tick."""
+
+    name = "listener"
+
+    def __init__(self, around: Surroundings, queue: Queue, heard: Callable[[], None]) -> None:
+        self.signal = Signal()
+        self._around = around
+        self._queue = queue
+        self._heard = heard
+
+    async def tick(self) -> float:
+        config = self._around.config
+        await self._queue.wait(self._around.card.id, config.queue_names, config.safety_tick)
+        self._heard()
+        return 0.0

@@ -1,0 +1,263 @@
+"""A node: one process of the cluster, composed of its services.
+
+Built on an opened backend; started once, stopped once. A graceful stop hands over at once: stop claiming, resign,
+drain, then cancel and release what is left, flush settlements, retire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from duly.errors import BackendError, BackendUnavailable
+from duly.model import Node as NodeCard
+from duly.model import Role
+from duly.model.event import NodeStarted, NodeStopped
+from duly.ports import Backend
+from duly.runtime.attempt import Attempts
+from duly.runtime.deadlines import Deadlines
+from duly.runtime.dispatcher import Dispatcher
+from duly.runtime.elector import MAIN, Elector
+from duly.runtime.executors import Executor
+from duly.runtime.handler import Catalog, ExecutorKind
+from duly.runtime.heartbeat import NUDGE_PERIOD, Heartbeat, HeartbeatThread
+from duly.runtime.hooks import Hooks
+from duly.runtime.janitor import Janitor
+from duly.runtime.listener import Listener
+from duly.runtime.live import Live, LiveRuns
+from duly.runtime.nextdue import NextDue
+from duly.runtime.planner import Planner, Schedules
+from duly.runtime.reaper import Reaper
+from duly.runtime.service import Nudge, Reachability, Service, Signal, serve
+from duly.runtime.settler import Settler
+from duly.runtime.surroundings import Surroundings
+from duly.runtime.tether import NodeTether
+from duly.runtime.timer import sleep_by_loop, timerfd
+from duly.runtime.transactions import Compose, Transactions
+from duly.runtime.worker import Worker
+
+_LAST_WORDS = 5.0  # how long cancelled handlers, and settlements at the end, may take
+_HINT_PERIOD = 0.1
+
+
+class Code(Struct, frozen=True):
+    """What the user's code gives a node: handlers by name, schedules and shards that only code knows."""
+
+    catalog: Catalog
+    compose: Compose
+    shards: Callable[[], Collection[str]] = lambda: (MAIN,)
+    schedules: Schedules = lambda _: None
+
+
+class Stopped(Struct, frozen=True):
+    """What a stop left behind: runs that finished while draining, and runs given back to others."""
+
+    drained: int
+    released: int
+
+
+class Node:
+    """The services of one process and who wakes whom. Belongs to the event loop it is built on."""
+
+    def __init__(
+        self,
+        around: Surroundings,
+        backend: Backend,
+        code: Code,
+        executors: Mapping[ExecutorKind, Executor],
+    ) -> None:
+        self._around = around
+        self._backend = backend
+        self._catalog = code.catalog
+        self._executors = executors
+        self._timer = timerfd(asyncio.get_running_loop())
+        self._deadlines = Deadlines()
+        self.lives = LiveRuns()
+        self.reachability = Reachability(around.clock.monotonic)
+        self._build_worker(code, executors)
+        self._build_scheduler(code)
+        self.listener = Listener(around, backend.queue, heard=self._heard)
+        self.heartbeat = self._make_heartbeat(around, backend)
+        self._heartbeat_thread: HeartbeatThread | None = None
+        self._nudge_elector = Nudge(self.elector.signal, _HINT_PERIOD)
+        self._nudge_planner = Nudge(self.planner.signal, _HINT_PERIOD)
+        self._nudge_heartbeat = Nudge(self.heartbeat.signal, NUDGE_PERIOD)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._runner: asyncio.Task[None] | None = None
+        self._serving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._hurry = asyncio.Event()
+
+    def _build_worker(self, code: Code, executors: Mapping[ExecutorKind, Executor]) -> None:
+        around, queue, store = self._around, self._backend.queue, self._backend.store
+        hooks = Hooks(around.config.on_error, around.config.on_failure, around.emit)
+        transactions = Transactions(store, code.compose, around.config.transaction_limit)
+        monotonic = around.clock.monotonic
+
+        def tether(live: Live) -> NodeTether:
+            return NodeTether(live, monotonic, transactions)
+
+        due = Signal(self._timer or sleep_by_loop)
+        self.next_due = NextDue(due)
+        attempts = Attempts(around, executors, self._deadlines, hooks, tether)
+        self.settler = Settler(around, queue, self.lives, hooks, self.next_due)
+        self.worker = Worker(around, queue, code.catalog, attempts, self.settler, self.lives, self.next_due)
+        self.dispatcher = Dispatcher(around, queue, self.worker, self.next_due, due)
+        self.reaper = Reaper(around, queue, self.settler, code.catalog)
+
+    def _build_scheduler(self, code: Code) -> None:
+        around, store = self._around, self._backend.store
+        self.elector = Elector(around, self._backend.coordinator, store, code.shards, elected=self._became_leader)
+        self.planner = Planner(around, store, self.elector, code.schedules, self.next_due)
+        self.janitor = Janitor(around, self._backend, self.elector, code.schedules, changed=self.planner.signal.wake)
+
+    def _make_heartbeat(
+        self, around: Surroundings, backend: Backend, tell: Callable[..., None] | None = None
+    ) -> Heartbeat:
+        arguments = (around, backend, self.lives, self.worker, self.card_now)
+        return Heartbeat(*arguments) if tell is None else Heartbeat(*arguments, tell)
+
+    @property
+    def id(self) -> str:
+        return self._around.card.id
+
+    def card_now(self) -> NodeCard:
+        """How this node announces itself at this moment."""
+        metrics = {
+            "running": float(self.worker.busy),
+            "slots": float(self._around.config.max_concurrent),
+            "leader": float(self.elector.leads),
+        }
+        return replace(self._around.card, handlers=self._catalog.names, metrics=metrics)
+
+    def services(self) -> list[Service]:
+        """The services of this node's roles."""
+        services: list[Service] = [self.listener]
+        if self._works:
+            services += [self.settler, self.worker, self.dispatcher, self.reaper]
+        if self._schedules:
+            services += [self.elector, self.planner, self.janitor]
+        return services
+
+    @property
+    def _works(self) -> bool:
+        return Role.WORKER in self._around.card.roles
+
+    @property
+    def _schedules(self) -> bool:
+        return Role.SCHEDULER in self._around.card.roles
+
+    # --- who wakes whom
+
+    def _became_leader(self) -> None:
+        self.planner.signal.wake()
+        self.janitor.signal.wake()
+
+    def _heard(self) -> None:
+        """The store says that something changed."""
+        if self._works:
+            self.dispatcher.look()
+        if self._schedules:
+            (self._nudge_planner if self.elector.leads else self._nudge_elector)()
+        if len(self.lives) == 0:
+            return
+        if self._heartbeat_thread is not None:
+            self._heartbeat_thread.nudge()
+        else:
+            self._nudge_heartbeat()
+
+    def changed(self) -> None:
+        """Definitions were written from this process: no need to wait for the store to say so."""
+        self.planner.signal.wake()
+
+    def cancel(self, run_ids: Sequence[str]) -> None:
+        """Stop these runs if they run here; quicker than waiting for the next heartbeat."""
+        self.worker.cancel(run_ids)
+
+    # --- life
+
+    async def start(self) -> None:
+        """Announce this node and run its services. Raises if the store cannot be reached now."""
+        await self._backend.coordinator.announce(self.card_now(), self._around.config.lease)
+        self._runner = asyncio.get_running_loop().create_task(self._run(), name=f"duly-node-{self.id}")
+        await asyncio.wait([self._serving, self._runner], return_when=asyncio.FIRST_COMPLETED)
+        if self._runner.done():
+            self._runner.result()
+        self._around.emit(NodeStarted(self.id, self._backend.url))
+
+    async def _run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            if self._backend.capabilities.threads:
+                self._heartbeat_thread = HeartbeatThread(
+                    self._around, self._backend, self._make_heartbeat, self.reachability
+                )
+                await self._heartbeat_thread.start()
+            else:
+                self._serve(group, self.heartbeat)
+            for service in self.services():
+                self._serve(group, service)
+            self._serving.set_result(None)
+
+    def _serve(self, group: asyncio.TaskGroup, service: Service) -> None:
+        serving = serve(service, self._around.emit, self.reachability)
+        self._tasks.append(group.create_task(serving, name=f"duly-{service.name}"))
+
+    def hurry(self) -> None:
+        """Do not wait for running handlers any longer."""
+        self._hurry.set()
+
+    async def stop(self, timeout: float | None) -> Stopped:
+        """Hand over and end; handlers may run on for `timeout` seconds (None: as long as they take)."""
+        self.worker.stopping = True
+        running = self.worker.busy
+        with suppress(BackendError):  # without the store the lease lapses by itself
+            await self.elector.resign()
+        released = await self._drain(timeout)
+        await self._flush()
+        await self._end()
+        stopped = Stopped(drained=max(0, running - released), released=released)
+        self._around.emit(NodeStopped(self.id, stopped.drained, stopped.released))
+        return stopped
+
+    async def _drain(self, timeout: float | None) -> int:
+        """Let handlers end, then end them; how many had to be."""
+        draining = asyncio.ensure_future(self.worker.drain(timeout))
+        hurrying = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait([draining, hurrying], return_when=asyncio.FIRST_COMPLETED)
+        hurrying.cancel()
+        if draining.done() and draining.result():
+            return 0
+        draining.cancel()
+        interrupted = self.worker.interrupt()
+        await self.worker.drain(_LAST_WORDS)
+        return interrupted
+
+    async def _flush(self) -> None:
+        """Bring the last settlements home, as long as there is hope."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS):
+                while True:
+                    with suppress(BackendUnavailable):
+                        await self.settler.flush()
+                        return
+                    await asyncio.sleep(0.1)
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._runner is not None:
+            await asyncio.wait([self._runner])
+        if self._heartbeat_thread is not None:
+            await self._heartbeat_thread.stop()
+        with suppress(BackendError):  # without the store the presence lapses by itself
+            await self._backend.coordinator.retire(self.id)
+        self._deadlines.close()
+        for nudge in (self._nudge_elector, self._nudge_planner, self._nudge_heartbeat):
+            nudge.close()
+        for executor in self._executors.values():
+            await executor.close()
+        if self._timer is not None:
+            self._timer.close()

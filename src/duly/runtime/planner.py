@@ -1,0 +1,111 @@
+"""The planner: turns the schedules of the shards this node leads into runs, a little ahead of time.
+
+Cost follows what is planned, not what is registered. It works in slices of a few milliseconds, so that firing goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from datetime import datetime
+
+from duly.errors import InvalidSchedule
+from duly.model import Fired, Firing, JobRecord, State, seconds_between
+from duly.model.event import PlanFailed
+from duly.ports import Store
+from duly.rules.planning import Outlook, plan
+from duly.rules.schedules import Schedule, from_spec
+from duly.runtime.elector import Elector
+from duly.runtime.nextdue import NextDue
+from duly.runtime.service import Signal, failure_of
+from duly.runtime.surroundings import Surroundings
+
+_SLICE = 200
+_PAUSE_AFTER = 0.003
+_RETRY_BROKEN = 60.0
+
+Schedules = Callable[[JobRecord], Schedule | None]
+
+
+class Planner:
+    """Plans while this node leads."""
+
+    name = "planner"
+
+    def __init__(
+        self, around: Surroundings, store: Store, elector: Elector, schedules: Schedules, next_due: NextDue
+    ) -> None:
+        self.signal = Signal()
+        self._store = store
+        self._elector = elector
+        self._schedules = schedules
+        self._next_due = next_due
+        self._clock = around.clock
+        self._emit = around.emit
+        self._outlook = Outlook(around.config.horizon, around.config.grace)
+        self._tick = around.config.safety_tick
+        self._broken: dict[tuple[str, int], float] = {}
+
+    async def tick(self) -> float:
+        delays = [await self._plan(shard) for shard in self._elector.led()]
+        return min([self._tick, *delays])
+
+    async def _plan(self, shard: str) -> float:
+        """Plan one slice of a shard; the seconds until there is more to plan."""
+        epoch = self._elector.epoch(shard)
+        if epoch is None:
+            return math.inf
+        records, next_at = await self._store.due(shard, _SLICE)
+        firings = await self._decide(records)
+        if firings:
+            await self._fire(firings, shard, epoch)
+        if len(records) == _SLICE:
+            return 0.0
+        return math.inf if next_at is None else max(0.0, seconds_between(self._clock.now(), next_at))
+
+    async def _decide(self, records: list[JobRecord]) -> list[Firing]:
+        now = self._clock.now()
+        firings: list[Firing] = []
+        since = self._clock.monotonic()
+        for record in records:
+            firing = self._decide_one(record, now)
+            if firing is not None:
+                firings.append(firing)
+            if self._clock.monotonic() - since > _PAUSE_AFTER:
+                await asyncio.sleep(0)
+                since = self._clock.monotonic()
+        return firings
+
+    def _decide_one(self, record: JobRecord, now: datetime) -> Firing | None:
+        key = (record.uid, record.revision)
+        if self._broken.get(key, 0.0) > self._clock.monotonic():
+            return None
+        try:
+            schedule = schedule_of(record, self._schedules)
+            return None if schedule is None else plan(record, schedule, now, self._outlook)
+        except Exception as exc:  # noqa: BLE001  # one broken schedule must not keep the others from being planned
+            self._broken[key] = self._clock.monotonic() + _RETRY_BROKEN
+            self._emit(PlanFailed(record.name, failure_of(exc)))
+            return None
+
+    async def _fire(self, firings: list[Firing], shard: str, epoch: int) -> None:
+        fired = await self._store.fire(firings, shard, epoch)
+        for firing, result in zip(firings, fired, strict=True):
+            if result is Fired.APPLIED:
+                waiting = [run.ready_at for run in firing.runs if run.state is State.PENDING]
+                if waiting:
+                    self._next_due.expect(min(waiting))
+
+
+def schedule_of(record: JobRecord, by_code: Schedules) -> Schedule | None:
+    """The schedule of a job: from its spec, or from this process's code where only code can compute it."""
+    if record.spec.schedule is None:
+        return None
+    try:
+        return from_spec(record.spec.schedule)
+    except InvalidSchedule:
+        found = by_code(record)
+        if found is None:
+            raise
+        return found

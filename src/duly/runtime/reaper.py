@@ -1,0 +1,57 @@
+"""The reaper: takes over the claims of vanished workers and sends them down the ordinary settling path."""
+
+from __future__ import annotations
+
+from duly.errors import BackendUnavailable
+from duly.model import Claim, Lost, seconds_between
+from duly.model.event import RunsReaped
+from duly.ports import Queue
+from duly.runtime.amnesty import Amnesty
+from duly.runtime.handler import Catalog
+from duly.runtime.live import Live
+from duly.runtime.service import Signal
+from duly.runtime.settler import Settler
+from duly.runtime.surroundings import Surroundings
+from duly.runtime.worker import trusted_until
+
+_MOST_AT_ONCE = 100
+_PERIOD = 1.0
+
+
+class Reaper:
+    """Every working node reaps; it needs no leader."""
+
+    name = "reaper"
+
+    def __init__(self, around: Surroundings, queue: Queue, settler: Settler, catalog: Catalog) -> None:
+        self.signal = Signal()
+        self._queue = queue
+        self._settler = settler
+        self._catalog = catalog
+        self._clock = around.clock
+        self._emit = around.emit
+        self._lease = around.config.lease
+        self._amnesty = Amnesty(self._lease, self._clock.monotonic)
+
+    async def tick(self) -> float:
+        try:
+            await self._amnesty.before_acting(self._queue)
+            sent = self._clock.monotonic()
+            claims = await self._queue.reap(_MOST_AT_ONCE, self._lease)
+        except BackendUnavailable:
+            self._amnesty.failed()
+            raise
+        if claims:
+            runs = [claim.run for claim in claims]
+            nodes = tuple(sorted({run.node or "" for run in runs}))
+            self._emit(RunsReaped(tuple(run.id for run in runs), nodes))
+        for claim in claims:
+            self._settle(claim, sent)
+        return 0.0 if len(claims) == _MOST_AT_ONCE else min(_PERIOD, self._lease / 3)
+
+    def _settle(self, claim: Claim, sent: float) -> None:
+        live = Live(claim, self._catalog.find(claim.run), sent, trusted_until(sent, self._lease))
+        live.ended = True
+        started_at = claim.run.started_at
+        live.elapsed = 0.0 if started_at is None else max(0.0, seconds_between(started_at, self._clock.now()))
+        self._settler.offer(live, Lost())

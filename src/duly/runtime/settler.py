@@ -1,0 +1,133 @@
+"""The settler: carries settlements to the store, many at a time, and keeps them until the store has them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from duly.errors import RunFailed, RunLost
+from duly.model import Outcome, OutcomeKind, Run, Settlement, State, shift
+from duly.model.event import RunEnded, RunReleased, SettlementRefused
+from duly.ports import Queue
+from duly.rules.settling import settle
+from duly.runtime.hooks import Hooks
+from duly.runtime.live import Live, LiveRuns
+from duly.runtime.nextdue import NextDue
+from duly.runtime.service import Signal
+from duly.runtime.surroundings import Surroundings
+
+MOST_AT_ONCE = 500
+
+
+class Settler:
+    """Sends at once when nothing is under way, and what gathers meanwhile together afterwards."""
+
+    name = "settler"
+
+    def __init__(self, around: Surroundings, queue: Queue, lives: LiveRuns, hooks: Hooks, next_due: NextDue) -> None:
+        self.signal = Signal()
+        self._queue = queue
+        self._lives = lives
+        self._hooks = hooks
+        self._next_due = next_due
+        self._emit = around.emit
+        self._rng = around.rng
+        self._bound = max(2 * MOST_AT_ONCE, 4 * around.config.max_concurrent)
+        self._waiting: deque[tuple[Live, Settlement]] = deque()
+        self._sending = asyncio.Lock()
+        self._aftermath: set[asyncio.Task[None]] = set()
+        self.drained: Callable[[], None] = lambda: None
+
+    @property
+    def full(self) -> bool:
+        """Whether so many results are unsettled that no more work should be claimed."""
+        return len(self._waiting) >= self._bound
+
+    @property
+    def empty(self) -> bool:
+        return not self._waiting
+
+    def offer(self, live: Live, outcome: Outcome) -> None:
+        """Settle this run; returns at once."""
+        run = live.claim.run
+        ended_at = shift(run.started_at, live.elapsed) if run.started_at else run.ready_at
+        settlement = settle(run, live.claim.fence, outcome, ended_at, self._rng.random())
+        self._waiting.append((live, settlement))
+        self.signal.wake()
+
+    async def tick(self) -> float:
+        """Send one batch. On failure it stays where it is; repeating a settlement does no harm."""
+        async with self._sending:  # a stop flushes while the service still runs
+            return await self._send()
+
+    async def _send(self) -> float:
+        batch = [self._waiting[index] for index in range(min(len(self._waiting), MOST_AT_ONCE))]
+        if not batch:
+            return math.inf
+        stale = set(await self._queue.settle([settlement for _, settlement in batch]))
+        was_full = self.full
+        for live, settlement in batch:
+            self._waiting.popleft()
+            self._lives.remove(live)
+            self._tell(live, settlement, refused=settlement.run_id in stale)
+        if was_full:
+            self.drained()
+        return 0.0 if self._waiting else math.inf
+
+    def _tell(self, live: Live, settlement: Settlement, *, refused: bool) -> None:
+        run = live.claim.run
+        if refused:
+            self._emit(SettlementRefused(run.id, settlement.fence))
+            return
+        if settlement.state is State.PENDING:
+            self._next_due.expect(settlement.ready_at)
+        if settlement.outcome is None:
+            self._emit(RunReleased(run))
+            return
+        if self._emit.wants(RunEnded):
+            self._emit(_ended(run, settlement, settlement.outcome))
+        if settlement.state in (State.FAILED, State.LOST) and self._hooks.wants_failures(live.handler):
+            task = asyncio.get_running_loop().create_task(self._after_failure(live, settlement))
+            self._aftermath.add(task)
+            task.add_done_callback(self._aftermath.discard)
+
+    async def _after_failure(self, live: Live, settlement: Settlement) -> None:
+        """The run has ended badly and the store knows it: tell the user's hooks, once."""
+        run = _as_settled(live.claim.run, settlement)
+        error = RunLost if settlement.state is State.LOST else RunFailed
+        message = settlement.failure.message if settlement.failure else settlement.state.value
+        await self._hooks.on_failure(run, live.handler, error(message, run))
+
+    async def flush(self) -> None:
+        """Send all that is left, and let the hooks finish."""
+        while self._waiting:
+            await self.tick()
+        if self._aftermath:
+            await asyncio.wait(self._aftermath)
+
+
+def _ended(run: Run, settlement: Settlement, outcome: OutcomeKind) -> RunEnded:
+    return RunEnded(
+        run=run,
+        outcome=outcome,
+        state=settlement.state,
+        seconds=(settlement.ended_at - settlement.started_at).total_seconds(),
+        failure=settlement.failure,
+        retry_at=settlement.ready_at if settlement.state is State.PENDING else None,
+    )
+
+
+def _as_settled(run: Run, settlement: Settlement) -> Run:
+    return replace(
+        run,
+        state=settlement.state,
+        failures=settlement.failures,
+        losses=settlement.losses,
+        reason=settlement.reason,
+        failure=settlement.failure,
+        finished_at=settlement.ended_at,
+    )

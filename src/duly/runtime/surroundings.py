@@ -1,0 +1,40 @@
+"""What every service of a node has around it: who the node is, its settings, clock, chance, and where events go."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+
+from msgspec import Struct
+
+from duly.model import Node as NodeCard
+from duly.model import Role, SchedulerConfig
+from duly.ports import Clock
+from duly.runtime.service import Emit
+
+
+class Surroundings(Struct, frozen=True):
+    """Handed to each service as a whole, so that clocks and randomness are never read behind anybody's back."""
+
+    card: NodeCard
+    config: SchedulerConfig
+    clock: Clock
+    emit: Emit
+    rng: random.Random
+
+
+def make_card(config: SchedulerConfig, clock: Clock, rng: random.Random, version: str) -> NodeCard:
+    """Who this process is."""
+    host = socket.gethostname()
+    return NodeCard(
+        id=config.node_id or f"{host}-{os.getpid()}-{rng.getrandbits(32):08x}",
+        host=host,
+        pid=os.getpid(),
+        started_at=clock.now(),
+        roles=tuple(Role(role) for role in config.roles),
+        queues=config.queue_names,
+        labels=dict(config.labels),
+        capacity=config.max_concurrent,
+        version=version,
+    )

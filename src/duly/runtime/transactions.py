@@ -1,0 +1,184 @@
+"""Transactions of handlers: the user's effects and the run's completion commit together.
+
+One block per attempt. In async handlers it is an async context manager; in threads an ordinary one, whose statements
+are carried to the event loop one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol
+
+from duly.errors import DulyError
+from duly.model import Delivery, Put, Run
+from duly.ports import Store, Transaction
+from duly.runtime.live import Live
+
+
+class Compose(Protocol):
+    """Makes the run of a submission, checked like any other, without storing it."""
+
+    def __call__(self, handler: Any, payload: Mapping[str, Any] | None = None, **options: Any) -> Run: ...
+
+
+class Transactions:
+    """Opens the transactions of a node's attempts."""
+
+    def __init__(self, store: Store, compose: Compose, timeout: float) -> None:
+        self._store = store
+        self._compose = compose
+        self._timeout = timeout
+
+    def open(self, live: Live) -> HandlerTransaction:
+        """The one block of this attempt."""
+        run = live.claim.run
+        if run.policy.delivery is not Delivery.EXACTLY_ONCE:
+            raise DulyError(
+                f"ctx.transaction() needs delivery='exactly_once'; job {run.job!r} is {run.policy.delivery}"
+            )
+        if live.committed:
+            raise DulyError(f"run {run.id} of {run.job!r} has committed already: one ctx.transaction() per attempt")
+        return HandlerTransaction(
+            live, lambda: self._store.transaction(live.claim, timeout=self._timeout), self._compose
+        )
+
+
+class HandlerTransaction:
+    """`async with ctx.transaction() as tx`, or `with` in a thread."""
+
+    def __init__(self, live: Live, begin: Callable[[], Any], compose: Compose) -> None:
+        self._live = live
+        self._begin = begin
+        self._compose = compose
+        self._block: Any = None
+
+    async def __aenter__(self) -> TransactionHandle:
+        self._block = self._begin()
+        return TransactionHandle(await self._block.__aenter__(), self._compose)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        swallowed: bool | None = await self._block.__aexit__(kind, exc, trace)
+        if kind is None:
+            self._live.committed = True
+        return swallowed
+
+    def __enter__(self) -> SyncTransactionHandle:
+        task = self._live.task
+        if task is None:
+            raise DulyError("ctx.transaction() outside of a running attempt")
+        errand = self._block = _Errand(task.get_loop(), self)
+        return errand.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._block.finish(exc)
+
+
+class TransactionHandle:
+    """What a handler does inside its transaction."""
+
+    def __init__(self, transaction: Transaction, compose: Compose) -> None:
+        self._transaction = transaction
+        self._compose = compose
+
+    async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows."""
+        return await self._transaction.execute(sql, parameters)
+
+    async def submit(self, handler: Any, payload: Mapping[str, Any] | None = None, **options: Any) -> Put:
+        """Submit a run that exists only if this transaction commits. Takes what `scheduler.submit` takes."""
+        [put] = await self._transaction.put([self._compose(handler, payload, **options)])
+        return put
+
+
+class SyncTransactionHandle:
+    """The same for handlers in threads."""
+
+    def __init__(self, errand: _Errand) -> None:
+        self._errand = errand
+
+    def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows."""
+        rows: list[tuple[Any, ...]] = self._errand.ask(lambda handle: handle.execute(sql, parameters))
+        return rows
+
+    def submit(self, handler: Any, payload: Mapping[str, Any] | None = None, **options: Any) -> Put:
+        """Submit a run that exists only if this transaction commits."""
+        put: Put = self._errand.ask(lambda handle: handle.submit(handler, payload, **options))
+        return put
+
+
+_Question = tuple[Callable[[TransactionHandle], Any], "asyncio.Future[Any]"]
+
+
+class _Errand:
+    """One task on the loop that holds the block open for a thread: a block must begin and end in the same task."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, block: HandlerTransaction) -> None:
+        self._loop = loop
+        self._block = block
+        self._questions: asyncio.Queue[_Question | BaseException | None] = asyncio.Queue()
+        self._done: Any = None
+
+    def start(self) -> SyncTransactionHandle:
+        opened: asyncio.Future[Any] = self._loop.create_future()
+        self._done = asyncio.run_coroutine_threadsafe(self._serve(opened), self._loop)
+        asyncio.run_coroutine_threadsafe(_wait(opened), self._loop).result()
+        return SyncTransactionHandle(self)
+
+    async def _serve(self, opened: asyncio.Future[Any]) -> None:
+        try:
+            async with self._block as handle:
+                opened.set_result(None)
+                await self._answer_all(handle)
+        except BaseException as exc:
+            if not opened.done():
+                opened.set_exception(exc)
+                return
+            raise
+
+    async def _answer_all(self, handle: TransactionHandle) -> None:
+        while (question := await self._questions.get()) is not None:
+            if isinstance(question, BaseException):
+                raise question
+            await _answer(handle, question)
+
+    def ask(self, ask: Callable[[TransactionHandle], Any]) -> Any:
+        async def asked() -> Any:
+            answer: asyncio.Future[Any] = self._loop.create_future()
+            self._questions.put_nowait((ask, answer))
+            await asyncio.wait([answer, asyncio.wrap_future(self._done)], return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise DulyError("the transaction has ended: it took too long, or its claim is lost")
+            return answer.result()
+
+        return asyncio.run_coroutine_threadsafe(asked(), self._loop).result()
+
+    def finish(self, exc: BaseException | None) -> None:
+        self._loop.call_soon_threadsafe(self._questions.put_nowait, exc)
+        try:
+            self._done.result()
+        except BaseException as raised:
+            if raised is not exc:
+                raise
+
+
+async def _wait(future: asyncio.Future[Any]) -> None:
+    await future
+
+
+async def _answer(handle: TransactionHandle, question: _Question) -> None:
+    ask, answer = question
+    try:
+        value = await ask(handle)
+    except Exception as exc:  # noqa: BLE001  # the statement's failure is the handler's to see
+        if not answer.done():
+            answer.set_exception(exc)
+    else:
+        if not answer.done():
+            answer.set_result(value)

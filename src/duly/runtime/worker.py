@@ -1,0 +1,234 @@
+"""The worker: claims what there is room for, and starts it.
+
+A slot is free when its handler has ended; the claim stays renewed until the settlement is acknowledged. Claims are made
+at once when idle, otherwise when a quarter of the slots are free or two milliseconds after the first became free.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections.abc import Mapping, Sequence
+
+from duly.model import Claim, Claimed, Interrupted, seconds_between, to_micros
+from duly.model.event import RunStarted, ServiceFailed, SlotLeaked
+from duly.ports import Queue
+from duly.runtime.attempt import Attempts
+from duly.runtime.handler import Catalog, ExecutorKind
+from duly.runtime.live import Live, LiveRuns
+from duly.runtime.nextdue import NextDue
+from duly.runtime.service import Signal, failure_of
+from duly.runtime.settler import Settler
+from duly.runtime.surroundings import Surroundings
+
+_GATHER = 0.002
+
+
+class Worker:
+    """Fills the slots of a node."""
+
+    name = "worker"
+
+    def __init__(
+        self,
+        around: Surroundings,
+        queue: Queue,
+        catalog: Catalog,
+        attempts: Attempts,
+        settler: Settler,
+        lives: LiveRuns,
+        next_due: NextDue,
+    ) -> None:
+        self.signal = Signal()
+        self._node_id = around.card.id
+        self._queue = queue
+        self._catalog = catalog
+        self._attempts = attempts
+        self._settler = settler
+        self._lives = lives
+        self._next_due = next_due
+        self._clock = around.clock
+        self._emit = around.emit
+        self._rng = around.rng
+        self._slots = around.config.max_concurrent
+        self._queues = around.config.queues
+        self._lease = around.config.lease
+        self._tick = around.config.safety_tick
+        self._requests = to_micros(around.card.started_at)
+        self._unanswered: tuple[int, Sequence[str] | None, int] | None = None
+        self._busy = 0
+        self._leaked = 0
+        self._freed_at: float | None = None
+        self._may_be_more = True
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.stopping = False
+        settler.drained = self.look
+
+    # --- claiming
+
+    @property
+    def room(self) -> int:
+        """How many runs could start now."""
+        return 0 if self.stopping or self._settler.full else self._slots - self._busy
+
+    @property
+    def busy(self) -> int:
+        """How many slots are taken, by handlers or by threads that outlived their timeout."""
+        return self._busy
+
+    def look(self) -> None:
+        """There may be work."""
+        self._may_be_more = True
+        if self.room > 0:
+            self.signal.wake()
+
+    async def tick(self) -> float:
+        if self.room <= 0:
+            return math.inf
+        if self._busy and (pause := self._gathering()) > 0:
+            return pause
+        self._may_be_more = False
+        self._freed_at = None
+        claimed, asked = await self._claim_all(self.room)
+        for claim, sent in claimed:
+            self._start(claim, sent)
+        self._may_be_more = self._may_be_more or len(claimed) >= asked
+        return 0.0 if self._may_be_more and self.room > 0 else self._tick
+
+    def _gathering(self) -> float:
+        """How long to wait for more free slots before asking the store."""
+        free = self.room
+        if free * 4 >= self._slots:
+            return 0.0
+        now = self._clock.monotonic()
+        self._freed_at = self._freed_at or now
+        return self._freed_at + _GATHER - now
+
+    async def _claim_all(self, room: int) -> tuple[list[tuple[Claim, float]], int]:
+        """Claim from all queues as if they were one, or from one after the other in an order drawn by weight."""
+        if not isinstance(self._queues, Mapping):
+            return await self._claim(self._queues, room), room
+        claimed: list[tuple[Claim, float]] = []
+        for queue in _draw(self._queues, self._rng):
+            if len(claimed) < room:
+                claimed += await self._claim([queue], room - len(claimed))
+        return claimed, room
+
+    async def _claim(self, queues: Sequence[str] | None, limit: int) -> list[tuple[Claim, float]]:
+        """One call. If its answer is lost it is repeated as it was: the store gives the same claims again."""
+        if self._unanswered is None:
+            self._requests += 1
+            self._unanswered = (self._requests, queues, limit)
+        request, queues, limit = self._unanswered
+        sent = self._clock.monotonic()
+        claimed = await self._ask(queues, limit, request)
+        self._unanswered = None
+        self._next_due.learn(claimed.next_due)
+        return [(claim, sent) for claim in claimed.claims]
+
+    async def _ask(self, queues: Sequence[str] | None, limit: int, request: int) -> Claimed:
+        return await self._queue.claim(self._node_id, queues, self._catalog.names, limit, self._lease, request)
+
+    # --- running
+
+    def _start(self, claim: Claim, sent: float) -> None:
+        live = Live(claim, self._catalog.find(claim.run), self._clock.monotonic(), trusted_until(sent, self._lease))
+        self._lives.add(live)
+        if self.stopping:
+            self._settler.offer(live, Interrupted(began=False))
+            return
+        self._busy += 1
+        self._idle.clear()
+        # Not in a TaskGroup: it would cost as much again as the task (3 µs), and `_work` lets nothing escape.
+        live.task = asyncio.get_running_loop().create_task(self._work(live))
+
+    async def _work(self, live: Live) -> None:
+        if self._emit.wants(RunStarted):
+            self._emit(RunStarted(live.claim.run, seconds_between(live.claim.run.ready_at, self._clock.now())))
+        outcome = None
+        try:
+            outcome = await self._attempts.make(live)
+        except Exception as exc:  # noqa: BLE001  # a fault of ours: the run is left to its lease, and the event tells
+            self._emit(ServiceFailed("attempt", failure_of(exc), self._lease))
+        live.elapsed = self._clock.monotonic() - live.started
+        if outcome is None:
+            self._lives.remove(live)
+        else:
+            self._settler.offer(live, outcome)
+        self._release_slot(live)
+
+    def _release_slot(self, live: Live) -> None:
+        if live.residue is None or live.residue.done():
+            self._free()
+            return
+        self._leaked += 1
+        self._emit(SlotLeaked(live.claim.run.id, live.claim.run.job, self._leaked))
+        live.residue.add_done_callback(lambda _: self._thread_ended())
+
+    def _thread_ended(self) -> None:
+        self._leaked -= 1
+        self._free()
+
+    def _free(self) -> None:
+        self._busy -= 1
+        if self._busy == self._leaked:
+            self._idle.set()
+        if self._may_be_more and not self.stopping:
+            self.signal.wake()
+
+    # --- being told
+
+    def cancel(self, run_ids: Sequence[str]) -> None:
+        """An operator wants these runs to stop. A thread is only told; it ends when it looks."""
+        for live in self._known(run_ids):
+            live.cancelled = True
+            if live.handler is None or live.handler.executor is not ExecutorKind.THREAD:
+                live.stop()
+
+    def lose(self, run_ids: Sequence[str]) -> None:
+        """Somebody else has these runs by now."""
+        for live in self._known(run_ids):
+            live.lost = True
+            live.stop()
+
+    def distrust(self, run_ids: Sequence[str], *, stop: bool) -> None:
+        """The leases of these runs could not be renewed in time."""
+        for live in self._known(run_ids):
+            live.untrusted = True
+            if stop:
+                live.stop()
+
+    def _known(self, run_ids: Sequence[str]) -> list[Live]:
+        found = [self._lives.get(run_id) for run_id in run_ids]
+        return [live for live in found if live is not None and not live.ended]
+
+    # --- stopping
+
+    async def drain(self, timeout: float | None) -> bool:
+        """Wait until nothing runs any more; False if something still does."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def interrupt(self) -> int:
+        """Stop what still runs; returns how many."""
+        running = [live for live in self._lives if not live.ended and live.task is not None]
+        for live in running:
+            live.released = True
+            live.stop()
+        return len(running)
+
+
+def trusted_until(sent: float, lease: float) -> float:
+    """Until when a lease may be trusted that was granted for a request sent at that moment."""
+    return sent + lease * 5 / 6
+
+
+def _draw(weights: Mapping[str, float], rng: random.Random) -> list[str]:
+    """Queues in random order, a heavier one likely to come first."""
+    return sorted(weights, key=lambda queue: rng.random() ** (1 / weights[queue]), reverse=True)
