@@ -11,13 +11,14 @@ The methods are ordinary tests; pytest finds them. Facts that differ between sto
 
 from duly.testing.conformance.coordinator import CoordinatorSuite
 from duly.testing.conformance.corners import CornerSuite
+from duly.testing.conformance.fuzz import FuzzSuite
 from duly.testing.conformance.queue import QueueSuite
 from duly.testing.conformance.store import StoreSuite
 from duly.testing.conformance.transactions import TransactionSuite
 from duly.testing.conformance.world import LEASE, World, scenario
 
 
-class BackendSuite(QueueSuite, StoreSuite, CoordinatorSuite, TransactionSuite, CornerSuite):
+class BackendSuite(QueueSuite, StoreSuite, CoordinatorSuite, TransactionSuite, CornerSuite, FuzzSuite):
     """Everything a backend must do."""
 
 
@@ -26,6 +27,7 @@ __all__ = [
     "BackendSuite",
     "CoordinatorSuite",
     "CornerSuite",
+    "FuzzSuite",
     "QueueSuite",
     "StoreSuite",
     "TransactionSuite",
