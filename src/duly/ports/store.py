@@ -115,6 +115,10 @@ class Store(Protocol):
         """Waiting runs without a hold, by ready time, then id."""
         ...
 
+    async def next_runs(self, *, now: datetime | None = None) -> dict[str, datetime]:
+        """For every job that has waiting runs without a hold: the earliest ready time among them."""
+        ...
+
     async def covering(self, uid: str, at: datetime) -> Run | None:
         """The record of a recurring job that accounts for instant `at`: its run, or the skipped range around it."""
         ...

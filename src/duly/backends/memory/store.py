@@ -165,6 +165,13 @@ class MemoryStore:
         chosen = [run for run in waiting if job is None or run.job == job]
         return [_as_it_stands(run, at) for run in sorted(chosen, key=lambda run: (run.ready_at, run.id))[:limit]]
 
+    async def next_runs(self, *, now: datetime | None = None) -> dict[str, datetime]:
+        first: dict[str, datetime] = {}
+        for run in self._runs.by_id.values():
+            if run.state in WAITING and run.hold is None:
+                first[run.job] = min(run.ready_at, first.get(run.job, run.ready_at))
+        return first
+
     async def covering(self, uid: str, at: datetime) -> Run | None:
         run = self._runs.by_id.get(recurring_id(uid, at))
         if run is not None:

@@ -395,6 +395,7 @@ class StoreSuite:
         assert [run.id for run in await world.store.upcoming(10, now=world.now)] == [now.id, soon.id, late.id]
         assert [run.id for run in await world.store.upcoming(1, now=world.now)] == [now.id]
         assert [run.id for run in await world.store.upcoming(10, "sms", now=world.now)] == [soon.id]
+        assert await world.store.next_runs(now=world.now) == {"mail": now.ready_at, "sms": soon.ready_at}
 
     @scenario
     async def test_every_instant_is_covered_by_its_record(self, world: World) -> None:
