@@ -4,8 +4,35 @@ Cancelling `invoke` stops the handler as far as its kind allows: an async handle
 command is killed with its whole group, a thread cannot be stopped and is left behind as the live run's `residue`.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from duly.runtime.executors.base import Executor, RemoteFailure
 from duly.runtime.executors.inline import InlineExecutor
 from duly.runtime.executors.threads import ThreadExecutor
 
-__all__ = ["Executor", "InlineExecutor", "RemoteFailure", "ThreadExecutor"]
+if TYPE_CHECKING:
+    from duly.runtime.executors.commands import CommandExecutor
+    from duly.runtime.executors.processes import ProcessExecutor
+    from duly.runtime.executors.targets import importable
+    from duly.runtime.executors.wards import Wards
+
+__all__ = [
+    "CommandExecutor",
+    "Executor",
+    "InlineExecutor",
+    "ProcessExecutor",
+    "RemoteFailure",
+    "ThreadExecutor",
+    "Wards",
+    "importable",
+]
+
+# Loaded at first use: every child interpreter imports this package, and few nodes need all of it.
+_LATE = {"CommandExecutor": "commands", "ProcessExecutor": "processes", "Wards": "wards", "importable": "targets"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LATE[name]}"), name)

@@ -75,6 +75,7 @@ class Warden:
     def __init__(self, link: socket.socket, worker: int) -> None:
         self._link = link
         self._worker = worker
+        self._prctl = _load_prctl()
         self._inbox = bytearray()
         self._outbox = bytearray()
         self._fds: list[int] = []  # received, in order, and not yet claimed by a spawn
@@ -85,6 +86,7 @@ class Warden:
 
     def run(self) -> None:
         """Serve until the worker is gone, then kill everything."""
+        self._prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         watched = select.poll()
         watched.register(self._link, select.POLLIN)
         bell = _ring_on_death_of_children()
@@ -158,30 +160,63 @@ class Warden:
                     ward.limit_at = math.inf if seconds is None else time.monotonic() + seconds
 
     def _spawn(self, ident: int, argv: list[str], env: dict[str, str], cwd: str, fds: list[int]) -> None:
-        said, say = -1, -1
         try:
-            said, say = os.pipe()
-            pid = os.fork()
+            pid, said = self._fork(argv, env, cwd, fds)
         except OSError as exc:
             self._say(["exited", ident, 127 << 8, False, ["fork", exc.errno, str(exc)]])
-            fds.append(said)
         else:
-            if pid == 0:
-                _become(argv, env, cwd, fds, say)
             self._wards[pid] = Ward(ident, pid, said)
             self._pids[ident] = pid
             self._say(["spawned", ident, pid])
-        for fd in (*fds, say):
-            if fd >= 0:
+        finally:
+            for fd in fds:
                 os.close(fd)
+
+    def _fork(self, argv: list[str], env: dict[str, str], cwd: str, fds: list[int]) -> tuple[int, int]:
+        warden = os.getpid()
+        said, say = os.pipe()
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become(argv, env, cwd, fds, say, warden)
+        except OSError:
+            os.close(said)
+            raise
+        finally:
+            os.close(say)
+        return pid, said
+
+    def _become(
+        self, argv: list[str], env: dict[str, str], cwd: str, fds: list[int], say: int, warden: int
+    ) -> NoReturn:
+        """In the new process: turn into the program. Says on a pipe why not, if not."""
+        stage = "start"
+        try:
+            signal.set_wakeup_fd(-1)
+            os.setsid()
+            self._prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            self._prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            if os.getppid() != warden:  # it died before it could be the death of this one
+                os._exit(127)
+            for name in _RESET:
+                signal.signal(getattr(signal, name), signal.SIG_DFL)
+            for target, fd in enumerate(fds, start=1):  # every fd is above the link's, so none is overwritten
+                os.dup2(fd, target)
+            stage = "cwd"
+            os.chdir(cwd)
+            stage = "exec"
+            os.execvpe(argv[0], argv, env)  # noqa: S606  # no shell is the point
+        except BaseException as exc:  # noqa: BLE001  # nothing may return into the warden's own loop from here
+            os.write(say, json.dumps([stage, getattr(exc, "errno", None), str(exc)[:1000]]).encode())
+        os._exit(127)
 
     def _reap(self, now: float) -> None:
         """Bury the dead, kill what they left, and report them when nothing of theirs lives."""
-        for pid in _dead():
+        for pid, buried in _dead():
             ward = self._wards.pop(pid, None)
             if ward is not None:
                 signal_group(pid, signal.SIGKILL)  # before burying it: until then nobody else can have its number
-            status = _bury(pid)
+            status = _bury(pid) if buried is None else buried
             if ward is not None:
                 del self._pids[ward.ident]
                 self._exits.append(["exited", ward.ident, status, ward.stopped, ward.explain()])
@@ -215,10 +250,11 @@ class Warden:
             signal_group(pid, signal.SIGKILL)
         deadline = time.monotonic() + _FAREWELL
         while time.monotonic() < deadline:
-            for pid in _dead():
+            for pid, buried in _dead():
                 if self._wards.pop(pid, None) is not None:
-                    signal_group(pid, signal.SIGKILL)  # once more: it may have been forking at the first time
-                _bury(pid)
+                    signal_group(pid, signal.SIGKILL)  # once more: it may have been forking the first time
+                if buried is None:
+                    _bury(pid)
             if not self._kill_strays() and not self._wards:
                 return
             select.select([bell], [], [], 0.05)
@@ -234,64 +270,28 @@ def signal_group(pid: int, number: int) -> None:
             os.kill(pid, number)
 
 
-def _become(argv: list[str], env: dict[str, str], cwd: str, fds: list[int], say: int) -> NoReturn:
-    """In the new process: turn into the program. Says on a pipe why not, if not."""
-    stage = "start"
-    try:
-        signal.set_wakeup_fd(-1)
-        os.setsid()
-        _tie_to(os.getppid())
-        for name in _RESET:
-            signal.signal(getattr(signal, name), signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, [])
-        for target, fd in enumerate(fds, start=1):  # every fd is above the link's, so none is overwritten
-            os.dup2(fd, target)
-        stage = "cwd"
-        os.chdir(cwd)
-        stage = "exec"
-        os.execvpe(argv[0], argv, env)  # noqa: S606  # no shell is the point
-    except BaseException as exc:  # noqa: BLE001  # nothing may return into the warden's own loop from here
-        os.write(say, json.dumps([stage, getattr(exc, "errno", None), str(exc)[:1000]]).encode())
-    os._exit(127)
+def _load_prctl() -> Callable[..., int]:
+    """The system call; where there is none, something that does nothing."""
+    if sys.platform == "linux":
+        with suppress(ImportError, OSError, AttributeError):
+            import ctypes  # noqa: PLC0415  # not every Python has it
+
+            return ctypes.CDLL(None).prctl
+    return lambda *_: -1
 
 
-def _tie_to(warden: int) -> None:
-    """Die with the warden, even by kill -9; and keep processes that detach themselves below this one."""
-    if _prctl is None:
-        return
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    if os.getppid() != warden:
-        os._exit(127)
-
-
-def _load_prctl() -> Callable[..., int] | None:
-    """The system call, None where there is none."""
-    if sys.platform != "linux":
-        return None
-    try:
-        import ctypes  # noqa: PLC0415  # not every Python has it
-
-        return ctypes.CDLL(None).prctl  # type: ignore[no-any-return]  # ctypes finds functions at run time
-    except (ImportError, OSError, AttributeError):
-        return None
-
-
-def _dead() -> Iterator[int]:
-    """The children that have ended and wait for their burial. Without waitid: those just buried (see `_bury`)."""
+def _dead() -> Iterator[tuple[int, int | None]]:
+    """The children that have ended and wait to be buried. Where one cannot look without burying: with their status."""
     with suppress(ChildProcessError):
         if not hasattr(os, "waitid"):
             while (buried := os.waitpid(-1, os.WNOHANG))[0] > 0:
-                _statuses[buried[0]] = buried[1]
-                yield buried[0]
+                yield buried
             return
         while (dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
-            yield dead.si_pid
+            yield dead.si_pid, None
 
 
 def _bury(pid: int) -> int:
-    if pid in _statuses:
-        return _statuses.pop(pid)
     return os.waitpid(pid, 0)[1]
 
 
@@ -345,13 +345,8 @@ def _silence(bell: int) -> None:
             pass
 
 
-_prctl = None
-_statuses: dict[int, int] = {}
-
-
 def main() -> None:
     """Called with the descriptor of the link and the worker's pid."""
-    global _prctl
     inherited, worker = int(sys.argv[1]), int(sys.argv[2])
     if inherited != _LINK_FD:
         os.dup2(inherited, _LINK_FD, inheritable=False)
@@ -360,9 +355,6 @@ def main() -> None:
     for name in ("SIGTERM", "SIGINT", "SIGHUP"):  # the worker decides when to end, and says so by closing the link
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     os.chdir("/")
-    _prctl = _load_prctl()
-    if _prctl is not None:
-        _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     link = socket.socket(fileno=_LINK_FD)
     link.setblocking(False)
     Warden(link, worker).run()

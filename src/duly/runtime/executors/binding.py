@@ -1,0 +1,66 @@
+"""Binding: from a payload to a function's arguments, and from its value to a result, in a child interpreter.
+
+The worker has checked the payload; here it is only rebuilt by the function's own annotations. Others may be given to
+`ProcessExecutor` by name; these know what msgspec knows, and pydantic models.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, get_type_hints
+
+import msgspec
+
+
+def bind(function: Callable[..., Any], payload: bytes) -> dict[str, Any]:
+    """The keyword arguments that a payload stands for. Raises `msgspec.ValidationError` where it does not fit."""
+    kinds, others = _annotations(function)
+    values = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
+    return {
+        name: msgspec.json.decode(raw, type=kinds.get(name, others), dec_hook=_from_builtins)
+        for name, raw in values.items()
+    }
+
+
+def encode(value: Any) -> bytes:
+    """A value as JSON. Raises TypeError or ValueError for what JSON cannot say, NaN and infinity included."""
+    encoded = msgspec.json.encode(value, enc_hook=_to_builtins)
+    if b"null" in encoded and not _finite(msgspec.to_builtins(value, enc_hook=_to_builtins, str_keys=True)):
+        raise ValueError("NaN and infinity are no JSON numbers")  # msgspec would have made them null
+    return encoded
+
+
+@lru_cache
+def _annotations(function: Callable[..., Any]) -> tuple[dict[str, Any], Any]:
+    """The types of the named parameters, and the one of `**kwargs`."""
+    hints = get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters.values()
+    others = next((each.name for each in parameters if each.kind is each.VAR_KEYWORD), "")
+    named = {each.name: hints.get(each.name, Any) for each in parameters if each.name != others}
+    return named, hints.get(others, Any)
+
+
+def _from_builtins(kind: Any, value: Any) -> Any:
+    if hasattr(kind, "model_validate"):
+        return kind.model_validate(value)
+    raise NotImplementedError(f"an argument of type {kind!r}")
+
+
+def _to_builtins(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    raise NotImplementedError(f"{type(value).__qualname__} cannot be turned into JSON")
+
+
+def _finite(value: Any) -> bool:
+    match value:
+        case float():
+            return math.isfinite(value)
+        case dict():
+            return all(_finite(each) for each in value.values())
+        case list() | tuple():
+            return all(_finite(each) for each in value)
+    return True

@@ -1,0 +1,182 @@
+"""Children: the worker's view of its child interpreters."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from duly.runtime.executors.calls import (
+    Advanced,
+    Began,
+    Call,
+    Ended,
+    Logged,
+    Signs,
+    decode_for_worker,
+    encode,
+)
+from duly.runtime.executors.channel import Channel
+from duly.runtime.executors.wards import Exit, Ward, Wards
+from duly.runtime.live import Live
+
+_CHILD = Path(__file__).with_name("child.py")
+_BACKSTOP = 5.0  # how much later than the worker the warden stops a handler, should the worker be stuck
+_LAST_WORDS = 1.0  # how long a child that has closed its end may take to be gone
+_HEADROOM = 1 << 20  # for what is in a frame besides the value: texts are cut before they are sent
+
+
+class Died(Struct, frozen=True):
+    """The child ended without an answer. `began`: it had taken the call."""
+
+    exit: Exit
+    began: bool
+
+
+Answer = Ended | Died
+
+
+class Child:
+    """One child interpreter: idle, or busy with one call."""
+
+    def __init__(self, wards: Wards, max_result_bytes: int) -> None:
+        self.idle_since = 0.0
+        self.stopping = False
+        self._live: Live | None = None
+        self._answer: asyncio.Future[Answer] | None = None
+        self._began = False
+        self._said = Signs()
+        ours, theirs = socket.socketpair()
+        try:
+            self.ward: Ward = wards.spawn(
+                [sys.executable, *_flags(), str(_CHILD)], os.environ, working_directory(), _descriptors(theirs)
+            )
+        except BaseException:
+            ours.close()
+            raise
+        self._channel = Channel(ours, self._hear, self._lost, max_result_bytes + _HEADROOM)
+        self._channel.send(json.dumps({"path": sys.path, "argv": sys.argv}).encode())
+        self.ward.ended.add_done_callback(self._exited)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can take the next call."""
+        return not self.stopping and not self.ward.ended.done()
+
+    def begin(self, call: Call, live: Live) -> asyncio.Future[Answer]:
+        """Send a call; the future completes with the answer, or with the child's death."""
+        self._live = live
+        self._began = False
+        self._said = Signs()
+        self._answer = asyncio.get_running_loop().create_future()
+        self._channel.send(encode(call))
+        self.tell(stop=False)
+        if (timeout := call.run.policy.timeout) is not None:
+            self.ward.limit(timeout + _BACKSTOP)
+        return self._answer
+
+    def release(self, call: Call) -> None:
+        """The call is over; what comes from now on belongs to no run."""
+        self._live = self._answer = None
+        if call.run.policy.timeout is not None:
+            self.ward.limit(None)
+
+    def tell(self, *, stop: bool) -> None:
+        """Let the handler's context say what is true now."""
+        live = self._live
+        if live is None:
+            return
+        signs = Signs(
+            cancelled=live.cancelled or live.timed_out or live.released or stop,
+            owned=not (live.lost or live.untrusted),
+            stop=stop,
+        )
+        if signs != self._said:
+            self._said = signs
+            self._channel.send(encode(signs))
+
+    async def stop(self, grace: float) -> bool:
+        """Tell the handler, then kill the child with its group; return when it is dead (see `Ward.end`)."""
+        self.stopping = True
+        self.tell(stop=True)
+        return await self.ward.end(grace)
+
+    def retire(self, grace: float) -> None:
+        """Let an idle child end by itself; kill it, and what its handlers left behind, if it takes longer."""
+        self.stopping = True
+        self._channel.finish()
+        self.ward.kill(grace)
+
+    def _hear(self, frame: bytes) -> None:
+        match decode_for_worker(frame):
+            case Began():
+                self._began = True
+            case Advanced(progress):
+                if self._live is not None:
+                    self._live.progress = progress
+            case Logged() as logged:
+                _relay(logged, self.ward.pid)
+            case Ended() as ended:
+                self._settle(ended)
+                if self.stopping:
+                    self.ward.kill(0)  # it has said all there is to say: no need to wait for the grace
+
+    def _settle(self, answer: Answer) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(answer)
+
+    def _lost(self) -> None:
+        """It closed its end or talks nonsense: there is no use in it any more. Its exit follows, or is made to."""
+        self.stopping = True
+        self.ward.limit(_LAST_WORDS)
+
+    def _exited(self, ended: asyncio.Future[Exit]) -> None:
+        self._channel.drain()  # the answer may have been sent just before the end
+        self._channel.close()
+        self._settle(Died(ended.result(), self._began))
+
+
+def working_directory() -> str:
+    """The worker's own; the root if that has been removed."""
+    try:
+        return os.getcwd()  # noqa: PTH109  # text is what is needed
+    except OSError:
+        return "/"
+
+
+def _flags() -> Sequence[str]:
+    """The options of this interpreter that change what code means."""
+    flags = ["-P", *(["-O"] * sys.flags.optimize), *(f"-W{option}" for option in sys.warnoptions)]
+    for name, wanted in (("dev", sys.flags.dev_mode), ("utf8", sys.flags.utf8_mode)):
+        flags += ["-X", name] if wanted else []
+    return flags
+
+
+def _descriptors(link: socket.socket) -> list[int]:
+    """The worker's own stdout and stderr, and the child's end of the channel."""
+    return [_copy(1), _copy(2), link.detach()]
+
+
+def _copy(fd: int) -> int:
+    try:
+        return os.dup(fd)
+    except OSError:
+        return os.open(os.devnull, os.O_WRONLY)
+
+
+def _relay(logged: Logged, pid: int | None) -> None:
+    logger = logging.getLogger(logged.name)
+    if not logger.isEnabledFor(logged.level):
+        return
+    record = logger.makeRecord(
+        logged.name, logged.level, logged.path, logged.line, logged.text, (), None, logged.function
+    )
+    vars(record).update(logged.extra, created=logged.created, process=pid)
+    logger.handle(record)

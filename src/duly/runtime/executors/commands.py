@@ -1,0 +1,142 @@
+"""Programs instead of Python callables. See `duly.runtime.command.Command` for what a program is given."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from contextlib import closing
+from typing import Any
+
+import msgspec
+
+from duly.model import Claim, iso
+from duly.runtime.command import Command
+from duly.runtime.context import Context
+from duly.runtime.executors.base import RemoteFailure
+from duly.runtime.executors.children import working_directory
+from duly.runtime.executors.failures import executor_failed, failed
+from duly.runtime.executors.output import Tail, fit
+from duly.runtime.executors.wards import Exit, Trouble, Ward, Wards
+from duly.runtime.handler import Handler
+from duly.runtime.live import Live
+
+_BACKSTOP = 5.0
+
+
+class CommandExecutor:
+    """Runs each command in a process of its own.
+
+    The value is `{"exit_code": 0, "stdout": …, "stderr": …}`, the last `max_output_bytes` of each, less if it would not
+    fit into `max_result_bytes` of JSON. Any other exit is a `RemoteFailure`: `CommandFailed`, `CommandNotFound`,
+    `CommandNotExecutable`, `DirectoryNotFound`, `ExecutorFailed`. `wards` may be shared and is then closed by whoever
+    made it. `grace` is the time between SIGTERM and SIGKILL.
+    """
+
+    def __init__(
+        self,
+        wards: Wards | None = None,
+        *,
+        grace: float = 1.0,
+        max_output_bytes: int = 65536,
+        max_result_bytes: int = 65536,
+    ) -> None:
+        self._wards = Wards() if wards is None else wards
+        self._owns_wards = wards is None
+        self._grace = grace
+        self._max_output_bytes = max_output_bytes
+        self._max_result_bytes = max_result_bytes
+        self._running: set[Ward] = set()
+        self._closed = False
+
+    async def invoke(self, live: Live, handler: Handler, context: Context, arguments: dict[str, Any]) -> Any:
+        """Run the command; the payload is in its environment. When cancelled, it is dead before this returns."""
+        assert isinstance(handler.target, Command)
+        if self._closed:
+            raise executor_failed("the executor is closed")
+        with closing(Tail(self._max_output_bytes)) as stdout, closing(Tail(self._max_output_bytes)) as stderr:
+            ended = await self._ended(self._spawn(handler.target, live.claim, stdout, stderr))
+            return self._judge(ended, handler.target, live.claim, stdout.finish(), stderr.finish())
+
+    async def close(self) -> None:
+        """End all commands, by force where needed, and the warden unless it is shared. Idempotent."""
+        self._closed = True
+        for ward in self._running:
+            ward.kill(self._grace)
+        if self._running:
+            await asyncio.wait([ward.ended for ward in self._running], timeout=self._grace + 5)
+        if self._owns_wards:
+            await self._wards.close()
+
+    def _spawn(self, command: Command, claim: Claim, stdout: Tail, stderr: Tail) -> Ward:
+        cwd = working_directory() if command.cwd is None else os.fspath(command.cwd)
+        fds = [stdout.take_writer(), stderr.take_writer()]
+        ward = self._wards.spawn(command.words, environment(command, claim), cwd, fds)
+        if (timeout := claim.run.policy.timeout) is not None:
+            ward.limit(timeout + _BACKSTOP)
+        self._running.add(ward)
+        ward.ended.add_done_callback(lambda _: self._running.discard(ward))
+        return ward
+
+    async def _ended(self, ward: Ward) -> Exit:
+        try:
+            await asyncio.wait({ward.ended})
+        except asyncio.CancelledError:
+            if not ward.ended.done():
+                await ward.end(self._grace)
+            if not ward.ended.done() or ward.ended.result().stopped or ward.ended.result().code is None:
+                raise
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()  # too late: it had ended by itself
+        return ward.ended.result()
+
+    def _judge(self, ended: Exit, command: Command, claim: Claim, stdout: str, stderr: str) -> dict[str, Any]:
+        if self._closed and (ended.stopped or ended.code is None):
+            raise executor_failed("the executor was closed while the command ran")
+        if ended.code is None:
+            raise executor_failed(ended.text)
+        if ended.trouble is not None:
+            raise _not_started(ended.trouble, command, claim)
+        if ended.code != 0:
+            raise failed("CommandFailed", ended.text, stderr)
+        room = self._max_result_bytes - len(msgspec.json.encode(_value("", "")))
+        return _value(*fit(stdout, stderr, max(0, room)))
+
+
+def environment(command: Command, claim: Claim) -> dict[str, str]:
+    """All that a command finds in its environment."""
+    run = claim.run
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        **(command.env or {}),
+        "DULY_RUN_ID": run.id,
+        "DULY_JOB": run.job,
+        "DULY_ATTEMPT": str(run.attempt),
+        "DULY_DUE": iso(run.due),
+        "DULY_FENCE": str(claim.fence),
+        "DULY_IDEMPOTENCY_KEY": run.id,
+        "DULY_PAYLOAD": run.payload.decode(errors="surrogateescape"),
+    }
+
+
+def _value(stdout: str, stderr: str) -> dict[str, Any]:
+    return {"exit_code": 0, "stdout": stdout, "stderr": stderr}
+
+
+def _not_started(trouble: Trouble, command: Command, claim: Claim) -> RemoteFailure:
+    program = command.words[0]
+    match trouble.stage, trouble.errno:
+        case "cwd", errno.ENOENT | errno.ENOTDIR:
+            return failed("DirectoryNotFound", f"no such directory: {os.fspath(command.cwd or '.')!r}")
+        case "cwd", _:
+            return failed("DirectoryNotFound", f"directory cannot be entered: {trouble.text}")
+        case "exec", errno.ENOENT | errno.ENOTDIR:
+            return failed("CommandNotFound", f"{program!r} not found, or the interpreter that its first line names")
+        case "exec", errno.EACCES | errno.ENOEXEC | errno.EISDIR:
+            return failed("CommandNotExecutable", f"{program!r} is not executable: {trouble.text}")
+        case "exec", errno.E2BIG:
+            size = len(claim.run.payload)
+            return failed("CommandFailed", f"arguments and environment are too long; the payload has {size} bytes")
+        case "fork", _:
+            return executor_failed(f"no process can be started: {trouble.text}")
+    return failed("CommandFailed", f"cannot be started: {trouble.text}")

@@ -1,0 +1,231 @@
+"""Sync and async handlers in child interpreters, which can be killed.
+
+A child runs one handler at a time and is used again, as starting one takes a while. It dies with its whole process
+group when the call is cancelled, and with the worker, however that ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+
+from duly.errors import GiveUp, Retry
+from duly.runtime.context import Context
+from duly.runtime.executors.base import RemoteFailure
+from duly.runtime.executors.calls import Call, Ended, Raised, RaisedGiveUp, RaisedRetry, Result, Returned
+from duly.runtime.executors.children import Answer, Child, Died, working_directory
+from duly.runtime.executors.failures import executor_failed, failed
+from duly.runtime.executors.targets import locate
+from duly.runtime.executors.wards import Wards
+from duly.runtime.handler import Handler
+from duly.runtime.live import Live
+
+_log = logging.getLogger("duly.executor")
+_LOOK_EVERY = 0.1
+_BINDING = "duly.runtime.executors.binding"
+
+
+class ProcessExecutor:
+    """As many child interpreters as there are calls at a time; idle ones end after a while.
+
+    `wards` may be shared with other executors and is then closed by whoever made it. `binder` and `encoder` name the
+    functions (`module:name`) that make arguments from a payload and a result from a value, in the child. `grace` is the
+    time between SIGTERM and SIGKILL. A value of more than `max_result_bytes` is a failure of type `ResultError`.
+    """
+
+    def __init__(
+        self,
+        wards: Wards | None = None,
+        *,
+        binder: str = f"{_BINDING}:bind",
+        encoder: str = f"{_BINDING}:encode",
+        grace: float = 1.0,
+        idle_seconds: float = 60.0,
+        max_result_bytes: int = 16 * 1024 * 1024,
+    ) -> None:
+        self._wards = Wards() if wards is None else wards
+        self._owns_wards = wards is None
+        self._binder = binder
+        self._encoder = encoder
+        self._grace = grace
+        self._idle_seconds = idle_seconds
+        self._max_result_bytes = max_result_bytes
+        self._children: set[Child] = set()
+        self._busy: set[Child] = set()
+        self._idle: list[Child] = []  # the one used last is at the end
+        self._looking: asyncio.TimerHandle | None = None
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def invoke(self, live: Live, handler: Handler, context: Context, arguments: dict[str, Any]) -> Any:
+        """Call the handler in a child interpreter, by the run's own payload.
+
+        Raises `Retry` and `GiveUp` as they are and everything else as `RemoteFailure`: the handler's own exceptions,
+        `ProcessDied`, `ResultError`, `HandlerNotFound`, `ExecutorFailed`. When it is cancelled the child is dead before
+        it returns; a handler that had ended before it could be told to stop still has its say.
+        """
+        call = self._call(live, handler)
+        answer = await self._perform(call, live)
+        if isinstance(answer, Died) and not answer.began and not self._closed:
+            answer = await self._perform(call, live)  # an idle child had died: the handler never ran
+        return self._open(answer)
+
+    async def close(self) -> None:
+        """End all children, by force where needed, and the warden unless it is shared. Idempotent."""
+        self._closed = True
+        for timer in (self._looking, self._sweeping):
+            if timer is not None:
+                timer.cancel()
+        self._looking = self._sweeping = None
+        for child in self._children:
+            if child in self._busy:
+                child.tell(stop=True)
+            child.retire(self._grace)
+        if self._children:
+            await asyncio.wait([child.ward.ended for child in self._children], timeout=self._grace + 5)
+        if self._owns_wards:
+            await self._wards.close()
+
+    def _call(self, live: Live, handler: Handler) -> Call:
+        assert callable(handler.target)
+        try:
+            target = locate(handler.target)
+        except LookupError as exc:
+            raise failed("HandlerNotFound", str(exc)) from exc
+        run = live.claim.run
+        level = min(logging.getLogger(name).getEffectiveLevel() for name in ("", f"duly.job.{run.job}"))
+        return Call(
+            target=target,
+            run=run,
+            takes_context=handler.takes_context,
+            binder=self._binder,
+            encoder=self._encoder,
+            max_result_bytes=self._max_result_bytes,
+            cwd=working_directory(),
+            level=level,
+        )
+
+    async def _perform(self, call: Call, live: Live) -> Answer:
+        child = self._take()
+        answer = child.begin(call, live)
+        self._busy.add(child)
+        self._look()
+        try:
+            await asyncio.wait({answer})
+        except asyncio.CancelledError:
+            if not answer.done():
+                await child.stop(self._grace)
+            if not answer.done() or _told_to_stop(answer.result()):
+                _note_discarded(call, answer)
+                raise
+            _take_back_cancellation()  # too late: the handler had ended by itself
+        finally:
+            self._busy.discard(child)
+            child.release(call)
+            self._put_back(child, answer)
+        if isinstance(answer.result(), Ended) and child.stopping and await child.ward.end(self._grace):
+            _take_back_cancellation()  # while what the handler left behind was being killed: it has ended all the same
+        return answer.result()
+
+    def _take(self) -> Child:
+        """The child that was idle for the shortest time, else a new one."""
+        if self._closed:
+            raise executor_failed("the executor is closed")
+        while self._idle:
+            child = self._idle.pop()
+            if child.usable:
+                return child
+        child = Child(self._wards, self._max_result_bytes)
+        self._children.add(child)
+        child.ward.ended.add_done_callback(lambda _: self._children.discard(child))
+        return child
+
+    def _put_back(self, child: Child, answer: asyncio.Future[Answer]) -> None:
+        if not child.usable or not answer.done() or not isinstance(ended := answer.result(), Ended):
+            return
+        if ended.left or self._closed:
+            child.retire(self._grace)
+            return
+        child.idle_since = asyncio.get_running_loop().time()
+        self._idle.append(child)
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """End children that nobody needed for a while, and come back when the next one may be due."""
+        if self._sweeping is not None:
+            return
+        loop = asyncio.get_running_loop()
+        while self._idle and self._idle[0].idle_since + self._idle_seconds <= loop.time():
+            self._idle.pop(0).retire(self._grace)
+        if self._idle:
+            due = self._idle[0].idle_since + self._idle_seconds
+            self._sweeping = loop.call_at(due, self._sweep_again)
+
+    def _sweep_again(self) -> None:
+        self._sweeping = None
+        self._sweep()
+
+    def _look(self) -> None:
+        """Carry what is known about the live runs to their handlers, again and again while there are any."""
+        if self._looking is None and self._busy:
+            self._looking = asyncio.get_running_loop().call_later(_LOOK_EVERY, self._look_again)
+
+    def _look_again(self) -> None:
+        self._looking = None
+        for child in self._busy:
+            child.tell(stop=False)
+        self._look()
+
+    def _open(self, answer: Answer) -> Any:
+        """The handler's value, or its exception."""
+        if isinstance(answer, Ended):
+            return _value_of(answer.result)
+        if self._closed:
+            raise executor_failed("the executor was closed while the handler ran")
+        if answer.exit.code is None:
+            raise executor_failed(answer.exit.text)
+        if not answer.began:
+            raise executor_failed(f"the child interpreter ended before it took the call: {_story(answer)}")
+        raise failed("ProcessDied", answer.exit.text)
+
+
+def _value_of(result: Result) -> Any:
+    match result:
+        case Returned(value):
+            return msgspec.json.decode(value)
+        case RaisedRetry(after, raised):
+            raise Retry(after) from _remote(raised)
+        case RaisedGiveUp(reason, raised):
+            raise GiveUp(reason) from _remote(raised)
+        case Raised():
+            raise _remote(result)
+
+
+def _remote(raised: Raised) -> RemoteFailure:
+    return RemoteFailure(raised.type_name, raised.message, raised.traceback, raised.lineage)
+
+
+def _story(died: Died) -> str:
+    trouble = died.exit.trouble
+    return died.exit.text if trouble is None else f"{trouble.stage}: {trouble.text}"
+
+
+def _told_to_stop(answer: Answer) -> bool:
+    """Whether this answer is the consequence of a cancellation, rather than something that crossed it."""
+    if isinstance(answer, Ended):
+        return answer.told
+    return answer.exit.stopped or answer.exit.code is None
+
+
+def _note_discarded(call: Call, answer: asyncio.Future[Answer]) -> None:
+    if answer.done() and isinstance(ended := answer.result(), Ended) and isinstance(ended.result, Returned):
+        _log.info("run %s of %s returned a value after it was told to stop; not kept", call.run.id, call.run.job)
+
+
+def _take_back_cancellation() -> None:
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
