@@ -1,0 +1,148 @@
+"""Duly: a distributed job scheduler. In the proper manner, at the proper time.
+
+The public names, and nothing else. Each is imported when it is first used, so that `import duly` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from duly.version import __version__
+
+if TYPE_CHECKING:
+    from duly.errors import (
+        BackendError,
+        BackendUnavailable,
+        ClaimLost,
+        ConfigurationError,
+        DulyError,
+        DuplicateJob,
+        GiveUp,
+        InvalidSchedule,
+        JobNotFound,
+        LockUnavailable,
+        MissingExtra,
+        PayloadError,
+        ResultExpired,
+        Retry,
+        RunCancelled,
+        RunFailed,
+        RunLost,
+        RunNotCompleted,
+        RunNotFound,
+        RunSkipped,
+        SchedulerRunning,
+    )
+    from duly.model import Attempt, CancelReply, Node, Retention, Run, SchedulerConfig, State
+    from duly.rules.explain import Explanation
+    from duly.rules.retry import RetryPolicy
+    from duly.rules.schedules import Cron, Every, Once, Schedule
+    from duly.runtime.command import Command
+    from duly.runtime.context import Context
+    from duly.scheduler import Health, Job, JobHandle, JobView, Lock, RunHandle, Scheduler, ShutdownReport, Upcoming
+
+_HOMES = {
+    "duly.errors": (
+        "BackendError",
+        "BackendUnavailable",
+        "ClaimLost",
+        "ConfigurationError",
+        "DulyError",
+        "DuplicateJob",
+        "GiveUp",
+        "InvalidSchedule",
+        "JobNotFound",
+        "LockUnavailable",
+        "MissingExtra",
+        "PayloadError",
+        "ResultExpired",
+        "Retry",
+        "RunCancelled",
+        "RunFailed",
+        "RunLost",
+        "RunNotCompleted",
+        "RunNotFound",
+        "RunSkipped",
+        "SchedulerRunning",
+    ),
+    "duly.model": ("Attempt", "CancelReply", "Node", "Retention", "Run", "SchedulerConfig", "State"),
+    "duly.rules.explain": ("Explanation",),
+    "duly.rules.retry": ("RetryPolicy",),
+    "duly.rules.schedules": ("Cron", "Every", "Once", "Schedule"),
+    "duly.runtime.command": ("Command",),
+    "duly.runtime.context": ("Context",),
+    "duly.scheduler": (
+        "Health",
+        "Job",
+        "JobHandle",
+        "JobView",
+        "Lock",
+        "RunHandle",
+        "Scheduler",
+        "ShutdownReport",
+        "Upcoming",
+    ),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Attempt",
+    "BackendError",
+    "BackendUnavailable",
+    "CancelReply",
+    "ClaimLost",
+    "Command",
+    "ConfigurationError",
+    "Context",
+    "Cron",
+    "DulyError",
+    "DuplicateJob",
+    "Every",
+    "Explanation",
+    "GiveUp",
+    "Health",
+    "InvalidSchedule",
+    "Job",
+    "JobHandle",
+    "JobNotFound",
+    "JobView",
+    "Lock",
+    "LockUnavailable",
+    "MissingExtra",
+    "Node",
+    "Once",
+    "PayloadError",
+    "ResultExpired",
+    "Retention",
+    "Retry",
+    "RetryPolicy",
+    "Run",
+    "RunCancelled",
+    "RunFailed",
+    "RunHandle",
+    "RunLost",
+    "RunNotCompleted",
+    "RunNotFound",
+    "RunSkipped",
+    "Schedule",
+    "Scheduler",
+    "SchedulerConfig",
+    "SchedulerRunning",
+    "ShutdownReport",
+    "State",
+    "Upcoming",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'duly' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

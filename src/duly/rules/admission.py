@@ -37,17 +37,17 @@ def admit(run: Run, members: int) -> Admission:
             return Admission.REPLACE
 
 
-def group_of(uid: str, overlap: Overlap) -> tuple[str | None, WhenFull]:
-    """The group that a job's overlap policy puts its runs into."""
+def group_of(job: str, overlap: Overlap) -> tuple[str | None, WhenFull]:
+    """The group that a job's overlap policy puts its runs into, scheduled or not."""
     match overlap:
         case Overlap.ALLOW:
             return None, WhenFull.SKIP
         case Overlap.SKIP:
-            return uid, WhenFull.SKIP
+            return job, WhenFull.SKIP
         case Overlap.QUEUE:
-            return uid, WhenFull.QUEUE
+            return job, WhenFull.QUEUE
         case Overlap.REPLACE:
-            return uid, WhenFull.REPLACE
+            return job, WhenFull.REPLACE
 
 
 def hold_for_job(job: str) -> str:

@@ -109,7 +109,7 @@ def _catch_up(record: JobRecord, schedule: Schedule, cursor: datetime, last: dat
 def run_for(record: JobRecord, due: datetime) -> Run:
     """The run of a recurring job for one due instant."""
     spec = record.spec
-    group, when_full = group_of(record.uid, spec.overlap or Overlap.SKIP)
+    group, when_full = group_of(spec.name, spec.overlap or Overlap.SKIP)
     jitter = timedelta(0) if spec.schedule is None else spec.schedule.jitter
     return Run(
         id=recurring_id(record.uid, due),

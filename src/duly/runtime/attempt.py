@@ -23,9 +23,10 @@ from duly.model import (
     TimedOut,
     Verdict,
 )
+from duly.model.current import current_run
 from duly.model.event import AfterCommitFailed
 from duly.rules.retry import seconds
-from duly.runtime.context import Context, Tether, current_run
+from duly.runtime.context import Context, Tether
 from duly.runtime.deadlines import Deadlines
 from duly.runtime.executors import Executor, RemoteFailure
 from duly.runtime.handler import ExecutorKind, Handler

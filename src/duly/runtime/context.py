@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, Protocol
 
 from duly.errors import ClaimLost, RunCancelled
 from duly.model import Progress, Run, shift
-
-current_run: ContextVar[Run | None] = ContextVar("duly_current_run", default=None)
 
 
 class Tether(Protocol):

@@ -88,7 +88,7 @@ class Settler:
         if settlement.outcome is None:
             self._emit(RunReleased(run))
             return
-        if self._emit.wants(RunEnded):
+        if settlement.failure is not None or self._emit.wants(RunEnded):
             self._emit(_ended(run, settlement, settlement.outcome))
         if settlement.state in (State.FAILED, State.LOST) and self._hooks.wants_failures(live.handler):
             task = asyncio.get_running_loop().create_task(self._after_failure(live, settlement))

@@ -1,0 +1,20 @@
+"""The composition root: jobs as users write them, handles, and the scheduler itself."""
+
+from duly.scheduler.definition import Job
+from duly.scheduler.facade import Scheduler
+from duly.scheduler.handles import JobHandle, RunHandle, Submission
+from duly.scheduler.locks import Lock
+from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
+
+__all__ = [
+    "Health",
+    "Job",
+    "JobHandle",
+    "JobView",
+    "Lock",
+    "RunHandle",
+    "Scheduler",
+    "ShutdownReport",
+    "Submission",
+    "Upcoming",
+]

@@ -1,0 +1,60 @@
+"""The bus: carries events to those who want them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from duly.model.event import Event
+
+_log = logging.getLogger("duly.observe")
+
+
+class Subscriber(Protocol):
+    """Takes events, and says beforehand which kinds are worth making."""
+
+    def __call__(self, event: Event) -> None: ...
+
+    def wants(self, kind: type[Event]) -> bool: ...
+
+
+class Bus:
+    """Calls every subscriber in turn. One that fails is logged, never felt by the node."""
+
+    def __init__(self) -> None:
+        self._subscribers: tuple[Subscriber, ...] = ()
+
+    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
+        """Add a subscriber; what is returned takes it off again."""
+        self._subscribers = (*self._subscribers, subscriber)
+
+        def unsubscribe() -> None:
+            self._subscribers = tuple(each for each in self._subscribers if each is not subscriber)
+
+        return unsubscribe
+
+    def wants(self, kind: type[Event]) -> bool:
+        return any(subscriber.wants(kind) for subscriber in self._subscribers)
+
+    def __call__(self, event: Event) -> None:
+        for subscriber in self._subscribers:
+            try:
+                subscriber(event)
+            except Exception:  # noqa: BLE001  # a subscriber is foreign code: its failure is told, not passed on
+                _log.exception("a subscriber failed on %s", type(event).__name__)
+
+
+class Listening:
+    """A plain function as a subscriber to certain kinds of events."""
+
+    def __init__(self, call: Callable[[Event], None], kinds: tuple[type[Event], ...]) -> None:
+        self._call = call
+        self._kinds = kinds
+
+    def wants(self, kind: type[Event]) -> bool:
+        return issubclass(kind, self._kinds)
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, self._kinds):
+            self._call(event)

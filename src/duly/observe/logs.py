@@ -1,0 +1,158 @@
+"""Logs: events as records of the standard library's logging, under `duly.*`.
+
+A retryable failure is a warning, a final one an error. `configure_logging` is for the command line and `run_forever`;
+as a library Duly never touches the handlers of others.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from duly.model import State
+from duly.model import event as events
+from duly.model.current import current_run
+
+_node = logging.getLogger("duly.node")
+_run = logging.getLogger("duly.run")
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class EventLog:
+    """A subscriber that logs. Events of ordinary success are made only if somebody would see them."""
+
+    def wants(self, kind: type[events.Event]) -> bool:
+        return kind not in _CHATTY or _run.isEnabledFor(logging.DEBUG)
+
+    def __call__(self, event: events.Event) -> None:
+        match event:
+            case events.RunStarted(run, late):
+                _tell(logging.DEBUG, run, f"started, {late * 1000:.1f} ms late", late=late)
+            case events.RunEnded():
+                _tell_end(event)
+            case events.RunReleased(run):
+                _tell(logging.INFO, run, "given back: the node is stopping")
+            case _:
+                level, message = _of_node(event)
+                _node.log(level, "%s", message)
+
+
+_CHATTY = (events.RunStarted, events.RunEnded)
+
+
+def _tell(level: int, run: Any, message: str, **fields: Any) -> None:
+    if _run.isEnabledFor(level):
+        extra = {"run_id": run.id, "job": run.job, "attempt": run.attempt, **fields}
+        _run.log(level, "%s: %s (run %s)", run.job, message, run.id, extra=extra)
+
+
+def _tell_end(event: events.RunEnded) -> None:
+    took = f"after {event.seconds:.3f} s"
+    failure = f": {event.failure.type}: {event.failure.message}" if event.failure else ""
+    match event.state:
+        case State.COMPLETED | State.CANCELLED:
+            _tell(logging.DEBUG, event.run, f"{event.outcome.value} {took}", outcome=event.outcome.value)
+        case State.PENDING:
+            again = f", again at {event.retry_at:%H:%M:%S}" if event.retry_at else ""
+            _tell(logging.WARNING, event.run, f"{event.outcome.value} {took}{failure}{again}")
+        case _:
+            text = event.failure.traceback if event.failure else ""
+            _tell(logging.ERROR, event.run, f"{event.state.value} {took}{failure}{_indented(text)}")
+
+
+def _of_node(event: events.Event) -> tuple[int, str]:
+    match event:
+        case events.NodeStarted(node, url):
+            return logging.INFO, f"node {node} started on {url}"
+        case events.NodeStopped(node, drained, released):
+            return logging.INFO, f"node {node} stopped: {drained} runs finished, {released} given back"
+        case events.LeaderElected(lease, epoch):
+            return logging.INFO, f"leads {lease.name} (epoch {epoch})"
+        case events.LeaderLost(shard, resigned):
+            return (logging.INFO, f"resigned from {shard}") if resigned else (logging.WARNING, f"lost {shard}")
+        case events.JobSaved(job, revision, what):
+            return logging.INFO, f"job {job}: {what} (revision {revision})"
+        case events.JobConflict(job, reason):
+            return logging.WARNING, f"job {job} was not saved: {reason}"
+        case events.StoreBack(service, seconds):
+            return logging.INFO, f"{service}: the store is back after {seconds:.1f} s"
+        case events.RunsReaped(run_ids, nodes):
+            return logging.WARNING, f"took over {len(run_ids)} runs of vanished {', '.join(nodes)}"
+        case _:
+            return _of_trouble(event)
+
+
+def _of_trouble(event: events.Event) -> tuple[int, str]:
+    match event:
+        case events.StoreAway(service, message, retry_in):
+            return logging.WARNING, f"{service}: the store is away ({message}), next try in {retry_in:.1f} s"
+        case events.ServiceFailed(service, failure, retry_in):
+            text = f"{service} failed: {failure.type}: {failure.message}; again in {retry_in:.1f} s"
+            return logging.ERROR, text + _indented(failure.traceback)
+        case events.PlanFailed(job, failure):
+            return logging.ERROR, f"job {job} cannot be planned: {failure.type}: {failure.message}"
+        case events.HookFailed(hook, job, run_id, failure):
+            text = f"{hook} of {job} failed for run {run_id}: {failure.type}: {failure.message}"
+            return logging.ERROR, text + _indented(failure.traceback)
+        case events.AfterCommitFailed(run_id, job, failure):
+            text = f"{job} raised after its transaction had committed: {failure.type}: {failure.message} (run {run_id})"
+            return logging.ERROR, text
+        case events.SettlementRefused(run_id, fence):
+            return logging.WARNING, f"run {run_id}: came back too late, its fence {fence} is no longer the latest"
+        case events.ClaimsLost(run_ids):
+            return logging.WARNING, f"lost the leases of {len(run_ids)} runs: {', '.join(run_ids[:5])}"
+        case events.ClaimUntrusted(run_id, stopped):
+            rest = "its handler was stopped" if stopped else "its handler goes on"
+            return logging.WARNING, f"run {run_id}: its lease could not be renewed in time; {rest}"
+        case events.SlotLeaked(run_id, job, leaked):
+            text = f"{job}: the thread of run {run_id} outlived its timeout and keeps its slot"
+            return logging.WARNING, f"{text} ({leaked} such threads)"
+        case events.LoopStalled(seconds, stack):
+            return logging.WARNING, f"the event loop has not turned for {seconds:.1f} s{_indented(stack)}"
+        case _:
+            return logging.INFO, repr(event)
+
+
+def _indented(text: str) -> str:
+    return "\n" + "\n".join(f"    {line}" for line in text.rstrip().splitlines()) if text else ""
+
+
+class RunFields(logging.Filter):
+    """Adds the current run to every record that passes, also to those of the user's own loggers."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        run = current_run.get()
+        if run is not None and not hasattr(record, "run_id"):
+            record.run_id, record.job, record.attempt = run.id, run.job, run.attempt
+        return True
+
+
+class JsonFormatter(logging.Formatter):
+    """One line of JSON per record, with whatever fields it carries."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def configure_logging(level: str = "INFO", layout: str = "TEXT", stream: TextIO | None = None) -> None:
+    """Send `duly.*` and the user's records to standard error, as text or JSON lines."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.addFilter(RunFields())
+    if layout.upper() == "JSON":
+        handler.setFormatter(JsonFormatter())
+    else:
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -1,0 +1,130 @@
+"""A client: one opened session on a store, and what this process can ask of it. It plans and runs nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from duly.errors import (
+    ConfigurationError,
+    ResultExpired,
+    RunCancelled,
+    RunFailed,
+    RunLost,
+    RunNotFound,
+    RunSkipped,
+)
+from duly.model import Attempt, CancelReply, Ids, Page, RedriveReply, Run, RunQuery, SchedulerConfig, State
+from duly.ports import Backend, Clock
+from duly.runtime.service import Emit
+from duly.scheduler.definitions import Definitions
+from duly.scheduler.registry import Registry
+from duly.scheduler.submitting import Submitter
+
+_LONGEST_WAIT = 60.0
+
+
+class Client:
+    """Belongs to the event loop it was opened on."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        registry: Registry,
+        config: SchedulerConfig,
+        clock: Clock,
+        emit: Emit,
+        rng: random.Random,
+    ) -> None:
+        self.backend = backend
+        self.config = config
+        self._clock = clock
+        self._registry = registry
+        self.ids = Ids(clock.now, rng)
+        self.submitter = Submitter(backend, registry, config, self.ids, clock.now)
+        self.definitions = Definitions(backend, registry, config, self.ids, clock.now, emit)
+
+    # --- runs
+
+    async def run(self, run_id: str) -> Run:
+        found = await self.backend.store.run(run_id)
+        if found is None:
+            raise RunNotFound(f"there is no run {run_id!r}: it never was, or retention has purged it")
+        return found
+
+    async def runs(self, query: RunQuery, limit: int, cursor: str | None) -> Page:
+        if not 1 <= limit <= 10_000:
+            raise ConfigurationError(f"limit={limit!r} must be from 1 to 10000")
+        return await self.backend.store.runs(query, limit, cursor)
+
+    async def attempts(self, run_id: str) -> list[Attempt]:
+        return await self.backend.store.attempts(run_id)
+
+    async def cancel(self, run_id: str, reason: str | None) -> CancelReply:
+        [reply] = await self.backend.store.cancel([run_id], reason)
+        if reply is CancelReply.UNKNOWN:
+            raise RunNotFound(f"there is no run {run_id!r}: it never was, or retention has purged it")
+        return reply
+
+    async def redrive(self, run_id: str) -> Run:
+        [reply] = await self.backend.store.redrive([run_id])
+        if reply is RedriveReply.UNKNOWN:
+            raise RunNotFound(f"there is no run {run_id!r}: it never was, or retention has purged it")
+        run = await self.run(run_id)
+        if reply is RedriveReply.NOT_ENDED:
+            way_out = "only failed, lost and cancelled runs are redriven; trigger the job for a new run"
+            raise ConfigurationError(f"run {run_id} is {run.state.value}: {way_out}")
+        if reply is RedriveReply.DUPLICATE:
+            raise ConfigurationError(f"run {run_id}: an unfinished run has its dedupe_key {run.dedupe_key!r}")
+        return run
+
+    # --- results
+
+    async def ended(self, run_id: str, timeout: float | None) -> Run:
+        """Wait until a run is final; the builtin TimeoutError if that takes too long."""
+        deadline = None if timeout is None else self._clock.monotonic() + timeout
+        while True:
+            left = _LONGEST_WAIT if deadline is None else deadline - self._clock.monotonic()
+            for run in await self.backend.store.finished([run_id], max(0.0, min(left, _LONGEST_WAIT))):
+                return run
+            await self.run(run_id)
+            if deadline is not None and self._clock.monotonic() >= deadline:
+                raise TimeoutError(f"run {run_id} has not ended within {timeout:g} s; it goes on")
+
+    async def result(self, run_id: str, timeout: float | None) -> Any:
+        """The value of a run, decoded to the handler's return type, or the reason why there is none."""
+        run = await self.ended(run_id, timeout)
+        if run.state is not State.COMPLETED:
+            raise _no_result(run)
+        if run.result is None:
+            if run.reason is not None:
+                raise ResultExpired(f"run {run.id} of {run.job!r} completed, {run.reason}")
+            return None
+        return self.decoded(run)
+
+    def decoded(self, run: Run) -> Any:
+        """The stored result of a completed run as a value."""
+        import msgspec  # noqa: PLC0415
+
+        assert run.result is not None
+        signature = self._registry.signature(run.handler)
+        return msgspec.json.decode(run.result) if signature is None else signature.decode_result(run.result)
+
+    def known(self, names: Sequence[str]) -> list[str]:
+        """Those of these handlers that this process has."""
+        return [name for name in names if self._registry.get(name) is not None]
+
+
+def _no_result(run: Run) -> Exception:
+    name = f"run {run.id} of {run.job!r}"
+    match run.state:
+        case State.FAILED:
+            failure = f"{run.failure.type}: {run.failure.message}" if run.failure else run.reason
+            return RunFailed(f"{name} failed after {max(1, run.failures + run.losses)} attempts: {failure}", run)
+        case State.CANCELLED:
+            return RunCancelled(f"{name} was cancelled{f': {run.reason}' if run.reason else ''}", run)
+        case State.LOST:
+            return RunLost(f"{name} is lost: its worker vanished after the start", run)
+        case _:
+            return RunSkipped(f"{name} was skipped: {run.reason}", run)

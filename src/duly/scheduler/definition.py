@@ -1,0 +1,227 @@
+"""Jobs as users write them: a handler, perhaps a schedule, and policies. Checked as far as possible when written."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import force_setattr
+
+from duly.errors import ConfigurationError, InvalidSchedule
+from duly.model import CustomSpec, Delivery, JobSpec, Misfire, Overlap, RunPolicy, StoreLoss, as_utc, is_job_name
+from duly.rules.retry import RetryPolicy
+from duly.rules.schedules import Cron, Every, Once, Schedule, bind, from_spec
+from duly.runtime.command import Command
+from duly.runtime.handler import ErrorHook, ExecutorKind, FailureHook
+
+Duration = float | timedelta
+Target = Callable[..., Any] | Command | str
+ExecutorName = Literal["async", "thread", "process"]
+OverlapName = Literal["skip", "queue", "replace", "allow"]
+MisfireName = Literal["latest", "all", "skip"]
+DeliveryName = Literal["at_least_once", "at_most_once", "exactly_once"]
+StoreLossName = Literal["continue", "stop"]
+
+_LONGEST = 366 * 86400.0
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """A job: what to run, when, and how.
+
+    `handler` is a callable, a `Command`, or the name of another job whose handler to use. `name` defaults to the
+    callable's, `description` to the first line of its docstring. `overlap` defaults to "skip" for scheduled runs and
+    "allow" for submitted ones. `restore=True` brings back a job that was removed.
+    """
+
+    handler: Target
+    schedule: Schedule | None = None
+    name: str = ""
+    description: str | None = None
+    payload: Mapping[str, Any] | None = None
+    queue: str = "default"
+    priority: int = 0
+    timeout: Duration | None = None
+    retry: RetryPolicy | int | UnsetType | None = UNSET
+    delivery: DeliveryName | Delivery = "at_least_once"
+    overlap: OverlapName | Overlap | None = None
+    misfire: MisfireName | Misfire = "latest"
+    executor: ExecutorName | ExecutorKind | None = None
+    tags: tuple[str, ...] = ()
+    on_error: ErrorHook | None = None
+    on_failure: FailureHook | None = None
+    on_store_loss: StoreLossName | StoreLoss = "continue"
+    start_at: datetime | None = None
+    end_at: datetime | None = None
+    max_runs: int | None = None
+    restore: bool = False
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "name", _name(self.name, self.handler))
+        force_setattr(self, "description", _description(self.description, self.handler))
+        force_setattr(self, "tags", _tags(self.name, self.tags))
+        force_setattr(self, "delivery", _one_of(self.name, "delivery", Delivery, self.delivery))
+        force_setattr(self, "misfire", _one_of(self.name, "misfire", Misfire, self.misfire))
+        force_setattr(self, "on_store_loss", _one_of(self.name, "on_store_loss", StoreLoss, self.on_store_loss))
+        if self.overlap is not None:
+            force_setattr(self, "overlap", _one_of(self.name, "overlap", Overlap, self.overlap))
+        force_setattr(self, "executor", _executor(self.name, self.executor, self.handler))
+        force_setattr(self, "timeout", _timeout(self.name, self.timeout))
+        _check_numbers(self)
+        _check_schedule(self)
+        if self.delivery is Delivery.AT_MOST_ONCE and self.retry is not UNSET and self.retry:
+            raise ConfigurationError(
+                f"job {self.name!r} is at_most_once and has retry={self.retry!r}: such a run is never tried twice"
+            )
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """The policy that `retry` stands for."""
+        if self.delivery is Delivery.AT_MOST_ONCE:
+            return RetryPolicy.of(None)
+        return RetryPolicy() if isinstance(self.retry, UnsetType) else RetryPolicy.of(self.retry)
+
+    @property
+    def handler_name(self) -> str:
+        """The name under which the handler is looked up."""
+        return self.handler if isinstance(self.handler, str) else self.name
+
+    def policy(self) -> RunPolicy:
+        """How its runs are attempted."""
+        assert self.timeout is None or isinstance(self.timeout, float)
+        return RunPolicy(
+            timeout=self.timeout,
+            retry=self.retry_policy.spec,
+            delivery=Delivery(self.delivery),
+            on_store_loss=StoreLoss(self.on_store_loss),
+        )
+
+    def spec(self, timezone: str, payload: bytes) -> JobSpec:
+        """The definition as plain data, its schedule bound."""
+        schedule = None
+        if self.schedule is not None:
+            schedule = bind(
+                self.schedule, name=self.name, timezone=timezone, start_at=self.start_at, end_at=self.end_at
+            )
+        return JobSpec(
+            name=self.name,
+            handler=self.handler_name,
+            schedule=schedule,
+            payload=payload,
+            queue=self.queue,
+            priority=self.priority,
+            policy=self.policy(),
+            overlap=None if self.overlap is None else Overlap(self.overlap),
+            misfire=Misfire(self.misfire),
+            max_runs=self.max_runs,
+            description=self.description or "",
+            tags=self.tags,
+        )
+
+
+def bound_schedule(job: Job, spec: JobSpec) -> Schedule | None:
+    """The schedule that computes a job's instants: from the bound spec, or the user's own object."""
+    if spec.schedule is None or isinstance(spec.schedule, CustomSpec):
+        return job.schedule
+    return from_spec(spec.schedule)
+
+
+def _name(name: str, handler: Target) -> str:
+    chosen = name or getattr(handler, "__name__", "")
+    if not chosen:
+        raise ConfigurationError(f"the job of {handler} has no name: give name=…")
+    if not is_job_name(chosen):
+        way_out = "a letter or _, then letters, digits and _ . -, at most 128; give name=…"
+        raise ConfigurationError(f"{chosen!r} cannot name a job: {way_out}")
+    return chosen
+
+
+def _description(description: str | None, handler: Target) -> str:
+    if description is not None:
+        return description
+    if isinstance(handler, Command):
+        return str(handler)
+    text = "" if isinstance(handler, str) else inspect.getdoc(handler) or ""
+    return text.strip().partition("\n")[0]
+
+
+def _tags(name: str, tags: object) -> tuple[str, ...]:
+    if isinstance(tags, str) or not isinstance(tags, tuple | list | set | frozenset):
+        raise ConfigurationError(f"job {name!r}: tags={tags!r} must be a list of strings")
+    if not all(isinstance(tag, str) for tag in tags):
+        raise ConfigurationError(f"job {name!r}: tags={tags!r} must be a list of strings")
+    return tuple(sorted(tags)) if isinstance(tags, set | frozenset) else tuple(tags)
+
+
+def _one_of(name: str, field: str, kind: Any, value: object) -> Any:
+    try:
+        return kind(value)
+    except ValueError as exc:
+        raise ConfigurationError(f"job {name!r}: {field}={value!r} is not one of {', '.join(kind)}") from exc
+
+
+def _executor(name: str, executor: object, handler: Target) -> ExecutorKind | None:
+    """Where the handler runs; None if it is another job's."""
+    if isinstance(handler, str):
+        return None
+    if isinstance(handler, Command):
+        return ExecutorKind.COMMAND
+    if not callable(handler):
+        raise ConfigurationError(f"job {name!r}: handler={handler!r} is no callable, Command or name")
+    is_async = inspect.iscoroutinefunction(handler)
+    if executor is None:
+        return ExecutorKind.ASYNC if is_async else ExecutorKind.THREAD
+    if executor not in ("async", "thread", "process"):
+        raise ConfigurationError(f"job {name!r}: executor={executor!r} is not one of async, thread, process")
+    if (executor == "async") is not is_async and executor != "process":
+        kind, way_out = ("an async", "async or process") if is_async else ("a sync", "thread or process")
+        raise ConfigurationError(f"job {name!r} has {kind} handler: executor={executor!r} must be {way_out}")
+    return ExecutorKind(executor)
+
+
+def _timeout(name: str, timeout: object) -> float | None:
+    if timeout is None:
+        return None
+    plain = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 < plain <= _LONGEST:
+        raise ConfigurationError(
+            f"job {name!r}: timeout={timeout!r} must be a positive number of seconds, up to a year"
+        )
+    return float(plain)
+
+
+def _check_numbers(job: Job) -> None:
+    check_priority(job.priority, f"job {job.name!r}")
+    check_queue(job.queue, f"job {job.name!r}")
+    most: object = job.max_runs
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+        raise ConfigurationError(f"job {job.name!r}: max_runs={most!r} must be a whole number from 1")
+
+
+def check_priority(priority: object, what: str) -> None:
+    """Priorities are whole numbers from 0 to 9."""
+    if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
+        raise ConfigurationError(f"{what}: priority={priority!r} must be a whole number from 0 to 9; 9 is most urgent")
+
+
+def check_queue(queue: object, what: str) -> None:
+    """Queues are named like jobs."""
+    if not isinstance(queue, str) or not is_job_name(queue):
+        raise ConfigurationError(f"{what}: queue={queue!r} must be a letter or _, then letters, digits and _ . -")
+
+
+def _check_schedule(job: Job) -> None:
+    schedule: object = job.schedule
+    if schedule is None:
+        return
+    if isinstance(schedule, type) or not isinstance(schedule, Schedule):
+        bind(schedule, name=job.name, timezone="UTC")  # type: ignore[arg-type]  # it says what is wrong and raises
+        raise InvalidSchedule(f"job {job.name!r}: {schedule!r} is not a schedule")
+    if isinstance(schedule, Cron | Every | Once):
+        bind(schedule, name=job.name, timezone="UTC", start_at=job.start_at, end_at=job.end_at)
+    for field in ("start_at", "end_at"):
+        bound = getattr(job, field)
+        if bound is not None:
+            as_utc(bound, f"job {job.name!r}: {field}", InvalidSchedule)

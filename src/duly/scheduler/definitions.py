@@ -1,0 +1,217 @@
+"""Definitions: jobs in the store, as operators and deploys change them.
+
+Each operation reads the record, lets a rule decide, and saves with a comparison of revisions; a lost race is tried
+again from the start.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+
+from duly.errors import ConfigurationError, InvalidSchedule, JobNotFound
+from duly.model import (
+    Ids,
+    JobChange,
+    JobRecord,
+    JobStatistics,
+    JobStatus,
+    Origin,
+    SchedulerConfig,
+    as_utc,
+)
+from duly.model.event import JobConflict, JobSaved
+from duly.ports import Backend
+from duly.rules import changes
+from duly.rules.admission import hold_for_job
+from duly.rules.explain import Explanation, Facts, due_at, explain
+from duly.rules.planning import run_for
+from duly.rules.schedules import Schedule, step
+from duly.runtime.planner import schedule_of
+from duly.runtime.service import Emit
+from duly.scheduler.definition import Job, bound_schedule
+from duly.scheduler.registry import Registry
+from duly.scheduler.views import JobView, Upcoming, job_view
+
+_SLICE = 500
+_RACES = 20
+
+Decide = Callable[[JobRecord], JobChange | None]
+
+
+class Definitions:
+    """What can be done to jobs. `changed` is told after every write."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        registry: Registry,
+        config: SchedulerConfig,
+        ids: Ids,
+        now: Callable[[], datetime],
+        emit: Emit,
+    ) -> None:
+        self._store = backend.store
+        self._queue = backend.queue
+        self._registry = registry
+        self._config = config
+        self._ids = ids
+        self._now = now
+        self._emit = emit
+        self.changed: Callable[[], None] = lambda: None
+
+    # --- deploying
+
+    async def deploy(self, jobs: Sequence[Job], code_since: datetime) -> None:
+        """Bring the store in line with the code; what did not change is not touched."""
+        for start in range(0, len(jobs), _SLICE):
+            part = {job.name: job for job in jobs[start : start + _SLICE]}
+            for _ in range(_RACES):
+                part = await self._deploy(part, code_since)
+                if not part:
+                    break
+
+    async def _deploy(self, jobs: dict[str, Job], code_since: datetime) -> dict[str, Job]:
+        """Save what is new or changed; returns what lost a race."""
+        stored = {record.name: record for record in await self._store.jobs(list(jobs))}
+        wanted: list[tuple[Job, JobChange]] = []
+        for job in jobs.values():
+            change = self._change(job, stored.get(job.name), code_since)
+            if change is not None:
+                wanted.append((job, change))
+        if not wanted:
+            return {}
+        saved = await self._store.save([change for _, change in wanted])
+        for record in saved:
+            if record is not None:
+                self._emit(JobSaved(record.name, record.revision, "deployed"))
+        self.changed()
+        return {job.name: job for (job, _), record in zip(wanted, saved, strict=True) if record is None}
+
+    def _change(self, job: Job, record: JobRecord | None, code_since: datetime) -> JobChange | None:
+        spec = self._registry.spec(job, self._config)
+        now = self._now()
+        if record is None:
+            return changes.create(self._ids.new(), spec, bound_schedule(job, spec), Origin.CODE, now, code_since)
+        if record.origin is not Origin.CODE:
+            self._emit(JobConflict(job.name, f"the {record.origin.value} defines it; code does not overwrite that"))
+            return None
+        if record.status is JobStatus.REMOVED:
+            if job.restore:
+                return changes.restore(self._ids.new(), record, spec, bound_schedule(job, spec), now, code_since)
+            self._emit(JobConflict(job.name, "it was removed; register it with restore=True to bring it back"))
+            return None
+        return changes.deploy(record, spec, bound_schedule(job, spec), now, code_since)
+
+    # --- operating
+
+    async def pause(self, name: str, note: str) -> JobRecord:
+        return await self._edit(name, lambda record: changes.pause(record, self._now(), note), "paused")
+
+    async def resume(self, name: str) -> JobRecord:
+        record = await self._edit(
+            name, lambda record: changes.resume(record, self._schedule(record), self._now()), "resumed"
+        )
+        while await self._queue.unhold(hold_for_job(name), _SLICE):
+            pass
+        return record
+
+    async def remove(self, name: str) -> None:
+        """Code would bring its job back at the next start: it leaves a tombstone. Others are forgotten."""
+        for _ in range(_RACES):
+            record = await self.record(name)
+            if record.origin is Origin.CODE:
+                await self._edit(name, lambda record: changes.remove(record, self._now()), "removed")
+                return
+            if await self._store.remove(name, record.revision):
+                self._emit(JobSaved(name, record.revision, "removed"))
+                self.changed()
+                return
+
+    async def _edit(self, name: str, decide: Decide, what: str) -> JobRecord:
+        for _ in range(_RACES):
+            record = await self.record(name)
+            change = decide(record)
+            if change is None:
+                return record
+            [saved] = await self._store.save([change])
+            if saved is not None:
+                self._emit(JobSaved(name, saved.revision, what))
+                self.changed()
+                return saved
+        raise ConfigurationError(f"job {name!r} is being changed by others all the time: try again")
+
+    # --- asking
+
+    async def record(self, name: str) -> JobRecord:
+        """The record of a job that has not been removed."""
+        record = await self._store.job(name)
+        if record is None or record.status is JobStatus.REMOVED:
+            raise JobNotFound(f"there is no job {name!r}: register it, or see `duly jobs`")
+        return record
+
+    async def view(self, name: str) -> JobView:
+        record = await self.record(name)
+        statistics = await self._store.statistics([name])
+        waiting = await self._store.upcoming(1, name)
+        return self._view(record, statistics.get(name), waiting[0].ready_at if waiting else None)
+
+    async def views(self) -> list[JobView]:
+        records = [record for record in await self._store.jobs() if record.status is not JobStatus.REMOVED]
+        statistics = await self._store.statistics()
+        first = await self._store.next_runs()
+        return [self._view(record, statistics.get(record.name), first.get(record.name)) for record in records]
+
+    def _view(self, record: JobRecord, statistics: JobStatistics | None, waiting: datetime | None) -> JobView:
+        known = [at for at in (waiting, record.cursor) if at is not None]
+        schedule = self._schedule(record)
+        return job_view(record, statistics or JobStatistics(), min(known, default=None), schedule)
+
+    async def upcoming(self, limit: int, job: str | None) -> list[Upcoming]:
+        """The next runs, those that are made already and those that the schedules will ask for."""
+        made = [Upcoming(run.job, run.ready_at, run.due, run.id) for run in await self._store.upcoming(limit, job)]
+        records = await self._store.jobs(None if job is None else [job])
+        later = heapq.merge(*[self._instants(record) for record in records], key=lambda upcoming: upcoming.at)
+        for upcoming in later:
+            if len(made) >= limit and upcoming.at >= made[limit - 1].at:
+                break
+            made.append(upcoming)
+            made.sort(key=lambda upcoming: upcoming.at)
+        return made[:limit]
+
+    def _instants(self, record: JobRecord) -> Iterator[Upcoming]:
+        """The instants of a job beyond those planned."""
+        schedule = self._schedule(record)
+        due = record.cursor if record.plannable else None
+        left = None if record.spec.max_runs is None else record.spec.max_runs - record.planned
+        while due is not None and schedule is not None and left != 0:
+            yield Upcoming(record.name, run_for(record, due).ready_at, due)
+            due = step(schedule, due)
+            left = None if left is None else left - 1
+
+    async def explain(self, name: str, at: datetime) -> Explanation:
+        record = await self._store.job(name)
+        if record is None:
+            raise JobNotFound(f"there is no job {name!r}: register it, or see `duly jobs`")
+        at = as_utc(at, "at", ConfigurationError)
+        schedule = self._schedule(record)
+        run = await self._store.covering(record.uid, due_at(schedule, at) or at)
+        facts = Facts(
+            record=record,
+            schedule=schedule,
+            at=at,
+            now=self._now(),
+            run=run,
+            attempts=[] if run is None else await self._store.attempts(run.id),
+            grace=self._config.grace.total_seconds(),
+            retention=self._config.retention,
+        )
+        return explain(facts)
+
+    def _schedule(self, record: JobRecord) -> Schedule | None:
+        """The schedule of a job, None where only another process's code can compute it."""
+        try:
+            return schedule_of(record, self._registry.schedule_in_code)
+        except InvalidSchedule:
+            return None

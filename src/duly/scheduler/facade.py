@@ -1,0 +1,428 @@
+"""The scheduler: where jobs are defined, a store is opened, and a node is run. Constructing one does no I/O.
+
+closed → open (a client: nothing is planned or run) → running (a node as well). Any call on a closed scheduler opens it
+as a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+
+from msgspec import UNSET, UnsetType
+
+from duly.errors import ConfigurationError, SchedulerRunning
+from duly.model import Attempt, CancelReply, Node, Page, Put, Run, RunQuery, SchedulerConfig, State
+from duly.model.event import Event
+from duly.observe import Bus, EventLog
+from duly.observe.bus import Listening
+from duly.ports import Clock, Finding, SystemClock
+from duly.rules.explain import Explanation
+from duly.rules.retry import RetryPolicy
+from duly.rules.schedules import Schedule
+from duly.runtime.context import Context
+from duly.runtime.handler import ErrorHook, FailureHook
+from duly.scheduler.binding import Binding
+from duly.scheduler.client import Client
+from duly.scheduler.decorator import JobDecorator
+from duly.scheduler.definition import (
+    DeliveryName,
+    Duration,
+    ExecutorName,
+    Job,
+    MisfireName,
+    OverlapName,
+    StoreLossName,
+)
+from duly.scheduler.handles import JobHandle, RunHandle
+from duly.scheduler.health import health_of
+from duly.scheduler.locks import Lock, locked
+from duly.scheduler.registry import Registry, place_of
+from duly.scheduler.running import Running
+from duly.scheduler.sessions import Sessions
+from duly.scheduler.submitting import Options, name_of
+from duly.scheduler.sync import Portal, SyncScheduler
+from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Scheduler:
+    """A distributed job scheduler: decorate functions, start as many copies of the program as you like.
+
+    Without arguments it uses the file `duly.db` beside the program, or `DULY_URL`. `imports` names modules to load at
+    start, so that their jobs are defined.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        config: SchedulerConfig | None = None,
+        *,
+        store: str | None = None,
+        queue: str | None = None,
+        coordinator: str | None = None,
+        imports: Sequence[str] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        self._binding = Binding(url, config or SchedulerConfig(), store, queue, coordinator)
+        self._imports = tuple(imports)
+        self._clock: Clock = clock or SystemClock()
+        self._rng = random.Random()
+        self._registry = Registry()
+        self._events = Bus()
+        self._events.subscribe(EventLog())
+        self._portal = Portal()
+        self._sessions = Sessions(self._open_client)
+        self._running: Running | None = None
+        self.sync = SyncScheduler(self, self._sync_loop)
+
+    # --- settings
+
+    @property
+    def config(self) -> SchedulerConfig:
+        return self._binding.config
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a node runs in this process."""
+        return self._running is not None
+
+    def configure(self, url: str | None = None, *, config: SchedulerConfig | None = None) -> None:
+        """Bind to another store or other settings, before anything was opened."""
+        if self._running is not None:
+            raise SchedulerRunning("configure() must come before start()")
+        self._binding = Binding(url or self._binding.url, config or self._binding.config)
+        self._sessions = Sessions(self._open_client)
+
+    @contextmanager
+    def override(self, url: str, *, config: SchedulerConfig | None = None) -> Iterator[Self]:
+        """Talk to another store inside the block; meant for tests: `with scheduler.override("memory://"):`."""
+        if self._running is not None:
+            raise SchedulerRunning("override() must come before start()")
+        binding, sessions = self._binding, self._sessions
+        self._binding = Binding(url, config or binding.config)
+        self._sessions = Sessions(self._open_client)
+        try:
+            yield self
+        finally:
+            self._binding, self._sessions = binding, sessions
+
+    def subscribe(self, call: Callable[[Event], None], *kinds: type[Event]) -> Callable[[], None]:
+        """Call a function on events of these kinds (all, if none is given); what is returned ends that."""
+        return self._events.subscribe(Listening(call, kinds or (Event,)))
+
+    # --- defining jobs
+
+    @overload
+    def job(
+        self, schedule: Callable[Concatenate[Context, P], Awaitable[R]], /
+    ) -> JobHandle[Callable[Concatenate[Context, P], Awaitable[R]], P, R]: ...
+
+    @overload
+    def job(self, schedule: Callable[P, Awaitable[R]], /) -> JobHandle[Callable[P, Awaitable[R]], P, R]: ...
+
+    @overload
+    def job(
+        self,
+        schedule: Schedule | None = None,
+        *,
+        name: str = "",
+        description: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        timeout: Duration | None = None,
+        retry: RetryPolicy | int | UnsetType | None = UNSET,
+        delivery: DeliveryName = "at_least_once",
+        overlap: OverlapName | None = None,
+        misfire: MisfireName = "latest",
+        executor: ExecutorName | None = None,
+        tags: Sequence[str] = (),
+        on_error: ErrorHook | None = None,
+        on_failure: FailureHook | None = None,
+        on_store_loss: StoreLossName = "continue",
+        start_at: datetime | None = None,
+        end_at: datetime | None = None,
+        max_runs: int | None = None,
+        restore: bool = False,
+    ) -> JobDecorator: ...
+
+    def job(self, schedule: Any = None, **options: Any) -> Any:
+        """Define a job by decorating its handler. Keywords as of `Job`; the name is the function's unless given."""
+        if callable(schedule) and not hasattr(schedule, "next_run"):
+            return self._define(None, {}, schedule)
+        return lambda function: self._define(schedule, options, function)
+
+    def _define(
+        self, schedule: Schedule | None, options: dict[str, Any], function: Callable[..., Any]
+    ) -> JobHandle[Any, Any, Any]:
+        plain = function.function if isinstance(function, JobHandle) else function
+        job = Job(handler=plain, schedule=schedule, **options)
+        self.add(job)
+        return JobHandle(self, job, plain)
+
+    def add(self, job: Job) -> None:
+        """Define a job before the start. While running, use `register`."""
+        if self._running is not None:
+            raise SchedulerRunning(f"job {job.name!r}: the scheduler runs; use `await scheduler.register(job)`")
+        self._registry.add(job, place_of(job, 3))
+
+    # --- life
+
+    async def start(self) -> None:
+        """Open the store, bring it in line with the code, and run a node. Does nothing if one runs."""
+        if self._running is not None:
+            return
+        self._load()
+        client = await self._sessions.client()
+        running = Running(client, self._registry, self.config, self._clock, self._events, self._rng)
+        await running.start()
+        self._running = running
+
+    def _load(self) -> None:
+        """Import the modules that define jobs."""
+        for module in (*self._imports, *self.config.imports):
+            importlib.import_module(module)
+
+    async def stop(self, timeout: float | timedelta | None = None) -> ShutdownReport:
+        """Stop the node gracefully, within `timeout` seconds (default: `shutdown_timeout`), and close the store."""
+        running = self._running
+        if running is None:
+            await self.close()
+            return ShutdownReport()
+        report = await running.stop(self._patience(timeout))
+        self._running = None
+        await self.close()
+        return report
+
+    def _patience(self, timeout: float | timedelta | None) -> float | None:
+        chosen = self.config.shutdown_timeout if timeout is None else timeout
+        return chosen.total_seconds() if isinstance(chosen, timedelta) else chosen
+
+    def hurry(self) -> None:
+        """While stopping: do not wait for running handlers any longer."""
+        if self._running is not None:
+            self._running.node.hurry()
+
+    async def wait(self) -> None:
+        """Return when the node has stopped."""
+        if self._running is not None:
+            await self._running.wait()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Self]:
+        """Open the store for the block without running a node."""
+        await self._sessions.client()
+        try:
+            yield self
+        finally:
+            if self._running is None:
+                await self.close()
+
+    async def close(self) -> None:
+        """Close what this event loop has open. Not while a node runs."""
+        if self._running is None:
+            await self._sessions.close()
+
+    def run_forever(self, *, log_level: str = "INFO", log_format: str = "TEXT") -> ShutdownReport:
+        """Run a node until SIGINT or SIGTERM: the first drains, the second stops at once. Configures logging."""
+        from duly.scheduler.forever import run_forever  # noqa: PLC0415  # only programs need signals and log handlers
+
+        return run_forever(self, log_level, log_format)
+
+    async def _open_client(self) -> Client:
+        backend = self._binding.open(self._clock)
+        await backend.open()
+        return Client(backend, self._registry, self.config, self._clock, self._events, self._rng)
+
+    async def _client(self) -> Client:
+        return await self._sessions.client()
+
+    def _sync_loop(self) -> asyncio.AbstractEventLoop:
+        return self._portal.loop() if self._running is None else self._running.loop
+
+    # --- operating jobs
+
+    def _refuse_if_frozen(self, what: str) -> None:
+        if self._running is not None and self.config.registry == "frozen":
+            raise SchedulerRunning(f"{what} while running is refused: SchedulerConfig(registry='frozen')")
+
+    async def register(self, job: Job) -> None:
+        """Define a job now, running or not; a job of the same name is replaced by the new definition."""
+        self._refuse_if_frozen(f"registering {job.name!r}")
+        client = await self._client()
+        self._registry.replace(job, place_of(job, 2))
+        client.submitter.forget(job.name)
+        if self._running is not None:
+            await self._running.register(job)
+        else:
+            await client.definitions.deploy([job], self._clock.now())
+
+    async def remove(self, name: str) -> None:
+        """Stop planning a job and cancel its waiting runs; what runs may end. History stays."""
+        self._refuse_if_frozen(f"removing {name!r}")
+        await (await self._client()).definitions.remove(name)
+
+    async def pause(self, name: str, note: str = "") -> None:
+        """Neither plan nor start runs of this job until it is resumed; survives restarts and deploys."""
+        await (await self._client()).definitions.pause(name, note)
+
+    async def resume(self, name: str) -> None:
+        """Let a paused job go on; what it missed is recorded as skipped."""
+        await (await self._client()).definitions.resume(name)
+
+    async def trigger(self, name: str, payload: Mapping[str, Any] | None = None) -> RunHandle[Any]:
+        """Run a job once more, now, with its own payload or this one."""
+        return RunHandle(self, await (await self._client()).submitter.trigger(name, payload))
+
+    async def get_job(self, name: str) -> JobView:
+        """A job as it stands; `JobNotFound` if there is none."""
+        return await (await self._client()).definitions.view(name)
+
+    async def jobs(self) -> list[JobView]:
+        """All jobs, by name."""
+        return await (await self._client()).definitions.views()
+
+    async def upcoming(self, limit: int = 20, job: str | None = None) -> list[Upcoming]:
+        """The next runs, by time, as far as schedules tell."""
+        return await (await self._client()).definitions.upcoming(limit, job)
+
+    async def explain(self, job: str, at: datetime) -> Explanation:
+        """Why the run of that instant did or did not happen."""
+        return await (await self._client()).definitions.explain(job, at)
+
+    # --- submitting
+
+    async def submit(
+        self,
+        handler: str | JobHandle[Any, Any, R] | Callable[..., Any],
+        payload: Mapping[str, Any] | None = None,
+        *,
+        at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int | None = None,
+        dedupe_key: str | None = None,
+        queue: str | None = None,
+    ) -> RunHandle[Any]:
+        """Submit a run to a handler by name or handle. A name unknown here is checked when it is claimed."""
+        options = Options(at=at, delay=delay, priority=priority, dedupe_key=dedupe_key, queue=queue)
+        return await self._submit(name_of(handler), (), dict(payload or {}), options)
+
+    async def submit_many(
+        self,
+        handler: str | JobHandle[Any, Any, R] | Callable[..., Any],
+        payloads: Iterable[Mapping[str, Any]],
+        *,
+        at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+    ) -> list[RunHandle[Any]]:
+        """Submit many runs to one handler in as few round trips as possible; in order."""
+        options = Options(at=at, delay=delay, priority=priority, queue=queue)
+        return await self._submit_many(name_of(handler), payloads, options)
+
+    async def _submit(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], options: Options) -> RunHandle[Any]:
+        client = await self._client()
+        if args:
+            signature = self._registry.signature(name)
+            assert signature is not None
+            kwargs = signature.bind(args, kwargs)
+        return RunHandle(self, await client.submitter.submit(name, kwargs, options))
+
+    async def _submit_many(
+        self, name: str, payloads: Iterable[Mapping[str, Any]], options: Options
+    ) -> list[RunHandle[Any]]:
+        client = await self._client()
+        return [RunHandle(self, put) for put in await client.submitter.submit_many(name, payloads, options)]
+
+    # --- runs
+
+    async def get_run(self, run_id: str) -> Run:
+        """A run as it stands; `RunNotFound` if there is none."""
+        return await (await self._client()).run(run_id)
+
+    async def runs(
+        self,
+        job: str | None = None,
+        state: State | str | Iterable[State | str] | None = None,
+        *,
+        handler: str | None = None,
+        queue: str | None = None,
+        due_from: datetime | None = None,
+        due_until: datetime | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page:
+        """Runs that match, newest first, a page at a time: `page.runs`, and `page.next` for the following one."""
+        query = RunQuery(
+            job=job, handler=handler, queue=queue, states=_states(state), due_from=due_from, due_until=due_until
+        )
+        return await (await self._client()).runs(query, limit, cursor)
+
+    async def attempts(self, run_id: str) -> list[Attempt]:
+        """The history of a run, oldest first."""
+        return await (await self._client()).attempts(run_id)
+
+    async def cancel(self, run_id: str, reason: str | None = None) -> CancelReply:
+        """Cancel a run: at once while it waits, by asking its worker while it runs."""
+        client = await self._client()
+        reply = await client.cancel(run_id, reason)
+        if reply is CancelReply.REQUESTED and self._running is not None and self._running.client is client:
+            self._running.node.cancel([run_id])
+        return reply
+
+    async def redrive(self, run_id: str) -> RunHandle[Any]:
+        """Run a failed, lost or cancelled run again under the same id."""
+        run = await (await self._client()).redrive(run_id)
+        return RunHandle(self, Put(run.id, created=True))
+
+    async def _result(self, run_id: str, timeout: float | None) -> Any:
+        return await (await self._client()).result(run_id, timeout)
+
+    # --- the cluster
+
+    @asynccontextmanager
+    async def lock(self, name: str, ttl: float = 30, wait: float = 0) -> AsyncIterator[Lock]:
+        """Hold a named lock for the block; `lock.fence` grows with every holder."""
+        client = await self._client()
+        holder = f"{client.ids.new()}"
+        async with locked(client.backend.coordinator, self._clock, f"lock:{name}", holder, ttl, wait) as lock:
+            yield lock
+
+    async def nodes(self) -> list[Node]:
+        """The live nodes, the longest-started first."""
+        return await (await self._client()).backend.coordinator.nodes()
+
+    async def health(self) -> Health:
+        """How this process is, as a value; never raises because the store is away."""
+        client = await self._sessions.client() if self._sessions.is_open() else None
+        return await health_of(self._running, client)
+
+    async def examine(self) -> list[Finding]:
+        """What an operator should know about the store as it is configured."""
+        return await (await self._client()).backend.examine()
+
+
+def _states(state: State | str | Iterable[State | str] | None) -> tuple[State, ...]:
+    if state is None:
+        return ()
+    given = [state] if isinstance(state, str) else list(state)
+    try:
+        return tuple(State(each) for each in given)
+    except ValueError as exc:
+        raise ConfigurationError(f"state={state!r}: any of {', '.join(State)} is needed") from exc

@@ -1,0 +1,137 @@
+"""Handles: what the decorator and a submission give back, typed by the handler's own signature."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+
+from duly.model import CancelReply, Put, Run
+from duly.scheduler.definition import Job
+from duly.scheduler.submitting import Options
+
+if TYPE_CHECKING:
+    from duly.scheduler.facade import Scheduler
+    from duly.scheduler.sync import SyncJobHandle, SyncRunHandle
+
+F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+Q = ParamSpec("Q")
+S = TypeVar("S")
+
+
+class RunHandle(Generic[R]):
+    """A submitted run."""
+
+    __slots__ = ("_scheduler", "deduplicated", "id")
+
+    def __init__(self, scheduler: Scheduler, put: Put) -> None:
+        self._scheduler = scheduler
+        self.id = put.id
+        self.deduplicated = not put.created
+
+    async def result(self, timeout: float | None = None) -> R:
+        """Wait for the run's value.
+
+        Raises `RunFailed`, `RunCancelled`, `RunLost` or `RunSkipped` if it ends otherwise, `ResultExpired` if the value
+        is not kept, and the builtin TimeoutError if it takes too long; the run goes on then.
+        """
+        return cast("R", await self._scheduler._result(self.id, timeout))
+
+    async def get(self) -> Run:
+        """The run as it stands."""
+        return await self._scheduler.get_run(self.id)
+
+    async def cancel(self, reason: str | None = None) -> CancelReply:
+        """Cancel it: at once while it waits, by asking its worker while it runs."""
+        return await self._scheduler.cancel(self.id, reason)
+
+    @property
+    def sync(self) -> SyncRunHandle[R]:
+        """The same for code without an event loop."""
+        from duly.scheduler.sync import SyncRunHandle  # noqa: PLC0415  # the two know each other
+
+        return SyncRunHandle(self._scheduler, self)
+
+    def __repr__(self) -> str:
+        return f"RunHandle({self.id!r}{', deduplicated' if self.deduplicated else ''})"
+
+
+class Submission(Generic[P, R]):
+    """A job with options for its next submissions."""
+
+    __slots__ = ("_handle", "_options")
+
+    def __init__(self, handle: JobHandle[Any, P, R], options: Options) -> None:
+        self._handle = handle
+        self._options = options
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]:
+        """Submit one run with these arguments."""
+        return await self._handle._submit(self._options, args, kwargs)
+
+    async def submit_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[RunHandle[R]]:
+        """Submit many runs, one per mapping of arguments, in as few round trips as possible."""
+        return await self._handle._submit_many(self._options, payloads)
+
+
+class JobHandle(Generic[F, P, R]):
+    """A job defined in code. Calling it calls the plain function, so unit tests need no scheduler."""
+
+    def __init__(self, scheduler: Scheduler, job: Job, function: F) -> None:
+        self._scheduler = scheduler
+        self.job = job
+        self.function = function
+        functools.update_wrapper(self, function)
+
+    @property
+    def name(self) -> str:
+        return self.job.name
+
+    def __call__(self: JobHandle[Callable[Q, S], P, R], *args: Q.args, **kwargs: Q.kwargs) -> S:
+        return self.function(*args, **kwargs)
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]:
+        """Submit one run with these arguments."""
+        return await self._submit(_PLAIN, args, kwargs)
+
+    async def submit_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[RunHandle[R]]:
+        """Submit many runs, one per mapping of arguments, in as few round trips as possible."""
+        return await self._submit_many(_PLAIN, payloads)
+
+    def options(
+        self,
+        *,
+        at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int | None = None,
+        dedupe_key: str | None = None,
+        queue: str | None = None,
+    ) -> Submission[P, R]:
+        """When and how the next submissions are to start."""
+        return Submission(self, Options(at=at, delay=delay, priority=priority, dedupe_key=dedupe_key, queue=queue))
+
+    async def trigger(self) -> RunHandle[R]:
+        """Run the job once more, now, with its own payload."""
+        return await self._scheduler.trigger(self.name)
+
+    @property
+    def sync(self) -> SyncJobHandle[P, R]:
+        """The same for code without an event loop."""
+        from duly.scheduler.sync import SyncJobHandle  # noqa: PLC0415  # the two know each other
+
+        return SyncJobHandle(self._scheduler, self)
+
+    async def _submit(self, options: Options, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> RunHandle[R]:
+        return await self._scheduler._submit(self.name, args, dict(kwargs), options)
+
+    async def _submit_many(self, options: Options, payloads: Iterable[Mapping[str, Any]]) -> list[RunHandle[R]]:
+        return await self._scheduler._submit_many(self.name, payloads, options)
+
+    def __repr__(self) -> str:
+        return f"<job {self.name!r}>"
+
+
+_PLAIN = Options()

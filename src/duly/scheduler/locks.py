@@ -1,0 +1,92 @@
+"""Locks: a named right that one holder has at a time, with a fence for whatever can check one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from duly.errors import BackendUnavailable, ClaimLost, ConfigurationError, LockUnavailable
+from duly.model import Lease
+from duly.ports import Clock, Coordinator
+from duly.runtime.worker import trusted_until
+
+_FIRST_PAUSE = 0.02
+_LONGEST_PAUSE = 0.5
+
+
+class Lock:
+    """A lock that is held. `fence` is greater than that of every earlier holder."""
+
+    def __init__(self, lease: Lease, clock: Clock, until: float) -> None:
+        self._lease = lease
+        self._clock = clock
+        self._until = until
+
+    @property
+    def name(self) -> str:
+        return self._lease.name
+
+    @property
+    def fence(self) -> int:
+        return self._lease.fence
+
+    @property
+    def held(self) -> bool:
+        """Whether the lock is certainly still ours."""
+        return self._clock.monotonic() < self._until
+
+    def check(self) -> None:
+        """Raise `ClaimLost` if it is not."""
+        if not self.held:
+            raise ClaimLost(f"the lock {self.name!r} could not be renewed in time: somebody else may have it")
+
+
+@asynccontextmanager
+async def locked(
+    coordinator: Coordinator, clock: Clock, name: str, holder: str, ttl: float, wait: float
+) -> AsyncIterator[Lock]:
+    """Hold a lock for the block, renewing it; `LockUnavailable` if it is not free within `wait` seconds."""
+    if not ttl > 0 or not wait >= 0:
+        raise ConfigurationError(f"lock {name!r}: ttl={ttl!r} must be more than 0, wait={wait!r} at least 0")
+    sent, lease = await _acquire(coordinator, clock, name, holder, ttl, wait)
+    lock = Lock(lease, clock, trusted_until(sent, ttl))
+    renewing = asyncio.get_running_loop().create_task(_renew(lock, coordinator, clock, ttl))
+    try:
+        yield lock
+    finally:
+        renewing.cancel()
+        await asyncio.wait([renewing])
+        with suppress(BackendUnavailable):  # it lapses by itself
+            await coordinator.release([lease])
+
+
+async def _acquire(
+    coordinator: Coordinator, clock: Clock, name: str, holder: str, ttl: float, wait: float
+) -> tuple[float, Lease]:
+    deadline = clock.monotonic() + wait
+    pause = _FIRST_PAUSE
+    while True:
+        sent = clock.monotonic()
+        lease = await coordinator.acquire(name, holder, ttl)
+        if lease is not None:
+            return sent, lease
+        left = deadline - clock.monotonic()
+        if left <= 0:
+            present = await coordinator.holder(name)
+            who = f"{present.holder} has it" if present else "somebody has it"
+            raise LockUnavailable(f"the lock {name!r} was not free within {wait:g} s: {who}")
+        await asyncio.sleep(min(pause, left))
+        pause = min(pause * 2, _LONGEST_PAUSE)
+
+
+async def _renew(lock: Lock, coordinator: Coordinator, clock: Clock, ttl: float) -> None:
+    while True:
+        await asyncio.sleep(ttl / 3)
+        sent = clock.monotonic()
+        with suppress(BackendUnavailable):  # tried again in a moment; `held` tells when it has become uncertain
+            [lease] = await coordinator.renew([lock._lease], ttl)  # noqa: SLF001  # the two belong together
+            if lease is None:
+                lock._until = sent  # noqa: SLF001
+                return
+            lock._until = trusted_until(sent, ttl)  # noqa: SLF001

@@ -1,0 +1,191 @@
+"""The registry: the jobs of one process by name, with what is needed to check their payloads and to call them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from duly.errors import ConfigurationError, DuplicateJob, PayloadError
+from duly.model import JobRecord, JobSpec, SchedulerConfig
+from duly.rules.schedules import Cron, Every, Once, Schedule
+from duly.runtime.command import Command
+from duly.runtime.executors import importable
+from duly.runtime.handler import ExecutorKind, Handler
+from duly.scheduler.definition import Job
+from duly.scheduler.signature import EMPTY, Signature, encode_payload
+
+
+class Registry:
+    """Jobs defined in this process. Annotations are resolved when a job is first used, not when it is defined."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, Job] = {}
+        self._places: dict[str, str] = {}
+        self._signatures: dict[str, Signature] = {}
+        self._custom: set[str] = set()
+
+    def add(self, job: Job, place: str) -> None:
+        """Define a job; a second one of the same name raises `DuplicateJob` with both places."""
+        if job.name in self._jobs:
+            first = self._places[job.name]
+            raise DuplicateJob(f"job {job.name!r} is defined twice: at {first} and at {place}; give one another name=…")
+        self._jobs[job.name] = job
+        if job.schedule is not None and not isinstance(job.schedule, Cron | Every | Once):
+            self._custom.add(job.name)
+        self._places[job.name] = place
+
+    def replace(self, job: Job, place: str) -> None:
+        """Define a job anew."""
+        self.discard(job.name)
+        self.add(job, place)
+
+    def discard(self, name: str) -> None:
+        self._jobs.pop(name, None)
+        self._places.pop(name, None)
+        self._signatures.pop(name, None)
+        self._custom.discard(name)
+
+    def get(self, name: str) -> Job | None:
+        return self._jobs.get(name)
+
+    def jobs(self) -> list[Job]:
+        return list(self._jobs.values())
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    # --- payloads
+
+    def signature(self, name: str) -> Signature | None:
+        """The signature of the handler of that name, None if it is unknown here or a command."""
+        found = self._signatures.get(name)
+        if found is not None:
+            return found
+        job = self._jobs.get(name)
+        if job is None or isinstance(job.handler, Command):
+            return None
+        if isinstance(job.handler, str):
+            return None if job.handler == name else self.signature(job.handler)
+        made = self._signatures[name] = Signature(name, job.handler)
+        return made
+
+    def payload(self, name: str, arguments: Mapping[str, Any], most: int) -> bytes:
+        """A checked payload for the handler of that name; one that is unknown here is checked when it is claimed."""
+        if not isinstance(arguments, Mapping):
+            raise PayloadError(f"payload of {name}: {arguments!r} is no mapping of argument names to values")
+        signature = self.signature(name)
+        if signature is not None:
+            payload = signature.encode(arguments)
+        else:
+            payload = encode_payload(name, arguments) if arguments else EMPTY
+        return bounded(name, payload, most)
+
+    # --- what goes to the store, and what the node calls
+
+    def spec(self, job: Job, config: SchedulerConfig) -> JobSpec:
+        """The definition as plain data. A scheduled handler's required parameters must be in its payload."""
+        signature = self.signature(job.name)
+        if job.schedule is None and job.payload is None:
+            return job.spec(config.timezone, EMPTY)
+        given = job.payload or {}
+        missing = [name for name in (signature.required if signature else ()) if name not in given]
+        if job.schedule is not None and missing:
+            raise ConfigurationError(
+                f"job {job.name!r} is scheduled, but its handler needs {', '.join(missing)}: give payload={{…}}"
+            )
+        if job.schedule is None:
+            raise ConfigurationError(f"job {job.name!r} has a payload but no schedule: give it when you submit")
+        return job.spec(config.timezone, self.payload(job.name, given, config.max_payload_bytes))
+
+    def handler(self, job: Job, config: SchedulerConfig) -> Handler | None:
+        """What the node calls for this job; None if the handler is another job's that is unknown here."""
+        target, owner = self._target(job)
+        if target is None or owner is None:
+            return None
+        if isinstance(target, Command):
+            return _command_handler(job, target, config)
+        signature = self.signature(owner.name)
+        assert signature is not None
+        assert owner.executor is not None
+        _check_importable(job, owner)
+        return Handler(
+            name=owner.name,
+            target=target,
+            executor=ExecutorKind(owner.executor),
+            takes_context=signature.takes_context,
+            decode=signature.decode,
+            encode=signature.encode_result,
+            retry=job.retry_policy,
+            job=job,
+            on_error=() if job.on_error is None else (job.on_error,),
+            on_failure=() if job.on_failure is None else (job.on_failure,),
+        )
+
+    def _target(self, job: Job) -> tuple[Any, Job | None]:
+        """The callable or command of a job, and the job that defines it."""
+        if not isinstance(job.handler, str):
+            return job.handler, job
+        owner = self._jobs.get(job.handler)
+        if owner is None or isinstance(owner.handler, str):
+            return None, None
+        return owner.handler, owner
+
+    def schedule_in_code(self, record: JobRecord) -> Schedule | None:
+        """The schedule of a job that only code can compute, if this process has it."""
+        job = self._jobs.get(record.name)
+        return None if job is None else job.schedule
+
+    def shards(self) -> list[str]:
+        """The planning leases that only processes with this code compete for."""
+        return [f"job:{name}" for name in self._custom]
+
+
+def bounded(name: str, payload: bytes, most: int) -> bytes:
+    """The payload, if it is not too large."""
+    if len(payload) > most:
+        raise PayloadError(
+            f"payload of {name}: {len(payload)} bytes are more than max_payload_bytes={most}; "
+            f"store the data elsewhere and submit a reference"
+        )
+    return payload
+
+
+def _command_handler(job: Job, command: Command, config: SchedulerConfig) -> Handler:
+    if not config.allow_commands:
+        raise ConfigurationError(f"job {job.name!r} runs a command: that needs SchedulerConfig(allow_commands=True)")
+    return Handler(
+        name=job.name,
+        target=command,
+        executor=ExecutorKind.COMMAND,
+        takes_context=False,
+        decode=_any_payload,
+        encode=msgspec.json.encode,
+        retry=job.retry_policy,
+        job=job,
+        on_error=() if job.on_error is None else (job.on_error,),
+        on_failure=() if job.on_failure is None else (job.on_failure,),
+    )
+
+
+def _any_payload(payload: bytes) -> dict[str, Any]:
+    decoded: dict[str, Any] = msgspec.json.decode(payload)
+    return decoded
+
+
+def _check_importable(job: Job, owner: Job) -> None:
+    if owner.executor is ExecutorKind.PROCESS:
+        reason = importable(owner.handler)
+        if reason is not None:
+            raise ConfigurationError(f"job {job.name!r} cannot run with executor='process': {reason}")
+
+
+def place_of(job: Job, depth: int) -> str:
+    """Where a job is defined, for messages: its function, or the call `depth` frames up."""
+    code = getattr(job.handler, "__code__", None)
+    if code is not None:
+        return f"{code.co_filename}:{code.co_firstlineno}"
+    frame = sys._getframe(depth)  # noqa: SLF001  # a Command has no place of its own
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

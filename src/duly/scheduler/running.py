@@ -1,0 +1,98 @@
+"""Running: a node built from a client and this process's code, and how it comes and goes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+from duly.errors import ConfigurationError
+from duly.model import Delivery, SchedulerConfig
+from duly.ports import Capabilities, Clock
+from duly.runtime.elector import MAIN
+from duly.runtime.handler import Catalog
+from duly.runtime.node import Code, Node
+from duly.runtime.service import Emit
+from duly.runtime.surroundings import Surroundings, make_card
+from duly.scheduler.client import Client
+from duly.scheduler.definition import Job
+from duly.scheduler.executors import Executors
+from duly.scheduler.registry import Registry
+from duly.scheduler.views import ShutdownReport
+from duly.version import __version__
+
+
+class Running:
+    """A node and what it needs from the scheduler around it. Belongs to one event loop."""
+
+    def __init__(
+        self, client: Client, registry: Registry, config: SchedulerConfig, clock: Clock, emit: Emit, rng: random.Random
+    ) -> None:
+        self.client = client
+        self.loop = asyncio.get_running_loop()
+        self._registry = registry
+        self.config = config
+        self._catalog = Catalog()
+        around = Surroundings(make_card(config, clock, rng, __version__), config, clock, emit, rng)
+        code = Code(
+            catalog=self._catalog,
+            compose=client.submitter.compose,
+            shards=lambda: (MAIN, *registry.shards()),
+            schedules=registry.schedule_in_code,
+        )
+        self._started_at = around.card.started_at
+        self.node = Node(around, client.backend, code, Executors(config.max_result_bytes))
+        self._over = asyncio.Event()
+        self._stopping: asyncio.Task[ShutdownReport] | None = None
+
+    async def start(self) -> None:
+        """Check the code against the store, bring the store in line with it, and run."""
+        jobs = self._registry.jobs()
+        self._adopt(jobs)
+        await self.client.definitions.deploy(jobs, self._started_at)
+        self.client.definitions.changed = self.node.changed
+        await self.node.start()
+
+    def _adopt(self, jobs: Sequence[Job]) -> None:
+        """Make the handlers of these jobs known to the node."""
+        found = {}
+        for job in jobs:
+            check_delivery(job, self.client.backend.capabilities, self.config)
+            handler = self._registry.handler(job, self.config)
+            if handler is not None:
+                found[job.name] = handler
+        self._catalog.update(found)
+
+    async def register(self, job: Job) -> None:
+        """Add a job while running."""
+        self._adopt([job])
+        await self.client.definitions.deploy([job], self._started_at)
+        await self.client.backend.coordinator.announce(self.node.card_now(), self.config.lease)
+
+    async def stop(self, timeout: float | None) -> ShutdownReport:
+        """Stop once; whoever asks again waits for the same end."""
+        if self._stopping is None:
+            self._stopping = self.loop.create_task(self._stop(timeout))
+        return await asyncio.shield(self._stopping)
+
+    async def _stop(self, timeout: float | None) -> ShutdownReport:
+        stopped = await self.node.stop(timeout)
+        self._over.set()
+        return ShutdownReport(stopped.drained, stopped.released)
+
+    async def wait(self) -> None:
+        await self._over.wait()
+
+
+def check_delivery(job: Job, capabilities: Capabilities, config: SchedulerConfig) -> None:
+    """Refuse what the store cannot promise."""
+    if job.delivery is Delivery.EXACTLY_ONCE and not capabilities.transactions:
+        raise ConfigurationError(
+            f"job {job.name!r} is exactly_once, but this store has no transactions: use sqlite:// or postgresql://"
+        )
+    may_forget = capabilities.durable and not capabilities.durable_start and not config.accept_data_loss
+    if job.delivery is Delivery.AT_MOST_ONCE and may_forget:
+        raise ConfigurationError(
+            f"job {job.name!r} is at_most_once, but this store may forget acknowledged writes; "
+            f"see `duly doctor`, or accept it with SchedulerConfig(accept_data_loss=True)"
+        )

@@ -1,0 +1,225 @@
+"""Submitting: how a call becomes a run, checked before it leaves the process, and how runs reach the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from duly.errors import ConfigurationError, JobNotFound
+from duly.model import (
+    Cause,
+    Ids,
+    JobRecord,
+    JobStatus,
+    Overlap,
+    Put,
+    Run,
+    RunPolicy,
+    SchedulerConfig,
+    WhenFull,
+    as_utc,
+    is_job_name,
+    shift,
+)
+from duly.ports import Backend
+from duly.rules.admission import group_of
+from duly.runtime.batcher import Batcher
+from duly.scheduler.definition import Job, check_priority, check_queue
+from duly.scheduler.registry import Registry
+
+_LONGEST_DELAY = 100 * 366 * 86400.0
+_MOST_AT_ONCE = 1000
+_MAX_KEY_LENGTH = 512
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """When and how a submitted run is to start. None means: as the job says."""
+
+    at: datetime | None = None
+    delay: float | timedelta | None = None
+    priority: int | None = None
+    dedupe_key: str | None = None
+    queue: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.at is not None and self.delay is not None:
+            raise ConfigurationError(f"at={self.at!r} and delay={self.delay!r} were both given: give one of them")
+        if self.at is not None:
+            as_utc(self.at, "at", ConfigurationError)
+        if self.delay is not None:
+            _delay(self.delay)
+        if self.priority is not None:
+            check_priority(self.priority, "submit")
+        if self.queue is not None:
+            check_queue(self.queue, "submit")
+        if self.dedupe_key is not None:
+            _check_key(self.dedupe_key)
+
+    def due(self, now: datetime) -> datetime:
+        """The instant the run is due."""
+        if self.at is not None:
+            return as_utc(self.at, "at", ConfigurationError)
+        return now if self.delay is None else shift(now, _delay(self.delay))
+
+
+def _delay(delay: object) -> float:
+    plain = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 <= plain <= _LONGEST_DELAY:
+        raise ConfigurationError(f"delay={delay!r} must be a number of seconds from 0, or a timedelta")
+    return float(plain)
+
+
+def _check_key(key: object) -> None:
+    if not isinstance(key, str) or not 0 < len(key) <= _MAX_KEY_LENGTH:
+        raise ConfigurationError(f"dedupe_key={key!r} must be a string of 1 to {_MAX_KEY_LENGTH} characters")
+
+
+class Blueprint(Struct, frozen=True):
+    """What all runs of one job share when they are submitted."""
+
+    job: str
+    handler: str
+    queue: str = "default"
+    priority: int = 0
+    policy: RunPolicy = RunPolicy()
+    group: str | None = None
+    when_full: WhenFull = WhenFull.SKIP
+    uid: str = ""
+    revision: int = 0
+
+    def run(self, run_id: str, payload: bytes, due: datetime, options: Options, cause: Cause) -> Run:
+        return Run(
+            id=run_id,
+            job=self.job,
+            handler=self.handler,
+            due=due,
+            ready_at=due,
+            uid=self.uid,
+            revision=self.revision,
+            cause=cause,
+            queue=options.queue or self.queue,
+            priority=self.priority if options.priority is None else options.priority,
+            payload=payload,
+            policy=self.policy,
+            group=self.group,
+            when_full=self.when_full,
+            dedupe_key=options.dedupe_key,
+        )
+
+
+def blueprint_of(job: Job) -> Blueprint:
+    """The blueprint of a job defined in this process. Submitted runs overlap unless the job says otherwise."""
+    group, when_full = group_of(job.name, Overlap(job.overlap or Overlap.ALLOW))
+    return Blueprint(
+        job=job.name,
+        handler=job.handler_name,
+        queue=job.queue,
+        priority=job.priority,
+        policy=job.policy(),
+        group=group,
+        when_full=when_full,
+    )
+
+
+def blueprint_of_record(record: JobRecord, default: Overlap) -> Blueprint:
+    """The blueprint of a job that the store knows."""
+    spec = record.spec
+    group, when_full = group_of(spec.name, spec.overlap or default)
+    return Blueprint(
+        job=spec.name,
+        handler=spec.handler,
+        queue=spec.queue,
+        priority=spec.priority,
+        policy=spec.policy,
+        group=group,
+        when_full=when_full,
+        uid=record.uid,
+        revision=record.revision,
+    )
+
+
+def name_of(handler: object) -> str:
+    """The name that a handle, a handler's name or a registered function stands for."""
+    name = handler if isinstance(handler, str) else getattr(handler, "name", None) or getattr(handler, "__name__", None)
+    if not isinstance(name, str) or not is_job_name(name):
+        raise ConfigurationError(f"{handler!r} is neither the name of a handler nor a job handle")
+    return name
+
+
+class Submitter:
+    """Makes runs and puts them. Concurrent single submissions share round trips."""
+
+    def __init__(
+        self, backend: Backend, registry: Registry, config: SchedulerConfig, ids: Ids, now: Callable[[], datetime]
+    ) -> None:
+        self._backend = backend
+        self._registry = registry
+        self._config = config
+        self._ids = ids
+        self._now = now
+        self._blueprints: dict[str, Blueprint] = {}
+        self._put: Batcher[Run, Put] = Batcher(backend.queue.put, _MOST_AT_ONCE)
+
+    def compose(self, handler: object, payload: Mapping[str, Any] | None = None, **options: Any) -> Run:
+        """The run of a submission to a handler of this process, or of one that will be checked when it is claimed."""
+        name = name_of(handler)
+        return self._run(self._known(name) or Blueprint(name, name), payload, Options(**options), Cause.SUBMIT)
+
+    async def submit(self, name: str, payload: Mapping[str, Any] | None, options: Options) -> Put:
+        """Submit one run."""
+        return await self._put(self._run(await self._blueprint(name), payload, options, Cause.SUBMIT))
+
+    async def submit_many(self, name: str, payloads: Iterable[Mapping[str, Any]], options: Options) -> list[Put]:
+        """Submit many runs of one job, checked before the first is put; in order."""
+        blueprint = await self._blueprint(name)
+        if options.dedupe_key is not None:
+            raise ConfigurationError(f"dedupe_key={options.dedupe_key!r} would make all but one of many a duplicate")
+        due = options.due(self._now())
+        most, check, new_id = self._config.max_payload_bytes, self._registry.payload, self._ids.new
+        runs = [blueprint.run(new_id(), check(name, payload, most), due, options, Cause.SUBMIT) for payload in payloads]
+        return await self._put_all(runs)
+
+    async def _put_all(self, runs: Sequence[Run]) -> list[Put]:
+        answers: list[Put] = []
+        for start in range(0, len(runs), _MOST_AT_ONCE):
+            answers += await self._backend.queue.put(runs[start : start + _MOST_AT_ONCE])
+        return answers
+
+    async def trigger(self, name: str, payload: Mapping[str, Any] | None) -> Put:
+        """Run a job once more, now. Its overlap rule applies as it does to its scheduled runs."""
+        record = await self._backend.store.job(name)
+        if record is None or record.status is JobStatus.REMOVED:
+            raise JobNotFound(f"there is no job {name!r}: register it, or see `duly jobs`")
+        default = Overlap.ALLOW if record.spec.schedule is None else Overlap.SKIP
+        blueprint = blueprint_of_record(record, default)
+        if payload is not None or record.spec.schedule is None:
+            return await self._put(self._run(blueprint, payload, Options(), Cause.TRIGGER))
+        run = blueprint.run(self._ids.new(), record.spec.payload, self._now(), Options(), Cause.TRIGGER)
+        return await self._put(run)
+
+    def _run(self, blueprint: Blueprint, payload: Mapping[str, Any] | None, options: Options, cause: Cause) -> Run:
+        encoded = self._registry.payload(
+            blueprint.handler, {} if payload is None else payload, self._config.max_payload_bytes
+        )
+        return blueprint.run(self._ids.new(), encoded, options.due(self._now()), options, cause)
+
+    def _known(self, name: str) -> Blueprint | None:
+        blueprint = self._blueprints.get(name)
+        if blueprint is None and (job := self._registry.get(name)) is not None:
+            blueprint = self._blueprints[name] = blueprint_of(job)
+        return blueprint
+
+    async def _blueprint(self, name: str) -> Blueprint:
+        """What the code says of this job, else what the store says, else nothing: it is checked when it is claimed."""
+        known = self._known(name)
+        if known is not None:
+            return known
+        record = await self._backend.store.job(name)
+        return Blueprint(name, name) if record is None else blueprint_of_record(record, Overlap.ALLOW)
+
+    def forget(self, name: str) -> None:
+        """The job was defined anew."""
+        self._blueprints.pop(name, None)

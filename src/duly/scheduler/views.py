@@ -1,0 +1,109 @@
+"""Views: what the scheduler answers about jobs and about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from duly.model import JobRecord, JobStatistics, JobStatus, Node, Origin, OutcomeKind, ScheduleSpec
+from duly.rules.schedules import Schedule
+
+
+class JobView(Struct, frozen=True):
+    """A job as it stands: its definition, whether it is planned, and what became of its runs."""
+
+    name: str
+    status: JobStatus
+    handler: str
+    description: str
+    schedule: str | None
+    schedule_spec: ScheduleSpec | None
+    queue: str
+    priority: int
+    tags: tuple[str, ...]
+    origin: Origin
+    revision: int
+    next_run_at: datetime | None
+    run_count: int
+    last_run_at: datetime | None
+    last_outcome: OutcomeKind | None
+    completed: int
+    failed: int
+    retried: int
+    average_seconds: float | None
+    created_at: datetime
+    updated_at: datetime
+    note: str = ""
+
+
+class Upcoming(Struct, frozen=True):
+    """A run that will be: made already, or as the schedule says."""
+
+    job: str
+    at: datetime
+    due: datetime
+    run_id: str | None = None
+
+
+class Health(Struct, frozen=True):
+    """How this process is.
+
+    `status` is "healthy", "degraded" (the store is away; running handlers go on) or "closed".
+    """
+
+    status: str
+    node_id: str | None
+    running: bool
+    is_leader: bool
+    leader: str | None
+    store: str
+    away_seconds: float
+    busy: int
+    slots: int
+
+
+class ShutdownReport(Struct, frozen=True):
+    """What a stop left behind: runs that finished while draining, and runs given back to others."""
+
+    drained: int = 0
+    released: int = 0
+
+
+def job_view(
+    record: JobRecord, statistics: JobStatistics, next_run_at: datetime | None, schedule: Schedule | None
+) -> JobView:
+    """A record and its counters as one view."""
+    spec = record.spec
+    describe = getattr(schedule, "describe", None)
+    ended = statistics.run_count
+    return JobView(
+        name=spec.name,
+        status=record.status,
+        handler=spec.handler,
+        description=spec.description,
+        schedule=describe() if describe is not None else None if schedule is None else "in code",
+        schedule_spec=spec.schedule,
+        queue=spec.queue,
+        priority=spec.priority,
+        tags=spec.tags,
+        origin=record.origin,
+        revision=record.revision,
+        next_run_at=next_run_at if record.status is JobStatus.ACTIVE else None,
+        run_count=ended,
+        last_run_at=statistics.last_run_at,
+        last_outcome=statistics.last_outcome,
+        completed=statistics.completed,
+        failed=statistics.failed,
+        retried=statistics.retried,
+        average_seconds=statistics.seconds / ended if ended else None,
+        created_at=record.created_at,
+        updated_at=record.updated_at,
+        note=record.paused.note if record.paused else "",
+    )
+
+
+def leader_of(nodes: Sequence[Node], holder: str | None) -> str | None:
+    """The id of the leading node, if it is known."""
+    return holder if holder is not None else next((node.id for node in nodes if node.metrics.get("leader")), None)
