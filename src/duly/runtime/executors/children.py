@@ -13,6 +13,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from duly.errors import ClaimLost, RunCancelled
+from duly.runtime.context import Context
 from duly.runtime.executors.calls import (
     Advanced,
     Began,
@@ -50,6 +52,7 @@ class Child:
         self.idle_since = 0.0
         self.stopping = False
         self._live: Live | None = None
+        self._context: Context | None = None
         self._answer: asyncio.Future[Answer] | None = None
         self._began = False
         self._said = Signs()
@@ -70,9 +73,10 @@ class Child:
         """Whether it can take the next call."""
         return not self.stopping and not self.ward.ended.done()
 
-    def begin(self, call: Call, live: Live) -> asyncio.Future[Answer]:
+    def begin(self, call: Call, live: Live, context: Context) -> asyncio.Future[Answer]:
         """Send a call; the future completes with the answer, or with the child's death."""
         self._live = live
+        self._context = context
         self._began = False
         self._said = Signs()
         self._answer = asyncio.get_running_loop().create_future()
@@ -84,20 +88,15 @@ class Child:
 
     def release(self, call: Call) -> None:
         """The call is over; what comes from now on belongs to no run."""
-        self._live = self._answer = None
+        self._live = self._context = self._answer = None
         if call.run.policy.timeout is not None:
             self.ward.limit(None)
 
     def tell(self, *, stop: bool) -> None:
         """Let the handler's context say what is true now."""
-        live = self._live
-        if live is None:
+        if self._live is None or self._context is None:
             return
-        signs = Signs(
-            cancelled=live.cancelled or live.timed_out or live.released or stop,
-            owned=not (live.lost or live.untrusted),
-            stop=stop,
-        )
+        signs = _signs(self._live, self._context, stop=stop)
         if signs != self._said:
             self._said = signs
             self._channel.send(encode(signs))
@@ -141,6 +140,26 @@ class Child:
         self._channel.drain()  # the answer may have been sent just before the end
         self._channel.close()
         self._settle(Died(ended.result(), self._began))
+
+
+def _signs(live: Live, context: Context, *, stop: bool) -> Signs:
+    """What the context here says, and the flags by which the worker knows why it stops a run."""
+    told = live.cancelled or live.timed_out or live.released or live.lost
+    return Signs(
+        cancelled=stop or told or context.cancelled,
+        owned=not live.lost and not live.untrusted and _owned(context),
+        stop=stop,
+    )
+
+
+def _owned(context: Context) -> bool:
+    try:
+        context.check()
+    except ClaimLost:
+        return False
+    except RunCancelled:
+        pass
+    return True
 
 
 def working_directory() -> str:

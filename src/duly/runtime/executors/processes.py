@@ -68,9 +68,9 @@ class ProcessExecutor:
         it returns; a handler that had ended before it could be told to stop still has its say.
         """
         call = self._call(live, handler)
-        answer = await self._perform(call, live)
+        answer = await self._perform(call, live, context)
         if isinstance(answer, Died) and not answer.began and not self._closed:
-            answer = await self._perform(call, live)  # an idle child had died: the handler never ran
+            answer = await self._perform(call, live, context)  # an idle child had died: the handler never ran
         return self._open(answer)
 
     async def close(self) -> None:
@@ -108,9 +108,9 @@ class ProcessExecutor:
             level=level,
         )
 
-    async def _perform(self, call: Call, live: Live) -> Answer:
+    async def _perform(self, call: Call, live: Live, context: Context) -> Answer:
         child = self._take()
-        answer = child.begin(call, live)
+        answer = child.begin(call, live, context)
         self._busy.add(child)
         self._look()
         try:
