@@ -16,42 +16,25 @@ class Live:
     only writes `trusted_until`.
     """
 
-    __slots__ = (
-        "began",
-        "cancelled",
-        "claim",
-        "committed",
-        "elapsed",
-        "ended",
-        "handler",
-        "lost",
-        "progress",
-        "released",
-        "residue",
-        "started",
-        "task",
-        "timed_out",
-        "trusted_until",
-        "untrusted",
-    )
+    # Defaults live on the class: a live run is made for every claim, and most of these are never set.
+    task: asyncio.Task[None] | None = None
+    progress: Progress | None = None
+    residue: asyncio.Future[None] | None = None  # completes when a thread that could not be stopped ends
+    elapsed = 0.0
+    began = False  # the handler was called
+    ended = False  # the handler is over; what follows is ours
+    cancelled = False  # an operator asked
+    timed_out = False  # past its timeout
+    released = False  # the node is stopping
+    lost = False  # somebody else has the run
+    untrusted = False  # the lease could not be renewed in time
+    committed = False  # its transaction committed, the run is completed
 
     def __init__(self, claim: Claim, handler: Handler | None, started: float, trusted_until: float) -> None:
         self.claim = claim
         self.handler = handler
         self.started = started
         self.trusted_until = trusted_until
-        self.task: asyncio.Task[None] | None = None
-        self.progress: Progress | None = None
-        self.elapsed = 0.0
-        self.began = False  # the handler was called
-        self.ended = False  # the handler is over; what follows is ours
-        self.residue: asyncio.Future[None] | None = None  # completes when a thread that could not be stopped ends
-        self.cancelled = False  # an operator asked
-        self.timed_out = False  # past its timeout
-        self.released = False  # the node is stopping
-        self.lost = False  # somebody else has the run
-        self.untrusted = False  # the lease could not be renewed in time
-        self.committed = False  # its transaction committed, the run is completed
 
     def stop(self) -> None:
         """Cancel the handler; the flag set before says why."""

@@ -254,6 +254,10 @@ class Node:
             await self._heartbeat_thread.stop()
         with suppress(BackendError):  # without the store the presence lapses by itself
             await self._backend.coordinator.retire(self.id)
+        await self.dispose()
+
+    async def dispose(self) -> None:
+        """Free what belongs to this process alone."""
         self._deadlines.close()
         for nudge in (self._nudge_elector, self._nudge_planner, self._nudge_heartbeat):
             nudge.close()

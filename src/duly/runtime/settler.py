@@ -70,10 +70,12 @@ class Settler:
             return math.inf
         stale = set(await self._queue.settle([settlement for _, settlement in batch]))
         was_full = self.full
+        tell_all = self._emit.wants(RunEnded)
         for live, settlement in batch:
             self._waiting.popleft()
             self._lives.remove(live)
-            self._tell(live, settlement, refused=settlement.run_id in stale)
+            if stale or tell_all or settlement.state is not State.COMPLETED:
+                self._tell(live, settlement, refused=settlement.run_id in stale)
         if was_full:
             self.drained()
         return 0.0 if self._waiting else math.inf
@@ -88,8 +90,7 @@ class Settler:
         if settlement.outcome is None:
             self._emit(RunReleased(run))
             return
-        if settlement.failure is not None or self._emit.wants(RunEnded):
-            self._emit(_ended(run, settlement, settlement.outcome))
+        self._emit(_ended(run, settlement, settlement.outcome))
         if settlement.state in (State.FAILED, State.LOST) and self._hooks.wants_failures(live.handler):
             task = asyncio.get_running_loop().create_task(self._after_failure(live, settlement))
             self._aftermath.add(task)

@@ -61,6 +61,7 @@ class Worker:
         self._leaked = 0
         self._freed_at: float | None = None
         self._may_be_more = True
+        self._tell_starts = True
         self._idle = asyncio.Event()
         self._idle.set()
         self.stopping = False
@@ -92,6 +93,7 @@ class Worker:
         self._may_be_more = False
         self._freed_at = None
         claimed, asked = await self._claim_all(self.room)
+        self._tell_starts = self._emit.wants(RunStarted)
         for claim, sent in claimed:
             self._start(claim, sent)
         self._may_be_more = self._may_be_more or len(claimed) >= asked
@@ -145,7 +147,7 @@ class Worker:
         live.task = asyncio.get_running_loop().create_task(self._work(live))
 
     async def _work(self, live: Live) -> None:
-        if self._emit.wants(RunStarted):
+        if self._tell_starts:
             self._emit(RunStarted(live.claim.run, seconds_between(live.claim.run.ready_at, self._clock.now())))
         outcome = None
         try:

@@ -102,17 +102,20 @@ class Scheduler:
         self._sessions = Sessions(self._open_client)
 
     @contextmanager
-    def override(self, url: str, *, config: SchedulerConfig | None = None) -> Iterator[Self]:
+    def override(
+        self, url: str, *, config: SchedulerConfig | None = None, clock: Clock | None = None
+    ) -> Iterator[Self]:
         """Talk to another store inside the block; meant for tests: `with scheduler.override("memory://"):`."""
         if self._running is not None:
             raise SchedulerRunning("override() must come before start()")
-        binding, sessions = self._binding, self._sessions
-        self._binding = Binding(url, config or binding.config)
+        before = (self._binding, self._sessions, self._clock)
+        self._binding = Binding(url, config or self.config)
         self._sessions = Sessions(self._open_client)
+        self._clock = clock or self._clock
         try:
             yield self
         finally:
-            self._binding, self._sessions = binding, sessions
+            self._binding, self._sessions, self._clock = before
 
     def subscribe(self, call: Callable[[Event], None], *kinds: type[Event]) -> Callable[[], None]:
         """Call a function on events of these kinds (all, if none is given); what is returned ends that."""
@@ -180,11 +183,13 @@ class Scheduler:
         """Open the store, bring it in line with the code, and run a node. Does nothing if one runs."""
         if self._running is not None:
             return
-        self._load()
-        client = await self._sessions.client()
-        running = Running(client, self._registry, self.config, self._clock, self._events, self._rng)
+        running = self._build(await self._client(), self._rng)
         await running.start()
         self._running = running
+
+    def _build(self, client: Client, rng: random.Random) -> Running:
+        self._load()
+        return Running(client, self._registry, self.config, self._clock, self._events, rng)
 
     def _load(self) -> None:
         """Import the modules that define jobs."""

@@ -46,12 +46,16 @@ class Running:
         self._stopping: asyncio.Task[ShutdownReport] | None = None
 
     async def start(self) -> None:
-        """Check the code against the store, bring the store in line with it, and run."""
+        """Bring the store in line with the code, and run."""
+        await self.deploy()
+        self.client.definitions.changed = self.node.changed
+        await self.node.start()
+
+    async def deploy(self) -> None:
+        """Check the code against the store, and save what is new or changed."""
         jobs = self._registry.jobs()
         self._adopt(jobs)
         await self.client.definitions.deploy(jobs, self._started_at)
-        self.client.definitions.changed = self.node.changed
-        await self.node.start()
 
     def _adopt(self, jobs: Sequence[Job]) -> None:
         """Make the handlers of these jobs known to the node."""
