@@ -41,6 +41,11 @@ class Died(Struct, frozen=True):
     exit: Exit
     began: bool
 
+    @property
+    def never_ran(self) -> bool:
+        """Whether the handler was certainly not called. Nobody can tell if the exit itself is not known."""
+        return not self.began and self.exit.code is not None
+
 
 Answer = Ended | Died
 
@@ -65,7 +70,7 @@ class Child:
             ours.close()
             raise
         self._channel = Channel(ours, self._hear, self._lost, max_result_bytes + _HEADROOM)
-        self._channel.send(json.dumps({"path": sys.path, "argv": sys.argv}).encode())
+        self._channel.send(json.dumps({"path": [str(place) for place in sys.path], "argv": sys.argv}).encode())
         self.ward.ended.add_done_callback(self._exited)
 
     @property

@@ -44,7 +44,7 @@ class ProcessExecutor:
         encoder: str = f"{_BINDING}:encode",
         grace: float = 1.0,
         idle_seconds: float = 60.0,
-        max_result_bytes: int = 16 * 1024 * 1024,
+        max_result_bytes: int = 1024 * 1024,
     ) -> None:
         self._wards = Wards() if wards is None else wards
         self._owns_wards = wards is None
@@ -69,8 +69,8 @@ class ProcessExecutor:
         """
         call = self._call(live, handler)
         answer = await self._perform(call, live, context)
-        if isinstance(answer, Died) and not answer.began and not self._closed:
-            answer = await self._perform(call, live, context)  # an idle child had died: the handler never ran
+        if isinstance(answer, Died) and answer.never_ran and not self._closed:
+            answer = await self._perform(call, live, context)  # an idle child had died
         return self._open(answer)
 
     async def close(self) -> None:

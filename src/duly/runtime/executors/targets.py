@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -43,6 +44,8 @@ def importable(target: object) -> str | None:
     module, qualname = _names(target)
     if not module or not qualname:
         return f"{target!r} has no name to import it by: use a plain function"
+    if inspect.ismethod(target) and not isinstance(target.__self__, type):
+        return f"{module}:{qualname} is bound to an object that a child would not have: use a plain function"
     if "<lambda>" in qualname:
         return f"{module}:{qualname} is a lambda: give it a name with def"
     if "<locals>" in qualname:

@@ -92,6 +92,8 @@ class Ward:
                 self.kill(0)
         if not self.ended.done():
             _log.warning("process %s was killed and is not dead after %g seconds", self.pid, grace + _SLACK)
+            if self.pid is not None:
+                signal_group(self.pid, signal.SIGKILL)  # whatever the warden is doing
         return hurried
 
 
