@@ -390,6 +390,20 @@ async def test_a_handler_that_looks_can_end_within_the_grace(tmp_path: Path) -> 
         assert not alive(int(pid))
 
 
+async def test_a_stop_is_not_taken_back_while_the_handler_cleans_up(tmp_path: Path) -> None:
+    """The regular look at the live runs goes on meanwhile."""
+    async with opened(ProcessExecutor(grace=600)) as executor:
+        ready, go = tmp_path / "ready", tmp_path / "go"
+        task = Invocation(handlers.report, ready=str(ready), go=str(go)).start(executor)
+        await announced(ready)
+        task.cancel()
+        await asyncio.sleep(0)
+        executor._look_again()
+        announce(go, "on")
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
 async def test_an_async_handler_is_cancelled_in_its_process(tmp_path: Path) -> None:
     async with opened(ProcessExecutor(grace=600)) as executor:
         ready, cleaned = tmp_path / "ready", tmp_path / "cleaned"

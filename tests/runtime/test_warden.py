@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from executor_support import alive, all_dead, announced, eventually, nothing_left, on_both_loops, opened, script
 
-from duly.runtime.executors import RemoteFailure, Wards
+from duly.runtime.executors import RemoteFailure, Wards, warden
+from duly.runtime.executors import wards as wards_module
 from duly.runtime.executors.wards import Exit, Ward
 
 ENV = {"PATH": os.environ["PATH"]}
@@ -238,6 +239,35 @@ async def test_everything_dies_with_worker_and_warden_killed_together(tmp_path: 
     await all_dead(warden, ward)
     for pid in rest:
         os.kill(int(pid), signal.SIGKILL)  # beyond what is promised: nobody was left to do it
+
+
+# --- elsewhere
+
+ELSEWHERE = """
+import os, runpy, sys
+del os.waitid, os.pidfd_open
+sys.platform = "elsewhere"
+runpy.run_path({!r}, run_name="__main__")
+"""
+
+
+async def test_a_system_without_the_help_of_linux_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No prctl, no pidfd, no way to look at the dead without burying them: groups are killed all the same."""
+    (tmp_path / "warden.py").write_text(ELSEWHERE.format(str(wards_module._WARDEN)))
+    monkeypatch.setattr(wards_module, "_WARDEN", tmp_path / "warden.py")
+    async with opened(Wards()) as wards:
+        assert await exit_of(shell(wards, "exit 7")) == Exit(7)
+        ward = shell(wards, f"sleep 1000 & echo $! $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pids; wait")
+        pids = await announced(tmp_path / "pids")
+        assert not await ward.end(0)
+        await all_dead(*pids)
+        spawn(wards, "sleep", "1000")
+
+
+def test_children_are_found_without_the_kernel_s_list() -> None:
+    assert os.getpid() in warden._processes()
+    assert warden._parent(os.getpid()) == os.getppid()
+    assert warden._parent(2**22 + 1) is None
 
 
 # --- closing

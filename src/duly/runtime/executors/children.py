@@ -98,10 +98,10 @@ class Child:
             self.ward.limit(None)
 
     def tell(self, *, stop: bool) -> None:
-        """Let the handler's context say what is true now."""
+        """Let the handler's context say what is true now. A stop is never taken back."""
         if self._live is None or self._context is None:
             return
-        signs = _signs(self._live, self._context, stop=stop)
+        signs = _signs(self._live, self._context, stop=stop or self._said.stop)
         if signs != self._said:
             self._said = signs
             self._channel.send(encode(signs))

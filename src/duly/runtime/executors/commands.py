@@ -17,7 +17,7 @@ from duly.runtime.executors.base import RemoteFailure
 from duly.runtime.executors.children import working_directory
 from duly.runtime.executors.failures import executor_failed, failed
 from duly.runtime.executors.output import Tail, fit
-from duly.runtime.executors.wards import Exit, Trouble, Ward, Wards
+from duly.runtime.executors.wards import Exit, Trouble, Ward, Wards, forget_cancellation
 from duly.runtime.handler import Handler
 from duly.runtime.live import Live
 
@@ -86,8 +86,7 @@ class CommandExecutor:
                 await ward.end(self._grace)
             if not ward.ended.done() or ward.ended.result().stopped or ward.ended.result().code is None:
                 raise
-            if (task := asyncio.current_task()) is not None:
-                task.uncancel()  # too late: it had ended by itself
+            forget_cancellation()  # too late: it had ended by itself
         return ward.ended.result()
 
     def _judge(self, ended: Exit, command: Command, claim: Claim, stdout: str, stderr: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from duly.runtime.executors.calls import Call, Ended, Raised, RaisedGiveUp, Rais
 from duly.runtime.executors.children import Answer, Child, Died, working_directory
 from duly.runtime.executors.failures import executor_failed, failed
 from duly.runtime.executors.targets import locate
-from duly.runtime.executors.wards import Wards
+from duly.runtime.executors.wards import Wards, forget_cancellation
 from duly.runtime.handler import Handler
 from duly.runtime.live import Live
 
@@ -121,13 +121,13 @@ class ProcessExecutor:
             if not answer.done() or _told_to_stop(answer.result()):
                 _note_discarded(call, answer)
                 raise
-            _take_back_cancellation()  # too late: the handler had ended by itself
+            forget_cancellation()  # too late: the handler had ended by itself
         finally:
             self._busy.discard(child)
             child.release(call)
             self._put_back(child, answer)
         if isinstance(answer.result(), Ended) and child.stopping and await child.ward.end(self._grace):
-            _take_back_cancellation()  # while what the handler left behind was being killed: it has ended all the same
+            forget_cancellation()  # while what the handler left behind was being killed: it has ended all the same
         return answer.result()
 
     def _take(self) -> Child:
@@ -223,9 +223,3 @@ def _told_to_stop(answer: Answer) -> bool:
 def _note_discarded(call: Call, answer: asyncio.Future[Answer]) -> None:
     if answer.done() and isinstance(ended := answer.result(), Ended) and isinstance(ended.result, Returned):
         _log.info("run %s of %s returned a value after it was told to stop; not kept", call.run.id, call.run.job)
-
-
-def _take_back_cancellation() -> None:
-    task = asyncio.current_task()
-    if task is not None:
-        task.uncancel()

@@ -156,6 +156,8 @@ class Wards:
                 "this process is a handler's own and is just loading your main script; "
                 'start the scheduler only under `if __name__ == "__main__":`'
             )
+        if os.name != "posix":
+            raise executor_failed("handlers in processes and commands need a POSIX system")
         if self._channel is None:
             self._channel = self._start()
         return self._channel
@@ -218,6 +220,13 @@ class Wards:
         self._dying = [warden for warden in self._dying if warden.poll() is None]
         if self._dying and not self._closed:
             asyncio.get_running_loop().call_later(0.02, self._bury)
+
+
+def forget_cancellation() -> None:
+    """This task was cancelled too late: what it waited for has ended by itself, and it goes on with the outcome."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()
 
 
 def _name(number: int) -> str:
