@@ -47,7 +47,7 @@ _CHATTY = (events.RunStarted, events.RunEnded)
 def _tell(level: int, run: Any, message: str, **fields: Any) -> None:
     if _run.isEnabledFor(level):
         extra = {"run_id": run.id, "job": run.job, "attempt": run.attempt, **fields}
-        _run.log(level, "%s: %s (run %s)", run.job, message, run.id, extra=extra)
+        _run.log(level, "%s %s: %s", run.job, run.id, message, extra=extra)
 
 
 def _tell_end(event: events.RunEnded) -> None:
@@ -75,7 +75,8 @@ def _of_node(event: events.Event) -> tuple[int, str]:
         case events.LeaderLost(shard, resigned):
             return (logging.INFO, f"resigned from {shard}") if resigned else (logging.WARNING, f"lost {shard}")
         case events.JobSaved(job, revision, what):
-            return logging.INFO, f"job {job}: {what} (revision {revision})"
+            level = logging.DEBUG if what == "deployed" else logging.INFO
+            return level, f"job {job}: {what} (revision {revision})"
         case events.JobConflict(job, reason):
             return logging.WARNING, f"job {job} was not saved: {reason}"
         case events.StoreBack(service, seconds):

@@ -81,7 +81,8 @@ class Queue(Protocol):
 
         A settlement whose fence is that of a run that is no longer running was applied before: not stale, changes
         nothing, except that a result it carries is kept where none is stored. One that would make a run pending whose
-        cancellation was asked for makes it cancelled instead. A final state frees the dedupe key and the group; an
+        cancellation was asked for makes it cancelled instead; a cancelled run keeps the reason that was given with the
+        wish. A final state frees the dedupe key and the group; an
         attempt is appended to the history; the counters per job and node grow, once per key and call.
         """
         ...

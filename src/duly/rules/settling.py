@@ -8,6 +8,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from duly.model import (
     Attempt,
     Cancelled,
@@ -52,6 +54,15 @@ def settle(run: Run, fence: int, outcome: Outcome, ended_at: datetime, dice: flo
             return _after_loss(run, fence, ended_at)
         case _:
             assert_never(outcome)
+
+
+def as_stored(run: Run, settlement: Settlement) -> Settlement:
+    """A settlement as it applies to the run the store has: a wish to cancel that came meanwhile is honoured."""
+    if settlement.state is State.PENDING and run.cancelling:
+        return replace(settlement, state=State.CANCELLED, reason=run.reason)
+    if settlement.state is State.CANCELLED and settlement.reason is None:
+        return replace(settlement, reason=run.reason)
+    return settlement
 
 
 def _after_failure(

@@ -67,8 +67,9 @@ class Attempts:
             live.began = True
             context = Context(run, self._tether(live))
             value = await self._executors[handler.executor].invoke(live, handler, context, arguments)
-        except GeneratorExit:
-            raise
+        except GeneratorExit as exc:  # nothing may be awaited any more, in case it is this coroutine that is closed
+            live.ended = True
+            return Failed(failure_of(exc), Verdict.NEVER)
         except BaseException as exc:  # noqa: BLE001  # a handler's failure is an outcome, SystemExit and all
             live.ended = True
             return await self._after_exception(live, handler, run, exc)

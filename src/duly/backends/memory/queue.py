@@ -23,6 +23,7 @@ from duly.model import (
     shift,
 )
 from duly.rules.admission import hold_for_handler, hold_of
+from duly.rules.settling import as_stored
 from duly.rules.statistics import tally
 
 _HANDLER_HOLD = hold_for_handler("")
@@ -162,8 +163,7 @@ class MemoryQueue:
     def _apply(self, run: Run, settlement: Settlement) -> Settlement:
         if settlement.attempt is not None:
             self._runs.attempts[run.id].append(settlement.attempt)
-        if settlement.state is State.PENDING and run.cancelling:
-            settlement = replace(settlement, state=State.CANCELLED, reason=run.reason)
+        settlement = as_stored(run, settlement)
         ended = settlement.state is not State.PENDING
         self._runs.save(
             replace(

@@ -108,8 +108,8 @@ def _deliver(future: asyncio.Future[Any], value: Any, error: BaseException | Non
         return
     if error is None:
         future.set_result(value)
-    elif isinstance(error, StopIteration):
-        future.set_exception(RuntimeError("the handler raised StopIteration"))  # a future cannot carry one
+    elif isinstance(error, StopIteration | GeneratorExit):  # no future can carry these
+        future.set_exception(RuntimeError(f"the handler raised {type(error).__name__}"))
     else:
         future.set_exception(error)
 

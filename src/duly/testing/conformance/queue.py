@@ -473,8 +473,10 @@ class QueueSuite:
     async def test_a_cancelled_outcome_ends_the_run(self, world: World) -> None:
         await world.put(run := world.run())
         [claim] = await world.claim()
+        await world.store.cancel([run.id], "by ada", now=world.now)
         assert await world.settle(claim, Cancelled())
-        assert await world.state(run) is State.CANCELLED
+        stored = await world.stored(run)
+        assert (stored.state, stored.reason) == (State.CANCELLED, "by ada")
 
     @scenario
     async def test_history_and_counters_tell_what_happened(self, world: World) -> None:
