@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from duly.errors import ConfigurationError, SchedulerRunning
 from duly.model import Attempt, CancelReply, Node, Page, Put, Run, RunQuery, SchedulerConfig, State
@@ -98,7 +99,8 @@ class Scheduler:
         """Bind to another store or other settings, before anything was opened."""
         if self._running is not None:
             raise SchedulerRunning("configure() must come before start()")
-        self._binding = Binding(url or self._binding.url, config or self._binding.config)
+        chosen = config or self.config
+        self._binding = Binding(url, chosen) if url else replace(self._binding, config=chosen)
         self._sessions = Sessions(self._open_client)
 
     @contextmanager
