@@ -1,0 +1,53 @@
+"""Asking the store: a scheduler opened as a client for one question. It needs none of the user's code."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from duly.cli.settings import read_settings
+from duly.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from duly.scheduler import Scheduler
+
+T = TypeVar("T")
+
+
+def ask(url: str | None, question: Callable[[Scheduler], Awaitable[T]]) -> T:
+    """Open the store, ask, close it. `url` is what the command line says, if it says something."""
+    import asyncio  # noqa: PLC0415  # commands are listed and helped without it
+
+    from duly.scheduler import Scheduler  # noqa: PLC0415
+
+    address = store_address(url)
+    missing = missing_file(address)
+    if missing is not None:
+        raise ConfigurationError(
+            f"there is no file {missing}: `duly run` makes it; give another store with --url or DULY_URL"
+        )
+
+    async def conversation() -> T:
+        async with Scheduler(address).client() as scheduler:
+            return await question(scheduler)
+
+    return asyncio.run(conversation())
+
+
+def store_address(url: str | None) -> str:
+    """The store that is meant: the flag's, the environment's, the file's, or the default one."""
+    from duly.scheduler.binding import Binding  # noqa: PLC0415
+
+    return Binding(url or read_settings().url).address()
+
+
+def missing_file(address: str) -> Path | None:
+    """The file of an embedded store, if it does not exist: looking at it must not create it."""
+    if not address.startswith("sqlite:"):
+        return None
+    from duly.backends.sqlite.url import parse  # noqa: PLC0415
+
+    path = parse(address).path
+    return None if path.exists() else path

@@ -1,0 +1,102 @@
+"""`duly doctor`: what is well and what is not, in this installation and in the store."""
+
+from __future__ import annotations
+
+import sys
+import zoneinfo
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+import click
+
+from duly.cli.client import ask, store_address
+from duly.cli.group import one_line
+from duly.cli.options import command, json_option, store_option
+from duly.cli.output import BAD, GOOD, WARN, write_json
+from duly.cli.secrets import masked
+from duly.cli.words import full, line
+from duly.errors import DulyError
+from duly.ports import Finding, Severity
+from duly.version import __version__
+
+if TYPE_CHECKING:
+    from duly.scheduler import Scheduler
+
+_MARKS = {Severity.OK: ("ok", GOOD), Severity.WARNING: ("warning", WARN), Severity.PROBLEM: ("problem", BAD)}
+_RELEASED = datetime(2026, 1, 1, tzinfo=UTC)  # no clock that is right shows less
+
+
+@command("duly doctor --url sqlite:///duly.db")
+@store_option
+@json_option
+@click.pass_context
+def doctor(ctx: click.Context, url: str | None, as_json: bool) -> None:
+    """Look at this installation and at the store, and say what is well and what is not.
+
+    The exit code is 1 if there is a problem; warnings are none.
+    """
+    findings = [*_installation(), _clock(datetime.now(UTC)), _zones(), *_store(url)]
+    if as_json:
+        write_json(findings)
+    else:
+        _write(findings)
+    if any(finding.severity is Severity.PROBLEM for finding in findings):
+        ctx.exit(1)
+
+
+def _write(findings: list[Finding]) -> None:
+    width = max(len(finding.subject) for finding in findings)
+    for finding in findings:
+        mark, colour = _MARKS[finding.severity]
+        click.echo(f"{click.style(f'{mark:<8}', fg=colour)} {finding.subject:<{width}}  {line(finding.message)}")
+
+
+def _installation() -> list[Finding]:
+    python = ".".join(str(part) for part in sys.version_info[:3])
+    packages = ", ".join(f"{name} {_version(name)}" for name in ("msgspec", "cronsim", "click", "rich"))
+    return [
+        Finding(Severity.OK, "duly", __version__),
+        Finding(Severity.OK, "python", f"{python} ({sys.executable})"),
+        Finding(Severity.OK, "packages", packages),
+    ]
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "is not installed"
+
+
+def _clock(now: datetime) -> Finding:
+    if now < _RELEASED:
+        return Finding(Severity.PROBLEM, "clock", f"says {full(now)}, which is long past: set it, best by NTP")
+    return Finding(Severity.OK, "clock", f"says {full(now)}")
+
+
+def _zones() -> Finding:
+    known = len(zoneinfo.available_timezones())
+    try:
+        zoneinfo.ZoneInfo("Europe/Berlin")
+    except zoneinfo.ZoneInfoNotFoundError:
+        return Finding(Severity.PROBLEM, "time zones", "the zone database is missing: pip install tzdata")
+    return Finding(Severity.OK, "time zones", f"{known} zones, tzdata {_version('tzdata')}")
+
+
+def _store(url: str | None) -> list[Finding]:
+    try:
+        found = ask(url, _examine)
+    except DulyError as exc:
+        return [Finding(Severity.PROBLEM, "store", one_line(exc))]
+    return [Finding(Severity.OK, "store", masked(store_address(url))), *found]
+
+
+async def _examine(scheduler: Scheduler) -> list[Finding]:
+    found = await scheduler.examine()
+    nodes, health = await scheduler.nodes(), await scheduler.health()
+    if not nodes:
+        return [*found, Finding(Severity.WARNING, "nodes", "none is alive: nothing is planned or run; start duly run")]
+    alive = f"{len(nodes)} alive, {health.leader} leads" if health.leader else f"{len(nodes)} alive"
+    led = Severity.OK if health.leader else Severity.WARNING
+    return [*found, Finding(led, "nodes", alive if health.leader else f"{alive}, nobody leads: nothing is planned")]

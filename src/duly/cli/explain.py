@@ -1,0 +1,72 @@
+"""`duly explain`: why a run did or did not happen."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from duly.cli.client import ask
+from duly.cli.moments import Moment, moment, zone
+from duly.cli.options import command, json_option, store_option
+from duly.cli.output import COLOURS, write_json
+from duly.cli.words import full, line
+from duly.errors import JobNotFound
+from duly.model import CronSpec, ScheduleSpec
+
+if TYPE_CHECKING:
+    from duly.rules.explain import Explanation
+    from duly.scheduler import Scheduler
+
+
+@command('duly explain nightly_report --at "yesterday 03:00"', "duly explain nightly_report --at 2027-03-14T02:30")
+@click.argument("job")
+@click.option("--at", type=moment, default="now", show_default=True, metavar="T", help="The moment in question.")
+@click.option(
+    "--timezone",
+    "--tz",
+    "timezone",
+    type=zone,
+    metavar="ZONE",
+    help="The zone of a moment without one. Default: the job's.",
+)
+@store_option
+@json_option
+def explain(job: str, at: Moment, timezone: str | None, url: str | None, as_json: bool) -> None:
+    """Tell why the run of a moment did or did not happen, and which setting decided.
+
+    The moment is ISO 8601, `now`, `03:00`, `today 14:30`, `yesterday 03:00`. Without a zone it is meant in the
+    job's, or in UTC.
+    """
+    found = ask(url, lambda scheduler: _explain(scheduler, job, at, timezone))
+    if as_json:
+        write_json(found)
+    else:
+        _write(found)
+
+
+async def _explain(scheduler: Scheduler, job: str, at: Moment, timezone: str | None) -> Explanation:
+    zone = timezone or await _zone_of(scheduler, job)
+    return await scheduler.explain(job, at.resolve(datetime.now(UTC), zone))
+
+
+async def _zone_of(scheduler: Scheduler, job: str) -> str:
+    try:
+        return job_zone((await scheduler.get_job(job)).schedule_spec)
+    except JobNotFound:
+        return "UTC"  # it may have been removed, and that can be explained
+
+
+def job_zone(spec: ScheduleSpec | None) -> str:
+    """The zone in which a job's schedule thinks."""
+    return spec.timezone if isinstance(spec, CronSpec) else "UTC"
+
+
+def _write(found: Explanation) -> None:
+    verdict = click.style(found.verdict.replace("_", " "), fg=COLOURS.get(found.verdict, "cyan"), bold=True)
+    click.echo(f"{found.job} at {full(found.due or found.at)}: {verdict}")
+    for reason in found.reasons:
+        click.echo(f"  {line(reason)}")
+    if found.setting is not None:
+        click.echo(f"decided by: {found.setting}")

@@ -1,0 +1,86 @@
+"""The group of all commands: loads each when it is asked for, and gives errors their form.
+
+A `DulyError` is one line on standard error and exit code 1, an interruption is exit code 130; with `--debug` the
+traceback is shown. Usage errors are click's, with exit code 2.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from duly.cli.options import debugging, switches, write_examples
+from duly.cli.secrets import masked
+from duly.errors import DulyError
+
+INTERRUPTED = 130
+
+
+class Entry(NamedTuple):
+    """Where a command lives, as "module:attribute", and what the list of commands says about it."""
+
+    home: str
+    summary: str
+    section: str
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used, and listed without being imported."""
+
+    def __init__(
+        self, *arguments: Any, entries: Mapping[str, Entry], examples: Sequence[str] = (), **options: Any
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self.params += switches()
+        self.entries = entries
+        self.examples = examples
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = self.entries.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, attribute = entry.home.partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in self.entries and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], self.entries, n=1)
+            ctx.fail(f"there is no command {args[0]!r}{f': did you mean {near[0]}?' if near else ''}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands by section, from the table alone."""
+        width = max(len(name) for name in self.entries)
+        for section in dict.fromkeys(entry.section for entry in self.entries.values()):
+            members = [(name, entry) for name, entry in self.entries.items() if entry.section == section]
+            with formatter.section(section):
+                formatter.write_dl([(name.ljust(width), entry.summary) for name, entry in members])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(formatter, self.examples)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo(err=True)  # ends the line on which the terminal wrote ^C
+            ctx.exit(INTERRUPTED)
+        except DulyError as exc:
+            if debugging(ctx):
+                raise
+            raise click.ClickException(one_line(exc)) from exc
+
+
+def one_line(error: BaseException) -> str:
+    """An error's text as one line, without secrets."""
+    return masked(" ".join(str(error).split())) or type(error).__name__

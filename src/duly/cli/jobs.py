@@ -1,0 +1,58 @@
+"""`duly jobs`: what there is to do, when it comes next, and how it went."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from duly.cli.client import ask
+from duly.cli.options import command, json_option, store_option
+from duly.cli.output import Cell, Column, Row, worded, write_json, write_table
+from duly.cli.words import point, relative
+from duly.model import JobStatus
+
+if TYPE_CHECKING:
+    from duly.scheduler import JobView
+
+_COLUMNS = (
+    Column("NAME"),
+    Column("STATUS"),
+    Column("SCHEDULE", gives_way=True),
+    Column("NEXT RUN (UTC)", gives_way=True),
+    Column("LAST"),
+    Column("RUNS", right=True),
+    Column("FAILED", right=True),
+)
+
+
+@command("duly jobs", "duly jobs --tag billing --status paused", "duly jobs --json | jq '.[].next_run_at'")
+@click.option("--tag", multiple=True, help="Only jobs with this tag; given twice, with both.")
+@click.option("--status", type=click.Choice([each.value for each in JobStatus]), help="Only jobs of this status.")
+@store_option
+@json_option
+def jobs(url: str | None, tag: tuple[str, ...], status: str | None, as_json: bool) -> None:
+    """List the jobs: status, schedule in words, next run, last outcome, counts."""
+    found = ask(url, lambda scheduler: scheduler.jobs())
+    chosen = [view for view in found if set(tag) <= set(view.tags) and status in {None, view.status.value}]
+    if as_json:
+        write_json(chosen)
+    elif not chosen:
+        click.echo("no jobs" if not found else f"none of the {len(found)} jobs matches")
+    else:
+        now = datetime.now(UTC)
+        write_table(_COLUMNS, [_row(view, now) for view in chosen])
+
+
+def _row(view: JobView, now: datetime) -> Row:
+    coming = view.next_run_at
+    return (
+        view.name,
+        worded(view.status.value),
+        view.schedule or "when submitted",
+        "–" if coming is None else f"{relative(coming, now)} ({point(coming, now)})",
+        worded(view.last_outcome.value if view.last_outcome else None),
+        str(view.run_count),
+        Cell(str(view.failed), "red" if view.failed else ""),
+    )

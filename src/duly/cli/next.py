@@ -1,0 +1,132 @@
+"""`duly next`: when an expression or a job is due, with what clock changes do to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
+
+import click
+from msgspec import Struct
+
+from duly.cli.client import ask
+from duly.cli.durations import seconds_of
+from duly.cli.explain import job_zone
+from duly.cli.moments import Moment, moment, zone
+from duly.cli.options import command, json_option, store_option
+from duly.cli.output import WARN, note, write_json
+from duly.cli.words import full, relative
+from duly.model import CustomSpec, JobStatus
+from duly.rules.schedules import Cron, Every, Once, from_spec
+
+if TYPE_CHECKING:
+    from duly.scheduler import JobView, Scheduler
+
+
+class Due(Struct, frozen=True):
+    """One line of the answer. `at` is when the run may start; with jitter that is a little after `due`."""
+
+    due: datetime
+    at: datetime
+    local: str
+    note: str | None = None
+
+
+class Answer(Struct, frozen=True):
+    """When something is due."""
+
+    schedule: str | None
+    timezone: str
+    next: tuple[Due, ...]
+
+
+@command(
+    'duly next "30 2 * * *" --tz Europe/Berlin',
+    'duly next "every 15m" -n 3',
+    "duly next @daily",
+    "duly next nightly_report",
+    name="next",
+)
+@click.argument("what", metavar='"CRON"|JOB', nargs=-1, required=True)
+@click.option("-n", "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many.")
+@click.option("--timezone", "--tz", "timezone", type=zone, metavar="ZONE", help="The zone. Default: the job's, or UTC.")
+@click.option("--after", type=moment, metavar="T", help="Start there. Default: now.")
+@store_option
+@json_option
+def next_(
+    what: tuple[str, ...], count: int, timezone: str | None, after: Moment | None, url: str | None, as_json: bool
+) -> None:
+    """Show when a cron expression, an interval or a job of the store is due.
+
+    What has blanks in it or begins with @ is an expression, anything else the name of a job.
+    """
+    text = " ".join(what).strip()
+    now = datetime.now(UTC)
+    if " " in text or text.startswith("@"):
+        schedule = _read(text, timezone)
+        answer = _preview(schedule, timezone or "UTC", _start(after, timezone or "UTC"), count)
+    else:
+        answer = ask(url, lambda scheduler: _of_job(scheduler, text, timezone, after, count))
+    if as_json:
+        write_json(answer)
+    else:
+        _write(answer, now)
+
+
+def _read(text: str, timezone: str | None) -> Cron | Every:
+    first, _, rest = text.partition(" ")
+    if first.lower() == "every":
+        return Every(seconds=seconds_of(rest))
+    return Cron(text, timezone=timezone)
+
+
+def _start(after: Moment | None, zone: str) -> datetime:
+    now = datetime.now(UTC)
+    return now if after is None else after.resolve(now, zone)
+
+
+def _preview(schedule: Cron | Every | Once, timezone: str, after: datetime, count: int) -> Answer:
+    instants = schedule.preview(count, after=after)
+    return Answer(schedule.describe(), timezone, tuple(_due(schedule, due, due, timezone) for due in instants))
+
+
+def _due(schedule: Cron | Every | Once | None, due: datetime, at: datetime, timezone: str) -> Due:
+    remark = schedule.note(due) if isinstance(schedule, Cron) else None
+    return Due(due, at, f"{due.astimezone(ZoneInfo(timezone)):%a %Y-%m-%d %H:%M:%S %Z}", remark)
+
+
+async def _of_job(scheduler: Scheduler, name: str, timezone: str | None, after: Moment | None, count: int) -> Answer:
+    view = await scheduler.get_job(name)
+    schedule = _schedule(view)
+    zone = timezone or job_zone(view.schedule_spec)
+    if view.status is not JobStatus.ACTIVE:
+        note(f"{name} is {view.status.value}: nothing is planned")
+    if schedule is not None and (after is not None or view.status is not JobStatus.ACTIVE):
+        return _preview(schedule, zone, _start(after, zone), count)
+    upcoming = await scheduler.upcoming(count, name)
+    return Answer(view.schedule, zone, tuple(_due(schedule, each.due, each.at, zone) for each in upcoming))
+
+
+def _schedule(view: JobView) -> Cron | Every | Once | None:
+    spec = view.schedule_spec
+    return None if spec is None or isinstance(spec, CustomSpec) else from_spec(spec)
+
+
+def _write(answer: Answer, now: datetime) -> None:
+    click.secho(answer.schedule or "runs when submitted", bold=True)
+    if not answer.next:
+        click.echo("  nothing is due any more" if answer.schedule else "  nothing is waiting")
+    for text in _aligned(answer.next, now):
+        click.echo(f"  {text}")
+
+
+def _aligned(instants: Sequence[Due], now: datetime) -> list[str]:
+    rows = [(each.local, full(each.due), relative(each.at, now), each.note or "") for each in instants]
+    widths = [max((len(row[index]) for row in rows), default=0) for index in range(3)]
+    return ["  ".join(_padded(row[:3], widths, row[3])) for row in rows]
+
+
+def _padded(texts: Sequence[str], widths: Sequence[int], remark: str) -> list[str]:
+    padded = [text.ljust(width) for text, width in zip(texts, widths, strict=True)]
+    return [*padded, click.style(remark, fg=WARN)] if remark else [*padded[:-1], texts[-1]]

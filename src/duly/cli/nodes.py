@@ -1,0 +1,55 @@
+"""`duly nodes`: which processes are alive."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+
+from duly.cli.client import ask
+from duly.cli.options import command, json_option, store_option
+from duly.cli.output import GOOD, Cell, Column, Row, write_json, write_table
+from duly.cli.words import relative
+from duly.model import Node
+
+_COLUMNS = (
+    Column("NODE", gives_way=True),
+    Column("HOST", gives_way=True),
+    Column("PID", right=True),
+    Column("ROLES"),
+    Column("QUEUES", gives_way=True),
+    Column("BUSY", right=True),
+    Column("LEADER"),
+    Column("STARTED"),
+    Column("VERSION"),
+)
+
+
+@command("duly nodes")
+@store_option
+@json_option
+def nodes(url: str | None, as_json: bool) -> None:
+    """List the nodes that are alive: what they do, how busy they are, who leads."""
+    found = ask(url, lambda scheduler: scheduler.nodes())
+    if as_json:
+        write_json(found)
+    elif not found:
+        click.echo("no node is alive: duly run starts one")
+    else:
+        now = datetime.now(UTC)
+        write_table(_COLUMNS, [_row(node, now) for node in found])
+
+
+def _row(node: Node, now: datetime) -> Row:
+    busy, slots = node.metrics.get("running"), node.metrics.get("slots", node.capacity)
+    return (
+        node.id,
+        node.host,
+        str(node.pid),
+        ", ".join(role.value for role in node.roles),
+        "all" if node.queues is None else ", ".join(node.queues),
+        "–" if busy is None else f"{busy:.0f}/{slots:.0f}",
+        Cell("leads", GOOD) if node.metrics.get("leader") else "–",
+        relative(node.started_at, now),
+        node.version or "–",
+    )

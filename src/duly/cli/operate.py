@@ -1,0 +1,73 @@
+"""`duly pause`, `resume`, `remove`, `cancel` and `redrive`: changing what will happen."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from duly.cli.client import ask
+from duly.cli.options import command, store_option
+from duly.errors import DulyError
+from duly.model import CancelReply
+
+
+@command('duly pause nightly_report --note "the warehouse moves"')
+@click.argument("job")
+@click.option("--note", default="", help="Why; shown with the job.")
+@store_option
+def pause(job: str, note: str, url: str | None) -> None:
+    """Stop planning and starting JOB until it is resumed; survives restarts and deploys. What runs goes on."""
+    ask(url, lambda scheduler: scheduler.pause(job, note))
+    click.echo(f"{job} is paused; duly resume {job} lets it go on")
+
+
+@command("duly resume nightly_report")
+@click.argument("job")
+@store_option
+def resume(job: str, url: str | None) -> None:
+    """Let a paused JOB go on. What it missed is recorded as skipped."""
+    ask(url, lambda scheduler: scheduler.resume(job))
+    click.echo(f"{job} goes on")
+
+
+@command("duly remove nightly_report", "duly remove nightly_report --yes")
+@click.argument("job")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@store_option
+def remove(job: str, yes: bool, url: str | None) -> None:
+    """Remove JOB and cancel its waiting runs; what runs may end, and history stays. Asks first on a terminal.
+
+    A job that code defines stays removed when that code starts again, until it is registered with restore=True.
+    """
+    if not yes and sys.stdin.isatty():
+        click.confirm(f"Remove {job} and cancel its waiting runs?", abort=True)
+    ask(url, lambda scheduler: scheduler.remove(job))
+    click.echo(f"{job} is removed")
+
+
+@command('duly cancel 00064327ad31b0c71f7bd4e7f1 --reason "sent by mistake"')
+@click.argument("run")
+@click.option("--reason", help="Why; kept with the run.")
+@store_option
+def cancel(run: str, reason: str | None, url: str | None) -> None:
+    """Cancel RUN: at once while it waits, by asking its worker while it runs."""
+    match ask(url, lambda scheduler: scheduler.cancel(run, reason)):
+        case CancelReply.DONE:
+            click.echo(f"run {run} is cancelled")
+        case CancelReply.REQUESTED:
+            click.echo(f"run {run} is running; its worker has been asked to stop")
+        case _:
+            raise DulyError(f"run {run} had ended already: see duly show {run}")
+
+
+@command(
+    "duly redrive 00064327ad31b0c71f7bd4e7f1",
+    "duly runs --state failed --json | jq -r '.[].id' | xargs -n1 duly redrive",
+)
+@click.argument("run")
+@store_option
+def redrive(run: str, url: str | None) -> None:
+    """Run a failed, lost or cancelled RUN again, under the same id and with all its retries."""
+    ask(url, lambda scheduler: scheduler.redrive(run))
+    click.echo(f"run {run} waits to be run again")

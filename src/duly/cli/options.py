@@ -1,0 +1,81 @@
+"""What commands share: their form, and options that many of them have.
+
+Those that concern the whole invocation may stand before or after the command's name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_DEBUG = "duly.debug"
+
+
+class Command(click.Command):
+    """A command that has the switches of all commands, and whose help ends with examples."""
+
+    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.params += switches()
+        self.examples = examples
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_examples(formatter, self.examples)
+
+
+def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
+    """A section of lines that are not wrapped."""
+    with formatter.section("Examples"):
+        for example in examples:
+            formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
+
+
+def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., Any]], Command]:
+    """Makes a command with these examples."""
+    return click.command(name, cls=Command, examples=examples)
+
+
+def switches() -> list[click.Parameter]:
+    """`--debug` and `--no-color`."""
+    return [
+        click.Option(
+            ["--debug"], is_flag=True, expose_value=False, callback=_set_debug, help="Show the traceback of an error."
+        ),
+        click.Option(
+            ["--no-color"], is_flag=True, expose_value=False, callback=_set_plain, help="No colours; so does NO_COLOR."
+        ),
+    ]
+
+
+def _set_debug(ctx: click.Context, _: click.Parameter, given: bool) -> None:
+    if given:
+        ctx.meta[_DEBUG] = True
+
+
+def _set_plain(ctx: click.Context, _: click.Parameter, given: bool) -> None:
+    if given or os.environ.get("NO_COLOR"):
+        ctx.color = False
+
+
+def debugging(ctx: click.Context) -> bool:
+    """Whether tracebacks are wanted."""
+    return bool(ctx.meta.get(_DEBUG))
+
+
+def store_option(function: F) -> F:
+    """`--url`, of commands that look and operate."""
+    return click.option(
+        "--url",
+        metavar="URL",
+        help="The store, for example sqlite:///duly.db. Default: DULY_URL, the url of duly.toml, or that file.",
+    )(function)
+
+
+def json_option(function: F) -> F:
+    """`--json`, of commands that tell something."""
+    return click.option("--json", "as_json", is_flag=True, help="Write one JSON document.")(function)

@@ -1,0 +1,169 @@
+"""`duly show`: all there is to know about one job or one run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from duly.cli.client import ask
+from duly.cli.options import command, json_option, store_option
+from duly.cli.output import Cell, plain, worded, write_block, write_json, write_pairs
+from duly.cli.runs import duration, lateness, tries
+from duly.cli.words import full, line, lines, relative, span
+from duly.model import Attempt, Progress, Run
+
+if TYPE_CHECKING:
+    from duly.scheduler import JobView, Scheduler, Upcoming
+
+_NEXT = 5
+_LATEST = 5
+
+
+@command("duly show nightly_report", "duly show 00064327ad31b0c71f7bd4e7f1")
+@click.argument("id_", metavar="ID")
+@store_option
+@json_option
+def show(id_: str, url: str | None, as_json: bool) -> None:
+    """Show a job by its name or a run by its id: definition, counts, attempts, tracebacks, payload, result.
+
+    Ids of runs begin with a digit, names of jobs never do.
+    """
+    if id_[:1].isdigit():
+        run, attempts = ask(url, lambda scheduler: _find_run(scheduler, id_))
+        if as_json:
+            write_json({**plain(run), "attempts": plain(attempts)})
+        else:
+            _write_run(run, attempts, datetime.now(UTC))
+    else:
+        view, upcoming, latest = ask(url, lambda scheduler: _find_job(scheduler, id_))
+        if as_json:
+            write_json({**plain(view), "upcoming": plain(upcoming), "runs": plain(latest)})
+        else:
+            _write_job(view, upcoming, latest, datetime.now(UTC))
+
+
+async def _find_run(scheduler: Scheduler, run_id: str) -> tuple[Run, list[Attempt]]:
+    return await scheduler.get_run(run_id), await scheduler.attempts(run_id)
+
+
+async def _find_job(scheduler: Scheduler, name: str) -> tuple[JobView, list[Upcoming], list[Run]]:
+    view = await scheduler.get_job(name)
+    page = await scheduler.runs(name, limit=_LATEST, due_until=datetime.now(UTC))
+    return view, await scheduler.upcoming(_NEXT, name), page.runs
+
+
+# --- a run
+
+
+def _write_run(run: Run, attempts: Sequence[Attempt], now: datetime) -> None:
+    late, took = lateness(run), duration(run, now)
+    write_pairs(
+        _present(
+            ("run", run.id),
+            ("job", run.job if run.handler == run.job else f"{run.job} (handler {run.handler})"),
+            ("state", worded(run.state.value)),
+            ("reason", run.reason),
+            ("held by", run.hold),
+            ("cancelling", "its worker has been asked to stop" if run.cancelling else None),
+            ("due", _when(run.due, now) if run.until is None else f"{full(run.due)} to {full(run.until)}"),
+            ("ready", None if run.ready_at == run.due else _when(run.ready_at, now)),
+            ("cause", f"{run.cause.value}, revision {run.revision}" if run.revision else run.cause.value),
+            ("queue", f"{run.queue}, priority {run.priority}"),
+            ("dedupe key", run.dedupe_key),
+            ("created", _when(run.created_at, now)),
+            ("started", _when(run.started_at, now)),
+            ("finished", _when(run.finished_at, now)),
+            ("late", None if late is None else span(late)),
+            ("took", None if took is None else span(took)),
+            ("attempts", f"{tries(run)} ({run.failures} failed, {run.losses} lost)"),
+            ("node", run.node),
+            ("fence", str(run.fence) if run.fence else None),
+            ("progress", None if run.progress is None else progress(run.progress)),
+            ("policy", _policy(run)),
+            *((f"header {name}", value) for name, value in sorted((run.headers or {}).items())),
+        )
+    )
+    write_block("Payload", _document(run.payload))
+    if run.result is not None:
+        write_block("Result", _document(run.result))
+    for attempt in attempts:
+        _write_attempt(attempt)
+    if run.failure is not None and not any(attempt.failure == run.failure for attempt in attempts):
+        write_block(line(f"{run.failure.type}: {run.failure.message}"), lines(run.failure.traceback))
+
+
+def progress(said: Progress) -> str:
+    """How far a handler says it is: "3 of 5 (60 %), packing"."""
+    text = f"{said.done:g}"
+    if said.total:
+        text += f" of {said.total:g} ({100 * said.done / said.total:.0f} %)"
+    return f"{text}, {said.note}" if said.note else text
+
+
+def _policy(run: Run) -> str:
+    policy, retry = run.policy, run.policy.retry
+    words = [policy.delivery.value, f"{retry.max_retries} retries" if retry.max_retries else "no retries"]
+    if retry.max_retries:
+        words[-1] += f" ({retry.strategy}, from {span(retry.initial_interval)})"
+    if policy.timeout is not None:
+        words.append(f"timeout {span(policy.timeout)}")
+    return ", ".join(words)
+
+
+def _write_attempt(attempt: Attempt) -> None:
+    took = span((attempt.ended_at - attempt.started_at).total_seconds())
+    said = f": {attempt.failure.type}: {attempt.failure.message}" if attempt.failure else ""
+    write_block(
+        line(f"Attempt {attempt.number}: {attempt.outcome.value} after {took} on {attempt.node}{said}"),
+        [f"started {full(attempt.started_at)}, ended {full(attempt.ended_at)}, fence {attempt.fence}"]
+        + (lines(attempt.failure.traceback) if attempt.failure else []),
+    )
+
+
+def _document(encoded: bytes) -> list[str]:
+    return lines(json.dumps(plain(encoded), indent=2, ensure_ascii=False))
+
+
+# --- a job
+
+
+def _write_job(view: JobView, upcoming: Sequence[Upcoming], latest: Sequence[Run], now: datetime) -> None:
+    average = view.average_seconds
+    write_pairs(
+        _present(
+            ("job", view.name),
+            ("description", view.description or None),
+            ("status", worded(view.status.value)),
+            ("note", view.note or None),
+            ("schedule", view.schedule or "none: it runs when submitted"),
+            ("next run", _when(view.next_run_at, now)),
+            ("handler", view.handler),
+            ("queue", f"{view.queue}, priority {view.priority}"),
+            ("tags", ", ".join(view.tags) or None),
+            ("defined by", f"{view.origin.value}, revision {view.revision}"),
+            ("created", _when(view.created_at, now)),
+            ("changed", None if view.updated_at == view.created_at else _when(view.updated_at, now)),
+            ("runs", f"{view.run_count} ended: {view.completed} completed, {view.failed} failed"),
+            ("retried", str(view.retried) if view.retried else None),
+            ("takes", None if average is None else f"{span(average)} on average"),
+            ("last run", _when(view.last_run_at, now)),
+            ("last outcome", worded(view.last_outcome.value) if view.last_outcome else None),
+        )
+    )
+    if upcoming:
+        write_block("Next", [_when(each.at, now) or "" for each in upcoming])
+    if latest:
+        write_block("Latest runs", [line(f"{run.id}  {run.state.value}  {full(run.due)}") for run in latest])
+
+
+def _when(at: datetime | None, now: datetime) -> str | None:
+    return None if at is None else f"{full(at)} ({relative(at, now)})"
+
+
+def _present(*pairs: tuple[str, str | Cell | None]) -> list[tuple[str, str | Cell]]:
+    """The pairs that have a value."""
+    return [(name, value) for name, value in pairs if value is not None]
