@@ -22,7 +22,7 @@ from duly.model import Attempt, CancelReply, Node, Page, Put, Run, RunQuery, Sch
 from duly.model.event import Event
 from duly.observe import Bus, EventLog
 from duly.observe.bus import Listening
-from duly.ports import Clock, Finding, SystemClock
+from duly.ports import Backend, Clock, Finding, SystemClock
 from duly.rules.explain import Explanation
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Schedule
@@ -80,7 +80,7 @@ class Scheduler:
         self._events = Bus()
         self._events.subscribe(EventLog())
         self._portal = Portal()
-        self._sessions = Sessions(self._open_client)
+        self._sessions = self._new_sessions()
         self._running: Running | None = None
         self.sync = SyncScheduler(self, self._sync_loop)
 
@@ -101,7 +101,7 @@ class Scheduler:
             raise SchedulerRunning("configure() must come before start()")
         chosen = config or self.config
         self._binding = Binding(url, chosen) if url else replace(self._binding, config=chosen)
-        self._sessions = Sessions(self._open_client)
+        self._sessions = self._new_sessions()
 
     @contextmanager
     def override(
@@ -112,7 +112,7 @@ class Scheduler:
             raise SchedulerRunning("override() must come before start()")
         before = (self._binding, self._sessions, self._clock)
         self._binding = Binding(url, config or self.config)
-        self._sessions = Sessions(self._open_client)
+        self._sessions = self._new_sessions()
         self._clock = clock or self._clock
         try:
             yield self
@@ -251,9 +251,10 @@ class Scheduler:
 
         return run_forever(self, log_level, log_format)
 
-    async def _open_client(self) -> Client:
-        backend = self._binding.open(self._clock)
-        await backend.open()
+    def _new_sessions(self) -> Sessions:
+        return Sessions(lambda: self._binding.open(self._clock), self._make_client)
+
+    def _make_client(self, backend: Backend) -> Client:
         return Client(backend, self._registry, self.config, self._clock, self._events, self._rng)
 
     async def _client(self) -> Client:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
+from duly.ports import Backend
 from duly.scheduler.client import Client
 
 
 class Sessions:
-    """A store's connections belong to one loop; every loop gets its own, and a forked process begins afresh."""
+    """A store's connections belong to one loop; every loop gets its own, and a forked process begins afresh.
 
-    def __init__(self, open_client: Callable[[], Awaitable[Client]]) -> None:
-        self._open_client = open_client
+    All are sessions of one backend that is itself never opened, so that what lives in memory only is the same for all.
+    """
+
+    def __init__(self, root: Callable[[], Backend], client: Callable[[Backend], Client]) -> None:
+        self._make_root = root
+        self._make_client = client
+        self._root: Backend | None = None
         self._process = os.getpid()
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Client]] = WeakKeyDictionary()
 
@@ -35,7 +41,11 @@ class Sessions:
             raise
 
     async def _open(self) -> Client:
-        return await self._open_client()
+        if self._root is None:
+            self._root = self._make_root()
+        backend = self._root.session()
+        await backend.open()
+        return self._make_client(backend)
 
     def is_open(self) -> bool:
         """Whether the running loop has a client."""
