@@ -1,0 +1,103 @@
+"""A little shop: the jobs of `duly demo`, written as you would write yours.
+
+They can be run like yours, too: `duly run duly.cli.demo.jobs`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from datetime import UTC, datetime, timedelta
+
+from duly import Command, Context, Cron, Every, GiveUp, Job, Once, RetryPolicy, Scheduler, SchedulerConfig
+
+# Progress travels with the heartbeat, which is every five seconds unless told otherwise; commands must be allowed.
+config = SchedulerConfig(allow_commands=True, max_concurrent=20, lock_refresh_interval=1.0, shutdown_timeout=10.0)
+scheduler = Scheduler(config=config)
+
+
+soon = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=3)
+
+
+@scheduler.job(Once(soon))
+async def open_the_shop() -> str:
+    """Unlock the door, once."""
+    return "good morning"
+
+
+@scheduler.job(Cron("*/2 * * * * *"), tags=["stock"])
+async def watch_the_shelves() -> int:
+    """Look at the shelves at every even second: cron with a field for seconds."""
+    return random.randint(80, 120)
+
+
+@scheduler.job(Every(seconds=3), retry=RetryPolicy.exponential(3, 0.3))
+async def fetch_exchange_rates(ctx: Context) -> float:
+    """Ask a service that answers only when asked three times."""
+    if ctx.attempt < 3:
+        raise ConnectionError("the bank hung up")
+    return round(random.uniform(1.05, 1.15), 4)
+
+
+@scheduler.job(Every(seconds=10), timeout=30)
+async def pack_the_parcels(ctx: Context) -> int:
+    """Take a few seconds, and tell how far it is."""
+    parcels = 8
+    for packed in range(parcels):
+        ctx.check()
+        ctx.progress(packed, parcels, f"parcel {packed + 1}")
+        await asyncio.sleep(0.5)
+    return parcels
+
+
+@scheduler.job(Every(seconds=1), overlap="skip", tags=["stock"])
+async def count_the_stock() -> int:
+    """Take longer than the interval: what is due meanwhile is skipped, and recorded as skipped."""
+    await asyncio.sleep(2.3)
+    return random.randint(1000, 2000)
+
+
+@scheduler.job(Every(seconds=3), tags=["stock"])
+def print_the_labels() -> int:
+    """An ordinary function: it runs in a thread, and blocks nobody."""
+    time.sleep(0.4)
+    return random.randint(1, 9)
+
+
+@scheduler.job(Every(seconds=6), retry=RetryPolicy.fixed(1, 0.5))
+async def fax_the_supplier(ctx: Context) -> None:
+    """Fail for good: one retry, and then it is up to you (`duly runs --state failed`, `duly redrive`)."""
+    if ctx.attempt > 1:
+        raise GiveUp("nobody has a fax any more")
+    raise TimeoutError("no answer")
+
+
+@scheduler.job(queue="orders")
+async def handle_an_order(number: int, express: bool = False) -> str:
+    """Run when submitted: no schedule."""
+    await asyncio.sleep(0.05 if express else 0.3)
+    return f"order {number} is on its way"
+
+
+@scheduler.job(Every(milliseconds=700))
+async def let_customers_in() -> None:
+    """Submit orders; who pays for express delivery has priority 9."""
+    for _ in range(random.randint(0, 3)):
+        express = random.random() < 0.3
+        order = handle_an_order.options(priority=9 if express else 0)
+        await order.submit(number=random.randint(100, 999), express=express)
+
+
+scheduler.add(Job(name="ask_the_system", handler=Command(["uptime"]), schedule=Every(seconds=5)))
+
+
+async def book_the_sales(ctx: Context) -> None:
+    """Write into a table of yours: the sale is booked exactly once, in the transaction that completes the run."""
+    async with ctx.transaction() as tx:
+        await tx.execute("CREATE TABLE IF NOT EXISTS demo_sales (run TEXT PRIMARY KEY, amount INTEGER NOT NULL)")
+        await tx.execute("INSERT INTO demo_sales VALUES (?, ?)", (ctx.run_id, random.randint(5, 500)))
+
+
+# Added by the demo where the store has transactions; yours will know its store, and be decorated like the others.
+exactly_once = Job(handler=book_the_sales, schedule=Every(seconds=4), delivery="exactly_once")
