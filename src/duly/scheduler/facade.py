@@ -18,7 +18,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from duly.errors import ConfigurationError, SchedulerRunning
-from duly.model import Attempt, CancelReply, Node, Page, Put, Run, RunQuery, SchedulerConfig, State
+from duly.model import Attempt, CancelReply, Cause, Counts, Node, Page, Put, Run, RunQuery, SchedulerConfig, State
 from duly.model.event import Event
 from duly.observe import Bus, EventLog
 from duly.observe.bus import Listening
@@ -371,6 +371,7 @@ class Scheduler:
         *,
         handler: str | None = None,
         queue: str | None = None,
+        cause: Cause | None = None,
         due_from: datetime | None = None,
         due_until: datetime | None = None,
         limit: int = 100,
@@ -378,7 +379,13 @@ class Scheduler:
     ) -> Page:
         """Runs that match, newest first, a page at a time: `page.runs`, and `page.next` for the following one."""
         query = RunQuery(
-            job=job, handler=handler, queue=queue, states=_states(state), due_from=due_from, due_until=due_until
+            job=job,
+            handler=handler,
+            queue=queue,
+            states=_states(state),
+            cause=cause,
+            due_from=due_from,
+            due_until=due_until,
         )
         return await (await self._client()).runs(query, limit, cursor)
 
@@ -420,6 +427,10 @@ class Scheduler:
         """How this process is, as a value; never raises because the store is away."""
         client = await self._sessions.client() if self._sessions.is_open() else None
         return await health_of(self._running, client)
+
+    async def counts(self) -> Counts:
+        """How many runs there are by state, and what waits in which queue."""
+        return await (await self._client()).backend.store.counts()
 
     async def examine(self) -> list[Finding]:
         """What an operator should know about the store as it is configured."""

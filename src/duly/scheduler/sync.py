@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from duly.errors import DulyError
-from duly.model import Attempt, CancelReply, Node, Page, Run, State
+from duly.model import Attempt, CancelReply, Cause, Node, Page, Run, State
 from duly.rules.explain import Explanation
 from duly.scheduler.definition import Job
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
@@ -173,6 +173,7 @@ class SyncScheduler:
         *,
         handler: str | None = None,
         queue: str | None = None,
+        cause: Cause | None = None,
         due_from: datetime | None = None,
         due_until: datetime | None = None,
         limit: int = 100,
@@ -185,6 +186,7 @@ class SyncScheduler:
                 state,
                 handler=handler,
                 queue=queue,
+                cause=cause,
                 due_from=due_from,
                 due_until=due_until,
                 limit=limit,

@@ -1,0 +1,78 @@
+"""What a benchmark reports: figures, and everything needed to judge them."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import os
+import platform
+import resource
+import sqlite3
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from duly.scheduler.forever import fastest_loop
+from duly.version import __version__
+
+
+def percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    """p50, p99 and the maximum in milliseconds, and how many came too early."""
+    if not seconds:
+        return {"p50_ms": float("nan"), "p99_ms": float("nan"), "max_ms": float("nan"), "early": 0}
+    ordered = sorted(seconds)
+    return {
+        "p50_ms": round(_rank(ordered, 0.50) * 1e3, 3),
+        "p99_ms": round(_rank(ordered, 0.99) * 1e3, 3),
+        "max_ms": round(ordered[-1] * 1e3, 3),
+        "early": sum(value < 0 for value in ordered),
+    }
+
+
+def _rank(ordered: Sequence[float], share: float) -> float:
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def circumstances(url: str) -> dict[str, Any]:
+    """Where and with what a figure was measured."""
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    loop = fastest_loop()
+    return {
+        "backend": url.partition(":")[0],
+        "cpu_seconds": round(own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime, 3),
+        "rss_mb": round(max(own.ru_maxrss, children.ru_maxrss) / 1e3, 1),
+        "cpus": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "versions": {
+            "duly": __version__,
+            "python": platform.python_version(),
+            "msgspec": importlib.metadata.version("msgspec"),
+            "sqlite": sqlite3.sqlite_version,
+            "loop": "asyncio" if loop is None else f"uvloop {importlib.metadata.version('uvloop')}",
+            "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        },
+    }
+
+
+def on_fast_loop(main: Any) -> Any:
+    """Run a benchmark on the loop that `duly run` would use."""
+    with asyncio.Runner(loop_factory=fastest_loop()) as runner:
+        return runner.run(main)
+
+
+def show(result: dict[str, Any]) -> str:
+    """A result as text for people: the figures first."""
+    figures = {key: value for key, value in result.items() if key != "versions"}
+    width = max(len(key) for key in figures)
+    lines = [f"{key.ljust(width)}  {_written(value)}" for key, value in figures.items()]
+    versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
+    return "\n".join([*lines, f"{'versions'.ljust(width)}  {versions}"])
+
+
+def _written(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def note(message: str) -> None:
+    """A word to whoever waits, on standard error."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{message}\n")
