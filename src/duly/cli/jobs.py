@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +16,7 @@ from duly.model import JobStatus
 if TYPE_CHECKING:
     from duly.scheduler import JobView
 
+_PATIENCE = timedelta(seconds=1)
 _COLUMNS = (
     Column("NAME"),
     Column("STATUS"),
@@ -51,8 +52,14 @@ def _row(view: JobView, now: datetime) -> Row:
         view.name,
         worded(view.status.value),
         view.schedule or "when submitted",
-        "–" if coming is None else f"{relative(coming, now)} ({point(coming, now)})",
+        "–" if coming is None else _coming(coming, now),
         worded(view.last_outcome.value if view.last_outcome else None),
         str(view.run_count),
         Cell(str(view.failed), "red" if view.failed else ""),
     )
+
+
+def _coming(at: datetime, now: datetime) -> str:
+    if at < now - _PATIENCE:
+        return f"overdue since {point(at, now)}"
+    return f"{relative(at, now)} ({point(at, now)})"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,7 +12,10 @@ from duly.cli.client import ask
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import Column, Row, note, worded, write_json, write_table
 from duly.cli.words import line, point, span
-from duly.model import Run, State
+from duly.model import Cause, Run, State
+
+if TYPE_CHECKING:
+    from duly.scheduler import Scheduler
 
 _COLUMNS = (
     Column("ID", gives_way=True),
@@ -44,17 +49,35 @@ _COLUMNS = (
 def runs(
     job: str | None, state: tuple[str, ...], queue: str | None, limit: int, url: str | None, as_json: bool
 ) -> None:
-    """List runs, the newest first; of one JOB, or of all."""
-    page = ask(url, lambda scheduler: scheduler.runs(job, list(state) or None, queue=queue, limit=limit))
+    """List runs, the newest first; of one JOB, or of all.
+
+    Runs of a schedule are made ahead of time. Those that are not due yet are left out, unless --state asks for them.
+    """
+    found, more = ask(url, lambda scheduler: _find(scheduler, job, state, queue, limit))
     if as_json:
-        write_json(page.runs)
-    elif not page.runs:
-        click.echo("no runs" if not (job or state or queue) else "no runs match")
+        write_json(found)
+    elif not found:
+        click.echo("no runs match" if job or state or queue else "no runs")
     else:
         now = datetime.now(UTC)
-        write_table(_COLUMNS, [_row(run, now) for run in page.runs])
-    if page.next is not None:
+        write_table(_COLUMNS, [_row(run, now) for run in found])
+    if more:
         note(f"only the newest {limit} are listed: --limit lists more")
+
+
+async def _find(
+    scheduler: Scheduler, job: str | None, states: Sequence[str], queue: str | None, limit: int
+) -> tuple[list[Run], bool]:
+    """The newest runs that match, and whether there are more of them."""
+    if states:
+        page = await scheduler.runs(job, states, queue=queue, limit=limit)
+        return page.runs, page.next is not None
+    now = datetime.now(UTC)
+    due = await scheduler.runs(job, queue=queue, due_until=now, limit=limit)
+    later = await scheduler.runs(job, queue=queue, cause=Cause.SUBMIT, due_from=now, limit=limit)
+    found = list({run.id: run for run in (*later.runs, *due.runs)}.values())
+    found.sort(key=lambda run: run.created_at or run.due, reverse=True)
+    return found[:limit], len(found) > limit or any(page.next is not None for page in (due, later))
 
 
 def _row(run: Run, now: datetime) -> Row:
