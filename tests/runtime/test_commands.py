@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 from executor_support import Invocation, alive, all_dead, announced, nothing_left, on_both_loops, opened, script
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from duly.runtime.command import Command
@@ -180,6 +180,7 @@ async def test_output_after_the_last_reader_is_gone_ends_the_command() -> None:
 
 
 @given(st.binary(max_size=60), st.integers(1, 1000))
+@example(b"\0" * 17, 1)
 def test_a_cut_text_says_so_and_is_no_longer_than_what_was_kept(kept: bytes, cut: int) -> None:
     text = text_of(kept, cut)
     assert text.startswith("[")

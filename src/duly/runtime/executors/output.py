@@ -73,11 +73,13 @@ def text_of(kept: bytes, cut: int) -> str:
     """
     if not cut:
         return _decode(kept)
-    notice = f"[{cut} bytes cut]\n".encode()
-    rest = kept[len(notice) :] if len(notice) < len(kept) else b""
-    whole = _skip_half_a_character(rest)
-    notice = f"[{cut + len(kept) - len(whole)} bytes cut]\n".encode()
-    return _decode(notice + whole)
+    longest = len(_notice(cut + len(kept)))
+    whole = _skip_half_a_character(kept[longest:])
+    return _decode(_notice(cut + len(kept) - len(whole)) + whole)
+
+
+def _notice(cut: int) -> bytes:
+    return f"[{cut} bytes cut]\n".encode()
 
 
 def fit(stdout: str, stderr: str, room: int) -> tuple[str, str]:
