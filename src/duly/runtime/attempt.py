@@ -120,6 +120,8 @@ class Attempts:
             return Cancelled()
         if live.released and isinstance(exc, asyncio.CancelledError):
             return None if live.residue is not None else Interrupted()
+        if isinstance(exc, RemoteFailure) and exc.type_name == "ResultError":
+            return Succeeded(note=f"result not kept: {exc.message}")
         return await self._judged(handler, run, exc, GiveUp() if isinstance(exc, PayloadError) else None)
 
     async def _after_timeout(self, live: Live, handler: Handler, run: Run) -> Outcome:

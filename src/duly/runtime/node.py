@@ -73,7 +73,6 @@ class Node:
         self._around = around
         self._backend = backend
         self._catalog = code.catalog
-        self._executors = executors
         self._timer = timerfd(asyncio.get_running_loop())
         self._deadlines = Deadlines()
         self.lives = LiveRuns()
@@ -254,14 +253,12 @@ class Node:
             await self._heartbeat_thread.stop()
         with suppress(BackendError):  # without the store the presence lapses by itself
             await self._backend.coordinator.retire(self.id)
-        await self.dispose()
+        self.dispose()
 
-    async def dispose(self) -> None:
+    def dispose(self) -> None:
         """Free what belongs to this process alone."""
         self._deadlines.close()
         for nudge in (self._nudge_elector, self._nudge_planner, self._nudge_heartbeat):
             nudge.close()
-        for executor in self._executors.values():
-            await executor.close()
         if self._timer is not None:
             self._timer.close()

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from duly.runtime.executors import (
-    CommandExecutor,
-    Executor,
-    InlineExecutor,
-    ProcessExecutor,
-    ThreadExecutor,
-)
+from duly.runtime.executors import Executor, InlineExecutor, ThreadExecutor
 from duly.runtime.handler import ExecutorKind
+
+if TYPE_CHECKING:
+    from duly.runtime.executors import Wards
 
 
 class Executors(Mapping[ExecutorKind, Executor]):
-    """Looks like all of them, holds those that were needed."""
+    """Looks like all of them, holds those that were needed. Processes and commands share one warden."""
 
     def __init__(self, max_result_bytes: int) -> None:
         self._max_result_bytes = max_result_bytes
         self._made: dict[ExecutorKind, Executor] = {ExecutorKind.ASYNC: InlineExecutor()}
+        self._wards: Wards | None = None
 
     def __getitem__(self, kind: ExecutorKind) -> Executor:
         executor = self._made.get(kind)
@@ -28,18 +27,34 @@ class Executors(Mapping[ExecutorKind, Executor]):
         return executor
 
     def _make(self, kind: ExecutorKind) -> Executor:
+        from duly.runtime.executors import CommandExecutor, ProcessExecutor  # noqa: PLC0415  # few nodes need them
+
         match kind:
             case ExecutorKind.ASYNC:
                 return InlineExecutor()
             case ExecutorKind.THREAD:
                 return ThreadExecutor()
             case ExecutorKind.PROCESS:
-                return ProcessExecutor()
+                return ProcessExecutor(self._shared(), max_result_bytes=self._max_result_bytes)
             case ExecutorKind.COMMAND:
-                return CommandExecutor(max_result_bytes=self._max_result_bytes)
+                return CommandExecutor(self._shared(), max_result_bytes=self._max_result_bytes)
+
+    def _shared(self) -> Wards:
+        if self._wards is None:
+            from duly.runtime.executors import Wards  # noqa: PLC0415  # few nodes need it
+
+            self._wards = Wards()
+        return self._wards
 
     def __iter__(self) -> Iterator[ExecutorKind]:
         return iter(self._made)
 
     def __len__(self) -> int:
         return len(self._made)
+
+    async def close(self) -> None:
+        """End what they have started."""
+        for executor in self._made.values():
+            await executor.close()
+        if self._wards is not None:
+            await self._wards.close()

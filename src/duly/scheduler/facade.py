@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from duly.errors import ConfigurationError, SchedulerRunning
+from duly.errors import ConfigurationError, DulyError, SchedulerRunning
 from duly.model import Attempt, CancelReply, Cause, Counts, Node, Page, Put, Run, RunQuery, SchedulerConfig, State
 from duly.model.event import Event
 from duly.observe import Bus, EventLog
@@ -27,6 +27,7 @@ from duly.rules.explain import Explanation
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Schedule
 from duly.runtime.context import Context
+from duly.runtime.executors.targets import loading_main
 from duly.runtime.handler import ErrorHook, FailureHook
 from duly.scheduler.binding import Binding
 from duly.scheduler.client import Client
@@ -177,7 +178,7 @@ class Scheduler:
         """Define a job before the start. While running, use `register`."""
         if self._running is not None:
             raise SchedulerRunning(f"job {job.name!r}: the scheduler runs; use `await scheduler.register(job)`")
-        self._registry.add(job, place_of(job, 3))
+        self._registry.add(job, place_of(job))
 
     # --- life
 
@@ -185,6 +186,9 @@ class Scheduler:
         """Open the store, bring it in line with the code, and run a node. Does nothing if one runs."""
         if self._running is not None:
             return
+        if loading_main():
+            way_out = 'put it under `if __name__ == "__main__":`'
+            raise DulyError(f"a handler's process is loading the main script, which starts a scheduler: {way_out}")
         running = self._build(await self._client(), self._rng)
         await running.start()
         self._running = running
@@ -273,7 +277,7 @@ class Scheduler:
         """Define a job now, running or not; a job of the same name is replaced by the new definition."""
         self._refuse_if_frozen(f"registering {job.name!r}")
         client = await self._client()
-        self._registry.replace(job, place_of(job, 2))
+        self._registry.replace(job, place_of(job))
         client.submitter.forget(job.name)
         if self._running is not None:
             await self._running.register(job)

@@ -182,10 +182,12 @@ def _check_importable(job: Job, owner: Job) -> None:
             raise ConfigurationError(f"job {job.name!r} cannot run with executor='process': {reason}")
 
 
-def place_of(job: Job, depth: int) -> str:
-    """Where a job is defined, for messages: its function, or the call `depth` frames up."""
+def place_of(job: Job) -> str:
+    """Where a job is defined, for messages: its function, or the user's line that is being run."""
     code = getattr(job.handler, "__code__", None)
     if code is not None:
         return f"{code.co_filename}:{code.co_firstlineno}"
-    frame = sys._getframe(depth)  # noqa: SLF001  # a Command has no place of its own
+    frame = sys._getframe()  # noqa: SLF001  # a Command has no place of its own
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("duly."):
+        frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

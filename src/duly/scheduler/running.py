@@ -41,7 +41,8 @@ class Running:
             schedules=registry.schedule_in_code,
         )
         self._started_at = around.card.started_at
-        self.node = Node(around, client.backend, code, Executors(config.max_result_bytes))
+        self._executors = Executors(config.max_result_bytes)
+        self.node = Node(around, client.backend, code, self._executors)
         self._over = asyncio.Event()
         self._stopping: asyncio.Task[ShutdownReport] | None = None
 
@@ -81,8 +82,14 @@ class Running:
 
     async def _stop(self, timeout: float | None) -> ShutdownReport:
         stopped = await self.node.stop(timeout)
+        await self._executors.close()
         self._over.set()
         return ShutdownReport(stopped.drained, stopped.released)
+
+    async def dispose(self) -> None:
+        """Let go of everything without having been started."""
+        self.node.dispose()
+        await self._executors.close()
 
     async def wait(self) -> None:
         await self._over.wait()

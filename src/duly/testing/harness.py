@@ -135,7 +135,7 @@ class Harness:
         return min([*(stop for stop in stops if stop > self.now), target])
 
     async def _finish(self, running: Running) -> None:
-        await running.node.dispose()
+        await running.dispose()
         await self.scheduler.close()
 
     def _raise(self) -> None:

@@ -24,7 +24,8 @@ class Executor(Protocol):
 class RemoteFailure(Exception):
     """An exception of a handler in another process: its class by name, its text, its traceback.
 
-    `lineage` are the qualified names of its class and base classes, so that retry rules by class apply here too.
+    `lineage` are the qualified names of its class and base classes, so that retry rules by class apply here too. Of
+    type `ResultError` it means that the handler has returned, but its value cannot be carried.
     """
 
     def __init__(self, type_name: str, message: str, traceback: str = "", lineage: tuple[str, ...] = ()) -> None:
