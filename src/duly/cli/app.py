@@ -62,13 +62,14 @@ def _broken(name: str, exc: Exception) -> BrokenApp:
 
 
 def _beyond_import(trace: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback that is not this module's and not the import machinery's."""
-    while trace is not None and trace.tb_next is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if file not in {__file__, importlib.__file__} and not file.startswith("<frozen importlib"):
-            break
+    """The part of a traceback that is not this module's and not the import machinery's; None of a syntax error."""
+    while trace is not None and _imports(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace
+
+
+def _imports(file: str) -> bool:
+    return file in {__file__, importlib.__file__} or file.startswith("<frozen importlib")
 
 
 def _attribute(module: ModuleType, path: str) -> Scheduler:

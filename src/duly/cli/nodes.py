@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,6 +12,9 @@ from duly.cli.options import command, json_option, store_option
 from duly.cli.output import GOOD, Cell, Column, Row, write_json, write_table
 from duly.cli.words import relative
 from duly.model import Node
+
+if TYPE_CHECKING:
+    from duly.scheduler import Scheduler
 
 _COLUMNS = (
     Column("NODE", gives_way=True),
@@ -30,17 +34,21 @@ _COLUMNS = (
 @json_option
 def nodes(url: str | None, as_json: bool) -> None:
     """List the nodes that are alive: what they do, how busy they are, who leads."""
-    found = ask(url, lambda scheduler: scheduler.nodes())
+    found, leader = ask(url, _find)
     if as_json:
         write_json(found)
     elif not found:
         click.echo("no node is alive: duly run starts one")
     else:
         now = datetime.now(UTC)
-        write_table(_COLUMNS, [_row(node, now) for node in found])
+        write_table(_COLUMNS, [_row(node, leader, now) for node in found])
 
 
-def _row(node: Node, now: datetime) -> Row:
+async def _find(scheduler: Scheduler) -> tuple[list[Node], str | None]:
+    return await scheduler.nodes(), (await scheduler.health()).leader
+
+
+def _row(node: Node, leader: str | None, now: datetime) -> Row:
     busy, slots = node.metrics.get("running"), node.metrics.get("slots", node.capacity)
     return (
         node.id,
@@ -49,7 +57,7 @@ def _row(node: Node, now: datetime) -> Row:
         ", ".join(role.value for role in node.roles),
         "all" if node.queues is None else ", ".join(node.queues),
         "–" if busy is None else f"{busy:.0f}/{slots:.0f}",
-        Cell("leads", GOOD) if node.metrics.get("leader") else "–",
+        Cell("leads", GOOD) if node.id == leader else "–",
         relative(node.started_at, now),
         node.version or "–",
     )

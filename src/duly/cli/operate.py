@@ -31,6 +31,11 @@ def resume(job: str, url: str | None) -> None:
     click.echo(f"{job} goes on")
 
 
+def can_ask() -> bool:
+    """Whether somebody is there to answer."""
+    return sys.stdin.isatty()
+
+
 @command("duly remove nightly_report", "duly remove nightly_report --yes")
 @click.argument("job")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
@@ -40,7 +45,7 @@ def remove(job: str, yes: bool, url: str | None) -> None:
 
     A job that code defines stays removed when that code starts again, until it is registered with restore=True.
     """
-    if not yes and sys.stdin.isatty():
+    if not yes and can_ask():
         click.confirm(f"Remove {job} and cancel its waiting runs?", abort=True)
     ask(url, lambda scheduler: scheduler.remove(job))
     click.echo(f"{job} is removed")

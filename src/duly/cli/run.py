@@ -16,7 +16,7 @@ from duly.model import Role, SchedulerConfig
 if TYPE_CHECKING:
     from duly.scheduler import Scheduler
 
-_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 _FORMATS = ("TEXT", "JSON")
 
 

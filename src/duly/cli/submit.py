@@ -101,8 +101,11 @@ def _ask_and_wait(url: str | None, ask_for: Ask, *, wait: bool, timeout: float |
     if timeout is not None and not wait:
         raise click.UsageError("--timeout needs --wait")
 
+    asked: list[str] = []
+
     async def conversation(scheduler: Scheduler) -> tuple[bool, Any]:
         handle = await ask_for(scheduler)
+        asked.append(handle.id)
         if handle.deduplicated:
             note(f"an unfinished run with this key exists: {handle.id}")
         if not wait:
@@ -113,7 +116,12 @@ def _ask_and_wait(url: str | None, ask_for: Ask, *, wait: bool, timeout: float |
         note(f"waiting for run {handle.id}")
         return await _result(handle, timeout)
 
-    has_result, value = ask(url, conversation)
+    try:
+        has_result, value = ask(url, conversation)
+    except KeyboardInterrupt:
+        for run_id in asked:
+            note(f"\nnot waiting any longer; the run goes on: duly show {run_id}")
+        raise
     if has_result:
         write_json(value)
 

@@ -1,0 +1,243 @@
+"""Looking: jobs, runs, one of them, why, nodes, the doctor. As text for people, as JSON for programs."""
+
+import json
+import re
+
+import pytest
+from tests.cli.cli_support import document, invoke, run_process
+
+from duly import Attempt, Explanation, JobView, Node, Run
+from duly.cli import doctor as doctor_module
+from duly.ports import Finding, Severity
+
+INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+
+
+def test_jobs_as_text(ids):
+    lines = invoke("jobs").stdout.splitlines()
+    assert re.split(r"  +", lines[0]) == ["NAME", "STATUS", "SCHEDULE", "NEXT RUN (UTC)", "LAST", "RUNS", "FAILED"]
+    explode, greet, invoice, nightly = lines[1:]
+    assert re.split(r"  +", explode) == ["explode", "active", "when submitted", "–", "failed", "1", "1"]
+    assert re.split(r"  +", greet)[3].startswith("in ")
+    assert "every 6 hours" in invoice
+    assert "at 02:30 every day, America/New_York" in nightly
+    assert re.search(r"in \d+ h.* \(", nightly)
+
+
+def test_jobs_as_json(ids):
+    views = document("jobs")
+    assert [view["name"] for view in views] == ["explode", "greet", "invoice", "nightly"]
+    assert all(set(view) == set(JobView.__struct_fields__) for view in views)
+    assert INSTANT.fullmatch(views[3]["next_run_at"])
+    assert views[3]["schedule_spec"]["timezone"] == "America/New_York"
+    assert views[2]["schedule_spec"]["interval"] == 21600.0
+    assert views[1]["last_outcome"] == "succeeded"
+
+
+def test_jobs_by_tag_and_status(ids):
+    invoke("pause", "invoice")
+    assert [view["name"] for view in document("jobs", "--tag", "billing")] == ["invoice", "nightly"]
+    assert [view["name"] for view in document("jobs", "--tag", "billing", "--tag", "night")] == ["nightly"]
+    assert [view["name"] for view in document("jobs", "--status", "paused")] == ["invoice"]
+    assert invoke("jobs", "--tag", "nothing").stdout == "none of the 4 jobs matches\n"
+    assert "paused" in invoke("jobs", "--status", "asleep", code=2).stderr
+
+
+def test_an_empty_store_says_so():
+    for command, answer in (("jobs", "no jobs"), ("runs", "no runs"), ("nodes", "no node is alive")):
+        assert invoke(command, "--url", "memory://").stdout.startswith(answer)
+        assert document(command, "--url", "memory://") == []
+
+
+def test_runs_as_text(ids):
+    lines = invoke("runs").stdout.splitlines()
+    assert re.split(r"  +", lines[0]) == ["ID", "JOB", "STATE", "DUE (UTC)", "LATE", "ATTEMPT", "TOOK", "NODE / WHY"]
+    later, bad, good = [re.split(r"  +", row.strip()) for row in lines[1:]]
+    assert later[:3] == [ids["later"], "greet", "pending"]
+    assert bad[:3] == [ids["bad"], "explode", "failed"]
+    assert bad[5] == "1"
+    assert bad[-1] == "ValueError: ka[b]oom �[31m"
+    assert good[:3] == [ids["good"], "greet", "completed"]
+    assert good[4].endswith("s")
+
+
+def test_runs_as_json(ids):
+    runs = document("runs")
+    assert [run["id"] for run in runs] == [ids["later"], ids["bad"], ids["good"]]
+    assert all(set(run) == set(Run.__struct_fields__) for run in runs)
+    assert runs[2]["payload"] == {"name": "Ada"}
+    assert runs[2]["result"] == "hello Ada"
+    assert INSTANT.fullmatch(runs[2]["finished_at"])
+
+
+def test_runs_can_be_chosen(ids):
+    def found(*arguments):
+        return [run["id"] for run in document("runs", *arguments)]
+
+    assert found("greet") == [ids["later"], ids["good"]]
+    assert found("--state", "failed") == [ids["bad"]]
+    assert found("--state", "failed", "--state", "completed") == [ids["bad"], ids["good"]]
+    assert found("--queue", "mail") == [ids["later"], ids["good"]]
+    assert found("--limit", "1") == [ids["later"]]
+    assert invoke("runs", "nobody").stdout == "no runs match\n"
+    assert "only the newest 1" in invoke("runs", "--limit", "1").stderr
+    assert "not in the range" in invoke("runs", "--limit", "0", code=2).stderr
+
+
+def test_a_table_that_is_piped_has_no_colours_and_is_whole(ids, tmp_path):
+    for command in ("jobs", "runs", "doctor"):
+        code, output, _ = run_process(command, folder=tmp_path, FORCE_COLOR="1", COLUMNS="40")
+        assert code == 0
+        assert "\x1b" not in output
+        assert "…" not in output
+
+
+def test_show_a_run(ids):
+    output = invoke("show", ids["bad"]).stdout
+    assert f"run       {ids['bad']}\n" in output
+    assert "state     failed" in output
+    assert "attempts  1 (1 failed, 0 lost)" in output
+    assert "Attempt 1: failed after" in output
+    assert "Traceback (most recent call last):" in output
+    assert "raise ValueError" in output
+    assert "\x1b" not in output
+    good = invoke("show", ids["good"]).stdout
+    assert 'Payload\n  {\n    "name": "Ada"\n  }' in good
+    assert 'Result\n  "hello Ada"' in good
+
+
+def test_show_a_run_as_json(ids):
+    run = document("show", ids["bad"])
+    assert set(run) == {*Run.__struct_fields__, "attempts"}
+    [attempt] = run["attempts"]
+    assert set(attempt) == set(Attempt.__struct_fields__)
+    assert attempt["failure"]["type"] == "ValueError"
+
+
+def test_show_a_job(ids):
+    output = invoke("show", "nightly").stdout
+    assert "description  Build the nightly report." in output
+    assert "schedule     at 02:30 every day, America/New_York" in output
+    assert output.count("(in ") == 6
+    greet = document("show", "greet")
+    assert set(greet) == {*JobView.__struct_fields__, "upcoming", "runs"}
+    assert [run["id"] for run in greet["runs"]] == [ids["good"]]
+    assert [each["run_id"] for each in greet["upcoming"]] == [ids["later"]]
+
+
+def test_show_what_is_not_there(ids):
+    assert "there is no job 'nobody'" in invoke("show", "nobody", code=1).stderr
+    assert "there is no run '0123'" in invoke("show", "0123", code=1).stderr
+
+
+def test_explain_tells_the_reasons(ids):
+    output = invoke("explain", "nightly", "--at", "2026-01-05T02:30").stdout
+    assert output.startswith("nightly at 2026-01-05 07:30:00Z: before job\n")
+    assert "The job was registered later" in output
+    output = invoke("explain", "nightly", "--at", "2090-03-14T02:31").stdout
+    assert "not due\n" in output
+    assert "is not a due instant of this schedule" in output
+
+
+def test_explain_names_the_setting(ids):
+    invoke("pause", "nightly", "--note", "moving house")
+    output = invoke("explain", "nightly", "--at", "tomorrow 02:30").stdout
+    assert ": not planned\n" in output
+    assert "(moving house)" in output
+    assert output.endswith("decided by: pause\n")
+
+
+def test_explain_takes_moments_in_the_zone_of_the_job_or_the_given_one(ids):
+    def instant(*arguments):
+        return document("explain", "nightly", *arguments)["at"]
+
+    assert instant("--at", "2090-06-01T02:30") == "2090-06-01T06:30:00.000000Z"
+    assert instant("--at", "2090-06-01T02:30", "--tz", "Europe/Berlin") == "2090-06-01T00:30:00.000000Z"
+    assert instant("--at", "2090-06-01T02:30Z") == "2090-06-01T02:30:00.000000Z"
+    found = document("explain", "invoice", "--at", "2090-06-01T06:00")
+    assert set(found) == set(Explanation.__struct_fields__)
+    assert found["at"] == "2090-06-01T06:00:00.000000Z"
+    assert found["verdict"] == "not_yet"
+    for moment in ("now", "yesterday 03:00", "today 14:30", "03:00"):
+        assert INSTANT.fullmatch(instant("--at", moment))
+
+
+def test_explain_mistakes(ids):
+    assert "there is no job 'nobody'" in invoke("explain", "nobody", code=1).stderr
+    assert "no moment" in invoke("explain", "nightly", "--at", "whenever", code=2).stderr
+    assert "unknown time zone" in invoke("explain", "nightly", "--tz", "Nowhere", code=2).stderr
+
+
+def test_a_removed_job_can_be_explained(ids):
+    invoke("remove", "nightly")
+    assert "The job was removed at" in invoke("explain", "nightly", "--at", "2090-06-01T06:30Z").stdout
+
+
+def test_the_doctor_is_content(ids):
+    output = invoke("doctor").stdout
+    for subject in ("duly", "python", "packages", "clock", "time zones", "store"):
+        assert re.search(rf"^ok +{subject} ", output, re.MULTILINE)
+    assert re.search(r"^warning +nodes +none is alive", output, re.MULTILINE)
+    findings = document("doctor")
+    assert all(set(finding) == set(Finding.__struct_fields__) for finding in findings)
+    assert "problem" not in {finding["severity"] for finding in findings}
+
+
+def test_the_doctor_finds_a_problem(ids, monkeypatch):
+    assert (
+        "problem  store       there is no file missing.db"
+        in invoke("doctor", "--url", "sqlite:///missing.db", code=1).stdout
+    )
+    monkeypatch.setattr(doctor_module, "_zones", lambda: Finding(Severity.PROBLEM, "time zones", "gone"))
+    assert re.search(r"^problem +time zones +gone", invoke("doctor", code=1).stdout, re.MULTILINE)
+
+
+def test_nodes_as_json_and_text(nodes, tmp_path):
+    process = nodes.start("--node-id", "n1", "-c", "3", "-q", "mail")
+    nodes.ready(process)
+    [node] = document("nodes")
+    assert set(node) == set(Node.__struct_fields__)
+    assert (node["id"], node["pid"], node["capacity"], node["queues"]) == ("n1", process.pid, 3, ["mail"])
+    assert "greet" in node["handlers"]
+    row = invoke("nodes").stdout.splitlines()[1]
+    assert row.startswith("n1 ")
+    assert "scheduler, worker" in row
+
+
+@pytest.mark.parametrize("command", [("jobs",), ("runs",), ("show", "x"), ("submit", "x"), ("pause", "x"), ("nodes",)])
+def test_a_missing_file_is_not_made(command, tmp_path):
+    stderr = invoke(*command, code=1).stderr
+    assert stderr.startswith("Error: there is no file duly.db: ")
+    assert "--url" in stderr
+    assert list(tmp_path.iterdir()) == []
+    assert "there is no file sub/other.db" in invoke(*command, "--url", "sqlite:///sub/other.db", code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("mongodb://me:secret@host/db", "unknown scheme 'mongodb'"),
+        ("no url at all", "is no URL"),
+        ("sqlite:///", "names no SQLite file"),
+    ],
+)
+def test_a_wrong_url(url, message):
+    result = invoke("jobs", "--url", url, code=1)
+    assert message in result.stderr
+    assert "secret" not in result.output
+
+
+def test_a_file_that_is_no_store(tmp_path):
+    (tmp_path / "duly.db").write_text("this is a letter, not a database; " * 100)
+    result = invoke("jobs", code=1)
+    assert result.stderr.startswith("Error: ")
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_the_url_of_the_environment_and_of_the_file(ids, tmp_path, monkeypatch):
+    (tmp_path / "duly.db").rename(tmp_path / "other.db")
+    assert json.loads(invoke("jobs", "--json", DULY_URL="sqlite:///other.db").stdout)
+    (tmp_path / "duly.toml").write_text('url = "sqlite:///other.db"')
+    assert document("jobs")
+    (tmp_path / "duly.toml").write_text('urk = "sqlite:///other.db"')
+    assert "unknown key 'urk'; did you mean url?" in invoke("jobs", code=1).stderr

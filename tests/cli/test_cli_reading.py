@@ -1,0 +1,243 @@
+"""Reading what people write: durations, moments, payloads, settings; and what is never written down."""
+
+from datetime import UTC, datetime
+
+import click
+import pytest
+
+from duly import ConfigurationError, SchedulerConfig
+from duly.cli.client import store_address
+from duly.cli.durations import seconds_of
+from duly.cli.moments import read_moment
+from duly.cli.payloads import read_payload
+from duly.cli.run import configured
+from duly.cli.secrets import masked
+from duly.cli.settings import Settings, read_settings
+from duly.cli.words import full, line, lines, point, relative, span
+
+NOW = datetime(2027, 3, 15, 12, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("10m", 600),
+        ("1h30m", 5400),
+        ("90s", 90),
+        ("500ms", 0.5),
+        ("90", 90),
+        ("0", 0),
+        ("1.5h", 5400),
+        (" 2D ", 172800),
+        ("1w", 604800),
+        ("1h 30m", 5400),
+        ("2m500ms", 120.5),
+    ],
+)
+def test_durations(text, seconds):
+    assert seconds_of(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "m", "10x", "-5m", "1h-2m", "ten", "1e3", "10m!", "٣s", "nan", "inf", "9" * 400, "200000w"]
+)
+def test_what_is_no_duration(text):
+    with pytest.raises(ConfigurationError, match=r"duration|too long"):
+        seconds_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "zone", "expected"),
+    [
+        ("now", "UTC", NOW),
+        ("2027-03-15T02:30", "UTC", datetime(2027, 3, 15, 2, 30, tzinfo=UTC)),
+        ("2027-03-15 02:30:05", "UTC", datetime(2027, 3, 15, 2, 30, 5, tzinfo=UTC)),
+        ("2027-03-15", "UTC", datetime(2027, 3, 15, tzinfo=UTC)),
+        ("2027-03-15T02:30Z", "America/New_York", datetime(2027, 3, 15, 2, 30, tzinfo=UTC)),
+        ("2027-03-15T02:30+02:00", "America/New_York", datetime(2027, 3, 15, 0, 30, tzinfo=UTC)),
+        ("2027-03-15T02:30", "America/New_York", datetime(2027, 3, 15, 6, 30, tzinfo=UTC)),
+        ("03:00", "UTC", datetime(2027, 3, 15, 3, tzinfo=UTC)),
+        ("3:00", "UTC", datetime(2027, 3, 15, 3, tzinfo=UTC)),
+        ("03:00:09", "UTC", datetime(2027, 3, 15, 3, 0, 9, tzinfo=UTC)),
+        ("today 14:30", "UTC", datetime(2027, 3, 15, 14, 30, tzinfo=UTC)),
+        ("Yesterday 03:00", "UTC", datetime(2027, 3, 14, 3, tzinfo=UTC)),
+        ("tomorrow 03:00", "UTC", datetime(2027, 3, 16, 3, tzinfo=UTC)),
+        ("yesterday", "UTC", datetime(2027, 3, 14, tzinfo=UTC)),
+        ("yesterday 03:00", "Asia/Tokyo", datetime(2027, 3, 13, 18, tzinfo=UTC)),
+        # At 02:30 clocks went from 02:00 to 03:00, which was 07:00 UTC.
+        ("2027-03-14T02:30", "America/New_York", datetime(2027, 3, 14, 7, tzinfo=UTC)),
+        # 01:30 came twice; the first is meant.
+        ("2027-11-07T01:30", "America/New_York", datetime(2027, 11, 7, 5, 30, tzinfo=UTC)),
+    ],
+)
+def test_moments(text, zone, expected):
+    assert read_moment(text).resolve(NOW, zone) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "25:00", "yesterday 3", "2027-13-01", "today 14:30 UTC", "yesterday 25:00", "12"]
+)
+def test_what_is_no_moment(text):
+    with pytest.raises(ConfigurationError, match=r"moment|time of day"):
+        read_moment(text)
+
+
+@pytest.mark.parametrize("text", ["0001-01-01", "9999-12-31T23:59"])
+@pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/New_York"])
+def test_the_ends_of_the_calendar_do_no_harm(text, zone):
+    try:
+        assert read_moment(text).resolve(NOW, zone).tzinfo is UTC
+    except ConfigurationError as exc:
+        assert "calendar" in str(exc)  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), None),
+        (("a=1", "b=true", "c=null"), {"a": 1, "b": True, "c": None}),
+        (("a=text", "b=two words", "c="), {"a": "text", "b": "two words", "c": ""}),
+        (("a=[1, 2]", 'b={"x": 1.5}', 'c="007"'), {"a": [1, 2], "b": {"x": 1.5}, "c": "007"}),
+        (("url=https://x/?a=b",), {"url": "https://x/?a=b"}),
+        (("a=NaN", "b=Infinity"), {"a": "NaN", "b": "Infinity"}),
+        (("a=1", "a=2"), {"a": 2}),
+    ],
+)
+def test_payload_words(words, expected):
+    assert read_payload(words, None, "--payload") == expected
+
+
+def test_payload_documents():
+    assert read_payload((), '{"a": [1]}', "--payload") == {"a": [1]}
+    assert read_payload((), "{}", "--payload") == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "document", "message"),
+    [
+        (("a",), None, "no key=value"),
+        (("=1",), None, "no key=value"),
+        ((), "{", "no JSON"),
+        ((), "[1]", "JSON object"),
+        ((), '{"a": NaN}', "no JSON"),
+        (("a=1",), "{}", "both given"),
+    ],
+)
+def test_what_is_no_payload(words, document, message):
+    with pytest.raises(click.UsageError, match=message):
+        read_payload(words, document, "--payload")
+
+
+def test_settings_come_from_the_file_and_the_environment_is_stronger(tmp_path):
+    (tmp_path / "duly.toml").write_text(
+        'url = "sqlite:///file.db"\napp = "shop:jobs"\nconcurrency = 7\nqueues = ["a", "b"]\nlog_level = "DEBUG"\n'
+    )
+    assert read_settings({}, tmp_path) == Settings(
+        url="sqlite:///file.db", app="shop:jobs", concurrency=7, queues=("a", "b"), log_level="DEBUG"
+    )
+    environment = {
+        "DULY_URL": "memory://",
+        "DULY_APP": "",
+        "LOG_LEVEL": "ERROR",
+        "DULY_LOG_LEVEL": "WARNING",
+        "LOG_FORMAT": "JSON",
+        "WORKER_ID": "w1",
+    }
+    found = read_settings(environment, tmp_path)
+    assert (found.url, found.app, found.log_level) == ("memory://", "shop:jobs", "WARNING")
+    assert (found.log_format, found.node_id) == ("JSON", "w1")
+
+
+def test_no_file_no_settings(tmp_path):
+    assert read_settings({}, tmp_path) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("concurency = 5", "unknown key 'concurency'; did you mean concurrency"),
+        ("zzz = 5", "known are url, app"),
+        ('concurrency = "many"', "Expected `int | null`, got `str`"),
+        ("url = [", "duly.toml cannot be read"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path, text, message):
+    (tmp_path / "duly.toml").write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        read_settings({}, tmp_path)
+    assert message in str(caught.value)
+
+
+def test_flags_come_before_code_and_code_before_the_surroundings():
+    around = Settings(concurrency=7, queues=("file",), node_id="n1")
+    silent = configured(SchedulerConfig(), {}, around)
+    assert (silent.max_concurrent, silent.queues, silent.node_id) == (7, ("file",), "n1")
+    spoken = configured(SchedulerConfig(max_concurrent=3, queues=("code",), node_id="n2"), {}, around)
+    assert (spoken.max_concurrent, spoken.queues, spoken.node_id) == (3, ("code",), "n2")
+    flagged = configured(spoken, {"max_concurrent": 5, "queues": ("flag",), "node_id": None}, around)
+    assert (flagged.max_concurrent, flagged.queues, flagged.node_id) == (5, ("flag",), "n2")
+    with pytest.raises(ConfigurationError, match="node_id"):
+        configured(SchedulerConfig(), {"node_id": "no good"}, Settings())
+
+
+def test_which_store_is_meant(monkeypatch, tmp_path):
+    assert store_address(None) == "sqlite:///duly.db"
+    (tmp_path / "duly.toml").write_text('url = "sqlite:///file.db"')
+    assert store_address(None) == "sqlite:///file.db"
+    monkeypatch.setenv("DULY_URL", "sqlite:///variable.db")
+    assert store_address(None) == "sqlite:///variable.db"
+    assert store_address("sqlite:///flag.db") == "sqlite:///flag.db"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("redis://me:secret@host:6379/0", "redis://***@host:6379/0"),
+        ("postgresql://me:p@ss@host/db", "postgresql://***@host/db"),
+        ("cannot reach redis://:s@h/1 now", "cannot reach redis://***@h/1 now"),
+        ("postgresql://h/db?user=a&password=b", "postgresql://h/db?user=a&password=***"),
+        ("sqlite:////home/me@work/duly.db", "sqlite:////home/me@work/duly.db"),
+        ("mail ada@example.org", "mail ada@example.org"),
+    ],
+)
+def test_credentials_are_never_shown(text, shown):
+    assert masked(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 ms"),
+        (0.00032, "0.32 ms"),
+        (0.32, "320 ms"),
+        (1, "1 s"),
+        (4.2, "4.2 s"),
+        (9.97, "10 s"),
+        (59, "59 s"),
+        (60, "1 min"),
+        (185, "3 min"),
+        (3600, "1 h"),
+        (7500, "2 h 5 min"),
+        (3 * 86400, "3 days"),
+        (-1, "0 ms"),
+    ],
+)
+def test_spans(seconds, text):
+    assert span(seconds) == text
+
+
+def test_instants_in_words():
+    later = datetime(2027, 3, 15, 12, 3, tzinfo=UTC)
+    assert relative(later, NOW) == "in 3 min"
+    assert relative(NOW, later) == "3 min ago"
+    assert relative(NOW, NOW) == "now"
+    assert point(later, NOW) == "12:03:00"
+    assert point(datetime(2027, 4, 1, tzinfo=UTC), NOW) == "04-01 00:00:00"
+    assert point(datetime(2028, 4, 1, tzinfo=UTC), NOW) == "2028-04-01 00:00:00"
+    assert full(datetime(2027, 3, 15, 12, 0, 0, 500_000, tzinfo=UTC)) == "2027-03-15 12:00:00.5Z"
+
+
+def test_foreign_texts_are_harmless():
+    assert line("a\nb\t c\x1b[31m") == "a b c�[31m"
+    assert line("abcdef", 4) == "abc…"
+    assert lines("x\ty\n\x07z") == ["x   y", "�z"]
