@@ -4,21 +4,23 @@
 
     class TestMyBackend(BackendSuite):
         def backend(self):
-            return MyBackend("mine://…")   # a new one on an empty store, not yet opened
+            return MyBackend("mine://…")   # each time a new one on an empty store, not yet opened
 
 The methods are ordinary tests; pytest finds them. Facts that differ between stores are read from `Capabilities`.
+Besides pytest it needs Hypothesis.
 """
 
 from duly.testing.conformance.coordinator import CoordinatorSuite
 from duly.testing.conformance.corners import CornerSuite
 from duly.testing.conformance.fuzz import FuzzSuite
+from duly.testing.conformance.machine import MachineSuite
 from duly.testing.conformance.queue import QueueSuite
 from duly.testing.conformance.store import StoreSuite
 from duly.testing.conformance.transactions import TransactionSuite
 from duly.testing.conformance.world import LEASE, World, scenario
 
 
-class BackendSuite(QueueSuite, StoreSuite, CoordinatorSuite, TransactionSuite, CornerSuite, FuzzSuite):
+class BackendSuite(QueueSuite, StoreSuite, CoordinatorSuite, TransactionSuite, CornerSuite, FuzzSuite, MachineSuite):
     """Everything a backend must do."""
 
 
@@ -28,6 +30,7 @@ __all__ = [
     "CoordinatorSuite",
     "CornerSuite",
     "FuzzSuite",
+    "MachineSuite",
     "QueueSuite",
     "StoreSuite",
     "TransactionSuite",

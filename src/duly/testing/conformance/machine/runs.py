@@ -1,0 +1,271 @@
+"""Runs: the machine of the hot path, and of what operators do to runs and queues."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import datetime
+from typing import Any
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from duly.model import (
+    Beat,
+    Cancelled,
+    Cause,
+    Delivery,
+    Failed,
+    Failure,
+    Interrupted,
+    Lost,
+    Outcome,
+    Progress,
+    RetrySpec,
+    Run,
+    RunPolicy,
+    RunQuery,
+    Settlement,
+    State,
+    Succeeded,
+    TimedOut,
+    Verdict,
+    WhenFull,
+)
+from duly.ports import Backend
+from duly.rules.settling import settle
+from duly.testing.conformance.machine.base import ALL, BACK, NODES, PICKS, Machine, step
+from duly.testing.conformance.machine.twins import Pair, agree, agree_on_next
+from duly.testing.conformance.world import LEASE
+
+_LIMITS = {None: 1, "one": 1, "two": 2}
+_FAILURE = Failure("ValueError", "boom", "Traceback …")
+_JOBS = st.sampled_from(["mail", "sms", "report"])
+_QUEUES = st.sampled_from(["fast", "slow"])
+_POLICIES = st.builds(
+    RunPolicy,
+    retry=st.sampled_from([RetrySpec(max_retries=0), RetrySpec(max_retries=2)]),
+    delivery=st.sampled_from([Delivery.AT_LEAST_ONCE, Delivery.AT_LEAST_ONCE, Delivery.AT_MOST_ONCE]),
+)
+_DRAFTS = st.fixed_dictionaries(
+    {
+        "job": _JOBS,
+        "delay": st.sampled_from([-5.0, 0.0, 0.0, 0.5, 10.0]),
+        "queue": _QUEUES,
+        "priority": st.sampled_from([0, 0, 5, 9]),
+        "dedupe_key": st.sampled_from([None, None, "k"]),
+        "group": st.sampled_from([None, None, "one", "two"]),
+        "when_full": st.sampled_from(WhenFull),
+        "policy": _POLICIES,
+    }
+)
+_OUTCOMES: st.SearchStrategy[Outcome] = st.sampled_from(
+    [
+        Succeeded(),
+        Succeeded(b'"kept"', "a note"),
+        Failed(_FAILURE),
+        Failed(_FAILURE, delay=0.0),
+        Failed(_FAILURE, Verdict.NEVER),
+        TimedOut(_FAILURE),
+        Cancelled(),
+        Interrupted(),
+        Interrupted(began=False),
+        Lost(),
+    ]
+)
+
+
+class WorkMachine(Machine):
+    """Runs are put, claimed, settled, reaped, cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.pairs: list[Pair] = []
+        self.put_runs: dict[str, Run] = {}
+        self.requests: defaultdict[str, int] = defaultdict(int)
+        self.settled: dict[int, Settlement] = {}
+
+    def picked_ids(self, picks: list[int]) -> list[str]:
+        """Different runs that were put, counted from the latest back."""
+        return list(dict.fromkeys(self.ids[-1 - pick % len(self.ids)] for pick in picks)) if self.ids else []
+
+    def picked_pairs(self, picks: list[int]) -> list[Pair]:
+        """Claims of different runs, counted from the latest back: answers name runs, not fences."""
+        pairs = [self.pairs[-1 - pick % len(self.pairs)] for pick in picks] if self.pairs else []
+        return list({pair.model.run.id: pair for pair in pairs}.values())
+
+    @step(3, drafts=st.lists(_DRAFTS, min_size=1, max_size=4))
+    def put(self, drafts: list[dict[str, Any]]) -> None:
+        runs = [self.world.run(limit=_LIMITS[draft["group"]], **draft) for draft in drafts]
+        self.ids += [run.id for run in runs]
+        self._put(runs)
+
+    def _put(self, runs: list[Run]) -> None:
+        self.put_runs |= {run.id: run for run in runs}
+        self.twins.same("put", lambda backend: backend.queue.put(runs, now=self.now))
+
+    @step(
+        4,
+        node=NODES,
+        queues=st.sampled_from([None, None, ["fast"], ["slow", "fast"], []]),
+        handlers=st.sampled_from([None, None, None, {"mail"}, {"mail", "sms", "report"}]),
+        limit=st.sampled_from([1, 2, 5, ALL]),
+        back=BACK,
+    )
+    def claim(self, node: str, queues: list[str] | None, handlers: set[str] | None, limit: int, back: int) -> None:
+        """A new request, or a repeat of one of the last."""
+        if back == 0:
+            self.requests[node] += 1
+        number = max(1, self.requests[node] - max(0, back - 1))
+        most = limit if self.exact else ALL
+        real, model = self.twins.ask(
+            lambda backend: backend.queue.claim(node, queues, handlers, most, LEASE, number, now=self.now)
+        )
+        agree_on_next("claim", real.next_due, self.upcoming(), self.now)
+        self.pairs += self.twins.lent("claim", real.claims, model.claims, ordered=self.exact and back == 0)
+
+    @step(4, picks=PICKS, outcomes=st.lists(_OUTCOMES, min_size=4, max_size=4))
+    def settle(self, picks: list[int], outcomes: list[Outcome]) -> None:
+        """In time, late, or again: an attempt ends one way only, so a repeat says what was said first."""
+        pairs = self.picked_pairs(picks)
+        model = [self._settlement(pair, outcome) for pair, outcome in zip(pairs, outcomes, strict=False)]
+        real = [_under(pair.real.fence, settlement) for pair, settlement in zip(pairs, model, strict=True)]
+        self.twins.same("settle", lambda backend: backend.queue.settle(real if backend is self.twins.real else model))
+
+    def _settlement(self, pair: Pair, outcome: Outcome) -> Settlement:
+        fence = pair.model.fence
+        if fence not in self.settled:
+            self.settled[fence] = settle(pair.model.run, fence, outcome, self.now, dice=0.5)
+        settlement = self.settled[fence]
+        if settlement.outcome is not None:
+            self.outcomes[settlement.job, settlement.started_at].add(settlement.outcome)
+        return settlement
+
+    @step(2)
+    def reap(self) -> None:
+        real, model = self.twins.ask(lambda backend: backend.queue.reap(ALL, LEASE, now=self.now))
+        self.pairs += self.twins.lent("reap", real, model, ordered=False)
+
+    @step(picks=PICKS, reason=st.sampled_from([None, "by ada"]))
+    def cancel(self, picks: list[int], reason: str | None) -> None:
+        run_ids = [*self.picked_ids(picks), "0none"]
+        self.twins.same("cancel", lambda backend: backend.store.cancel(run_ids, reason, now=self.now))
+
+
+def _under(fence: int, settlement: Settlement) -> Settlement:
+    """The same settlement in the backend's numbers."""
+    attempt = settlement.attempt
+    return replace(settlement, fence=fence, attempt=None if attempt is None else replace(attempt, fence=fence))
+
+
+class QueueMachine(WorkMachine):
+    """The whole hot path, and what operators do to runs and queues."""
+
+    @step(picks=PICKS)
+    def put_again(self, picks: list[int]) -> None:
+        self._put([self.put_runs[run_id] for run_id in self.picked_ids(picks)])
+
+    @step(limit=st.sampled_from([1, 2, ALL]))
+    def promote(self, limit: int) -> None:
+        """Until nothing is left to promote; how many calls that takes is the store's affair."""
+        real, _ = self.twins.ask(lambda backend: self._promote(backend, limit))
+        agree_on_next("promote", real, self.upcoming(), self.now)
+
+    async def _promote(self, backend: Backend, limit: int) -> datetime | None:
+        for _ in range(ALL):
+            looked_at, next_due = await backend.queue.promote(limit, now=self.now)
+            assert looked_at <= limit, f"promote({limit}) looked at {looked_at}"
+            if looked_at == 0:
+                return next_due
+        raise AssertionError("promote does not come to an end")
+
+    @step(2, picks=PICKS, progress=st.sampled_from([None, Progress(1, 2, "rows")]))
+    def renew(self, picks: list[int], progress: Progress | None) -> None:
+        pairs = self.picked_pairs(picks)
+        real = [Beat(pair.real.run.id, pair.real.fence, progress) for pair in pairs]
+        model = [Beat(pair.model.run.id, pair.model.fence, progress) for pair in pairs]
+        answers = self.twins.ask(
+            lambda backend: backend.queue.renew(real if backend is self.twins.real else model, LEASE, now=self.now)
+        )
+        agree("renew: lost", *(sorted(answer.lost) for answer in answers))
+        agree("renew: cancelled", *(sorted(answer.cancelled) for answer in answers))
+
+    @step(silence=st.sampled_from([1.0, LEASE / 3, LEASE * 2]))
+    def spare(self, silence: float) -> None:
+        self.twins.same("spare", lambda backend: backend.queue.spare(silence, LEASE, now=self.now))
+
+    @step(key=st.sampled_from(["breaker:x", "breaker:y"]), picks=PICKS)
+    def hold(self, key: str, picks: list[int]) -> None:
+        run_ids = ["0none", *self.picked_ids(picks)]
+        self.twins.same("hold", lambda backend: backend.queue.hold(key, run_ids))
+
+    @step(
+        key=st.sampled_from(["breaker:x", "breaker:y", "group:one", "handler:sms", "job:mail"]),
+        limit=st.sampled_from([1, 2, ALL]),
+    )
+    def unhold(self, key: str, limit: int) -> None:
+        self.twins.same("unhold", lambda backend: backend.queue.unhold(key, limit))
+
+    @step(2, picks=PICKS)
+    def redrive(self, picks: list[int]) -> None:
+        run_ids = [*self.picked_ids(picks), "0none"]
+        self.twins.same("redrive", lambda backend: backend.store.redrive(run_ids, now=self.now))
+
+    @step(
+        state=st.sampled_from([State.COMPLETED, State.FAILED, State.CANCELLED, State.LOST, State.SKIPPED]),
+        age=st.sampled_from([None, 0.0, 10.0]),
+        keep=st.sampled_from([None, 0, 1, 2]),
+        limit=st.sampled_from([1, ALL]),
+    )
+    def purge(self, state: State, age: float | None, keep: int | None, limit: int) -> None:
+        if not self._clear_cut(state, keep, limit):
+            keep, limit = None, ALL
+        before = None if age is None else self.world.after(-age)
+        self.twins.same("purge", lambda backend: backend.store.purge(state, before, keep, limit))
+        self.look_at_every_history()
+
+    def _clear_cut(self, state: State, keep: int | None, limit: int) -> bool:
+        """Whether it is plain which runs go: none ended at the same moment."""
+        page = self.twins.model_says(lambda backend: backend.store.runs(RunQuery(states=(state,)), ALL, now=self.now))
+        moments = [run.finished_at for run in page.runs]
+        return (keep in {None, 0} and limit >= len(moments)) or len(set(moments)) == len(moments)
+
+    @step(queue=_QUEUES, pause=st.sampled_from([False, False, True]))
+    def pause_or_resume(self, queue: str, pause: bool) -> None:
+        self.twins.same("pause", lambda backend: backend.store.pause(queue) if pause else backend.store.resume(queue))
+
+    @step(picks=PICKS)
+    def look_up(self, picks: list[int]) -> None:
+        run_ids = self.picked_ids(picks)
+        for run_id in run_ids:
+            self._same_run(run_id)
+        ended = self.twins.ask(lambda backend: backend.store.finished(run_ids, 0.0))
+        agree("finished", *(sorted({run.id for run in runs}) for runs in ended))
+
+    def _same_run(self, run_id: str) -> None:
+        real, model = self.twins.ask(lambda backend: backend.store.run(run_id, now=self.now))
+        self.twins.alike("run", [real] if real else [], [model] if model else [])
+
+    @step(
+        query=st.builds(
+            RunQuery,
+            job=st.none() | _JOBS,
+            queue=st.none() | _QUEUES,
+            states=st.lists(st.sampled_from(State), max_size=3, unique=True).map(tuple),
+            cause=st.sampled_from([None, Cause.SUBMIT, Cause.SCHEDULE]),
+        ),
+        limit=st.sampled_from([1, 3, 10]),
+    )
+    def list_by_page(self, query: RunQuery, limit: int) -> None:
+        found = self.twins.ask(lambda backend: self._pages(backend, query, limit))
+        self.twins.alike("listing", *(sorted(runs, key=lambda run: run.id) for runs in found))
+
+    async def _pages(self, backend: Backend, query: RunQuery, limit: int) -> list[Run]:
+        runs: list[Run] = []
+        page = await backend.store.runs(query, limit, now=self.now)
+        while True:
+            assert len(page.runs) <= limit, f"a page of {len(page.runs)} runs, asked for {limit}"
+            runs += page.runs
+            if page.next is None:
+                return runs
+            page = await backend.store.runs(query, limit, page.next, now=self.now)
