@@ -21,7 +21,7 @@ from duly.testing.conformance.machine.small import SmallMachine
 class MachineSuite:
     """Whatever happens, a backend answers as the model does.
 
-    Subclasses may ask for more `examples`, longer ones (`steps`), other ones each time (`derandomize = False`), or, when
+    Subclasses may ask for more `examples`, longer ones (`steps`), others each time (`derandomize = False`), or, when
     one fails, for the shortest history that shows it (`shrink = True`, which can take minutes on a slow store).
     """
 
