@@ -21,7 +21,7 @@ def test_jobs_as_text(ids):
     assert re.split(r"  +", greet)[3].startswith("in ")
     assert "every 6 hours" in invoice
     assert "at 02:30 every day, America/New_York" in nightly
-    assert re.search(r"in \d+ h.* \(", nightly)
+    assert re.search(r"in \d+ (h|min|s)\b.* \(", nightly)
 
 
 def test_jobs_as_json(ids):

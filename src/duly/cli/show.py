@@ -106,9 +106,10 @@ def progress(said: Progress) -> str:
 
 def _policy(run: Run) -> str:
     policy, retry = run.policy, run.policy.retry
-    words = [policy.delivery.value, f"{retry.max_retries} retries" if retry.max_retries else "no retries"]
+    words = [policy.delivery.value, "no retries"]
     if retry.max_retries:
-        words[-1] += f" ({retry.strategy}, from {span(retry.initial_interval)})"
+        many = "1 retry" if retry.max_retries == 1 else f"{retry.max_retries} retries"
+        words[1] = f"{many} ({retry.strategy}, from {span(retry.initial_interval)})"
     if policy.timeout is not None:
         words.append(f"timeout {span(policy.timeout)}")
     return ", ".join(words)

@@ -35,7 +35,7 @@ def write_summary(tally: Tally, seconds: float, report: ShutdownReport, explaine
             ("retries", str(sum(job.retries for job in jobs))),
             ("skipped", _counted(skipped)),
             ("late", ", ".join(f"{word} {span(percentile(late, share) or 0.0)}" for share, word in _SHARES)),
-            ("at the end", f"{report.drained} were still running and finished, {report.released} were given back"),
+            ("at the end", f"{report.drained} finished while stopping, {report.released} given back"),
         ]
     )
     if explained is not None:
