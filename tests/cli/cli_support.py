@@ -1,11 +1,14 @@
 """What the tests of the command line share: invoking it here or as a process, and a store with a past."""
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -86,6 +89,29 @@ def run_process(*arguments: str, folder: Path, **environment: str) -> tuple[int,
     process = spawn(*arguments, folder=folder, **environment)
     output, errors = process.communicate(timeout=60)
     return process.returncode, output, errors
+
+
+def run_on_terminal(*arguments: str, folder: Path, columns: int = 80, **environment: str) -> tuple[int, str]:
+    """Run `python -m duly` with a terminal of that width in front of it: exit code, and all that it wrote there."""
+    reader, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    around = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "duly", *arguments],
+        cwd=folder,
+        env={**around, "TERM": "xterm-256color", **environment},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+    )
+    os.close(terminal)
+    written = bytearray()
+    with suppress(OSError):  # the other end is closed when the process has ended
+        while part := os.read(reader, 65536):
+            written += part
+    os.close(reader)
+    return process.wait(timeout=60), written.decode()
 
 
 class Nodes:

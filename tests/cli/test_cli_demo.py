@@ -3,7 +3,9 @@
 import re
 import signal
 
-from tests.cli.cli_support import run_process, spawn
+from tests.cli.cli_support import run_on_terminal, run_process, spawn
+
+from duly.cli.demo.tally import percentile
 
 
 def check_summary(output: str) -> None:
@@ -41,8 +43,24 @@ def test_the_demo_stops_when_it_is_told_to(tmp_path):
     check_summary(seen + output)
 
 
+def test_the_demo_on_a_terminal(tmp_path):
+    code, output = run_on_terminal("demo", "--duration", "2", folder=tmp_path, columns=140)
+    assert code == 0
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
+    assert re.search(r"job +schedule +next +last +runs ", plain, re.MULTILINE)
+    assert re.search(r"watch_the_shelves +every 2 seconds", plain)
+    assert re.search(r"^runs +\d+ completed", plain, re.MULTILINE)
+
+
 def test_the_demo_on_another_store(tmp_path):
     code, output, _ = run_process("demo", "--duration", "1500ms", "--url", "sqlite:///play.db", folder=tmp_path)
     assert code == 0
     assert (tmp_path / "play.db").exists()
     assert "completed" in output
+
+
+def test_percentiles():
+    values = [float(number) for number in range(100, 0, -1)]
+    assert [percentile(values, share) for share in (0.5, 0.9, 0.99, 1.0)] == [50.0, 90.0, 99.0, 100.0]
+    assert percentile([7.0], 0.5) == 7.0
+    assert percentile([], 0.5) is None

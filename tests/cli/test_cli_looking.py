@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from tests.cli.cli_support import document, invoke, run_process
+from tests.cli.cli_support import document, invoke, run_on_terminal, run_process
 
 from duly import Attempt, Explanation, JobView, Node, Run
 from duly.cli import doctor as doctor_module
@@ -90,6 +90,22 @@ def test_a_table_that_is_piped_has_no_colours_and_is_whole(ids, tmp_path):
         assert code == 0
         assert "\x1b" not in output
         assert "…" not in output
+
+
+def test_a_table_on_a_terminal_has_colours_and_fits(ids, tmp_path):
+    for columns in (80, 160):
+        code, output = run_on_terminal("jobs", folder=tmp_path, columns=columns)
+        assert code == 0
+        assert "\x1b[31mfailed" in output
+        plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
+        assert all(len(line) <= columns for line in plain.splitlines())
+        assert "nightly" in plain
+
+
+def test_colours_can_be_refused(ids, tmp_path):
+    assert "\x1b" not in run_on_terminal("jobs", "--no-color", folder=tmp_path)[1]
+    assert "\x1b" not in run_on_terminal("--no-color", "doctor", folder=tmp_path)[1]
+    assert "\x1b" not in run_on_terminal("runs", folder=tmp_path, NO_COLOR="1")[1]
 
 
 def test_show_a_run(ids):
