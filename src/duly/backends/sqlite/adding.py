@@ -1,0 +1,164 @@
+"""Adding runs: the record, and its place among those that wait.
+
+Most runs are plain (no group, key, headers or history): they are inserted many at a time, and SQLite tells by the count
+whether all were new. Only if not is it asked which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from duly.backends.sqlite.codec import extra_of, micros
+from duly.backends.sqlite.line import earliest_later, survey
+from duly.backends.sqlite.moves import place_odd
+from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
+from duly.model import WAITING, Put, Run, to_micros
+
+_LAST = "SELECT coalesce(max(seq), 0) FROM {ns}_runs"
+
+# Add plain runs whose id is new. ?1 is now.
+_ADD_PLAIN = """
+INSERT INTO {ns}_runs (seq, id, kind, line, due, ready_at, payload, created_at)
+VALUES {rows:(?, ?, ?, ?, ?, ?, ?, ?1)}
+ON CONFLICT (id) DO NOTHING
+"""
+
+# The same for runs with a group or extras. Neither is ever an empty text, so '' means none: NULL is slow to bind.
+_ADD_RICH = """
+INSERT INTO {ns}_runs (seq, id, kind, line, due, ready_at, payload, "group", extra, created_at)
+VALUES {rows:(?, ?, ?, ?, ?, ?, ?, nullif(?, ''), nullif(?, ''), ?1)}
+ON CONFLICT (id) DO NOTHING
+"""
+
+# The same for runs that do not wait in line at once, or stand for a range.
+_ADD_ODD = """
+INSERT INTO {ns}_runs (seq, id, kind, line, due, ready_at, payload, "group", extra, until, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO NOTHING
+"""
+
+_ADDED = "SELECT seq FROM {ns}_runs WHERE seq > ?"
+
+# Let the runs just added wait: those without a group in line, the others before their group.
+_WAIT = """
+INSERT INTO {ns}_waiting (line, ready_at, id, seq, kind)
+SELECT line, ready_at, id, seq, kind FROM {ns}_runs WHERE seq > ? AND "group" IS NULL
+"""
+_WAIT_TO_ENTER = """
+INSERT INTO {ns}_entrants (line, ready_at, id, seq, kind, "group")
+SELECT line, ready_at, id, seq, kind, "group" FROM {ns}_runs WHERE seq > ? AND "group" IS NOT NULL
+"""
+
+_WITH_IDS = "SELECT id FROM {ns}_runs WHERE id IN (SELECT value FROM json_each(?))"
+_WITH_KEYS = """
+SELECT k.handler, k.key, r.id
+FROM json_each(?) AS wanted
+CROSS JOIN {ns}_keys AS k
+    ON k.handler = json_extract(wanted.value, '$[0]') AND k.key = json_extract(wanted.value, '$[1]')
+CROSS JOIN {ns}_runs AS r ON r.seq = k.seq
+"""
+_KEEP_KEY = "INSERT INTO {ns}_keys (handler, key, seq) VALUES (?, ?, ?)"
+
+
+class _Batch(Struct):
+    """Runs as rows, by the statement that adds them. `earliest` is the first ready time of those that will wait."""
+
+    plain: list[Row] = []
+    rich: list[Row] = []
+    odd: list[tuple[int, Run, Row]] = []
+    earliest: int | None = None
+
+
+def add(unit: Unit, runs: Sequence[Run], now: int) -> list[Put]:
+    """Add runs that duplicate nothing, in order; what became of each. Rings if one is ready, or the next to be."""
+    if any(run.dedupe_key is not None for run in runs):
+        return _add_keyed(unit, runs, now)
+    created = _insert(unit, runs, now)[1]
+    return [Put(run.id, created is None or index in created) for index, run in enumerate(runs)]
+
+
+def _add_keyed(unit: Unit, runs: Sequence[Run], now: int) -> list[Put]:
+    """The same where keys must be looked up first."""
+    ids = {run_id for (run_id,) in unit.all(_WITH_IDS, as_list(run.id for run in runs))}
+    wanted = as_list((run.handler, run.dedupe_key) for run in runs if run.dedupe_key is not None)
+    keys = {(handler, key): run_id for handler, key, run_id in unit.all(_WITH_KEYS, wanted)}
+    answers: list[Put] = []
+    accepted: list[Run] = []
+    for run in runs:
+        key = (run.handler, run.dedupe_key)
+        existing = run.id if run.id in ids else keys.get(key)
+        answers.append(Put(existing or run.id, existing is None))
+        if existing is None:
+            accepted.append(run)
+            ids.add(run.id)
+            if run.dedupe_key is not None and not run.final:
+                keys[key] = run.id
+    first, _ = _insert(unit, accepted, now)
+    numbered = enumerate(accepted, first)
+    unit.many(
+        _KEEP_KEY, [(run.handler, run.dedupe_key, seq) for seq, run in numbered if run.dedupe_key and not run.final]
+    )
+    return answers
+
+
+def _insert(unit: Unit, runs: Sequence[Run], now: int) -> tuple[int, set[int] | None]:
+    """Insert runs whose id is new; the first number given, and which were inserted (None: all)."""
+    row = unit.one(_LAST)
+    assert row is not None
+    last: int = row[0]
+    batch = _rows(unit, runs, last + 1)
+    rings = _rings(unit, batch.earliest, now)
+    inserted = unit.insert(_ADD_PLAIN, batch.plain, now) + unit.insert(_ADD_RICH, batch.rich, now)
+    if inserted:
+        unit.run(_WAIT, last)
+    if batch.rich:
+        unit.run(_WAIT_TO_ENTER, last)
+    for seq, run, odd in batch.odd:
+        if unit.run(_ADD_ODD, *odd, now):
+            place_odd(unit, seq, run, odd, now)
+            inserted += 1
+    if inserted:
+        unit.rings |= rings
+    return last + 1, None if inserted == len(runs) else {seq - last - 1 for (seq,) in unit.all(_ADDED, last)}
+
+
+def _rings(unit: Unit, earliest: int | None, now: int) -> int:
+    """Whether others should look: something is ready, or is the next to be."""
+    if earliest is None:
+        return 0
+    if earliest <= now:
+        return WORK
+    following = earliest_later(survey(unit, now))
+    return WORK if following is None or earliest < following else 0
+
+
+def _rows(unit: Unit, runs: Sequence[Run], first: int) -> _Batch:
+    batch = _Batch()
+    names = unit.names
+    for seq, run in enumerate(runs, first):
+        due = to_micros(run.due)
+        ready_at = due if run.ready_at is run.due else to_micros(run.ready_at)
+        row = (seq, run.id, names.kind_of(unit, run), names.line(unit, run), due, ready_at, bytearray(run.payload))
+        if run.state not in WAITING or run.hold is not None or run.until is not None or run.member:
+            batch.odd.append((seq, run, (*row, run.group, extra_of(run), micros(run.until))))
+            if run.final or run.hold is not None:
+                continue
+        elif (
+            run.group is None
+            and not run.uid
+            and run.headers is None
+            and run.dedupe_key is None
+            and not run.revision
+            and not run.fence
+            and not run.failures
+            and not run.losses
+            and run.reason is None
+        ):
+            batch.plain.append(row)
+        else:
+            batch.rich.append((*row, run.group or "", extra_of(run) or ""))
+        if batch.earliest is None or ready_at < batch.earliest:
+            batch.earliest = ready_at
+    return batch

@@ -1,0 +1,66 @@
+"""The SQLite backend: one file, one machine, any number of processes. What a user with one machine runs in production."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from duly.backends.sqlite.coordinator import SqliteCoordinator
+from duly.backends.sqlite.examine import examine
+from duly.backends.sqlite.queue import SqliteQueue
+from duly.backends.sqlite.session import Session
+from duly.backends.sqlite.store import SqliteStore
+from duly.backends.sqlite.url import checked_namespace, parse
+from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store
+
+CAPABILITIES = Capabilities(
+    durable=True,
+    durable_start=True,
+    shared=True,
+    transactions=True,
+    push=True,
+    threads=True,
+)
+
+
+class SqliteBackend:
+    """One session on a file: connections, threads and a bell of its own."""
+
+    capabilities = CAPABILITIES
+    store: Store
+    queue: Queue
+    coordinator: Coordinator
+
+    def __init__(self, url: str, opening: Opening) -> None:
+        self.url = url
+        self._opening = opening
+        place = parse(url)
+        self._session = Session(place, checked_namespace(opening.namespace), opening.clock)
+        self.store = SqliteStore(self._session)
+        self.queue = SqliteQueue(self._session)
+        self.coordinator = SqliteCoordinator(self._session)
+
+    async def open(self) -> None:
+        await self._session.open()
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    def session(self) -> Self:
+        return type(self)(self.url, self._opening)
+
+    async def examine(self) -> list[Finding]:
+        session = self._session
+        push = session.gear.bell.reaches_others
+        return await session.list(lambda unit: examine(unit, session.place, session.namespace, push=push))
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+
+def open_url(url: str, opening: Opening) -> SqliteBackend:
+    """`sqlite:///relative.db` or `sqlite:////absolute/path.db`, with `?synchronous=` and `?busy_timeout=`."""
+    return SqliteBackend(url, opening)

@@ -1,0 +1,165 @@
+"""The bell: wakes whoever waits for a change, in this session, in others of this process, and in other processes.
+
+Each session that waits listens on a datagram socket in a directory that only this user can enter, named by the file and
+the namespace. Who changes something writes one byte to every other socket there after its commit. A ring is a hint: a
+full socket has been rung already, a dead one is removed, and without the directory everybody's timeout does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import math
+import os
+import secrets
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from duly.backends.sqlite.unit import ENDED, SHARED, WORK
+
+KINDS = (WORK, ENDED, SHARED)
+
+_LONGEST_ADDRESS = 100
+
+# Two changes of a directory may bear the same time: what was read so soon after one is read again.
+_COARSEST_CLOCK_NS = 50_000_000
+
+
+def directory_for(path: Path, namespace: str) -> Path | None:
+    """The directory of those who listen for a store, made if need be; None where there can be none."""
+    if not hasattr(socket, "AF_UNIX") or not hasattr(os, "getuid"):
+        return None
+    name = hashlib.blake2b(f"{path}\0{namespace}".encode(errors="surrogateescape"), digest_size=8).hexdigest()
+    directory = Path(tempfile.gettempdir(), f"duly-{os.getuid()}-{name}")
+    try:
+        directory.mkdir(mode=0o700, exist_ok=True)
+        found = directory.lstat()
+    except OSError:
+        return None
+    private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+    return directory if private and len(str(directory)) < _LONGEST_ADDRESS - 20 else None
+
+
+class Bell:
+    """One session's bell. Everything but `ring_others` belongs to the session's loop."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self.rings = dict.fromkeys(KINDS, 0)
+        self._waiters: dict[int, set[asyncio.Future[None]]] = {kind: set() for kind in KINDS}
+        self._callbacks: dict[int, list[Callable[[], None]]] = {kind: [] for kind in KINDS}
+        self._directory = directory
+        self._loop = asyncio.get_running_loop()
+        self._socket: socket.socket | None = None
+        self._name = f"{os.getpid()}.{secrets.token_hex(4)}"
+        self._others: tuple[int, list[str]] = (-1, [])
+        self._sender: socket.socket | None = None
+
+    @property
+    def reaches_others(self) -> bool:
+        """Whether there is a place to meet the other sessions."""
+        return self._directory is not None
+
+    # --- hearing
+
+    def listen(self) -> bool:
+        """Begin to hear other sessions; whether it began only now, so that rings may have been missed."""
+        if self._socket is not None or self._directory is None:
+            return False
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            listener.setblocking(False)
+            listener.bind(str(self._directory / self._name))
+        except OSError:
+            listener.close()
+            self._directory = None
+            return True
+        self._socket = listener
+        self._loop.add_reader(listener.fileno(), self._heard)
+        return True
+
+    def _heard(self) -> None:
+        kinds = 0
+        assert self._socket is not None
+        with contextlib.suppress(OSError):
+            while True:
+                kinds |= int.from_bytes(self._socket.recv(1), "big")
+        self.ring(kinds)
+
+    def ring(self, kinds: int) -> None:
+        """Wake those of this session who wait for one of these kinds."""
+        for kind in KINDS:
+            if kinds & kind:
+                self.rings[kind] += 1
+                waiters, self._waiters[kind] = self._waiters[kind], set()
+                for waiter in waiters:
+                    if not waiter.done():
+                        waiter.set_result(None)
+                for callback in self._callbacks[kind]:
+                    callback()
+
+    def on_ring(self, kind: int, callback: Callable[[], None]) -> None:
+        """Have something called whenever the bell rings for a kind."""
+        self._callbacks[kind].append(callback)
+
+    async def wait(self, kind: int, heard: int, timeout: float) -> int:
+        """The number of rings of a kind, as soon as it differs from `heard`, at the latest after so many seconds."""
+        if self.rings[kind] == heard and timeout > 0:
+            waiter = self._loop.create_future()
+            self._waiters[kind].add(waiter)
+            try:
+                async with asyncio.timeout(None if timeout == math.inf else timeout):
+                    await waiter
+            except TimeoutError:
+                pass
+            finally:
+                self._waiters[kind].discard(waiter)
+        return self.rings[kind]
+
+    # --- ringing
+
+    def ring_others(self, kinds: int) -> None:
+        """On the writer's thread: wake the other sessions on this store."""
+        for name in self._listeners():
+            if self._sender is None:
+                self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                self._sender.setblocking(False)
+            address = f"{self._directory}/{name}"
+            try:
+                self._sender.sendto(bytes((kinds,)), address)
+            except (ConnectionRefusedError, FileNotFoundError):  # its process is gone
+                with contextlib.suppress(OSError):
+                    os.unlink(address)
+            except OSError:  # full: it was rung before and has not looked yet
+                pass
+
+    def _listeners(self) -> list[str]:
+        """The others who listen; the directory is read again only when it has changed."""
+        if self._directory is None:
+            return []
+        try:
+            changed = os.stat(self._directory).st_mtime_ns
+            if changed != self._others[0]:
+                names = [name for name in os.listdir(self._directory) if name[0].isdigit() and name != self._name]
+                settled = time.time_ns() - changed > _COARSEST_CLOCK_NS
+                self._others = (changed if settled else -1, names)
+        except OSError:
+            return []
+        return self._others[1]
+
+    def close(self) -> None:
+        """Stop listening. Called when the writer's thread has ended."""
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
+        if self._socket is not None:
+            self._loop.remove_reader(self._socket.fileno())
+            self._socket.close()
+            self._socket = None
+            with contextlib.suppress(OSError):
+                os.unlink(f"{self._directory}/{self._name}")
+        self.ring(WORK | ENDED | SHARED)

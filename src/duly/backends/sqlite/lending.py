@@ -1,0 +1,286 @@
+"""Lending: claims, and what keeps them alive.
+
+A claim looks at the heads of the lines it may take from, the most urgent rank first, and moves runs from there into
+the claims, or into their hold; both leave the line, so that no later claim walks past them. Entrants among them are
+decided about by their groups first (`groups`). One claim examines a bounded number of runs: what is left after that is
+told by a next due that has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from duly.backends.sqlite.codec import NOTHING, read_extra
+from duly.backends.sqlite.groups import decide_about, promote
+from duly.backends.sqlite.line import (
+    GROUP,
+    ID,
+    KIND,
+    LINE,
+    READY_AT,
+    SEQ,
+    Line,
+    earliest_later,
+    leave,
+    next_due,
+    ready,
+    survey,
+)
+from duly.backends.sqlite.moves import by_seqs, unhold
+from duly.backends.sqlite.names import SPAN, priority_of
+from duly.backends.sqlite.unit import Row, Unit, as_list
+from duly.model import Claim, Delivery, Run, State, from_micros
+from duly.rules.admission import hold_for_handler, hold_of
+
+_MOST_EXAMINED = 5_000
+_MOST_REMEMBERED = 200_000
+_SLICE = 32
+_UNHOLD_SLICE = 1_000
+
+_LAST_REQUEST = "SELECT request FROM {ns}_requests WHERE node = ?"
+_SET_REQUEST = """
+INSERT INTO {ns}_requests (node, request, at) VALUES (?1, ?2, ?3)
+ON CONFLICT (node) DO UPDATE SET request = max(request, ?2), at = ?3
+"""
+_LENT_BEFORE = "SELECT seq FROM {ns}_claims WHERE node = ? AND request = ? ORDER BY fence"
+
+_PAUSED_QUEUES = "SELECT number FROM {ns}_queues WHERE paused = 1"
+_ANY_BLOCKED = "SELECT 1 FROM {ns}_jobs WHERE blocked = 1 LIMIT 1"
+_BLOCKED = """
+SELECT j.name FROM json_each(?) AS wanted CROSS JOIN {ns}_jobs AS j ON j.name = wanted.value WHERE j.blocked = 1
+"""
+
+# The holds that begin with a text, found by leaping from one to the next.
+_HANDLER_HOLDS = """
+WITH RECURSIVE h (hold) AS (
+    SELECT min(hold) FROM {ns}_held WHERE hold >= ?1 AND hold < ?2
+    UNION ALL
+    SELECT (SELECT min(hold) FROM {ns}_held WHERE hold > h.hold AND hold < ?2) FROM h WHERE h.hold IS NOT NULL
+)
+SELECT hold FROM h WHERE hold IS NOT NULL
+"""
+
+# Lend runs under their fences. ?1 node, ?2 request, ?3 now, ?4 expiry.
+_LEND = """
+INSERT INTO {ns}_claims (seq, fence, node, request, started_at, expires_at)
+VALUES {rows:(?, ?, ?1, ?2, ?3, ?4)}
+"""
+# The same for members of groups and runs with a dedupe key; '' is no group.
+_LEND_RICH = """
+INSERT INTO {ns}_claims (seq, fence, "group", keyed, node, request, started_at, expires_at)
+VALUES {rows:(?, ?, nullif(?, ''), ?, ?1, ?2, ?3, ?4)}
+"""
+_HOLD = """
+INSERT INTO {ns}_held (hold, rank, ready_at, id, seq, line, kind, "group", member) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+
+class Asking(Struct, frozen=True):
+    """Who asks for runs, and for which. Instants in microseconds."""
+
+    node: str
+    queues: Sequence[str] | None
+    handlers: Collection[str] | None
+    limit: int
+    request: int
+    now: int
+    expires_at: int
+
+
+def claim(unit: Unit, asking: Asking) -> tuple[list[Claim], int | None]:
+    """Lend runs, or those lent when the same was asked before; and when the next run is due."""
+    claims = _lent_before(unit, asking)
+    if claims:
+        return claims, next_due(unit, asking.now)
+    _unhold_handlers(unit, asking.handlers)
+    lines = survey(unit, asking.now)
+    claims = _lend(unit, asking, lines)
+    if not any(line.entering and line.head <= asking.now for line in lines):
+        return claims, earliest_later(lines)
+    promote(unit, survey(unit, asking.now), _SLICE, asking.now)
+    return claims, next_due(unit, asking.now)
+
+
+def _lent_before(unit: Unit, asking: Asking) -> list[Claim]:
+    last = unit.one(_LAST_REQUEST, asking.node)
+    if last is None or asking.request > last[0]:
+        return []
+    seqs = [seq for (seq,) in unit.all(_LENT_BEFORE, asking.node, asking.request)]
+    runs = [record.run for record in by_seqs(unit, seqs)]
+    unit.barrier |= any(run.policy.delivery is Delivery.AT_MOST_ONCE for run in runs)
+    return [Claim(run, run.fence, run.expires_at) for run in runs if run.expires_at is not None]
+
+
+def _unhold_handlers(unit: Unit, handlers: Collection[str] | None) -> None:
+    """Put back what was held for a handler that the asking node has; in slices, the most urgent first."""
+    prefix = hold_for_handler("")
+    for (key,) in unit.all(_HANDLER_HOLDS, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)):
+        if handlers is None or key.removeprefix(prefix) in handlers:
+            unhold(unit, key, _UNHOLD_SLICE)
+
+
+# --- choosing
+
+def _lend(unit: Unit, asking: Asking, lines: Sequence[Line]) -> list[Claim]:
+    claims: list[Claim] = []
+    holds = _Holds(unit, asking.handlers)
+    examined = 0
+    for rank in _ranks(unit, asking, lines):
+        while (room := asking.limit - len(claims)) > 0 and examined < _MOST_EXAMINED:
+            rows = ready(unit, rank, room, asking.now)
+            if not rows:
+                break
+            examined += len(rows)
+            claims += _hand_out(unit, asking, holds.sift(_admitted(unit, rows, asking.now)))
+            leave(unit, rows)
+    return claims
+
+
+def _ranks(unit: Unit, asking: Asking, lines: Sequence[Line]) -> Iterator[list[Line]]:
+    """The lines that may be taken from and have something due, those of one rank together, the most urgent first."""
+    if asking.queues is None:
+        asked = None
+    else:
+        asked = {unit.names.queue(unit, name) for name in asking.queues}
+    paused = {number for (number,) in unit.all(_PAUSED_QUEUES)}
+    open_lines = [
+        line
+        for line in lines
+        if line.head <= asking.now and (asked is None or line.queue in asked) and line.queue not in paused
+    ]
+    waiting = {line.number for line in open_lines if not line.entering}
+    # An entrant may be let in on behalf of another one of its group, and then waits in line.
+    let_in = [replace(line, entering=False) for line in open_lines if line.entering and line.number not in waiting]
+    by_rank = sorted([*open_lines, *let_in], key=lambda line: line.rank)
+    for _, rank in groupby(by_rank, key=lambda line: line.rank):
+        yield list(rank)
+
+
+def _admitted(unit: Unit, rows: Sequence[Row], now: int) -> Sequence[Row]:
+    """Those of these runs whose group lets them start."""
+    if all(row[GROUP] is None for row in rows):
+        return rows
+    gone = decide_about(unit, rows, now).gone
+    return [row for row in rows if row[SEQ] not in gone]
+
+
+class _Holds:
+    """Sorts out what the asking node may not start, kind by kind."""
+
+    def __init__(self, unit: Unit, handlers: Collection[str] | None) -> None:
+        self._unit = unit
+        self._handlers = handlers
+        self._any_blocked = unit.one(_ANY_BLOCKED) is not None
+        self._known: dict[int, str | None] = {}
+
+    def sift(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Move what may not start into its hold; the others."""
+        if self._handlers is None and not self._any_blocked:
+            return rows
+        self._learn({row[KIND] for row in rows} - self._known.keys())
+        if all(self._known[row[KIND]] is None for row in rows):
+            return rows
+        self._unit.many(_HOLD, [_held(row, key) for row in rows if (key := self._known[row[KIND]]) is not None])
+        return [row for row in rows if self._known[row[KIND]] is None]
+
+    def _learn(self, numbers: Collection[int]) -> None:
+        kinds = [self._unit.names.kind(self._unit, number) for number in numbers]
+        blocked: set[str] = set()
+        if self._any_blocked:
+            blocked = {name for (name,) in self._unit.all(_BLOCKED, as_list({kind.job for kind in kinds}))}
+        for kind in kinds:
+            self._known[kind.number] = hold_of(kind.entrant, blocked, self._handlers)
+
+
+def _held(row: Row, key: str) -> Row:
+    member = row[GROUP] is not None
+    return (key, row[LINE] % SPAN, row[READY_AT], row[ID], row[SEQ], row[LINE], row[KIND], row[GROUP], int(member))
+
+
+# --- handing out
+
+def _hand_out(unit: Unit, asking: Asking, rows: Sequence[Row]) -> list[Claim]:
+    if not rows:
+        return []
+    unit.run(_SET_REQUEST, asking.node, asking.request, asking.now)
+    first = unit.fences(len(rows), asking.now)
+    claims = _claims(unit, asking, rows, first)
+    plain: list[Row] = []
+    rich: list[Row] = []
+    for fence, (row, lent) in enumerate(zip(rows, claims, strict=True), first):
+        if row[GROUP] is None and lent.run.dedupe_key is None:
+            plain.append((row[SEQ], fence))
+        else:
+            rich.append((row[SEQ], fence, row[GROUP] or "", int(lent.run.dedupe_key is not None)))
+    shared = (asking.node, asking.request, asking.now, asking.expires_at)
+    unit.insert(_LEND, plain, *shared)
+    unit.insert(_LEND_RICH, rich, *shared)
+    _remember(unit, claims)
+    return claims
+
+
+def _remember(unit: Unit, claims: Sequence[Claim]) -> None:
+    if len(unit.memory.lent) > _MOST_REMEMBERED:
+        unit.memory.lent.clear()
+    unit.memory.lent.update({lent.fence: lent.run.id for lent in claims})
+
+
+def _claims(unit: Unit, asking: Asking, rows: Sequence[Row], first: int) -> list[Claim]:
+    """The claims as the executor needs them. Positional and with few conversions: this is the hottest loop of all."""
+    node, request = asking.node, asking.request
+    started, expires = from_micros(asking.now), from_micros(asking.expires_at)
+    created_before, created = None, started
+    running = State.RUNNING
+    queue_name, kind_of = unit.names.queue_name, unit.names.kind
+    claims: list[Claim] = []
+    for fence, row in enumerate(rows, first):
+        ready_at, run_id, line, _, _, number, group, due_at, created_at, text, payload = row
+        kind = kind_of(unit, number)
+        extra = NOTHING if text is None else read_extra(text)
+        due = from_micros(due_at)
+        if created_at != created_before:
+            created_before, created = created_at, from_micros(created_at)
+        unit.barrier |= kind.at_most_once
+        run = Run(
+            run_id,
+            kind.job,
+            kind.handler,
+            due,
+            due if ready_at == due_at else from_micros(ready_at),
+            extra.uid,
+            extra.revision,
+            kind.cause,
+            queue_name(unit, line),
+            priority_of(line),
+            payload,
+            kind.policy,
+            group,
+            kind.limit,
+            kind.when_full,
+            extra.dedupe_key,
+            extra.headers,
+            running,
+            extra.reason,
+            None,
+            None,
+            group is not None,
+            extra.failures,
+            extra.losses,
+            fence,
+            node,
+            request,
+            created,
+            started,
+            expires,
+            None,
+            extra.cancelling,
+            None,
+            extra.result,
+            extra.failure,
+        )
+        claims.append(Claim(run, fence, expires))
+    return claims

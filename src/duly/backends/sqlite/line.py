@@ -1,0 +1,125 @@
+"""The line: which runs wait, in which order they are due, and when the next one is.
+
+A line is all waiting runs of one queue and priority, by ready time, then id. There are few lines, so the distinct ones
+are found by leaping from one to the next instead of walking over their runs, and a claim looks only at the heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from msgspec import Struct
+
+from duly.backends.sqlite.names import SPAN
+from duly.backends.sqlite.unit import Row, Unit
+
+# The lines that have runs, of those that may start (0) and of those that wait to enter their group (1), with the ready
+# time of the first run and of the first that is not ready yet.
+_SURVEY = """
+WITH RECURSIVE
+w (line) AS (
+    SELECT min(line) FROM {ns}_waiting
+    UNION ALL
+    SELECT (SELECT min(line) FROM {ns}_waiting WHERE line > w.line) FROM w WHERE w.line IS NOT NULL
+),
+n (line) AS (
+    SELECT min(line) FROM {ns}_entrants
+    UNION ALL
+    SELECT (SELECT min(line) FROM {ns}_entrants WHERE line > n.line) FROM n WHERE n.line IS NOT NULL
+)
+SELECT 0, w.line,
+    (SELECT min(ready_at) FROM {ns}_waiting WHERE line = w.line),
+    (SELECT min(ready_at) FROM {ns}_waiting WHERE line = w.line AND ready_at > ?1)
+FROM w WHERE w.line IS NOT NULL
+UNION ALL
+SELECT 1, n.line,
+    (SELECT min(ready_at) FROM {ns}_entrants WHERE line = n.line),
+    (SELECT min(ready_at) FROM {ns}_entrants WHERE line = n.line AND ready_at > ?1)
+FROM n WHERE n.line IS NOT NULL
+"""
+
+# The first runs of a line that are ready, with what a claim needs.
+_READY = """
+SELECT w.ready_at, w.id, w.line, 0, w.seq, w.kind, w."group", r.due, r.created_at, r.extra, r.payload
+FROM {ns}_waiting AS w CROSS JOIN {ns}_runs AS r ON r.seq = w.seq
+WHERE w.line = ? AND w.ready_at <= ?
+ORDER BY w.ready_at, w.id
+LIMIT ?
+"""
+_READY_TO_ENTER = """
+SELECT n.ready_at, n.id, n.line, 1, n.seq, n.kind, n."group", r.due, r.created_at, r.extra, r.payload
+FROM {ns}_entrants AS n CROSS JOIN {ns}_runs AS r ON r.seq = n.seq
+WHERE n.line = ? AND n.ready_at <= ?
+ORDER BY n.ready_at, n.id
+LIMIT ?
+"""
+
+_DUE_ENTRANTS = """
+SELECT ready_at, id, line, seq, kind, "group" FROM {ns}_entrants
+WHERE line = ? AND ready_at <= ?
+ORDER BY ready_at, id
+LIMIT ?
+"""
+
+# Take the head of a line off, up to and with one run.
+_LEAVE = "DELETE FROM {ns}_waiting WHERE line = ? AND (ready_at, id) <= (?, ?)"
+_LEAVE_ENTERING = "DELETE FROM {ns}_entrants WHERE line = ? AND (ready_at, id) <= (?, ?)"
+
+# Positions in a row of _READY.
+READY_AT, ID, LINE, ENTERING, SEQ, KIND, GROUP, DUE, CREATED_AT, EXTRA, PAYLOAD = range(11)
+
+
+class Line(Struct, frozen=True):
+    """One line: whether its runs wait to enter their group, its number, its first run, its first one not ready yet."""
+
+    entering: bool
+    number: int
+    head: int
+    later: int | None
+
+    @property
+    def queue(self) -> int:
+        return self.number // SPAN
+
+    @property
+    def rank(self) -> int:
+        """The smaller, the more urgent."""
+        return self.number % SPAN
+
+
+def survey(unit: Unit, now: int) -> list[Line]:
+    """All lines that have runs."""
+    return [Line(bool(entering), number, head, later) for entering, number, head, later in unit.all(_SURVEY, now)]
+
+
+def earliest_later(lines: Iterable[Line]) -> int | None:
+    """When the next run is ready that is not ready yet."""
+    return min((line.later for line in lines if line.later is not None), default=None)
+
+
+def ready(unit: Unit, lines: Sequence[Line], limit: int, now: int) -> list[Row]:
+    """The first runs of lines of one rank that are ready, in order."""
+    heads = [unit.all(_READY_TO_ENTER if line.entering else _READY, line.number, now, limit) for line in lines]
+    return heads[0] if len(heads) == 1 else sorted(chain.from_iterable(heads))[:limit]
+
+
+def leave(unit: Unit, rows: Sequence[Row]) -> None:
+    """Take runs that `ready` gave off their lines: all that it gave, in order, or the first of them."""
+    last = {(row[LINE], row[ENTERING]): row for row in rows}
+    for (line, entering), row in last.items():
+        unit.run(_LEAVE_ENTERING if entering else _LEAVE, line, row[READY_AT], row[ID])
+
+
+def due_entrants(unit: Unit, lines: Iterable[Line], limit: int, now: int) -> list[Row]:
+    """The entrants of these lines that have been due for the longest time."""
+    due = (line.number for line in lines if line.entering and line.head <= now)
+    heads = chain.from_iterable(unit.all(_DUE_ENTRANTS, number, now, limit) for number in due)
+    return sorted(heads)[:limit]
+
+
+def next_due(unit: Unit, now: int) -> int | None:
+    """The earliest ready time among runs that are pending: not ready yet, or not decided about by their group yet."""
+    lines = survey(unit, now)
+    undecided = (line.head for line in lines if line.entering and line.head <= now)
+    return min(undecided, default=earliest_later(lines))

@@ -1,0 +1,207 @@
+"""Looking runs up and listing them. Runs on the readers: nothing here changes anything.
+
+A listing goes by the order of creation, which is that of the numbers. It walks the table backwards, or a job's own index,
+or where only a few states are asked for that few runs are in, those runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from duly.backends.sqlite.codec import read_attempt, read_record
+from duly.backends.sqlite.line import survey
+from duly.backends.sqlite.names import SPAN
+from duly.backends.sqlite.unit import Row, Unit, as_list
+from duly.model import (
+    Attempt,
+    Counts,
+    Depth,
+    JobStatistics,
+    OutcomeKind,
+    Run,
+    State,
+    from_micros,
+    recurring_id,
+    to_micros,
+)
+from duly.rules.history import told
+
+_BY_IDS = "SELECT {run} FROM json_each(?) AS wanted CROSS JOIN {ns}_runs AS r ON r.id = wanted.value {standing}"
+_BY_SEQS = "SELECT {run} FROM json_each(?) AS wanted CROSS JOIN {ns}_runs AS r ON r.seq = wanted.value {standing}"
+
+# The record of a range of instants around one: ids of a job's runs sort like their instants.
+_COVERING = """
+SELECT {run} FROM {ns}_runs AS r {standing}
+WHERE r.id >= ? AND r.id <= ? AND r.until IS NOT NULL AND r.until >= ?
+ORDER BY r.id DESC
+LIMIT 1
+"""
+
+_ATTEMPTS = """
+SELECT a.number, a.fence, a.node, a.started_at, a.ended_at, a.outcome, a.failure
+FROM {ns}_runs AS r CROSS JOIN {ns}_attempts AS a ON a.seq = r.seq
+WHERE r.id = ?
+"""
+
+_SOONEST = "SELECT ready_at, id, seq FROM {ns}_waiting WHERE line = ? ORDER BY ready_at, id LIMIT ?"
+_SOONEST_TO_ENTER = "SELECT ready_at, id, seq FROM {ns}_entrants WHERE line = ? ORDER BY ready_at, id LIMIT ?"
+_SOONEST_OF_KIND = "SELECT ready_at, id, seq FROM {ns}_waiting WHERE kind = ? ORDER BY ready_at, id LIMIT ?"
+_SOONEST_OF_KIND_TO_ENTER = "SELECT ready_at, id, seq FROM {ns}_entrants WHERE kind = ? ORDER BY ready_at, id LIMIT ?"
+_KINDS_OF_JOB = "SELECT number FROM {ns}_kinds WHERE job = ?"
+
+# The kinds that have runs waiting without a hold, each with its first ready time.
+_FIRST_READY = """
+WITH RECURSIVE
+w (kind) AS (
+    SELECT min(kind) FROM {ns}_waiting
+    UNION ALL
+    SELECT (SELECT min(kind) FROM {ns}_waiting WHERE kind > w.kind) FROM w WHERE w.kind IS NOT NULL
+),
+n (kind) AS (
+    SELECT min(kind) FROM {ns}_entrants
+    UNION ALL
+    SELECT (SELECT min(kind) FROM {ns}_entrants WHERE kind > n.kind) FROM n WHERE n.kind IS NOT NULL
+)
+SELECT w.kind, (SELECT min(ready_at) FROM {ns}_waiting WHERE kind = w.kind) FROM w WHERE w.kind IS NOT NULL
+UNION ALL
+SELECT n.kind, (SELECT min(ready_at) FROM {ns}_entrants WHERE kind = n.kind) FROM n WHERE n.kind IS NOT NULL
+"""
+
+_STATISTICS = """
+SELECT job, completed, failed, cancelled, lost, retried, seconds, last_run_at, last_outcome FROM {ns}_statistics
+"""
+_STATISTICS_OF = """
+SELECT s.job, s.completed, s.failed, s.cancelled, s.lost, s.retried, s.seconds, s.last_run_at, s.last_outcome
+FROM json_each(?) AS wanted CROSS JOIN {ns}_statistics AS s ON s.job = wanted.value
+"""
+
+_ENDED = "SELECT state, ended FROM {ns}_totals"
+# What waits and runs, by queue: due, not yet due or held, running, and the first ready time of what is due. ?1 is now.
+_DEPTHS = """
+SELECT line / 1000, total(ready_at <= ?1), total(ready_at > ?1), 0, min(CASE WHEN ready_at <= ?1 THEN ready_at END)
+FROM {ns}_waiting GROUP BY line / 1000
+UNION ALL
+SELECT line / 1000, total(ready_at <= ?1), total(ready_at > ?1), 0, min(CASE WHEN ready_at <= ?1 THEN ready_at END)
+FROM {ns}_entrants GROUP BY line / 1000
+UNION ALL
+SELECT line / 1000, 0, count(*), 0, NULL FROM {ns}_held GROUP BY line / 1000
+UNION ALL
+SELECT r.line / 1000, 0, 0, count(*), NULL
+FROM {ns}_claims AS c CROSS JOIN {ns}_runs AS r ON r.seq = c.seq GROUP BY r.line / 1000
+"""
+_PAUSED = "SELECT name FROM {ns}_queues WHERE paused = 1"
+
+
+# --- single runs
+
+def find(unit: Unit, run_id: str, now: int) -> Run | None:
+    """One run as it stands."""
+    rows = unit.all(_BY_IDS, as_list([run_id]))
+    return read_record(unit, rows[0], now).run if rows else None
+
+
+def ended_of(unit: Unit, run_ids: Sequence[str]) -> tuple[list[Run], list[str]]:
+    """Those of these runs that have ended, and the ids of those that are gone."""
+    runs = {record.run.id: record.run for record in (read_record(unit, row) for row in unit.all(_BY_IDS, as_list(run_ids)))}
+    return [run for run in runs.values() if run.final], [run_id for run_id in run_ids if run_id not in runs]
+
+
+def covering(unit: Unit, uid: str, at: datetime, now: int) -> Run | None:
+    """The record of a recurring job that accounts for an instant."""
+    exact = recurring_id(uid, at)
+    run = find(unit, exact, now)
+    if run is not None:
+        return run
+    row = unit.one(_COVERING, f"{uid}-", exact, to_micros(at))
+    return None if row is None else read_record(unit, row, now).run
+
+
+def attempts(unit: Unit, run_id: str) -> list[Attempt]:
+    """The history of a run, oldest first."""
+    return told(find(unit, run_id, 0), [read_attempt(row) for row in unit.all(_ATTEMPTS, run_id)])
+
+
+# --- what comes next
+
+def upcoming(unit: Unit, limit: int, job: str | None, now: int) -> list[Run]:
+    """Waiting runs without a hold, by ready time, then id."""
+    rows = _soonest(unit, limit, now) if job is None else _soonest_of(unit, limit, job)
+    seqs = [seq for _, _, seq in sorted(rows)[:limit]]
+    return [read_record(unit, row, now).run for row in unit.all(_BY_SEQS, as_list(seqs))]
+
+
+def _soonest(unit: Unit, limit: int, now: int) -> Iterable[Row]:
+    for line in survey(unit, now):
+        yield from unit.all(_SOONEST_TO_ENTER if line.entering else _SOONEST, line.number, limit)
+
+
+def _soonest_of(unit: Unit, limit: int, job: str) -> Iterable[Row]:
+    for (kind,) in unit.all(_KINDS_OF_JOB, job):
+        yield from unit.all(_SOONEST_OF_KIND, kind, limit)
+        yield from unit.all(_SOONEST_OF_KIND_TO_ENTER, kind, limit)
+
+
+def next_runs(unit: Unit) -> dict[str, datetime]:
+    """For every job that has waiting runs without a hold: the earliest ready time among them."""
+    first: dict[str, int] = {}
+    for number, ready_at in unit.all(_FIRST_READY):
+        job = unit.names.kind(unit, number).job
+        first[job] = min(ready_at, first.get(job, ready_at))
+    return {job: from_micros(ready_at) for job, ready_at in first.items()}
+
+
+# --- counters
+
+def statistics(unit: Unit, jobs: Sequence[str] | None) -> dict[str, JobStatistics]:
+    """Counters by job; a job that never ended a run is left out."""
+    rows = unit.all(_STATISTICS) if jobs is None else unit.all(_STATISTICS_OF, as_list(jobs))
+    return {row[0]: _statistics(row) for row in rows}
+
+
+def _statistics(row: Row) -> JobStatistics:
+    _, completed, failed, cancelled, lost, retried, seconds, last_run_at, last_outcome = row
+    return JobStatistics(
+        completed=completed,
+        failed=failed,
+        cancelled=cancelled,
+        lost=lost,
+        retried=retried,
+        seconds=seconds,
+        last_run_at=from_micros(last_run_at),
+        last_outcome=OutcomeKind(last_outcome),
+    )
+
+
+class _Sum(Struct):
+    """What is in one queue, in the making."""
+
+    queued: int = 0
+    pending: int = 0
+    running: int = 0
+    oldest: int | None = None
+
+
+def counts(unit: Unit, now: int) -> Counts:
+    """Runs by state and queue."""
+    sums: dict[str, _Sum] = {}
+    for queue, queued, pending, running, oldest in unit.all(_DEPTHS, now):
+        entry = sums.setdefault(unit.names.queue_name(unit, queue * SPAN), _Sum())
+        entry.queued += int(queued)
+        entry.pending += int(pending)
+        entry.running += running
+        entry.oldest = min((at for at in (entry.oldest, oldest) if at is not None), default=None)
+    states = dict.fromkeys(State, 0) | {State(state): ended for state, ended in unit.all(_ENDED)}
+    states[State.QUEUED] = sum(entry.queued for entry in sums.values())
+    states[State.PENDING] = sum(entry.pending for entry in sums.values())
+    states[State.RUNNING] = sum(entry.running for entry in sums.values())
+    paused = {name for (name,) in unit.all(_PAUSED)}
+    names = sorted(sums.keys() | paused)
+    return Counts(states, {name: _depth(sums.get(name, _Sum()), paused=name in paused) for name in names})
+
+
+def _depth(entry: _Sum, *, paused: bool) -> Depth:
+    oldest = None if entry.oldest is None else from_micros(entry.oldest)
+    return Depth(entry.queued, entry.pending, entry.running, oldest, paused)

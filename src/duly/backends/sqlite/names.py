@@ -1,0 +1,168 @@
+"""Names as numbers: queues, and kinds of run (job, handler, cause and policies), each written down once.
+
+A session remembers what it has looked up. Numbers are never taken back, so memory can only be too small, never wrong,
+but for numbers that were given in a transaction which was rolled back: then it is forgotten (`unit.Memory`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from duly.errors import BackendError
+from duly.model import EPOCH, Cause, Delivery, Run, RunPolicy, WhenFull
+
+if TYPE_CHECKING:
+    from duly.backends.sqlite.unit import Unit
+
+MIDDLE = 500
+SPAN = 1000
+_MOST_KINDS = 100_000
+_MOST_POLICIES = 10_000
+
+_FIND_QUEUE = "SELECT number FROM {ns}_queues WHERE name = ?"
+_ADD_QUEUE = "INSERT INTO {ns}_queues (name) VALUES (?)"
+_QUEUE_NAME = "SELECT name FROM {ns}_queues WHERE number = ?"
+
+_FIND_KIND = """
+SELECT number FROM {ns}_kinds
+WHERE job = ? AND handler = ? AND cause = ? AND "limit" = ? AND when_full = ? AND policy = ?
+"""
+_ADD_KIND = 'INSERT INTO {ns}_kinds (job, handler, cause, "limit", when_full, policy) VALUES (?, ?, ?, ?, ?, ?)'
+_KIND = 'SELECT job, handler, cause, "limit", when_full, policy FROM {ns}_kinds WHERE number = ?'
+
+_policy = msgspec.json.Decoder(RunPolicy)
+
+
+class Kind(Struct, frozen=True):
+    """What runs of one kind have in common. `entrant` is one of them as `rules.admission` wants to see it."""
+
+    number: int
+    job: str
+    handler: str
+    cause: Cause
+    limit: int
+    when_full: WhenFull
+    policy: RunPolicy
+    at_most_once: bool
+    entrant: Run
+
+
+KindKey = tuple[str, str, str, int, str, str]
+
+
+class Names:
+    """What one session has looked up. Belongs to one thread."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, int] = {}
+        self._queue_names: dict[int, str] = {}
+        self._kinds: dict[KindKey, int] = {}
+        self._by_number: dict[int, Kind] = {}
+        self._policies: dict[int, tuple[RunPolicy, str]] = {}
+
+    # --- queues
+
+    def line(self, unit: Unit, run: Run) -> int:
+        """The line a run stands in: those with its queue and priority."""
+        if not 0 <= MIDDLE - run.priority < SPAN:
+            raise BackendError(f"run {run.id} has priority {run.priority}: from 0 to 9")
+        number = self._queues.get(run.queue)
+        if number is None:
+            number = self.queue(unit, run.queue)
+            if number is None:
+                unit.run(_ADD_QUEUE, run.queue)
+                number = self.queue(unit, run.queue)
+                assert number is not None
+        return number * SPAN + MIDDLE - run.priority
+
+    def queue(self, unit: Unit, name: str) -> int | None:
+        """The number of a queue; None when it never had a run."""
+        number = self._queues.get(name)
+        if number is None:
+            row = unit.one(_FIND_QUEUE, name)
+            if row is None:
+                return None
+            number = self._queues[name] = row[0]
+        return number
+
+    def queue_name(self, unit: Unit, line: int) -> str:
+        """The queue that a line belongs to."""
+        number = line // SPAN
+        name = self._queue_names.get(number)
+        if name is None:
+            row = unit.one(_QUEUE_NAME, number)
+            assert row is not None
+            name = self._queue_names[number] = row[0]
+        return name
+
+    # --- kinds
+
+    def kind_of(self, unit: Unit, run: Run) -> int:
+        """The number of a run's kind, given now if it has none."""
+        key = (run.job, run.handler, run.cause, run.limit, run.when_full, self._policy_text(run.policy))
+        number = self._kinds.get(key)
+        if number is None:
+            row = unit.one(_FIND_KIND, *map(_plain, key))
+            if row is None:
+                unit.run(_ADD_KIND, *map(_plain, key))
+                row = unit.one(_FIND_KIND, *map(_plain, key))
+                assert row is not None
+            if len(self._kinds) >= _MOST_KINDS:
+                self._kinds.clear()
+            number = self._kinds[key] = row[0]
+        return number
+
+    def kind(self, unit: Unit, number: int) -> Kind:
+        """The kind of that number."""
+        kind = self._by_number.get(number)
+        if kind is None:
+            if len(self._by_number) >= _MOST_KINDS:
+                self._by_number.clear()
+            kind = self._by_number[number] = self._read_kind(unit, number)
+        return kind
+
+    def _read_kind(self, unit: Unit, number: int) -> Kind:
+        row = unit.one(_KIND, number)
+        assert row is not None
+        job, handler, cause, limit, when_full, text = row
+        policy = self._policy(text)
+        return Kind(
+            number=number,
+            job=job,
+            handler=handler,
+            cause=Cause(cause),
+            limit=limit,
+            when_full=WhenFull(when_full),
+            policy=policy,
+            at_most_once=policy.delivery is Delivery.AT_MOST_ONCE,
+            entrant=Run("", job, handler, EPOCH, EPOCH, group="", limit=limit, when_full=WhenFull(when_full)),
+        )
+
+    # --- policies: few, and the same objects again and again
+
+    def _policy_text(self, policy: RunPolicy) -> str:
+        known = self._policies.get(id(policy))
+        if known is not None:
+            return known[1]
+        if len(self._policies) >= _MOST_POLICIES:
+            self._policies.clear()
+        text = msgspec.json.encode(policy).decode()
+        self._policies[id(policy)] = (policy, text)  # kept, so that its address stays its own
+        return text
+
+    @staticmethod
+    def _policy(text: str) -> RunPolicy:
+        return _policy.decode(text)
+
+
+def _plain(value: str | int) -> str | int:
+    """Enumerations as the plain text that SQLite binds."""
+    return str(value) if isinstance(value, str) else value
+
+
+def priority_of(line: int) -> int:
+    """The priority of the runs in a line."""
+    return MIDDLE - line % SPAN

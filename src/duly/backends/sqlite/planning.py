@@ -1,0 +1,248 @@
+"""Definitions and planning: saving and removing jobs, finding those to plan, and firing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from duly.backends.sqlite.adding import add
+from duly.backends.sqlite.codec import Record, instant, micros, read_record, to_json
+from duly.backends.sqlite.moves import by_seqs, end, forget
+from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
+from duly.model import (
+    Cause,
+    Fired,
+    Firing,
+    JobChange,
+    JobRecord,
+    JobStatus,
+    State,
+    Waiting,
+    from_micros,
+    recurring_id,
+    to_micros,
+)
+from duly.rules.admission import REMOVED
+
+_BLOCKING = frozenset({JobStatus.PAUSED, JobStatus.REMOVED})
+
+_JOB = "SELECT record, cursor, plan_at, planned FROM {ns}_jobs WHERE name = ?"
+_JOBS = "SELECT record, cursor, plan_at, planned FROM {ns}_jobs ORDER BY name"
+_JOBS_OF = """
+SELECT record, cursor, plan_at, planned FROM {ns}_jobs WHERE name IN (SELECT value FROM json_each(?)) ORDER BY name
+"""
+_KEEP = """
+INSERT INTO {ns}_jobs (name, uid, revision, shard, cursor, plan_at, planned, plannable, blocked, record)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET
+    uid = excluded.uid, revision = excluded.revision, shard = excluded.shard, cursor = excluded.cursor,
+    plan_at = excluded.plan_at, planned = excluded.planned, plannable = excluded.plannable,
+    blocked = excluded.blocked, record = excluded.record
+"""
+_FORGET = "DELETE FROM {ns}_jobs WHERE name = ?"
+
+# A job's recurring runs that are due after an instant: their ids sort like their instants.
+_LATER = "SELECT {run} FROM {ns}_runs AS r {standing} WHERE r.id > ? AND r.id < ? ORDER BY r.id"
+
+# All runs of a job that wait, held ones included.
+_WAITING_OF = """
+SELECT w.seq FROM {ns}_kinds AS k CROSS JOIN {ns}_waiting AS w ON w.kind = k.number WHERE k.job = ?1
+UNION ALL
+SELECT w.seq FROM {ns}_kinds AS k CROSS JOIN {ns}_entrants AS w ON w.kind = k.number WHERE k.job = ?1
+UNION ALL
+SELECT w.seq FROM {ns}_kinds AS k CROSS JOIN {ns}_held AS w ON w.kind = k.number WHERE k.job = ?1
+"""
+
+_EPOCH = "SELECT epoch FROM {ns}_epochs WHERE shard = ?"
+_INSTALL = "INSERT INTO {ns}_epochs (shard, epoch) VALUES (?1, ?2) ON CONFLICT (shard) DO UPDATE SET epoch = ?2"
+
+# The jobs of a shard whose time to plan has come, and the time of the one after.
+_DUE = """
+SELECT record, cursor, plan_at, planned FROM {ns}_jobs
+WHERE shard = ? AND plannable = 1 AND plan_at IS NOT NULL AND plan_at <= ?
+ORDER BY plan_at, name
+LIMIT ?
+"""
+_NEXT = """
+SELECT min(plan_at) FROM {ns}_jobs WHERE shard = ? AND plannable = 1 AND plan_at IS NOT NULL AND plan_at > ?
+"""
+
+_STANDING = """
+SELECT j.name, j.uid, j.revision, j.cursor, j.plannable, j.planned
+FROM json_each(?) AS wanted CROSS JOIN {ns}_jobs AS j ON j.name = wanted.value
+"""
+_ADVANCE = "UPDATE {ns}_jobs SET cursor = ?, plan_at = ?, planned = ?, plannable = ? WHERE name = ?"
+
+_record = msgspec.json.Decoder(JobRecord)
+
+
+# --- records
+
+def find_job(unit: Unit, name: str) -> JobRecord | None:
+    """The record of that name."""
+    row = unit.one(_JOB, name)
+    return None if row is None else _read(row)
+
+
+def find_jobs(unit: Unit, names: Sequence[str] | None) -> list[JobRecord]:
+    """All records, or those of the given names, by name."""
+    rows = unit.all(_JOBS) if names is None else unit.all(_JOBS_OF, as_list(names))
+    return [_read(row) for row in rows]
+
+
+def _read(row: Row) -> JobRecord:
+    text, cursor, plan_at, planned = row
+    return replace(_record.decode(text), cursor=instant(cursor), plan_at=instant(plan_at), planned=planned)
+
+
+def _keep(unit: Unit, record: JobRecord) -> None:
+    unit.run(
+        _KEEP,
+        record.name,
+        record.uid,
+        record.revision,
+        record.shard,
+        micros(record.cursor),
+        micros(record.plan_at),
+        record.planned,
+        int(record.plannable),
+        int(record.status in _BLOCKING),
+        to_json(replace(record, cursor=None, plan_at=None, planned=0)),
+    )
+
+
+# --- changing
+
+def save(unit: Unit, changes: Sequence[JobChange], now: int) -> list[JobRecord | None]:
+    """Apply each change whose `expect` is the stored revision."""
+    unit.rings |= WORK
+    return [_save(unit, change, now) for change in changes]
+
+
+def _save(unit: Unit, change: JobChange, now: int) -> JobRecord | None:
+    record = change.record
+    stored = find_job(unit, record.name)
+    if (stored.revision if stored else None) != change.expect:
+        return None
+    if stored is not None:
+        record = replace(record, planned=stored.planned)
+        if not change.moves_cursor:
+            record = replace(record, cursor=stored.cursor, plan_at=stored.plan_at)
+        record = _clear(unit, record, change.waiting, now)
+    _keep(unit, record)
+    if change.ledger:
+        add(unit, change.ledger, now)
+    return record
+
+
+def remove(unit: Unit, name: str, expect: int, now: int) -> bool:
+    """Delete the record of that revision, with its waiting runs."""
+    record = find_job(unit, name)
+    if record is None or record.revision != expect:
+        return False
+    _clear(unit, record, Waiting.CANCEL, now)
+    unit.run(_FORGET, name)
+    return True
+
+
+def _clear(unit: Unit, record: JobRecord, waiting: Waiting, now: int) -> JobRecord:
+    """Treat the job's waiting runs as told; the record with its cursor and count as they are afterwards."""
+    if waiting is Waiting.KEEP:
+        return record
+    early = _not_yet_due(unit, record, now)
+    for untouched in early:
+        forget(unit, untouched)
+    if waiting is Waiting.CANCEL:
+        for (seq,) in unit.all(_WAITING_OF, record.name):
+            [run] = by_seqs(unit, [seq])  # ending one may have moved the next
+            end(unit, run, State.CANCELLED, REMOVED, now)
+    record = replace(record, planned=record.planned - len(early))
+    if waiting is Waiting.REWIND and early:
+        earliest = min(untouched.run.due for untouched in early)
+        return replace(record, cursor=earliest, plan_at=from_micros(now))
+    return record
+
+
+def _not_yet_due(unit: Unit, job: JobRecord, now: int) -> list[Record]:
+    """The job's recurring runs that are pending, never attempted, and due after now."""
+    rows = unit.all(_LATER, recurring_id(job.uid, from_micros(now)), f"{job.uid}.")
+    later = [read_record(unit, row, now) for row in rows]
+    return [record for record in later if _is_untouched(record)]
+
+
+def _is_untouched(record: Record) -> bool:
+    run = record.run
+    never = not run.member and not run.failures and not run.losses
+    return run.state is State.PENDING and never and run.cause is Cause.SCHEDULE
+
+
+# --- planning
+
+def install(unit: Unit, shard: str, proposed: int) -> int:
+    """Make a new leader's epoch known."""
+    epoch = max(proposed, (_epoch(unit, shard) or 0) + 1)
+    unit.run(_INSTALL, shard, epoch)
+    return epoch
+
+
+def _epoch(unit: Unit, shard: str) -> int | None:
+    row = unit.one(_EPOCH, shard)
+    return None if row is None else int(row[0])
+
+
+def due(unit: Unit, shard: str, limit: int, now: int) -> tuple[list[JobRecord], int | None]:
+    """The shard's records whose time to plan has come, and when the next one's comes."""
+    rows = unit.all(_DUE, shard, now, limit + 1)
+    if len(rows) > limit:
+        return [_read(row) for row in rows[:limit]], rows[limit][2]
+    following = unit.one(_NEXT, shard, now)
+    return [_read(row) for row in rows], None if following is None else following[0]
+
+
+class _Standing(Struct):
+    """What a firing is compared with, and changes."""
+
+    uid: str
+    revision: int
+    cursor: int | None
+    plannable: int
+    planned: int
+    plan_at: int | None = None
+    touched: bool = False
+
+
+def fire(unit: Unit, firings: Sequence[Firing], shard: str, epoch: int, now: int) -> list[Fired]:
+    """Advance cursors and insert runs."""
+    if _epoch(unit, shard) != epoch:
+        return [Fired.STALE_EPOCH] * len(firings)
+    names = as_list({firing.name for firing in firings})
+    standing = {row[0]: _Standing(*row[1:]) for row in unit.all(_STANDING, names)}
+    applied = [_advance(standing.get(firing.name), firing) for firing in firings]
+    _insert(unit, [firing for firing, good in zip(firings, applied, strict=True) if good], standing, now)
+    moved = ((name, job) for name, job in standing.items() if job.touched)
+    unit.many(_ADVANCE, [(job.cursor, job.plan_at, job.planned, job.plannable, name) for name, job in moved])
+    return [Fired.APPLIED if good else Fired.STALE_JOB for good in applied]
+
+
+def _advance(job: _Standing | None, firing: Firing) -> bool:
+    """Move a job's cursor if it stands where the firing expects it."""
+    if job is None or (job.uid, job.revision) != (firing.uid, firing.revision):
+        return False
+    if not job.plannable or job.cursor != to_micros(firing.expect):
+        return False
+    job.cursor = micros(firing.cursor)
+    job.plan_at = micros(firing.plan_at)
+    job.plannable = int(firing.cursor is not None)
+    job.touched = True
+    return True
+
+
+def _insert(unit: Unit, firings: Sequence[Firing], standing: dict[str, _Standing], now: int) -> None:
+    """Insert the runs of these firings where their id is new, and count them."""
+    runs = [(firing.name, run) for firing in firings for run in firing.runs]
+    answers = add(unit, [run for _, run in runs], now) if runs else ()
+    for (name, run), put in zip(runs, answers, strict=True):
+        standing[name].planned += put.created and run.state is not State.SKIPPED

@@ -1,0 +1,111 @@
+"""The queue port on SQLite: each call is one function on the session's writer, so each is one transaction or part of one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from functools import partial
+
+from duly.backends.sqlite import adding, groups, leases, lending, line, moves, settling
+from duly.backends.sqlite.codec import instant
+from duly.backends.sqlite.session import Session
+from duly.backends.sqlite.unit import WORK, Unit
+from duly.model import WAITING, Beat, Claim, Claimed, Put, Renewal, Run, Settlement
+
+_HOLDS = "SELECT hold, count(*) FROM {ns}_held GROUP BY hold"
+
+
+class SqliteQueue:
+    """Runs on their way: put, claimed, renewed, settled."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._heard = 0
+
+    async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
+        return await self._session.write(lambda unit: adding.add(unit, runs, unit.at(now)))
+
+    async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
+        return await self._session.write(partial(_promote, limit, now))
+
+    async def claim(
+        self,
+        node: str,
+        queues: Sequence[str] | None,
+        handlers: Collection[str] | None,
+        limit: int,
+        lease: float,
+        request: int,
+        *,
+        now: datetime | None = None,
+    ) -> Claimed:
+        def work(unit: Unit) -> Claimed:
+            at = unit.at(now)
+            asking = lending.Asking(node, queues, handlers, limit, request, at, at + _micros(lease))
+            claims, next_due = lending.claim(unit, asking)
+            return Claimed(claims, instant(next_due))
+
+        return await self._session.write(work)
+
+    async def renew(self, beats: Sequence[Beat], lease: float, *, now: datetime | None = None) -> Renewal:
+        def work(unit: Unit) -> Renewal:
+            at = unit.at(now)
+            return leases.renew(unit, beats, at, at + _micros(lease))
+
+        return await self._session.write(work)
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
+        return await self._session.write(lambda unit: settling.settle(unit, settlements))
+
+    async def reap(self, limit: int, lease: float, *, now: datetime | None = None) -> list[Claim]:
+        def work(unit: Unit) -> list[Claim]:
+            at = unit.at(now)
+            return leases.reap(unit, limit, at, at + _micros(lease))
+
+        return await self._session.write(work)
+
+    async def spare(self, silence: float, lease: float, *, now: datetime | None = None) -> bool:
+        def work(unit: Unit) -> bool:
+            at = unit.at(now)
+            return leases.spare(unit, _micros(silence), at, at + _micros(lease))
+
+        return await self._session.write(work)
+
+    async def hold(self, key: str, run_ids: Sequence[str]) -> list[str]:
+        return await self._session.write(partial(_hold, key, run_ids))
+
+    async def unhold(self, key: str, limit: int) -> int:
+        return await self._session.write(lambda unit: moves.unhold(unit, key, limit))
+
+    async def holds(self) -> dict[str, int]:
+        return await self._session.list(lambda unit: dict(unit.all(_HOLDS)))
+
+    async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
+        bell = self._session.gear.bell
+        if bell.listen():  # it may have rung while nobody listened
+            return
+        self._heard = await bell.wait(WORK, self._heard, timeout)
+
+
+def _micros(seconds: float) -> int:
+    return round(seconds * 1_000_000)
+
+
+def _promote(limit: int, now: datetime | None, unit: Unit) -> tuple[int, datetime | None]:
+    at = unit.at(now)
+    looked_at = groups.promote(unit, line.survey(unit, at), limit, at)
+    return looked_at, instant(line.next_due(unit, at))
+
+
+def _hold(key: str, run_ids: Sequence[str], unit: Unit) -> list[str]:
+    records = moves.by_ids(unit, run_ids)
+    taken: list[str] = []
+    for run_id in dict.fromkeys(run_ids):
+        record = records.get(run_id)
+        if record is not None and record.run.state in WAITING and record.run.hold is None:
+            moves.leave(unit, record)
+            moves.hold(unit, record, key)
+            if record.entrant and record.run.group is not None:
+                moves.pass_on(unit, record.run.group)
+            taken.append(run_id)
+    return taken
