@@ -49,6 +49,13 @@ def test_an_empty_store_says_so():
         assert document(command, "--url", "memory://") == []
 
 
+def test_another_namespace_has_other_jobs(ids, monkeypatch):
+    assert invoke("jobs", "--namespace", "other").stdout.startswith("no jobs")
+    monkeypatch.setenv("DULY_NAMESPACE", "other")
+    assert document("jobs") == []
+    assert len(document("jobs", "--namespace", "duly")) == 4
+
+
 def test_runs_as_text(ids):
     lines = invoke("runs").stdout.splitlines()
     assert re.split(r"  +", lines[0]) == ["ID", "JOB", "STATE", "DUE (UTC)", "LATE", "ATTEMPT", "TOOK", "NODE / WHY"]

@@ -156,7 +156,7 @@ def test_no_file_no_settings(tmp_path):
     ("text", "message"),
     [
         ("concurency = 5", "unknown key 'concurency'; did you mean concurrency"),
-        ("zzz = 5", "known are url, app"),
+        ("zzz = 5", "known are url, namespace, app"),
         ('concurrency = "many"', "Expected `int | null`, got `str`"),
         ("url = [", "duly.toml cannot be read"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from duly.cli.options import namespace
 from duly.cli.settings import read_settings
 from duly.errors import ConfigurationError
 
@@ -20,8 +21,10 @@ def ask(url: str | None, question: Callable[[Scheduler], Awaitable[T]]) -> T:
     """Open the store, ask, close it. `url` is what the command line says, if it says something."""
     import asyncio  # noqa: PLC0415  # commands are listed and helped without it
 
+    from duly.model import SchedulerConfig  # noqa: PLC0415
     from duly.scheduler import Scheduler  # noqa: PLC0415
 
+    chosen = namespace() or read_settings().namespace or SchedulerConfig().namespace
     address = store_address(url)
     missing = missing_file(address)
     if missing is not None:
@@ -30,7 +33,7 @@ def ask(url: str | None, question: Callable[[Scheduler], Awaitable[T]]) -> T:
         )
 
     async def conversation() -> T:
-        async with Scheduler(address).client() as scheduler:
+        async with Scheduler(address, SchedulerConfig(namespace=chosen)).client() as scheduler:
             return await question(scheduler)
 
     return asyncio.run(conversation())

@@ -14,6 +14,7 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 _DEBUG = "duly.debug"
+_NAMESPACE = "duly.namespace"
 
 
 class Command(click.Command):
@@ -68,12 +69,31 @@ def debugging(ctx: click.Context) -> bool:
 
 
 def store_option(function: F) -> F:
-    """`--url`, of commands that look and operate."""
-    return click.option(
+    """`--url` and `--namespace`, of commands that look and operate."""
+    where = click.option(
         "--url",
         metavar="URL",
         help="The store, for example sqlite:///duly.db. Default: DULY_URL, the url of duly.toml, or that file.",
-    )(function)
+    )
+    which = click.option(
+        "--namespace",
+        metavar="NAME",
+        expose_value=False,
+        callback=_set_namespace,
+        help="The namespace in that store. Default: DULY_NAMESPACE, the namespace of duly.toml, or duly.",
+    )
+    return where(which(function))
+
+
+def _set_namespace(ctx: click.Context, _: click.Parameter, given: str | None) -> None:
+    if given is not None:
+        ctx.meta[_NAMESPACE] = given
+
+
+def namespace() -> str | None:
+    """The namespace that the command line names, if it names one."""
+    found: str | None = click.get_current_context().meta.get(_NAMESPACE)
+    return found
 
 
 def json_option(function: F) -> F:

@@ -25,6 +25,7 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """What `duly.toml` may say. None: nothing."""
 
     url: str | None = None
+    namespace: str | None = None
     app: str | None = None
     concurrency: int | None = None
     queues: tuple[str, ...] | dict[str, float] | None = None
@@ -41,6 +42,7 @@ class Settings(FileSettings, frozen=True):
 # Of each setting the environment variables that give it, the first that is set winning.
 VARIABLES = {
     "url": ("DULY_URL",),
+    "namespace": ("DULY_NAMESPACE",),
     "app": ("DULY_APP",),
     "log_level": ("DULY_LOG_LEVEL", "LOG_LEVEL"),
     "log_format": ("DULY_LOG_FORMAT", "LOG_FORMAT"),

@@ -14,7 +14,7 @@ from duly.cli.options import command, json_option, store_option
 from duly.cli.output import Cell, plain, worded, write_block, write_json, write_pairs
 from duly.cli.runs import duration, lateness, tries
 from duly.cli.words import full, line, lines, relative, span
-from duly.model import Attempt, Progress, Run
+from duly.model import Attempt, Delivery, Progress, RetrySpec, Run
 
 if TYPE_CHECKING:
     from duly.scheduler import JobView, Scheduler, Upcoming
@@ -83,7 +83,7 @@ def _write_run(run: Run, attempts: Sequence[Attempt], now: datetime) -> None:
             ("node", run.node),
             ("fence", str(run.fence) if run.fence else None),
             ("progress", None if run.progress is None else progress(run.progress)),
-            ("policy", _policy(run)),
+            ("policy", _policy(run.policy.delivery, run.policy.retry, run.policy.timeout)),
             *((f"header {name}", value) for name, value in sorted((run.headers or {}).items())),
         )
     )
@@ -104,14 +104,13 @@ def progress(said: Progress) -> str:
     return f"{text}, {said.note}" if said.note else text
 
 
-def _policy(run: Run) -> str:
-    policy, retry = run.policy, run.policy.retry
-    words = [policy.delivery.value, "no retries"]
+def _policy(delivery: Delivery, retry: RetrySpec, timeout: float | None) -> str:
+    words = [delivery.value, "no retries"]
     if retry.max_retries:
         many = "1 retry" if retry.max_retries == 1 else f"{retry.max_retries} retries"
         words[1] = f"{many} ({retry.strategy}, from {span(retry.initial_interval)})"
-    if policy.timeout is not None:
-        words.append(f"timeout {span(policy.timeout)}")
+    if timeout is not None:
+        words.append(f"timeout {span(timeout)}")
     return ", ".join(words)
 
 
@@ -144,6 +143,11 @@ def _write_job(view: JobView, upcoming: Sequence[Upcoming], latest: Sequence[Run
             ("next run", _when(view.next_run_at, now)),
             ("handler", view.handler),
             ("queue", f"{view.queue}, priority {view.priority}"),
+            ("policy", _policy(view.delivery, view.retry, view.timeout)),
+            ("overlap", view.overlap.value if view.overlap else None),
+            ("misfire", view.misfire.value if view.schedule else None),
+            ("at most", None if view.max_runs is None else f"{view.max_runs} runs"),
+            ("payload", None if view.payload == "{}" else line(view.payload)),
             ("tags", ", ".join(view.tags) or None),
             ("defined by", f"{view.origin.value}, revision {view.revision}"),
             ("created", _when(view.created_at, now)),

@@ -60,7 +60,10 @@ class Finding(Struct, frozen=True):
 
 
 class Backend(Protocol):
-    """Opened by `async with`, or by `open` and `close`. Constructing one does no I/O."""
+    """Opened by `async with`, or by `open` and `close`. Constructing one does no I/O.
+
+    `url` is for people and logs: it carries no credentials.
+    """
 
     url: str
     capabilities: Capabilities

@@ -38,6 +38,8 @@ class Dispatcher:
             self.signal.wake()
 
     async def tick(self) -> float:
+        if self._worker.stopping:
+            return self._tick  # what becomes due now is for those who stay
         if not self._asked and (left := self._until_due()) > 0:
             return left
         if self._worker.room > 0:

@@ -7,7 +7,19 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from duly.model import JobRecord, JobStatistics, JobStatus, Node, Origin, OutcomeKind, ScheduleSpec
+from duly.model import (
+    Delivery,
+    JobRecord,
+    JobStatistics,
+    JobStatus,
+    Misfire,
+    Node,
+    Origin,
+    OutcomeKind,
+    Overlap,
+    RetrySpec,
+    ScheduleSpec,
+)
 from duly.rules.schedules import Schedule
 
 
@@ -33,6 +45,13 @@ class JobView(Struct, frozen=True):
     failed: int
     retried: int
     average_seconds: float | None
+    timeout: float | None
+    retry: RetrySpec
+    delivery: Delivery
+    overlap: Overlap | None
+    misfire: Misfire
+    max_runs: int | None
+    payload: str
     created_at: datetime
     updated_at: datetime
     note: str = ""
@@ -98,6 +117,13 @@ def job_view(
         failed=statistics.failed,
         retried=statistics.retried,
         average_seconds=statistics.seconds / ended if ended else None,
+        timeout=spec.policy.timeout,
+        retry=spec.policy.retry,
+        delivery=spec.policy.delivery,
+        overlap=spec.overlap,
+        misfire=spec.misfire,
+        max_runs=spec.max_runs,
+        payload=spec.payload.decode(),
         created_at=record.created_at,
         updated_at=record.updated_at,
         note=record.paused.note if record.paused else "",

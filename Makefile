@@ -1,0 +1,55 @@
+# Everything from a bare clone: Python 3.11 or newer with pip and venv, and make. Run `make` for the list.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+CORES  ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint format types imports bench sim clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | sort | awk -F '\t' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+demo: $(VENV)/.base  ## a dozen jobs at work on an embedded store (DURATION=15 ends by itself)
+	@$(BIN)/duly demo $(if $(DURATION),--duration $(DURATION))
+
+test: $(VENV)/.dev  ## the whole test-suite
+	$(BIN)/python -m pytest -n $(CORES)
+
+check: lint types imports  ## everything that can be said without running it
+
+lint: $(VENV)/.dev  ## style, as ruff sees it
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.dev  ## put the code into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.dev  ## types, as mypy sees them
+	$(BIN)/mypy
+
+imports: $(VENV)/.dev  ## which layer may import which
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.dev  ## the figures of the README, on this machine
+	$(BIN)/python bench/figures.py
+
+sim: $(VENV)/.dev  ## a long simulation campaign (SEEDS=0-5000)
+	$(BIN)/python -m duly.testing.sim --seeds $(or $(SEEDS),0-5000)
+
+clean:  ## forget the environment and what was built
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: $(BIN)/python pyproject.toml constraints-dev.txt
+	$(PIP) install --quiet --constraint constraints-dev.txt --editable .
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/python pyproject.toml constraints-dev.txt
+	$(PIP) install --quiet --constraint constraints-dev.txt --editable '.[dev]'
+	@touch $(VENV)/.base $@
