@@ -66,11 +66,11 @@ class Machine(RuleBasedStateMachine):
         arguments = {name: mark[1] for name, mark in marked.items() if mark}
         names = [name for name, mark in marked.items() if mark for _ in range(mark[0])]
         choices = st.sampled_from(names).flatmap(lambda name: st.tuples(st.just(name), arguments[name]))
-        members = {"make_backend": staticmethod(make_backend), "do": rule(happens=choices)(cls._do)}
+        members = {"make_backend": staticmethod(make_backend), "do": rule(step=choices)(cls.do)}
         return type(cls.__name__, (cls,), members)
 
-    def _do(self, happens: tuple[str, dict[str, Any]]) -> None:
-        name, arguments = happens
+    def do(self, step: tuple[str, dict[str, Any]]) -> None:
+        name, arguments = step
         getattr(self, name)(**arguments)
 
     def __init__(self) -> None:
