@@ -80,10 +80,12 @@ class Invocation:
             retry=RetryPolicy(),
         )
         self.live = Live(Claim(run, 42, DUE), self.handler, 0.0, 1e9)
-        self.context = Context(run, LiveTether(self.live))
+
+    def of(self, live: Live) -> Context:
+        return Context(live.claim.run, LiveTether(live))
 
     async def on(self, executor: Executor) -> Any:
-        return await executor.invoke(self.live, self.handler, self.context, {})
+        return await executor.invoke(self.live, self.handler, self, {})
 
     def start(self, executor: Executor) -> asyncio.Task[Any]:
         return asyncio.ensure_future(self.on(executor))

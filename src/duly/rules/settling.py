@@ -38,8 +38,8 @@ _VANISHED = Failure(type="WorkerVanished", message="the worker's lease expired b
 def settle(run: Run, fence: int, outcome: Outcome, ended_at: datetime, dice: float) -> Settlement:
     """The settlement of one attempt of a claimed run. `dice` in [0, 1) spreads jittered retries."""
     match outcome:
-        case Succeeded(result, note):
-            return _ended(run, fence, State.COMPLETED, OutcomeKind.SUCCEEDED, ended_at, result=result, reason=note)
+        case Succeeded():
+            return _completed(run, fence, outcome, ended_at)
         case Failed():
             return _after_failure(run, fence, OutcomeKind.FAILED, outcome, ended_at, dice)
         case TimedOut():
@@ -54,6 +54,28 @@ def settle(run: Run, fence: int, outcome: Outcome, ended_at: datetime, dice: flo
             return _after_loss(run, fence, ended_at)
         case _:
             assert_never(outcome)
+
+
+def _completed(run: Run, fence: int, outcome: Succeeded, ended_at: datetime) -> Settlement:
+    """By far the most frequent settlement, and told by the run itself if it succeeded at the first try."""
+    first = run.failures == 0 and run.losses == 0
+    return Settlement(
+        run.id,
+        fence,
+        run.job,
+        run.queue,
+        run.node or "",
+        State.COMPLETED,
+        OutcomeKind.SUCCEEDED,
+        run.started_at or ended_at,
+        ended_at,
+        run.ready_at,
+        run.failures,
+        run.losses,
+        outcome.note,
+        outcome.result,
+        attempt=None if first else _attempt(run, fence, OutcomeKind.SUCCEEDED, ended_at, None),
+    )
 
 
 def as_stored(run: Run, settlement: Settlement) -> Settlement:
@@ -100,11 +122,8 @@ def _ended(
     failures: int | None = None,
     losses: int | None = None,
     reason: str | None = None,
-    result: bytes | None = None,
     failure: Failure | None = None,
 ) -> Settlement:
-    first_success = state is State.COMPLETED and run.failures == 0 and run.losses == 0
-    started_at = run.started_at or ended_at
     return Settlement(
         run_id=run.id,
         fence=fence,
@@ -113,15 +132,14 @@ def _ended(
         node=run.node or "",
         state=state,
         outcome=kind,
-        started_at=started_at,
+        started_at=run.started_at or ended_at,
         ended_at=ended_at,
         ready_at=run.ready_at,
         failures=run.failures if failures is None else failures,
         losses=run.losses if losses is None else losses,
         reason=reason,
-        result=result,
         failure=failure,
-        attempt=None if first_success else _attempt(run, fence, kind, ended_at, failure),
+        attempt=_attempt(run, fence, kind, ended_at, failure),
     )
 
 

@@ -6,7 +6,7 @@ A straight line of small steps; whatever the user's code does, the end is a valu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from duly.errors import DulyError, GiveUp, PayloadError, Retry
@@ -26,7 +26,7 @@ from duly.model import (
 from duly.model.current import current_run
 from duly.model.event import AfterCommitFailed
 from duly.rules.retry import seconds
-from duly.runtime.context import Context, Tether
+from duly.runtime.context import Contexts
 from duly.runtime.deadlines import Deadlines
 from duly.runtime.executors import Executor, RemoteFailure
 from duly.runtime.handler import ExecutorKind, Handler
@@ -37,7 +37,7 @@ from duly.runtime.surroundings import Surroundings
 
 
 class Attempts:
-    """Makes attempts. `tether` gives the string between a handler and this node."""
+    """Makes attempts."""
 
     def __init__(
         self,
@@ -45,12 +45,12 @@ class Attempts:
         executors: Mapping[ExecutorKind, Executor],
         deadlines: Deadlines,
         hooks: Hooks,
-        tether: Callable[[Live], Tether],
+        contexts: Contexts,
     ) -> None:
         self._executors = executors
         self._deadlines = deadlines
         self._hooks = hooks
-        self._tether = tether
+        self._contexts = contexts
         self._emit = around.emit
         self._max_result_bytes = around.config.max_result_bytes
 
@@ -65,8 +65,7 @@ class Attempts:
             if run.policy.timeout is not None:
                 self._deadlines.add(live, run.policy.timeout)
             live.began = True
-            context = Context(run, self._tether(live))
-            value = await self._executors[handler.executor].invoke(live, handler, context, arguments)
+            value = await self._executors[handler.executor].invoke(live, handler, self._contexts, arguments)
         except GeneratorExit as exc:  # nothing may be awaited any more, in case it is this coroutine that is closed
             live.ended = True
             return Failed(failure_of(exc), Verdict.NEVER)

@@ -32,6 +32,14 @@ class Tether(Protocol):
         ...
 
 
+class Contexts(Protocol):
+    """Makes contexts."""
+
+    def of(self, live: Any, /) -> Context:
+        """The context of a live run."""
+        ...
+
+
 class Context:
     """Given to handlers whose first parameter is annotated with it. Valid until the handler returns."""
 

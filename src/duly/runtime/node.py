@@ -28,14 +28,14 @@ from duly.runtime.heartbeat import NUDGE_PERIOD, Heartbeat, HeartbeatThread
 from duly.runtime.hooks import Hooks
 from duly.runtime.janitor import Janitor
 from duly.runtime.listener import Listener
-from duly.runtime.live import Live, LiveRuns
+from duly.runtime.live import LiveRuns
 from duly.runtime.nextdue import NextDue
 from duly.runtime.planner import Planner, Schedules
 from duly.runtime.reaper import Reaper
 from duly.runtime.service import Nudge, Reachability, Service, Signal, serve
 from duly.runtime.settler import Settler
 from duly.runtime.surroundings import Surroundings
-from duly.runtime.tether import NodeTether
+from duly.runtime.tether import NodeContexts
 from duly.runtime.timer import sleep_by_loop, timerfd
 from duly.runtime.transactions import Compose, Transactions
 from duly.runtime.worker import Worker
@@ -94,14 +94,10 @@ class Node:
         around, queue, store = self._around, self._backend.queue, self._backend.store
         hooks = Hooks(around.config.on_error, around.config.on_failure, around.emit)
         transactions = Transactions(store, code.compose, around.config.transaction_limit)
-        monotonic = around.clock.monotonic
-
-        def tether(live: Live) -> NodeTether:
-            return NodeTether(live, monotonic, transactions)
-
+        contexts = NodeContexts(around.clock.monotonic, transactions)
         due = Signal(self._timer or sleep_by_loop)
         self.next_due = NextDue(due)
-        attempts = Attempts(around, executors, self._deadlines, hooks, tether)
+        attempts = Attempts(around, executors, self._deadlines, hooks, contexts)
         self.settler = Settler(around, queue, self.lives, hooks, self.next_due)
         self.worker = Worker(around, queue, code.catalog, attempts, self.settler, self.lives, self.next_due)
         self.dispatcher = Dispatcher(around, queue, self.worker, self.next_due, due)

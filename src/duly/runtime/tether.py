@@ -1,4 +1,4 @@
-"""The string between a handler on this node and its run."""
+"""The string between a handler on this node and its run, and the contexts that hold it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from duly.model import Progress
+from duly.runtime.context import Context
 from duly.runtime.live import Live
 from duly.runtime.transactions import Transactions
 
@@ -34,3 +35,14 @@ class NodeTether:
 
     def transaction(self) -> Any:
         return self._transactions.open(self._live)
+
+
+class NodeContexts:
+    """Makes the contexts of a node's attempts."""
+
+    def __init__(self, monotonic: Callable[[], float], transactions: Transactions) -> None:
+        self._monotonic = monotonic
+        self._transactions = transactions
+
+    def of(self, live: Live) -> Context:
+        return Context(live.claim.run, NodeTether(live, self._monotonic, self._transactions))

@@ -94,8 +94,9 @@ class Worker:
         self._freed_at = None
         claimed, asked = await self._claim_all(self.room)
         self._tell_starts = self._emit.wants(RunStarted)
+        loop, now = asyncio.get_running_loop(), self._clock.monotonic()
         for claim, sent in claimed:
-            self._start(claim, sent)
+            self._start(claim, sent, now, loop)
         self._may_be_more = self._may_be_more or len(claimed) >= asked
         return 0.0 if self._may_be_more and self.room > 0 else self._tick
 
@@ -135,8 +136,8 @@ class Worker:
 
     # --- running
 
-    def _start(self, claim: Claim, sent: float) -> None:
-        live = Live(claim, self._catalog.find(claim.run), self._clock.monotonic(), trusted_until(sent, self._lease))
+    def _start(self, claim: Claim, sent: float, now: float, loop: asyncio.AbstractEventLoop) -> None:
+        live = Live(claim, self._catalog.find(claim.run), now, trusted_until(sent, self._lease))
         self._lives.add(live)
         if self.stopping:
             self._settler.offer(live, Interrupted(began=False))
@@ -144,7 +145,7 @@ class Worker:
         self._busy += 1
         self._idle.clear()
         # Not in a TaskGroup: it would cost as much again as the task (3 µs), and `_work` lets nothing escape.
-        live.task = asyncio.get_running_loop().create_task(self._work(live))
+        live.task = loop.create_task(self._work(live))
 
     async def _work(self, live: Live) -> None:
         if self._tell_starts:

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from duly.model import WAITING, Attempt, Run, State
+from duly.model import FINAL, WAITING, Attempt, Run, State
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, hold_for_group, urgency
 
 
@@ -59,33 +59,27 @@ class Runs:
         if before is not None:
             self._leave(before)
         self.by_id[run.id] = run
-        if run.hold is not None:
-            self.holds.setdefault(run.hold, {})[run.id] = None
-        match run.state:
-            case State.PENDING if run.hold is None:
-                heapq.heappush(self._pending, (run.ready_at, run.id))
-            case State.QUEUED if run.hold is None:
-                heapq.heappush(self._queued[run.queue], (-run.priority, run.ready_at, run.id))
-            case State.RUNNING if run.expires_at is not None:
-                heapq.heappush(self._running, (run.expires_at, run.id))
-            case _:
-                pass
-        if run.final:
+        if run.state in FINAL:
             self._end(run)
-        else:
-            self._count(run)
-
-    def _leave(self, before: Run) -> None:
-        if before.hold is not None:
-            self._forget_hold(before)
-        if before.final:
-            self.kept[before.state] -= 1
-
-    def _count(self, run: Run) -> None:
+            return
         if run.dedupe_key is not None:
             self._dedupe[run.handler, run.dedupe_key] = run.id
         if run.member and run.group is not None:
             self._members[run.group].add(run.id)
+        if run.hold is not None:
+            self.holds.setdefault(run.hold, {})[run.id] = None
+        elif run.state is State.PENDING:
+            heapq.heappush(self._pending, (run.ready_at, run.id))
+        elif run.state is State.QUEUED:
+            heapq.heappush(self._queued[run.queue], (-run.priority, run.ready_at, run.id))
+        elif run.expires_at is not None:
+            heapq.heappush(self._running, (run.expires_at, run.id))
+
+    def _leave(self, before: Run) -> None:
+        if before.hold is not None:
+            self._forget_hold(before)
+        if before.state in FINAL:
+            self.kept[before.state] -= 1
 
     def _end(self, run: Run) -> None:
         assert run.finished_at is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from duly.runtime.context import Context
+from duly.runtime.context import Contexts
 from duly.runtime.handler import Handler
 from duly.runtime.live import Live
 
@@ -12,8 +12,11 @@ from duly.runtime.live import Live
 class Executor(Protocol):
     """Runs handlers of one kind. Opened with the node, closed with it."""
 
-    async def invoke(self, live: Live, handler: Handler, context: Context, arguments: dict[str, Any]) -> Any:
-        """Call the handler and return its value; raises whatever it raised, also SystemExit and KeyboardInterrupt."""
+    async def invoke(self, live: Live, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Any:
+        """Call the handler and return its value; raises whatever it raised, also SystemExit and KeyboardInterrupt.
+
+        `contexts` makes the context, if the handler takes one or the executor needs one.
+        """
         ...
 
     async def close(self) -> None:

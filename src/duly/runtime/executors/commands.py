@@ -12,7 +12,7 @@ import msgspec
 
 from duly.model import Claim, iso
 from duly.runtime.command import Command
-from duly.runtime.context import Context
+from duly.runtime.context import Contexts
 from duly.runtime.executors.base import RemoteFailure
 from duly.runtime.executors.children import working_directory
 from duly.runtime.executors.failures import executor_failed, failed
@@ -49,7 +49,7 @@ class CommandExecutor:
         self._running: set[Ward] = set()
         self._closed = False
 
-    async def invoke(self, live: Live, handler: Handler, context: Context, arguments: dict[str, Any]) -> Any:
+    async def invoke(self, live: Live, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Any:
         """Run the command; the payload is in its environment. When cancelled, it is dead before this returns."""
         assert isinstance(handler.target, Command)
         if self._closed:

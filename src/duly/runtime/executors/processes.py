@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from duly.errors import GiveUp, Retry
-from duly.runtime.context import Context
+from duly.runtime.context import Context, Contexts
 from duly.runtime.executors.base import RemoteFailure
 from duly.runtime.executors.calls import Call, Ended, Raised, RaisedGiveUp, RaisedRetry, Result, Returned
 from duly.runtime.executors.children import Answer, Child, Died, working_directory
@@ -60,14 +60,14 @@ class ProcessExecutor:
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def invoke(self, live: Live, handler: Handler, context: Context, arguments: dict[str, Any]) -> Any:
+    async def invoke(self, live: Live, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Any:
         """Call the handler in a child interpreter, by the run's own payload.
 
         Raises `Retry` and `GiveUp` as they are and everything else as `RemoteFailure`: the handler's own exceptions,
         `ProcessDied`, `ResultError`, `HandlerNotFound`, `ExecutorFailed`. When it is cancelled the child is dead before
         it returns; a handler that had ended before it could be told to stop still has its say.
         """
-        call = self._call(live, handler)
+        call, context = self._call(live, handler), contexts.of(live)
         answer = await self._perform(call, live, context)
         if isinstance(answer, Died) and answer.never_ran and not self._closed:
             answer = await self._perform(call, live, context)  # an idle child had died

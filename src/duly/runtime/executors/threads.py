@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from duly.runtime.context import Context
+from duly.runtime.context import Context, Contexts
 from duly.runtime.handler import Handler
 from duly.runtime.live import Live
 
@@ -32,8 +32,9 @@ class ThreadExecutor:
         self._threads = 0
         self._lock = threading.Lock()
 
-    async def invoke(self, live: Live, handler: Handler, context: Context, arguments: dict[str, Any]) -> Any:
+    async def invoke(self, live: Live, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        context = contexts.of(live) if handler.takes_context else None
         self._submit((_call(handler, context, arguments), future))
         try:
             return await asyncio.shield(future)
@@ -83,11 +84,11 @@ class ThreadExecutor:
             self._work.put(None)
 
 
-def _call(handler: Handler, context: Context, arguments: dict[str, Any]) -> Callable[[], Any]:
+def _call(handler: Handler, context: Context | None, arguments: dict[str, Any]) -> Callable[[], Any]:
     assert callable(handler.target)
     target = handler.target
     variables = contextvars.copy_context()
-    if handler.takes_context:
+    if context is not None:
         return lambda: variables.run(target, context, **arguments)
     return lambda: variables.run(target, **arguments)
 
