@@ -5,6 +5,7 @@ import gc
 import os
 import subprocess
 import sys
+from itertools import count
 
 import pytest
 
@@ -449,7 +450,7 @@ class TestBounds:
 
     def test_steps_are_bounded(self):
         async def main():
-            while True:
+            for _ in count():
                 await asyncio.sleep(0)
 
         with pytest.raises(OutOfBounds, match="steps"):
@@ -457,7 +458,7 @@ class TestBounds:
 
     def test_virtual_time_is_bounded(self):
         async def main():
-            while True:
+            for _ in count():
                 await asyncio.sleep(10)
 
         with pytest.raises(OutOfBounds):

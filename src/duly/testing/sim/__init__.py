@@ -1,3 +1,69 @@
+"""The simulation kit: nodes, a faulty network and a store in virtual time, from one seed, and a judge of what happened.
+
+    async def main() -> None:
+        clock = SimClock(loop)                          # the store's
+        contents = TapedContents(clock)
+        history = History(loop.time, clock.now)
+        network = Network(loop, contents, history, FOUL)
+        for name in ("n1", "n2", "n3"):
+            loop.node(name).start(serve(network.session(name), SimClock(loop, skew=0.2), history))
+        ...                                             # pause and kill nodes, cut them off, take the store away
+        network.heal()
+        await asyncio.sleep(60)
+        facts = read(history)
+        assert not check(facts)
+        assert not list(nothing_left_behind(history, facts, patience=30))
+
+    loop = SimLoop(seed=7)
+    loop.run(main())
+
+Handlers call `history.begin` and `history.end`. The same seed gives the same history, in one process and in the next.
+"""
+
 from duly.testing.sim.clock import EPOCH, SimClock
-from duly.testing.sim.loop import Deadlock, OutOfBounds, SimLoop
+from duly.testing.sim.contents import TapedContents, TapedRuns
+from duly.testing.sim.facts import Fact, read, story
+from duly.testing.sim.history import Begin, Call, Change, End, Event, History, Note
+from duly.testing.sim.invariants import JUDGES, NextRun, Schedules, Violation, check, no_invention
+from duly.testing.sim.liveness import no_silent_miss, nothing_left_behind
+from duly.testing.sim.loop import Deadlock, OutOfBounds, SimLoop, SimulationStopped, Step
+from duly.testing.sim.network import FAIR, FOUL, Fault, FaultySession, Network, Weather
 from duly.testing.sim.node import SimNode, current_node
+
+__all__ = [
+    "EPOCH",
+    "FAIR",
+    "FOUL",
+    "JUDGES",
+    "Begin",
+    "Call",
+    "Change",
+    "Deadlock",
+    "End",
+    "Event",
+    "Fact",
+    "Fault",
+    "FaultySession",
+    "History",
+    "Network",
+    "NextRun",
+    "Note",
+    "OutOfBounds",
+    "Schedules",
+    "SimClock",
+    "SimLoop",
+    "SimNode",
+    "SimulationStopped",
+    "Step",
+    "TapedContents",
+    "TapedRuns",
+    "Violation",
+    "Weather",
+    "check",
+    "current_node",
+    "no_invention",
+    "no_silent_miss",
+    "nothing_left_behind",
+    "read",
+    "story",
+]
