@@ -219,10 +219,12 @@ class _Reader:
                 raise TypeError(f"{event!r} is no event of a history")
 
     def _call(self, call: Call) -> Iterator[Fact]:
+        if isinstance(call.answer, Exception):
+            return
         match call.method:
-            case "queue.claim" if not isinstance(call.answer, Exception):
+            case "queue.claim":
                 yield from self._granted(call, call.answer.claims, call.arguments["request"])
-            case "queue.reap" if not isinstance(call.answer, Exception):
+            case "queue.reap":
                 yield from self._granted(call, call.answer, None)
             case "queue.renew":
                 yield from self._renewed(call)
