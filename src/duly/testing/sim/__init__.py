@@ -1,18 +1,17 @@
 """The simulation kit: nodes, a faulty network and a store in virtual time, from one seed, and a judge of what happened.
 
     async def main() -> None:
-        clock = SimClock(loop)                          # the store's
-        contents = TapedContents(clock)
+        clock = SimClock(loop)                                   # the store's
         history = History(loop.time, clock.now)
-        network = Network(loop, contents, history, FOUL)
+        network = Network(loop, TapedContents(clock), history)
+        fleet = Fleet(network, serve)                            # async def serve(node_id, backend, clock): ...
         for name in ("n1", "n2", "n3"):
-            loop.node(name).start(serve(network.session(name), SimClock(loop, skew=0.2), history))
-        ...                                             # pause and kill nodes, cut them off, take the store away
-        network.heal()
-        await asyncio.sleep(60)
+            fleet.start(name)
+        await Storm().rage(fleet, clock, seconds=120)
+        await asyncio.sleep(60)                                  # the quiet time, in which everything must come right
         facts = read(history)
-        assert not check(facts)
-        assert not list(nothing_left_behind(history, facts, patience=30))
+        violations = [*check(facts, schedules), *nothing_left_behind(history, facts, patience=30)]
+        assert not violations, violations[0]
 
     loop = SimLoop(seed=7)
     loop.run(main())
@@ -23,12 +22,14 @@ Handlers call `history.begin` and `history.end`. The same seed gives the same hi
 from duly.testing.sim.clock import EPOCH, SimClock
 from duly.testing.sim.contents import TapedContents, TapedRuns
 from duly.testing.sim.facts import Fact, read, story
+from duly.testing.sim.fleet import Fleet, Serve
 from duly.testing.sim.history import Begin, Call, Change, End, Event, History, Note
 from duly.testing.sim.invariants import JUDGES, NextRun, Schedules, Violation, check, no_invention
 from duly.testing.sim.liveness import no_silent_miss, nothing_left_behind
 from duly.testing.sim.loop import Deadlock, OutOfBounds, SimLoop, SimulationStopped, Step
 from duly.testing.sim.network import FAIR, FOUL, Fault, FaultySession, Network, Weather
 from duly.testing.sim.node import SimNode, current_node
+from duly.testing.sim.storm import Storm
 
 __all__ = [
     "EPOCH",
@@ -44,17 +45,20 @@ __all__ = [
     "Fact",
     "Fault",
     "FaultySession",
+    "Fleet",
     "History",
     "Network",
     "NextRun",
     "Note",
     "OutOfBounds",
     "Schedules",
+    "Serve",
     "SimClock",
     "SimLoop",
     "SimNode",
     "SimulationStopped",
     "Step",
+    "Storm",
     "TapedContents",
     "TapedRuns",
     "Violation",

@@ -98,20 +98,18 @@ def _covers(one: Run, other: Run) -> bool:
 
 
 def nothing_early(facts: Facts) -> Iterator[Violation]:
-    """I2: nothing is claimed before it is ready on the store's clock, and nothing begins without its claim."""
-    granted: dict[tuple[str, int], Granted] = {}
+    """I2: nothing is claimed before the store's clock has ever shown its time, and nothing begins without its claim."""
+    claimed: set[tuple[str, int]] = set()
+    latest = None
     for fact in facts:
+        latest = fact.now if latest is None else max(latest, fact.now)  # a clock that stepped back has been there
         match fact:
-            case Granted(request=int(), again=False):
-                granted[fact.subject, fact.claim.fence] = fact
-                if fact.now < fact.claim.run.ready_at:
-                    yield _violation(facts, "I2", fact, f"it was claimed early: ready {fact.claim.run.ready_at}")
-            case Began():
-                claim = granted.get((fact.subject, fact.fence))
-                if claim is None:
-                    yield _violation(facts, "I2", fact, f"a handler began under fence {fact.fence}, which no claim has")
-                elif max(fact.now, claim.now) < claim.claim.run.ready_at:
-                    yield _violation(facts, "I2", fact, f"a handler began early: ready {claim.claim.run.ready_at}")
+            case Granted(request=int(), again=False, claim=claim):
+                claimed.add((fact.subject, claim.fence))
+                if latest < claim.run.ready_at:
+                    yield _violation(facts, "I2", fact, f"it was claimed early: ready {claim.run.ready_at}")
+            case Began() if (fact.subject, fact.fence) not in claimed:
+                yield _violation(facts, "I2", fact, f"a handler began under fence {fact.fence}, which no claim has")
             case _:
                 pass
 
