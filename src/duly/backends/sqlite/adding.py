@@ -136,11 +136,14 @@ def _rings(unit: Unit, earliest: int | None, now: int) -> int:
 
 def _rows(unit: Unit, runs: Sequence[Run], first: int) -> _Batch:
     batch = _Batch()
-    names = unit.names
+    like = None
+    kind = line = 0
     for seq, run in enumerate(runs, first):
         due = to_micros(run.due)
         ready_at = due if run.ready_at is run.due else to_micros(run.ready_at)
-        row = (seq, run.id, names.kind_of(unit, run), names.line(unit, run), due, ready_at, bytearray(run.payload))
+        if like is None or not _same_kind(run, like):
+            like, kind, line = run, unit.names.kind_of(unit, run), unit.names.line(unit, run)
+        row = (seq, run.id, kind, line, due, ready_at, bytearray(run.payload))
         if run.state not in WAITING or run.hold is not None or run.until is not None or run.member:
             batch.odd.append((seq, run, (*row, run.group, extra_of(run), micros(run.until))))
             if run.final or run.hold is not None:
@@ -162,3 +165,17 @@ def _rows(unit: Unit, runs: Sequence[Run], first: int) -> _Batch:
         if batch.earliest is None or ready_at < batch.earliest:
             batch.earliest = ready_at
     return batch
+
+
+def _same_kind(run: Run, other: Run) -> bool:
+    """Whether two runs share kind and line. Cheap, for the many that are put together."""
+    return (
+        run.job == other.job
+        and run.policy is other.policy
+        and run.queue == other.queue
+        and run.priority == other.priority
+        and run.handler == other.handler
+        and run.cause is other.cause
+        and run.limit == other.limit
+        and run.when_full is other.when_full
+    )

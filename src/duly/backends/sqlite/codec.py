@@ -51,7 +51,16 @@ _extra = msgspec.json.Decoder(Extra)
 
 def extra_of(run: Run) -> str | None:
     """A run's extras as text; None when it has none."""
-    text = to_json(
+    if run.fence == 0 and run.node is None and run.reason is None and run.failures == 0 and run.losses == 0:
+        early = Extra(run.uid, run.revision, run.dedupe_key, run.headers)
+        text = to_json(early)
+    else:
+        text = _whole_extra(run)
+    return None if text == "{}" else text
+
+
+def _whole_extra(run: Run) -> str:
+    return to_json(
         Extra(
             uid=run.uid,
             revision=run.revision,
@@ -70,7 +79,6 @@ def extra_of(run: Run) -> str | None:
             failure=run.failure,
         )
     )
-    return None if text == "{}" else text
 
 
 def read_extra(text: str | None) -> Extra:

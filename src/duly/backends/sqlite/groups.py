@@ -9,7 +9,8 @@ decides about the groups of what it lends and a bounded slice besides, and `prom
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
 
 from msgspec import Struct
 
@@ -26,7 +27,7 @@ SELECT count(*) FROM {ns}_entrants WHERE "group" IN (SELECT value FROM json_each
 _DUE = """
 SELECT ready_at, id, line, seq, kind, "group" FROM {ns}_entrants
 WHERE "group" IN (SELECT value FROM json_each(?)) AND ready_at <= ?
-ORDER BY "group", ready_at, id
+ORDER BY ready_at, id
 """
 
 _MEMBERS_THAT_WAIT = """
@@ -37,11 +38,14 @@ SELECT seq FROM {ns}_held WHERE "group" = ?1 AND member = 1
 _HELD_FOR = "SELECT seq FROM {ns}_held WHERE hold = ?"
 _ASK_TO_CANCEL = 'UPDATE {ns}_claims SET cancelling = 1, reason = ? WHERE "group" = ?'
 
-_ENTER = 'INSERT INTO {ns}_waiting (line, ready_at, id, seq, kind, "group") VALUES (?, ?, ?, ?, ?, ?)'
+_ENTER = """
+INSERT INTO {ns}_waiting (line, ready_at, id, seq, kind, "group") VALUES {rows:(?, ?, ?, ?, ?, ?)}
+"""
 _HOLD = """
 INSERT INTO {ns}_held (hold, rank, ready_at, id, seq, line, kind, "group", member) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)
 """
 _LEAVE = "DELETE FROM {ns}_entrants WHERE line = ? AND ready_at = ? AND id = ?"
+_LEAVE_UP_TO = "DELETE FROM {ns}_entrants WHERE line = ? AND (ready_at, id) <= (?, ?)"
 
 
 class Entrant(Struct, frozen=True):
@@ -55,56 +59,57 @@ class Entrant(Struct, frozen=True):
     group: str
 
 
-class Decided(Struct):
-    """Which runs have become members, which are out of their line, and how many were decided about."""
-
-    entered: set[int] = set()
-    gone: set[int] = set()
-    looked_at: int = 0
-
-
 def promote(unit: Unit, lines: Iterable[Line], limit: int, now: int) -> int:
     """Decide about the entrants of these lines that have been due for the longest time; how many it were."""
     entrants = [Entrant(*row) for row in due_entrants(unit, lines, limit, now)]
-    if not entrants:
-        return 0
-    return _Door(unit, {entrant.group for entrant in entrants}, (), now).decide(entrants).looked_at
+    if entrants:
+        _Door(unit, entrants, now).decide()
+        for head in {entrant.line: entrant for entrant in entrants}.values():
+            unit.run(_LEAVE_UP_TO, head.line, head.ready_at, head.id)
+    return len(entrants)
 
 
-def decide_about(unit: Unit, rows: Collection[Row], now: int) -> Decided:
-    """Decide about the groups of runs that are about to be lent.
+def decide_about(unit: Unit, rows: Collection[Row], now: int) -> set[int]:
+    """Decide about the groups of runs that are about to be lent; which of these may not.
 
     Those of `rows` that enter are left to the caller, who lends or holds them; all others are moved here.
     """
-    groups = {row[GROUP] for row in rows if row[GROUP] is not None}
-    wanted = as_list(groups)
+    wanted = as_list({row[GROUP] for row in rows if row[GROUP] is not None})
     chosen = {row[SEQ]: row for row in rows if row[ENTERING]}
     due = unit.one(_COUNT_DUE, wanted, now)
     if due == (len(chosen),):  # nobody else is before these groups: no need to read again
         entrants = [
             Entrant(row[READY_AT], row[ID], row[LINE], row[SEQ], row[KIND], row[GROUP]) for row in chosen.values()
         ]
-        entrants.sort(key=lambda entrant: (entrant.ready_at, entrant.id))
     else:
         entrants = [Entrant(*row) for row in unit.all(_DUE, wanted, now)]
-    return _Door(unit, groups, chosen, now).decide(entrants)
+    if not entrants:
+        return set()
+    out = _Door(unit, entrants, now, chosen).decide()
+    unit.many(_LEAVE, [(each.line, each.ready_at, each.id) for each in entrants if each.seq not in chosen])
+    return out
 
 
 class _Door:
-    """Lets entrants of some groups in, one after the other, or does with them what their group says."""
+    """Lets due entrants into their groups, in the order of their ready times, or does what their group says.
 
-    def __init__(self, unit: Unit, groups: Iterable[str], chosen: Collection[int], now: int) -> None:
+    That they are no longer before their group afterwards is the caller's to write.
+    """
+
+    def __init__(self, unit: Unit, entrants: Sequence[Entrant], now: int, chosen: Collection[int] = ()) -> None:
         self._unit = unit
+        self._entrants = entrants
         self._chosen = chosen
         self._now = now
-        self._decided = Decided()
-        self._entered: defaultdict[str, list[int]] = defaultdict(list)
-        self._members = members(unit, groups)
+        self._members = members(unit, {entrant.group for entrant in entrants})
+        self._entered: defaultdict[str, list[Entrant]] = defaultdict(list)
+        self._out: set[int] = set()
+        self._answers: dict[tuple[int, int], Admission] = {}
 
-    def decide(self, entrants: Iterable[Entrant]) -> Decided:
-        for entrant in entrants:
-            self._decided.looked_at += 1
-            match admit(self._unit.names.kind(self._unit, entrant.kind).entrant, self._members[entrant.group]):
+    def decide(self) -> set[int]:
+        """Decide about all of them; those that are not to be lent now."""
+        for entrant in self._entrants:
+            match self._admit(entrant.kind, self._members[entrant.group]):
                 case Admission.ENTER:
                     self._enter(entrant)
                 case Admission.SKIP:
@@ -113,32 +118,37 @@ class _Door:
                     self._hold(entrant)
                 case Admission.REPLACE:
                     self._replace(entrant)
-        return self._decided
+        entered = chain.from_iterable(self._entered.values())
+        waiting = [each for each in entered if each.seq not in self._chosen]
+        rows = [(each.line, each.ready_at, each.id, each.seq, each.kind, each.group) for each in waiting]
+        self._unit.insert(_ENTER, rows)
+        return self._out
+
+    def _admit(self, kind: int, members: int) -> Admission:
+        """What the rule says about runs of a kind, asked once for each number of members."""
+        answer = self._answers.get((kind, members))
+        if answer is None:
+            sample = self._unit.names.kind(self._unit, kind).entrant
+            answer = self._answers[kind, members] = admit(sample, members)
+        return answer
 
     def _enter(self, entrant: Entrant) -> None:
         self._members[entrant.group] += 1
-        self._decided.entered.add(entrant.seq)
-        if entrant.seq in self._chosen:
-            self._entered[entrant.group].append(entrant.seq)
-            return
-        place = (entrant.line, entrant.ready_at, entrant.id)
-        self._unit.run(_LEAVE, *place)
-        self._unit.run(_ENTER, *place, entrant.seq, entrant.kind, entrant.group)
+        self._entered[entrant.group].append(entrant)
 
     def _hold(self, entrant: Entrant) -> None:
         key, rank = hold_for_group(entrant.group), entrant.line % SPAN
-        self._unit.run(_LEAVE, entrant.line, entrant.ready_at, entrant.id)
         self._unit.run(
             _HOLD, key, rank, entrant.ready_at, entrant.id, entrant.seq, entrant.line, entrant.kind, entrant.group
         )
-        self._decided.gone.add(entrant.seq)
+        self._out.add(entrant.seq)
 
     def _replace(self, entrant: Entrant) -> None:
         group = entrant.group
         self._end([seq for (seq,) in self._unit.all(_HELD_FOR, hold_for_group(group))], State.SKIPPED, REPLACED)
-        waiting = [seq for (seq,) in self._unit.all(_MEMBERS_THAT_WAIT, group)] + self._entered.pop(group, [])
+        waiting = [seq for (seq,) in self._unit.all(_MEMBERS_THAT_WAIT, group)]
+        waiting += [entered.seq for entered in self._entered.pop(group, ())]
         self._end(waiting, State.CANCELLED, REPLACED)
-        self._decided.entered.difference_update(waiting)
         self._members[group] -= len(waiting)
         if self._members[group]:
             self._unit.run(_ASK_TO_CANCEL, REPLACED, group)
@@ -148,7 +158,7 @@ class _Door:
         else:
             self._hold(entrant)
 
-    def _end(self, seqs: list[int], state: State, reason: str) -> None:
+    def _end(self, seqs: Sequence[int], state: State, reason: str) -> None:
         for record in by_seqs(self._unit, seqs) if seqs else ():
             end_within(self._unit, record, state, reason, self._now)
-            self._decided.gone.add(record.seq)
+            self._out.add(record.seq)

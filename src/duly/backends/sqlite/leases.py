@@ -12,18 +12,17 @@ from duly.model import Beat, Claim, Renewal
 BEAT = "beat"
 SPARED_UNTIL = "spared_until"
 
-# The claims that are still owned: by fence, and the run must be the one that was lent under it.
-_OWNED = """
-SELECT c.fence, r.id, c.cancelling
+_STANDING = """
+SELECT r.id, c.seq, c.fence, c.cancelling
 FROM json_each(?) AS wanted
-CROSS JOIN {ns}_claims AS c ON c.fence = wanted.value
-CROSS JOIN {ns}_runs AS r ON r.seq = c.seq
+CROSS JOIN {ns}_runs AS r ON r.id = wanted.value
+CROSS JOIN {ns}_claims AS c ON c.seq = r.seq
 """
-_EXTEND = "UPDATE {ns}_claims SET expires_at = ? WHERE fence IN (SELECT value FROM json_each(?))"
-_PROGRESS = "UPDATE {ns}_claims SET progress = ? WHERE fence = ?"
-_EXPIRED = "SELECT fence, seq FROM {ns}_claims WHERE expires_at <= ? ORDER BY expires_at, fence LIMIT ?"
+_EXTEND = "UPDATE {ns}_claims SET expires_at = ? WHERE seq IN (SELECT value FROM json_each(?))"
+_PROGRESS = "UPDATE {ns}_claims SET progress = ? WHERE seq = ?"
+_EXPIRED = "SELECT seq FROM {ns}_claims WHERE expires_at <= ? ORDER BY expires_at, seq LIMIT ?"
 # No longer lent by the request that lent it: a repeat of that must not learn the reaper's fence.
-_TAKE_OVER = "UPDATE {ns}_claims SET fence = ?, expires_at = ?, request = 0 WHERE fence = ?"
+_TAKE_OVER = "UPDATE {ns}_claims SET fence = ?, expires_at = ?, request = 0 WHERE seq = ?"
 _BEGINNING = "SELECT applied_at FROM {ns}_schema WHERE version = 1"
 
 
@@ -32,15 +31,15 @@ def renew(unit: Unit, beats: Sequence[Beat], now: int, expires_at: int) -> Renew
     unit.set_meta(BEAT, now)
     if not beats:
         return Renewal()
-    rows = unit.all(_OWNED, as_list(beat.fence for beat in beats))
-    owned = {fence: (run_id, cancelling) for fence, run_id, cancelling in rows}
-    kept = [beat for beat in beats if owned.get(beat.fence, ("",))[0] == beat.run_id]
-    unit.run(_EXTEND, expires_at, as_list(beat.fence for beat in kept))
-    unit.many(_PROGRESS, [(to_json(beat.progress), beat.fence) for beat in kept if beat.progress is not None])
-    mine = {beat.fence for beat in kept}
+    rows = unit.all(_STANDING, as_list(beat.run_id for beat in beats))
+    standing = {(run_id, fence): (seq, cancelling) for run_id, seq, fence, cancelling in rows}
+    kept = {(beat.run_id, beat.fence): beat for beat in beats if (beat.run_id, beat.fence) in standing}
+    unit.run(_EXTEND, expires_at, as_list(standing[claim][0] for claim in kept))
+    told = [(to_json(beat.progress), standing[claim][0]) for claim, beat in kept.items() if beat.progress is not None]
+    unit.many(_PROGRESS, told)
     return Renewal(
-        lost=tuple(beat.run_id for beat in beats if beat.fence not in mine),
-        cancelled=tuple(beat.run_id for beat in kept if owned[beat.fence][1]),
+        lost=tuple(beat.run_id for beat in beats if (beat.run_id, beat.fence) not in kept),
+        cancelled=tuple(run_id for run_id, fence in kept if standing[run_id, fence][1]),
     )
 
 
@@ -52,8 +51,8 @@ def reap(unit: Unit, limit: int, now: int, expires_at: int) -> list[Claim]:
     if not expired:
         return []
     first = unit.fences(len(expired), now)
-    unit.many(_TAKE_OVER, [(fresh, expires_at, fence) for fresh, (fence, _) in enumerate(expired, first)])
-    runs = [record.run for record in by_seqs(unit, [seq for _, seq in expired])]
+    unit.many(_TAKE_OVER, [(fresh, expires_at, seq) for fresh, (seq,) in enumerate(expired, first)])
+    runs = [record.run for record in by_seqs(unit, [seq for (seq,) in expired])]
     return [Claim(run, run.fence, run.expires_at) for run in runs if run.expires_at is not None]
 
 

@@ -9,12 +9,13 @@ told by a next due that has passed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from datetime import datetime
 from itertools import groupby
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.sqlite.codec import NOTHING, read_extra
+from duly.backends.sqlite.codec import Extra, read_extra
 from duly.backends.sqlite.groups import decide_about, promote
 from duly.backends.sqlite.line import (
     GROUP,
@@ -46,7 +47,7 @@ _SET_REQUEST = """
 INSERT INTO {ns}_requests (node, request, at) VALUES (?1, ?2, ?3)
 ON CONFLICT (node) DO UPDATE SET request = max(request, ?2), at = ?3
 """
-_LENT_BEFORE = "SELECT seq FROM {ns}_claims WHERE node = ? AND request = ? ORDER BY fence"
+_LENT_BEFORE = "SELECT seq FROM {ns}_claims WHERE node = ? AND request = ? ORDER BY seq"
 
 _PAUSED_QUEUES = "SELECT number FROM {ns}_queues WHERE paused = 1"
 _ANY_BLOCKED = "SELECT 1 FROM {ns}_jobs WHERE blocked = 1 LIMIT 1"
@@ -99,10 +100,11 @@ def claim(unit: Unit, asking: Asking) -> tuple[list[Claim], int | None]:
     _unhold_handlers(unit, asking.handlers)
     lines = survey(unit, asking.now)
     claims = _lend(unit, asking, lines)
-    if not any(line.entering and line.head <= asking.now for line in lines):
-        return claims, earliest_later(lines)
-    promote(unit, survey(unit, asking.now), _SLICE, asking.now)
-    return claims, next_due(unit, asking.now)
+    if any(line.entering and line.head <= asking.now for line in lines):
+        lines = survey(unit, asking.now)
+        if promote(unit, lines, _SLICE, asking.now) == _SLICE:
+            return claims, next_due(unit, asking.now)
+    return claims, earliest_later(lines)
 
 
 def _lent_before(unit: Unit, asking: Asking) -> list[Claim]:
@@ -164,8 +166,8 @@ def _admitted(unit: Unit, rows: Sequence[Row], now: int) -> Sequence[Row]:
     """Those of these runs whose group lets them start."""
     if all(row[GROUP] is None for row in rows):
         return rows
-    gone = decide_about(unit, rows, now).gone
-    return [row for row in rows if row[SEQ] not in gone]
+    out = decide_about(unit, rows, now)
+    return [row for row in rows if row[SEQ] not in out] if out else rows
 
 
 class _Holds:
@@ -219,68 +221,91 @@ def _hand_out(unit: Unit, asking: Asking, rows: Sequence[Row]) -> list[Claim]:
     shared = (asking.node, asking.request, asking.now, asking.expires_at)
     unit.insert(_LEND, plain, *shared)
     unit.insert(_LEND_RICH, rich, *shared)
-    _remember(unit, claims)
+    _remember(unit, claims, rows)
     return claims
 
 
-def _remember(unit: Unit, claims: Sequence[Claim]) -> None:
+def _remember(unit: Unit, claims: Sequence[Claim], rows: Sequence[Row]) -> None:
     if len(unit.memory.lent) > _MOST_REMEMBERED:
         unit.memory.lent.clear()
-    unit.memory.lent.update({lent.fence: lent.run.id for lent in claims})
+    unit.memory.lent.update({lent.fence: (lent.run.id, row[SEQ]) for lent, row in zip(claims, rows, strict=True)})
 
 
 def _claims(unit: Unit, asking: Asking, rows: Sequence[Row], first: int) -> list[Claim]:
-    """The claims as the executor needs them. Positional and with few conversions: this is the hottest loop of all."""
-    node, request = asking.node, asking.request
-    started, expires = from_micros(asking.now), from_micros(asking.expires_at)
-    created_before, created = None, started
-    running = State.RUNNING
-    queue_name, kind_of = unit.names.queue_name, unit.names.kind
+    """The claims as the executor needs them: copies of one run per kind and line, with what differs. The hottest loop."""
+    samples: dict[tuple[int, int], Run] = {}
+    expires_at = from_micros(asking.expires_at)
+    due_before = created_before = -1
+    due = created = expires_at
     claims: list[Claim] = []
     for fence, row in enumerate(rows, first):
-        ready_at, run_id, line, _, _, number, group, due_at, created_at, text, payload = row
-        kind = kind_of(unit, number)
-        extra = NOTHING if text is None else read_extra(text)
-        due = from_micros(due_at)
+        ready_at, run_id, line, _, _, kind, group, due_at, created_at, extra, payload = row
+        sample = samples.get((kind, line))
+        if sample is None:
+            sample = samples[kind, line] = _sample(unit, asking, kind, line)
+        if due_at != due_before:
+            due_before, due = due_at, from_micros(due_at)
         if created_at != created_before:
             created_before, created = created_at, from_micros(created_at)
-        unit.barrier |= kind.at_most_once
-        run = Run(
-            run_id,
-            kind.job,
-            kind.handler,
-            due,
-            due if ready_at == due_at else from_micros(ready_at),
-            extra.uid,
-            extra.revision,
-            kind.cause,
-            queue_name(unit, line),
-            priority_of(line),
-            payload,
-            kind.policy,
-            group,
-            kind.limit,
-            kind.when_full,
-            extra.dedupe_key,
-            extra.headers,
-            running,
-            extra.reason,
-            None,
-            None,
-            group is not None,
-            extra.failures,
-            extra.losses,
-            fence,
-            node,
-            request,
-            created,
-            started,
-            expires,
-            None,
-            extra.cancelling,
-            None,
-            extra.result,
-            extra.failure,
-        )
-        claims.append(Claim(run, fence, expires))
+        ready = due if ready_at == due_at else from_micros(ready_at)
+        if group is None and extra is None:
+            run = replace(
+                sample, id=run_id, due=due, ready_at=ready, payload=payload, fence=fence, created_at=created
+            )
+        else:
+            run = _rich(sample, run_id, due, ready, payload, fence, created, group, read_extra(extra))
+        claims.append(Claim(run, fence, expires_at))
     return claims
+
+
+def _sample(unit: Unit, asking: Asking, number: int, line: int) -> Run:
+    """A run of a kind, in a line, as it is lent now."""
+    kind = unit.names.kind(unit, number)
+    unit.barrier |= kind.at_most_once
+    return replace(
+        kind.entrant,
+        cause=kind.cause,
+        queue=unit.names.queue_name(unit, line),
+        priority=priority_of(line),
+        policy=kind.policy,
+        group=None,
+        state=State.RUNNING,
+        node=asking.node,
+        request=asking.request,
+        started_at=from_micros(asking.now),
+        expires_at=from_micros(asking.expires_at),
+    )
+
+
+def _rich(
+    sample: Run,
+    run_id: str,
+    due: datetime,
+    ready_at: datetime,
+    payload: bytes,
+    fence: int,
+    created_at: datetime,
+    group: str | None,
+    extra: Extra,
+) -> Run:
+    return replace(
+        sample,
+        id=run_id,
+        due=due,
+        ready_at=ready_at,
+        payload=payload,
+        fence=fence,
+        created_at=created_at,
+        group=group,
+        member=group is not None,
+        uid=extra.uid,
+        revision=extra.revision,
+        dedupe_key=extra.dedupe_key,
+        headers=extra.headers,
+        reason=extra.reason,
+        failures=extra.failures,
+        losses=extra.losses,
+        cancelling=extra.cancelling,
+        result=extra.result,
+        failure=extra.failure,
+    )

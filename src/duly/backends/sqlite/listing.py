@@ -48,26 +48,19 @@ WHERE r.id = ?
 
 _SOONEST = "SELECT ready_at, id, seq FROM {ns}_waiting WHERE line = ? ORDER BY ready_at, id LIMIT ?"
 _SOONEST_TO_ENTER = "SELECT ready_at, id, seq FROM {ns}_entrants WHERE line = ? ORDER BY ready_at, id LIMIT ?"
-_SOONEST_OF_KIND = "SELECT ready_at, id, seq FROM {ns}_waiting WHERE kind = ? ORDER BY ready_at, id LIMIT ?"
-_SOONEST_OF_KIND_TO_ENTER = "SELECT ready_at, id, seq FROM {ns}_entrants WHERE kind = ? ORDER BY ready_at, id LIMIT ?"
-_KINDS_OF_JOB = "SELECT number FROM {ns}_kinds WHERE job = ?"
 
-# The kinds that have runs waiting without a hold, each with its first ready time.
-_FIRST_READY = """
-WITH RECURSIVE
-w (kind) AS (
-    SELECT min(kind) FROM {ns}_waiting
-    UNION ALL
-    SELECT (SELECT min(kind) FROM {ns}_waiting WHERE kind > w.kind) FROM w WHERE w.kind IS NOT NULL
-),
-n (kind) AS (
-    SELECT min(kind) FROM {ns}_entrants
-    UNION ALL
-    SELECT (SELECT min(kind) FROM {ns}_entrants WHERE kind > n.kind) FROM n WHERE n.kind IS NOT NULL
-)
-SELECT w.kind, (SELECT min(ready_at) FROM {ns}_waiting WHERE kind = w.kind) FROM w WHERE w.kind IS NOT NULL
+# Walk over all that waits: an index by kind would make every claim pay for what few people ask.
+_SOONEST_OF_JOB = """
+SELECT ready_at, id, seq FROM {ns}_waiting WHERE kind IN (SELECT number FROM {ns}_kinds WHERE job = ?1)
 UNION ALL
-SELECT n.kind, (SELECT min(ready_at) FROM {ns}_entrants WHERE kind = n.kind) FROM n WHERE n.kind IS NOT NULL
+SELECT ready_at, id, seq FROM {ns}_entrants WHERE kind IN (SELECT number FROM {ns}_kinds WHERE job = ?1)
+ORDER BY 1, 2
+LIMIT ?2
+"""
+_FIRST_READY = """
+SELECT kind, min(ready_at) FROM {ns}_waiting GROUP BY kind
+UNION ALL
+SELECT kind, min(ready_at) FROM {ns}_entrants GROUP BY kind
 """
 
 _STATISTICS = """
@@ -128,7 +121,7 @@ def attempts(unit: Unit, run_id: str) -> list[Attempt]:
 
 def upcoming(unit: Unit, limit: int, job: str | None, now: int) -> list[Run]:
     """Waiting runs without a hold, by ready time, then id."""
-    rows = _soonest(unit, limit, now) if job is None else _soonest_of(unit, limit, job)
+    rows = _soonest(unit, limit, now) if job is None else unit.all(_SOONEST_OF_JOB, job, limit)
     seqs = [seq for _, _, seq in sorted(rows)[:limit]]
     return [read_record(unit, row, now).run for row in unit.all(_BY_SEQS, as_list(seqs))]
 
@@ -136,12 +129,6 @@ def upcoming(unit: Unit, limit: int, job: str | None, now: int) -> list[Run]:
 def _soonest(unit: Unit, limit: int, now: int) -> Iterable[Row]:
     for line in survey(unit, now):
         yield from unit.all(_SOONEST_TO_ENTER if line.entering else _SOONEST, line.number, limit)
-
-
-def _soonest_of(unit: Unit, limit: int, job: str) -> Iterable[Row]:
-    for (kind,) in unit.all(_KINDS_OF_JOB, job):
-        yield from unit.all(_SOONEST_OF_KIND, kind, limit)
-        yield from unit.all(_SOONEST_OF_KIND_TO_ENTER, kind, limit)
 
 
 def next_runs(unit: Unit) -> dict[str, datetime]:

@@ -44,21 +44,20 @@ WHERE (hold, rank, ready_at, id) IN (
     SELECT hold, rank, ready_at, id FROM {ns}_held WHERE hold = ? ORDER BY rank, ready_at, id LIMIT ?
 )
 """
-_WITH_RUNS = """
-SELECT wanted.value FROM json_each(?) AS wanted
-WHERE EXISTS (SELECT 1 FROM {ns}_held WHERE hold = wanted.value)
-"""
 
 _FIRST_HELD = "SELECT kind FROM {ns}_held WHERE hold = ? ORDER BY rank, ready_at, id LIMIT 1"
 
 # How many members groups have: those that run, those that wait (for a retry, or to be claimed), and those that are held.
 _MEMBERS = """
-SELECT "group", count(*) FROM {ns}_claims WHERE "group" IN (SELECT value FROM json_each(?1)) GROUP BY "group"
-UNION ALL
-SELECT "group", count(*) FROM {ns}_waiting WHERE "group" IN (SELECT value FROM json_each(?1)) GROUP BY "group"
-UNION ALL
-SELECT "group", count(*) FROM {ns}_held
-WHERE "group" IN (SELECT value FROM json_each(?1)) AND member = 1 GROUP BY "group"
+SELECT name, members FROM (
+    SELECT
+        value AS name,
+        (SELECT count(*) FROM {ns}_claims WHERE "group" = value)
+        + (SELECT count(*) FROM {ns}_waiting WHERE "group" = value)
+        + (SELECT count(*) FROM {ns}_held WHERE "group" = value AND member = 1) AS members
+    FROM json_each(?)
+)
+WHERE members > 0
 """
 
 _END = """
@@ -137,9 +136,8 @@ def unhold(unit: Unit, key: str, limit: int) -> int:
 
 def release(unit: Unit, freed: Mapping[str, int]) -> None:
     """Members have left their groups: as many of the runs held for each wait again, the first ones first."""
-    holds = {hold_for_group(group): places for group, places in freed.items()}
-    for (key,) in unit.all(_WITH_RUNS, as_list(holds)) if holds else ():
-        unhold(unit, key, holds[key])
+    for group, places in freed.items():
+        unhold(unit, hold_for_group(group), places)
 
 
 def pass_on(unit: Unit, group: str) -> None:
@@ -155,10 +153,7 @@ def pass_on(unit: Unit, group: str) -> None:
 
 def members(unit: Unit, groups: Iterable[str]) -> defaultdict[str, int]:
     """How many members these groups have."""
-    counted: defaultdict[str, int] = defaultdict(int)
-    for group, count in unit.all(_MEMBERS, as_list(groups)):
-        counted[group] += count
-    return counted
+    return defaultdict(int, unit.all(_MEMBERS, as_list(groups)))
 
 
 def _out_of_group(unit: Unit, run: Run) -> None:

@@ -23,15 +23,24 @@ _MOST_KINDS = 100_000
 _MOST_POLICIES = 10_000
 
 _FIND_QUEUE = "SELECT number FROM {ns}_queues WHERE name = ?"
-_ADD_QUEUE = "INSERT INTO {ns}_queues (name) VALUES (?)"
+_ADD_QUEUE = "INSERT INTO {ns}_queues (name) VALUES (?) RETURNING number"
 _QUEUE_NAME = "SELECT name FROM {ns}_queues WHERE number = ?"
+
+_FIND_POLICY = "SELECT number FROM {ns}_policies WHERE policy = ?"
+_ADD_POLICY = "INSERT INTO {ns}_policies (policy) VALUES (?) RETURNING number"
 
 _FIND_KIND = """
 SELECT number FROM {ns}_kinds
 WHERE job = ? AND handler = ? AND cause = ? AND "limit" = ? AND when_full = ? AND policy = ?
 """
-_ADD_KIND = 'INSERT INTO {ns}_kinds (job, handler, cause, "limit", when_full, policy) VALUES (?, ?, ?, ?, ?, ?)'
-_KIND = 'SELECT job, handler, cause, "limit", when_full, policy FROM {ns}_kinds WHERE number = ?'
+_ADD_KIND = """
+INSERT INTO {ns}_kinds (job, handler, cause, "limit", when_full, policy) VALUES (?, ?, ?, ?, ?, ?) RETURNING number
+"""
+_KIND = """
+SELECT k.job, k.handler, k.cause, k."limit", k.when_full, p.policy
+FROM {ns}_kinds AS k CROSS JOIN {ns}_policies AS p ON p.number = k.policy
+WHERE k.number = ?
+"""
 
 _policy = msgspec.json.Decoder(RunPolicy)
 
@@ -50,7 +59,7 @@ class Kind(Struct, frozen=True):
     entrant: Run
 
 
-KindKey = tuple[str, str, str, int, str, str]
+KindKey = tuple[str, str, str, int, str, int]
 
 
 class Names:
@@ -61,7 +70,8 @@ class Names:
         self._queue_names: dict[int, str] = {}
         self._kinds: dict[KindKey, int] = {}
         self._by_number: dict[int, Kind] = {}
-        self._policies: dict[int, tuple[RunPolicy, str]] = {}
+        self._policies: dict[int, tuple[RunPolicy, int]] = {}
+        self._policy_numbers: dict[str, int] = {}
 
     # --- queues
 
@@ -73,9 +83,9 @@ class Names:
         if number is None:
             number = self.queue(unit, run.queue)
             if number is None:
-                unit.run(_ADD_QUEUE, run.queue)
-                number = self.queue(unit, run.queue)
-                assert number is not None
+                row = unit.one(_ADD_QUEUE, run.queue)
+                assert row is not None
+                number = self._queues[run.queue] = row[0]
         return number * SPAN + MIDDLE - run.priority
 
     def queue(self, unit: Unit, name: str) -> int | None:
@@ -102,14 +112,12 @@ class Names:
 
     def kind_of(self, unit: Unit, run: Run) -> int:
         """The number of a run's kind, given now if it has none."""
-        key = (run.job, run.handler, run.cause, run.limit, run.when_full, self._policy_text(run.policy))
+        key = (run.job, run.handler, run.cause, run.limit, run.when_full, self._policy_number(unit, run.policy))
         number = self._kinds.get(key)
         if number is None:
-            row = unit.one(_FIND_KIND, *map(_plain, key))
-            if row is None:
-                unit.run(_ADD_KIND, *map(_plain, key))
-                row = unit.one(_FIND_KIND, *map(_plain, key))
-                assert row is not None
+            plain = [*map(_plain, key)]
+            row = unit.one(_FIND_KIND, *plain) or unit.one(_ADD_KIND, *plain)
+            assert row is not None
             if len(self._kinds) >= _MOST_KINDS:
                 self._kinds.clear()
             number = self._kinds[key] = row[0]
@@ -128,7 +136,7 @@ class Names:
         row = unit.one(_KIND, number)
         assert row is not None
         job, handler, cause, limit, when_full, text = row
-        policy = self._policy(text)
+        policy = _policy.decode(text)
         return Kind(
             number=number,
             job=job,
@@ -141,21 +149,27 @@ class Names:
             entrant=Run("", job, handler, EPOCH, EPOCH, group="", limit=limit, when_full=WhenFull(when_full)),
         )
 
-    # --- policies: few, and the same objects again and again
+    # --- policies: few, and mostly the same objects again and again
 
-    def _policy_text(self, policy: RunPolicy) -> str:
+    def _policy_number(self, unit: Unit, policy: RunPolicy) -> int:
         known = self._policies.get(id(policy))
         if known is not None:
             return known[1]
+        number = self._find_policy(unit, msgspec.json.encode(policy).decode())
         if len(self._policies) >= _MOST_POLICIES:
             self._policies.clear()
-        text = msgspec.json.encode(policy).decode()
-        self._policies[id(policy)] = (policy, text)  # kept, so that its address stays its own
-        return text
+        self._policies[id(policy)] = (policy, number)  # kept, so that its address stays its own
+        return number
 
-    @staticmethod
-    def _policy(text: str) -> RunPolicy:
-        return _policy.decode(text)
+    def _find_policy(self, unit: Unit, text: str) -> int:
+        number = self._policy_numbers.get(text)
+        if number is None:
+            row = unit.one(_FIND_POLICY, text) or unit.one(_ADD_POLICY, text)
+            assert row is not None
+            if len(self._policy_numbers) >= _MOST_POLICIES:
+                self._policy_numbers.clear()
+            number = self._policy_numbers[text] = int(row[0])
+        return number
 
 
 def _plain(value: str | int) -> str | int:

@@ -22,7 +22,6 @@ _NEWEST = " ORDER BY r.seq DESC LIMIT ?"
 
 _KINDS = "SELECT number, handler, cause FROM {ns}_kinds"
 _KINDS_OF_JOB = "SELECT number, handler, cause FROM {ns}_kinds WHERE job = ?"
-_KINDS_OF_HANDLER = "SELECT number, handler, cause FROM {ns}_kinds WHERE handler = ?"
 
 # How many runs may be in a state: exactly up to a bound.
 _SOME_WAITING = """
@@ -94,9 +93,7 @@ def _kinds(unit: Unit, query: RunQuery) -> list[int] | None:
     """The kinds that match what a query says about job, handler and cause; None when it says nothing."""
     if query.job is not None:
         rows = unit.all(_KINDS_OF_JOB, query.job)
-    elif query.handler is not None:
-        rows = unit.all(_KINDS_OF_HANDLER, query.handler)
-    elif query.cause is not None:
+    elif query.handler is not None or query.cause is not None:
         rows = unit.all(_KINDS)
     else:
         return None

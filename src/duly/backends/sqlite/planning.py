@@ -29,31 +29,45 @@ from duly.rules.admission import REMOVED
 
 _BLOCKING = frozenset({JobStatus.PAUSED, JobStatus.REMOVED})
 
-_JOB = "SELECT record, cursor, plan_at, planned FROM {ns}_jobs WHERE name = ?"
-_JOBS = "SELECT record, cursor, plan_at, planned FROM {ns}_jobs ORDER BY name"
+_JOB = """
+SELECT j.record, p.cursor, p.plan_at, p.planned
+FROM {ns}_jobs AS j CROSS JOIN {ns}_plans AS p ON p.name = j.name
+WHERE j.name = ?
+"""
+_JOBS = """
+SELECT j.record, p.cursor, p.plan_at, p.planned
+FROM {ns}_plans AS p CROSS JOIN {ns}_jobs AS j ON j.name = p.name
+ORDER BY p.name
+"""
 _JOBS_OF = """
-SELECT record, cursor, plan_at, planned FROM {ns}_jobs WHERE name IN (SELECT value FROM json_each(?)) ORDER BY name
+SELECT j.record, p.cursor, p.plan_at, p.planned
+FROM {ns}_plans AS p CROSS JOIN {ns}_jobs AS j ON j.name = p.name
+WHERE p.name IN (SELECT value FROM json_each(?))
+ORDER BY p.name
 """
 _KEEP = """
-INSERT INTO {ns}_jobs (name, uid, revision, shard, cursor, plan_at, planned, plannable, blocked, record)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO {ns}_jobs (name, blocked, record) VALUES (?1, ?2, ?3)
+ON CONFLICT (name) DO UPDATE SET blocked = ?2, record = ?3
+"""
+_KEEP_PLAN = """
+INSERT INTO {ns}_plans (name, uid, revision, shard, cursor, plan_at, planned, plannable)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
 ON CONFLICT (name) DO UPDATE SET
-    uid = excluded.uid, revision = excluded.revision, shard = excluded.shard, cursor = excluded.cursor,
-    plan_at = excluded.plan_at, planned = excluded.planned, plannable = excluded.plannable,
-    blocked = excluded.blocked, record = excluded.record
+    uid = ?2, revision = ?3, shard = ?4, cursor = ?5, plan_at = ?6, planned = ?7, plannable = ?8
 """
 _FORGET = "DELETE FROM {ns}_jobs WHERE name = ?"
+_FORGET_PLAN = "DELETE FROM {ns}_plans WHERE name = ?"
 
 # A job's recurring runs that are due after an instant: their ids sort like their instants.
 _LATER = "SELECT {run} FROM {ns}_runs AS r {standing} WHERE r.id > ? AND r.id < ? ORDER BY r.id"
 
-# All runs of a job that wait, held ones included.
+# All runs of a job that wait, held ones included: a walk over all that waits, for what is rarely asked.
 _WAITING_OF = """
-SELECT w.seq FROM {ns}_kinds AS k CROSS JOIN {ns}_waiting AS w ON w.kind = k.number WHERE k.job = ?1
+SELECT seq FROM {ns}_waiting WHERE kind IN (SELECT number FROM {ns}_kinds WHERE job = ?1)
 UNION ALL
-SELECT w.seq FROM {ns}_kinds AS k CROSS JOIN {ns}_entrants AS w ON w.kind = k.number WHERE k.job = ?1
+SELECT seq FROM {ns}_entrants WHERE kind IN (SELECT number FROM {ns}_kinds WHERE job = ?1)
 UNION ALL
-SELECT w.seq FROM {ns}_kinds AS k CROSS JOIN {ns}_held AS w ON w.kind = k.number WHERE k.job = ?1
+SELECT seq FROM {ns}_held WHERE kind IN (SELECT number FROM {ns}_kinds WHERE job = ?1)
 """
 
 _EPOCH = "SELECT epoch FROM {ns}_epochs WHERE shard = ?"
@@ -61,20 +75,27 @@ _INSTALL = "INSERT INTO {ns}_epochs (shard, epoch) VALUES (?1, ?2) ON CONFLICT (
 
 # The jobs of a shard whose time to plan has come, and the time of the one after.
 _DUE = """
-SELECT record, cursor, plan_at, planned FROM {ns}_jobs
-WHERE shard = ? AND plannable = 1 AND plan_at IS NOT NULL AND plan_at <= ?
-ORDER BY plan_at, name
+SELECT j.record, p.cursor, p.plan_at, p.planned
+FROM {ns}_plans AS p CROSS JOIN {ns}_jobs AS j ON j.name = p.name
+WHERE p.shard = ? AND p.plannable = 1 AND p.plan_at IS NOT NULL AND p.plan_at <= ?
+ORDER BY p.plan_at, p.name
 LIMIT ?
 """
 _NEXT = """
-SELECT min(plan_at) FROM {ns}_jobs WHERE shard = ? AND plannable = 1 AND plan_at IS NOT NULL AND plan_at > ?
+SELECT min(plan_at) FROM {ns}_plans WHERE shard = ? AND plannable = 1 AND plan_at IS NOT NULL AND plan_at > ?
 """
 
 _STANDING = """
-SELECT j.name, j.uid, j.revision, j.cursor, j.plannable, j.planned
-FROM json_each(?) AS wanted CROSS JOIN {ns}_jobs AS j ON j.name = wanted.value
+SELECT p.name, p.uid, p.revision, p.cursor, p.plannable, p.planned
+FROM json_each(?) AS wanted CROSS JOIN {ns}_plans AS p ON p.name = wanted.value
 """
-_ADVANCE = "UPDATE {ns}_jobs SET cursor = ?, plan_at = ?, planned = ?, plannable = ? WHERE name = ?"
+# Move plans on. They exist, so the insertion always turns into the update: of many rows at once that is the faster way.
+_ADVANCE = """
+INSERT INTO {ns}_plans (name, cursor, plan_at, planned, plannable, uid, revision, shard)
+VALUES {rows:(?, ?, ?, ?, ?, '', 0, '')}
+ON CONFLICT (name) DO UPDATE SET
+    cursor = excluded.cursor, plan_at = excluded.plan_at, planned = excluded.planned, plannable = excluded.plannable
+"""
 
 _record = msgspec.json.Decoder(JobRecord)
 
@@ -99,8 +120,10 @@ def _read(row: Row) -> JobRecord:
 
 
 def _keep(unit: Unit, record: JobRecord) -> None:
+    text = to_json(replace(record, cursor=None, plan_at=None, planned=0))
+    unit.run(_KEEP, record.name, int(record.status in _BLOCKING), text)
     unit.run(
-        _KEEP,
+        _KEEP_PLAN,
         record.name,
         record.uid,
         record.revision,
@@ -109,8 +132,6 @@ def _keep(unit: Unit, record: JobRecord) -> None:
         micros(record.plan_at),
         record.planned,
         int(record.plannable),
-        int(record.status in _BLOCKING),
-        to_json(replace(record, cursor=None, plan_at=None, planned=0)),
     )
 
 
@@ -145,6 +166,7 @@ def remove(unit: Unit, name: str, expect: int, now: int) -> bool:
         return False
     _clear(unit, record, Waiting.CANCEL, now)
     unit.run(_FORGET, name)
+    unit.run(_FORGET_PLAN, name)
     return True
 
 
@@ -222,21 +244,21 @@ def fire(unit: Unit, firings: Sequence[Firing], shard: str, epoch: int, now: int
     standing = {row[0]: _Standing(*row[1:]) for row in unit.all(_STANDING, names)}
     applied = [_advance(standing.get(firing.name), firing) for firing in firings]
     _insert(unit, [firing for firing, good in zip(firings, applied, strict=True) if good], standing, now)
-    moved = ((name, job) for name, job in standing.items() if job.touched)
-    unit.many(_ADVANCE, [(job.cursor, job.plan_at, job.planned, job.plannable, name) for name, job in moved])
+    moved = ((name, plan) for name, plan in standing.items() if plan.touched)
+    unit.insert(_ADVANCE, [(name, plan.cursor, plan.plan_at, plan.planned, plan.plannable) for name, plan in moved])
     return [Fired.APPLIED if good else Fired.STALE_JOB for good in applied]
 
 
-def _advance(job: _Standing | None, firing: Firing) -> bool:
+def _advance(plan: _Standing | None, firing: Firing) -> bool:
     """Move a job's cursor if it stands where the firing expects it."""
-    if job is None or (job.uid, job.revision) != (firing.uid, firing.revision):
+    if plan is None or plan.uid != firing.uid or plan.revision != firing.revision:
         return False
-    if not job.plannable or job.cursor != to_micros(firing.expect):
+    if not plan.plannable or plan.cursor != to_micros(firing.expect):
         return False
-    job.cursor = micros(firing.cursor)
-    job.plan_at = micros(firing.plan_at)
-    job.plannable = int(firing.cursor is not None)
-    job.touched = True
+    plan.cursor = micros(firing.cursor)
+    plan.plan_at = micros(firing.plan_at)
+    plan.plannable = int(firing.cursor is not None)
+    plan.touched = True
     return True
 
 

@@ -9,42 +9,48 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.sqlite.codec import Record, attempt_row, extra_of
 from duly.backends.sqlite.moves import by_ids, count_ended, free_keys, insert_ended, release, wait
 from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
 from duly.model import OutcomeKind, Settlement, State, to_micros
+from duly.rules.admission import hold_for_group
 from duly.rules.settling import as_stored
 from duly.rules.statistics import Tally, tally
 
-# How many of these claims stand; how many are to be cancelled, belong to a group, or have a dedupe key.
+# How many of these runs are claimed, the sum of their fences above the first, and how many are to be cancelled, belong
+# to a group, or have a dedupe key. A run's fence only grows: the sum is as expected if and only if every fence is.
 _CHECK = """
-SELECT count(*), total(cancelling), count("group"), total(keyed)
-FROM {ns}_claims WHERE fence IN (SELECT value FROM json_each(?))
+SELECT count(*), sum(fence - ?2), total(cancelling), count("group"), total(keyed)
+FROM {ns}_claims WHERE seq IN (SELECT value FROM json_each(?1))
 """
 
 # Complete first-time successes: everything but the time and the result is in the claim.
 _COMPLETE = """
 INSERT INTO {ns}_ended (seq, state, finished_at, fence, node, request, started_at, progress)
 SELECT c.seq, 'completed', v.column2, c.fence, c.node, c.request, c.started_at, c.progress
-FROM (VALUES {rows:(?, ?)}) AS v CROSS JOIN {ns}_claims AS c ON c.fence = v.column1
+FROM (VALUES {rows:(?, ?)}) AS v CROSS JOIN {ns}_claims AS c ON c.seq = v.column1
 """
 _COMPLETE_WITH_RESULT = """
 INSERT INTO {ns}_ended (seq, state, finished_at, fence, node, request, started_at, progress, result)
 SELECT c.seq, 'completed', v.column2, c.fence, c.node, c.request, c.started_at, c.progress, v.column3
-FROM (VALUES {rows:(?, ?, ?)}) AS v CROSS JOIN {ns}_claims AS c ON c.fence = v.column1
+FROM (VALUES {rows:(?, ?, ?)}) AS v CROSS JOIN {ns}_claims AS c ON c.seq = v.column1
 """
-_GROUPS = """
-SELECT "group", count(*) FROM {ns}_claims
-WHERE fence IN (SELECT value FROM json_each(?)) AND "group" IS NOT NULL
+# The groups of these claims for which runs are held, and how many places become free. ?2 is how such a hold begins.
+_AWAITED = """
+SELECT "group", count(*) FROM {ns}_claims AS c
+WHERE seq IN (SELECT value FROM json_each(?1)) AND "group" IS NOT NULL
+    AND EXISTS (SELECT 1 FROM {ns}_held WHERE hold = ?2 || c."group")
 GROUP BY "group"
 """
-_KEYED = "SELECT seq FROM {ns}_claims WHERE fence IN (SELECT value FROM json_each(?)) AND keyed = 1"
-_GIVE_BACK = "DELETE FROM {ns}_claims WHERE fence IN (SELECT value FROM json_each(?))"
+_FREE_KEYS = "DELETE FROM {ns}_keys WHERE seq IN (SELECT value FROM json_each(?))"
+_GIVE_BACK = "DELETE FROM {ns}_claims WHERE seq IN (SELECT value FROM json_each(?))"
 
 _KEEP_RESULT = "UPDATE {ns}_ended SET result = ? WHERE seq = ? AND result IS NULL"
 _AGAIN = "UPDATE {ns}_runs SET ready_at = ?, extra = ? WHERE seq = ?"
+_READY_AT = "UPDATE {ns}_runs SET ready_at = ? WHERE seq = ?"
 _ATTEMPT = """
 INSERT INTO {ns}_attempts (seq, number, fence, node, started_at, ended_at, outcome, failure)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
@@ -71,56 +77,72 @@ ON CONFLICT (job) DO UPDATE SET
 
 def settle(unit: Unit, settlements: Sequence[Settlement]) -> list[str]:
     """Apply settlements; the ids of those whose fence no longer stands, in order."""
-    if not settlements:
-        return []
-    successes = [settled for settled in settlements if _is_first_success(settled)]
-    if not successes or not _complete(unit, successes):
+    first, others = _sorted_out(settlements, unit.memory.lent)
+    if first.settled and not _complete(unit, first):
         return _settle_each(unit, settlements)
-    if len(successes) == len(settlements):
-        return []
-    return _settle_each(unit, [settled for settled in settlements if not _is_first_success(settled)])
-
-
-def _is_first_success(settled: Settlement) -> bool:
-    return settled.state is State.COMPLETED and settled.attempt is None and settled.reason is None
+    return _settle_each(unit, others) if others else []
 
 
 # --- many at once
 
-def _complete(unit: Unit, successes: Sequence[Settlement]) -> bool:
-    """Complete these runs if all of them are this session's and stand; whether they did."""
-    lent = unit.memory.lent
-    if any(lent.get(settled.fence) != settled.run_id for settled in successes):
-        return False
-    fences = as_list(settled.fence for settled in successes)
-    row = unit.one(_CHECK, fences)
-    assert row is not None
-    standing, cancelling, grouped, keyed = row
-    if standing != len(successes) or cancelling:
-        return False
-    freed = dict(unit.all(_GROUPS, fences)) if grouped else {}
-    if keyed:
-        free_keys(unit, [seq for (seq,) in unit.all(_KEYED, fences)])
-    _write_completed(unit, successes)
-    unit.run(_GIVE_BACK, fences)
-    for settled in successes:
-        del lent[settled.fence]
-    release(unit, freed)
-    count_ended(unit, {State.COMPLETED: standing})
-    _count(unit, tally(successes))
-    return True
+class _First(Struct):
+    """First-time successes of runs that this session lent, as the statements want them."""
 
-
-def _write_completed(unit: Unit, successes: Sequence[Settlement]) -> None:
+    settled: list[Settlement] = []
+    seqs: list[int] = []
+    fences: list[int] = []
     bare: list[Row] = []
     full: list[Row] = []
-    for settled in successes:
+
+
+def _sorted_out(
+    settlements: Sequence[Settlement], lent: Mapping[int, tuple[str, int]]
+) -> tuple[_First, list[Settlement]]:
+    """Such successes, and all others. Two settlements of one claim are left to be looked at one by one."""
+    first = _First()
+    others: list[Settlement] = []
+    nobody = ("", 0)
+    for settled in settlements:
+        run_id, seq = lent.get(settled.fence, nobody)
+        if (
+            run_id != settled.run_id
+            or settled.state is not State.COMPLETED
+            or settled.attempt is not None
+            or settled.reason is not None
+        ):
+            others.append(settled)
+            continue
+        first.settled.append(settled)
+        first.seqs.append(seq)
+        first.fences.append(settled.fence)
         if settled.result is None:
-            bare.append((settled.fence, to_micros(settled.ended_at)))
+            first.bare.append((seq, to_micros(settled.ended_at)))
         else:
-            full.append((settled.fence, to_micros(settled.ended_at), bytearray(settled.result)))
-    unit.insert(_COMPLETE, bare)
-    unit.insert(_COMPLETE_WITH_RESULT, full)
+            first.full.append((seq, to_micros(settled.ended_at), bytearray(settled.result)))
+    return first, others
+
+
+def _complete(unit: Unit, first: _First) -> bool:
+    """Complete these runs if all of their claims stand; whether they did."""
+    seqs = as_list(first.seqs)
+    lowest = min(first.fences)
+    row = unit.one(_CHECK, seqs, lowest)
+    assert row is not None
+    claimed, above, cancelling, grouped, keyed = row
+    if claimed != len(first.seqs) or above != sum(first.fences) - lowest * claimed or cancelling:
+        return False
+    freed = dict(unit.all(_AWAITED, seqs, hold_for_group(""))) if grouped else {}
+    if keyed:
+        unit.run(_FREE_KEYS, seqs)
+    unit.insert(_COMPLETE, first.bare)
+    unit.insert(_COMPLETE_WITH_RESULT, first.full)
+    unit.run(_GIVE_BACK, seqs)
+    for fence in first.fences:
+        del unit.memory.lent[fence]
+    release(unit, freed)
+    count_ended(unit, {State.COMPLETED: claimed})
+    _count(unit, tally(first.settled))
+    return True
 
 
 # --- one by one
@@ -160,11 +182,13 @@ def _apply(unit: Unit, record: Record, settled: Settlement) -> Record:
         expires_at=None,
     )
     after = replace(record, run=run)
-    unit.run(_GIVE_BACK, as_list([settled.fence]))
+    unit.run(_GIVE_BACK, as_list([record.seq]))
     unit.memory.lent.pop(settled.fence, None)
     if settled.attempt is not None:
         unit.run(_ATTEMPT, *attempt_row(record.seq, settled.attempt))
     if ended:
+        if run.ready_at != record.run.ready_at:
+            unit.run(_READY_AT, to_micros(run.ready_at), record.seq)
         insert_ended(unit, record.seq, run, settled.state, settled.reason, to_micros(settled.ended_at))
         if run.dedupe_key is not None:
             free_keys(unit, [record.seq])

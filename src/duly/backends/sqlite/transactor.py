@@ -26,7 +26,7 @@ _COMMIT = "COMMIT -- duly"
 _ROLLBACK = "ROLLBACK -- duly"
 
 _STANDS = """
-SELECT 1 FROM {ns}_claims AS c CROSS JOIN {ns}_runs AS r ON r.seq = c.seq WHERE c.fence = ? AND r.id = ?
+SELECT 1 FROM {ns}_runs AS r CROSS JOIN {ns}_claims AS c ON c.seq = r.seq WHERE c.fence = ? AND r.id = ?
 """
 
 

@@ -48,7 +48,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.names = Names()
-        self.lent: dict[int, str] = {}
+        self.lent: dict[int, tuple[str, int]] = {}
         self.fenced = False
 
     def forget(self) -> None:
@@ -87,8 +87,8 @@ class Unit:
 
     def one(self, sql: str, *parameters: Any) -> Row | None:
         """The first row of a query, if there is one."""
-        row: Row | None = self._execute(self._texts[sql], parameters).fetchone()
-        return row
+        rows = self._execute(self._texts[sql], parameters).fetchall()  # to its end: one cut short keeps its lock
+        return rows[0] if rows else None
 
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         """Execute a statement once per row. For what is rare."""

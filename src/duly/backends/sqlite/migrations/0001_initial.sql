@@ -22,6 +22,10 @@ CREATE TABLE {ns}_queues (
 CREATE INDEX {ns}_queues_paused ON {ns}_queues (number) WHERE paused = 1;
 
 -- What many runs have in common, kept once. Numbers are never taken back: other processes remember them.
+CREATE TABLE {ns}_policies (
+    number INTEGER PRIMARY KEY,
+    policy TEXT NOT NULL UNIQUE
+);
 CREATE TABLE {ns}_kinds (
     number INTEGER PRIMARY KEY,
     job TEXT NOT NULL,
@@ -29,10 +33,9 @@ CREATE TABLE {ns}_kinds (
     cause TEXT NOT NULL,
     "limit" INTEGER NOT NULL,
     when_full TEXT NOT NULL,
-    policy TEXT NOT NULL,
+    policy INTEGER NOT NULL,
     UNIQUE (job, handler, cause, "limit", when_full, policy)
 );
-CREATE INDEX {ns}_kinds_handler ON {ns}_kinds (handler);
 
 -- seq is the order of creation. line is queue number * 1000 + 500 - priority: what is to be claimed together, in order.
 -- extra is JSON: what few runs have, and what earlier attempts left behind. payload is last, it may overflow the page.
@@ -63,7 +66,6 @@ CREATE TABLE {ns}_waiting (
     "group" TEXT,
     PRIMARY KEY (line, ready_at, id)
 ) WITHOUT ROWID;
-CREATE INDEX {ns}_waiting_kind ON {ns}_waiting (kind, ready_at, id);
 CREATE INDEX {ns}_waiting_group ON {ns}_waiting ("group") WHERE "group" IS NOT NULL;
 
 CREATE TABLE {ns}_entrants (
@@ -75,7 +77,6 @@ CREATE TABLE {ns}_entrants (
     "group" TEXT NOT NULL,
     PRIMARY KEY (line, ready_at, id)
 ) WITHOUT ROWID;
-CREATE INDEX {ns}_entrants_kind ON {ns}_entrants (kind, ready_at, id);
 CREATE INDEX {ns}_entrants_group ON {ns}_entrants ("group", ready_at);
 
 -- rank is 500 - priority: the order in which held runs come back.
@@ -92,13 +93,13 @@ CREATE TABLE {ns}_held (
     PRIMARY KEY (hold, rank, ready_at, id)
 ) WITHOUT ROWID;
 CREATE UNIQUE INDEX {ns}_held_run ON {ns}_held (seq);
-CREATE INDEX {ns}_held_kind ON {ns}_held (kind);
 CREATE INDEX {ns}_held_member ON {ns}_held ("group") WHERE member = 1;
 
--- "group" is set for members only; keyed tells that the run has a dedupe key to give back.
+-- One claim per run, by construction. "group" is set for members only; keyed tells that there is a dedupe key to give
+-- back.
 CREATE TABLE {ns}_claims (
-    fence INTEGER PRIMARY KEY,
-    seq INTEGER NOT NULL,
+    seq INTEGER PRIMARY KEY,
+    fence INTEGER NOT NULL,
     node TEXT NOT NULL,
     request INTEGER NOT NULL,
     started_at INTEGER NOT NULL,
@@ -109,7 +110,6 @@ CREATE TABLE {ns}_claims (
     reason TEXT,
     progress TEXT
 );
-CREATE UNIQUE INDEX {ns}_claims_run ON {ns}_claims (seq);
 CREATE INDEX {ns}_claims_expiry ON {ns}_claims (expires_at);
 CREATE INDEX {ns}_claims_group ON {ns}_claims ("group") WHERE "group" IS NOT NULL;
 
@@ -172,23 +172,26 @@ CREATE TABLE {ns}_statistics (
     last_outcome TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- record is JSON without cursor, plan_at and planned, which the planner moves. plannable and blocked are what
--- duly.model says about the record, written down for the indexes.
+-- Definitions. record is JSON, but for what is in {ns}_plans; blocked is what duly.model says about it.
 CREATE TABLE {ns}_jobs (
-    name TEXT NOT NULL,
+    name TEXT PRIMARY KEY,
+    blocked INTEGER NOT NULL,
+    record TEXT NOT NULL
+);
+CREATE INDEX {ns}_jobs_blocked ON {ns}_jobs (name) WHERE blocked = 1;
+
+-- How far each job is planned: what firing compares and moves. plannable is what duly.model says about the job.
+CREATE TABLE {ns}_plans (
+    name TEXT PRIMARY KEY,
     uid TEXT NOT NULL,
     revision INTEGER NOT NULL,
     shard TEXT NOT NULL,
     cursor INTEGER,
     plan_at INTEGER,
     planned INTEGER NOT NULL,
-    plannable INTEGER NOT NULL,
-    blocked INTEGER NOT NULL,
-    record TEXT NOT NULL
-);
-CREATE UNIQUE INDEX {ns}_jobs_name ON {ns}_jobs (name);
-CREATE INDEX {ns}_jobs_plan ON {ns}_jobs (shard, plan_at, name) WHERE plannable = 1 AND plan_at IS NOT NULL;
-CREATE INDEX {ns}_jobs_blocked ON {ns}_jobs (name) WHERE blocked = 1;
+    plannable INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX {ns}_plans_due ON {ns}_plans (shard, plan_at, name) WHERE plannable = 1 AND plan_at IS NOT NULL;
 
 CREATE TABLE {ns}_epochs (
     shard TEXT PRIMARY KEY,
