@@ -70,7 +70,9 @@ class Bench:
         connection = sqlite3.connect(self.folder / "bare.db", isolation_level=None)
         for pragma in ("journal_mode=WAL", "synchronous=NORMAL"):
             connection.execute(f"PRAGMA {pragma}")
-        connection.execute("CREATE TABLE IF NOT EXISTS t (seq INTEGER PRIMARY KEY, id TEXT UNIQUE, a INT, b INT, c TEXT)")
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS t (seq INTEGER PRIMARY KEY, id TEXT UNIQUE, a INT, b INT, c TEXT)"
+        )
         rows = [(ids.new(), index, index, "x" * 40) for index in range(number)]
         started = time.perf_counter()
         for start in range(0, number, 1000):
@@ -136,9 +138,7 @@ class Bench:
         async def loop(node: str) -> None:
             claims = await self.claim(100, node)
             while claims:
-                _, claims = await asyncio.gather(
-                    self.backend.queue.settle(settlements(claims)), self.claim(100, node)
-                )
+                _, claims = await asyncio.gather(self.backend.queue.settle(settlements(claims)), self.claim(100, node))
 
         started = time.perf_counter()
         await asyncio.gather(loop("a"), loop("b"))
@@ -219,9 +219,7 @@ def firing(of: JobRecord, number: int = 0) -> Firing:
 
 
 def planned(uid: str, job: str, due: datetime) -> Run:
-    return Run(
-        recurring_id(uid, due), job, "report", due, due, uid=uid, revision=1, cause=Cause.SCHEDULE, group=job
-    )
+    return Run(recurring_id(uid, due), job, "report", due, due, uid=uid, revision=1, cause=Cause.SCHEDULE, group=job)
 
 
 async def measure(name: str, round_: Callable[[], Awaitable[tuple[int, float]]], rounds: int, *, each: bool) -> float:

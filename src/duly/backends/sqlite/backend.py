@@ -1,4 +1,4 @@
-"""The SQLite backend: one file, one machine, any number of processes. What a user with one machine runs in production."""
+"""The SQLite backend: one file on one machine, any number of processes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SqliteBackend:
     async def examine(self) -> list[Finding]:
         session = self._session
         push = session.gear.bell.reaches_others
-        return await session.list(lambda unit: examine(unit, session.place, session.namespace, push=push))
+        return await session.browse(lambda unit: examine(unit, session.place, session.namespace, push=push))
 
     async def __aenter__(self) -> Self:
         await self.open()

@@ -25,6 +25,7 @@ from duly.backends.sqlite.unit import ENDED, SHARED, WORK
 KINDS = (WORK, ENDED, SHARED)
 
 _LONGEST_ADDRESS = 100
+_SUFFIX = ".bell"
 
 # Two changes of a directory may bear the same time: what was read so soon after one is read again.
 _COARSEST_CLOCK_NS = 50_000_000
@@ -42,7 +43,7 @@ def directory_for(path: Path, namespace: str) -> Path | None:
     except OSError:
         return None
     private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-    return directory if private and len(str(directory)) < _LONGEST_ADDRESS - 20 else None
+    return directory if private and len(str(directory)) < _LONGEST_ADDRESS - 32 else None
 
 
 class Bell:
@@ -55,7 +56,7 @@ class Bell:
         self._directory = directory
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
-        self._name = f"{os.getpid()}.{secrets.token_hex(4)}"
+        self._name = f"{os.getpid()}-{secrets.token_hex(4)}{_SUFFIX}"
         self._others: tuple[int, list[str]] = (-1, [])
         self._sender: socket.socket | None = None
 
@@ -128,12 +129,10 @@ class Bell:
             if self._sender is None:
                 self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 self._sender.setblocking(False)
-            address = f"{self._directory}/{name}"
             try:
-                self._sender.sendto(bytes((kinds,)), address)
+                self._sender.sendto(bytes((kinds,)), f"{self._directory}/{name}")
             except (ConnectionRefusedError, FileNotFoundError):  # its process is gone
-                with contextlib.suppress(OSError):
-                    os.unlink(address)
+                self._remove(name)
             except OSError:  # full: it was rung before and has not looked yet
                 pass
 
@@ -142,14 +141,20 @@ class Bell:
         if self._directory is None:
             return []
         try:
-            changed = os.stat(self._directory).st_mtime_ns
+            changed = self._directory.stat().st_mtime_ns
             if changed != self._others[0]:
-                names = [name for name in os.listdir(self._directory) if name[0].isdigit() and name != self._name]
+                names = [file.name for file in self._directory.iterdir() if file.suffix == _SUFFIX]
+                names = [name for name in names if name != self._name]
                 settled = time.time_ns() - changed > _COARSEST_CLOCK_NS
                 self._others = (changed if settled else -1, names)
         except OSError:
             return []
         return self._others[1]
+
+    def _remove(self, name: str) -> None:
+        if self._directory is not None:
+            with contextlib.suppress(OSError):
+                (self._directory / name).unlink()
 
     def close(self) -> None:
         """Stop listening. Called when the writer's thread has ended."""
@@ -160,6 +165,5 @@ class Bell:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._socket = None
-            with contextlib.suppress(OSError):
-                os.unlink(f"{self._directory}/{self._name}")
+            self._remove(self._name)
         self.ring(WORK | ENDED | SHARED)

@@ -103,6 +103,7 @@ def instant(micros: int | None) -> datetime | None:
 
 # --- whole runs
 
+
 class Record(Struct, frozen=True):
     """A run as it stands, with the numbers by which the tables know it."""
 
@@ -118,7 +119,7 @@ class Record(Struct, frozen=True):
 
 
 def read_record(unit: Unit, row: Row, now: int | None = None) -> Record:
-    """A run from a row of `{run}` (see texts). With `now` a waiting run that is ready and not held is queued, else pending."""
+    """A run from a row of `{run}` (see texts). With `now` a waiting run that is ready and not held is queued."""
     seq, run_id, number, line, due, ready_at, created_at, group, extra_text, until, payload = row[:11]
     hold, held_member, entrant = row[11:14]
     claim, ended = row[14:22], row[22:]
@@ -208,6 +209,7 @@ def _standing(claim: Row, ended: Row, extra: Extra) -> dict[str, Any]:
 
 
 # --- attempts
+
 
 def attempt_row(seq: int, attempt: Attempt) -> Row:
     return (

@@ -26,7 +26,7 @@ _open: set[sqlite3.Connection] = set()
 
 
 def _forked() -> None:
-    """In the child. Its copies of connections are never touched again, nor closed: closing one may end the file's log."""
+    """In the child. Its copies of connections are never used, nor closed: that might end the log of the file."""
     global _forks
     _forks += 1
 

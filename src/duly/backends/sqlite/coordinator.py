@@ -1,4 +1,4 @@
-"""The coordinator port on SQLite: leases, presence and shared values as rows; a fence comes from the store's one counter."""
+"""The coordinator port on SQLite: leases, presence and shared values as rows. Fences are the store's."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ _NODES = "SELECT node FROM {ns}_nodes WHERE expires_at > ?"
 
 _SHARED = "SELECT key, value, version FROM {ns}_shared WHERE key = ?"
 _SET_SHARED = """
-INSERT INTO {ns}_shared (key, value, version) VALUES (?1, ?2, ?3) ON CONFLICT (key) DO UPDATE SET value = ?2, version = ?3
+INSERT INTO {ns}_shared (key, value, version) VALUES (?1, ?2, ?3)
+ON CONFLICT (key) DO UPDATE SET value = ?2, version = ?3
 """
 
 _node = msgspec.json.Decoder(Node)
@@ -113,6 +114,7 @@ class SqliteCoordinator:
 
 # --- on the session's threads
 
+
 def _expiry(unit: Unit, ttl: float, now: datetime | None) -> int:
     return to_micros(shift(from_micros(unit.at(now)), ttl))
 
@@ -138,7 +140,9 @@ def _renew(leases: Sequence[Lease], ttl: float, now: datetime | None, unit: Unit
     expires_at = _expiry(unit, ttl, now)
     until = from_micros(expires_at)
     return [
-        replace(lease, expires_at=until) if unit.run(_EXTEND, expires_at, lease.name, lease.holder, lease.fence) else None
+        replace(lease, expires_at=until)
+        if unit.run(_EXTEND, expires_at, lease.name, lease.holder, lease.fence)
+        else None
         for lease in leases
     ]
 

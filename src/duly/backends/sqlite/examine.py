@@ -42,7 +42,9 @@ def _journal(unit: Unit, place: Place) -> Iterator[Finding]:
 
 def _durability(place: Place) -> Finding:
     if place.synchronous == "full":
-        return Finding(Severity.OK, "durability", "synchronous=full: every commit survives power loss, and waits for the disk")
+        return Finding(
+            Severity.OK, "durability", "synchronous=full: every commit survives power loss, and waits for the disk"
+        )
     return Finding(
         Severity.WARNING,
         "durability",

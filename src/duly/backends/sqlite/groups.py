@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from duly.backends.sqlite.line import ENTERING, GROUP, ID, KIND, LINE, READY_AT, SEQ, Line, due_entrants
 from duly.backends.sqlite.moves import by_seqs, end_within, members
-from duly.backends.sqlite.names import SPAN
+from duly.backends.sqlite.names import SPAN, Kind
 from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
-from duly.model import State
+from duly.model import State, WhenFull
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, hold_for_group
 
 _COUNT_DUE = """
@@ -104,12 +104,13 @@ class _Door:
         self._members = members(unit, {entrant.group for entrant in entrants})
         self._entered: defaultdict[str, list[Entrant]] = defaultdict(list)
         self._out: set[int] = set()
-        self._answers: dict[tuple[int, int], Admission] = {}
+        self._kinds = unit.names.kinds(unit, {entrant.kind for entrant in entrants})
+        self._answers: dict[tuple[int, WhenFull, int], Admission] = {}
 
     def decide(self) -> set[int]:
         """Decide about all of them; those that are not to be lent now."""
         for entrant in self._entrants:
-            match self._admit(entrant.kind, self._members[entrant.group]):
+            match self._admit(self._kinds[entrant.kind], self._members[entrant.group]):
                 case Admission.ENTER:
                     self._enter(entrant)
                 case Admission.SKIP:
@@ -124,12 +125,12 @@ class _Door:
         self._unit.insert(_ENTER, rows)
         return self._out
 
-    def _admit(self, kind: int, members: int) -> Admission:
-        """What the rule says about runs of a kind, asked once for each number of members."""
-        answer = self._answers.get((kind, members))
+    def _admit(self, kind: Kind, members: int) -> Admission:
+        """What the rule says; it looks at nothing else of a run, so it is asked once for many alike."""
+        key = (kind.limit, kind.when_full, members)
+        answer = self._answers.get(key)
         if answer is None:
-            sample = self._unit.names.kind(self._unit, kind).entrant
-            answer = self._answers[kind, members] = admit(sample, members)
+            answer = self._answers[key] = admit(kind.sample(), members)
         return answer
 
     def _enter(self, entrant: Entrant) -> None:
@@ -153,7 +154,7 @@ class _Door:
         if self._members[group]:
             self._unit.run(_ASK_TO_CANCEL, REPLACED, group)
             self._unit.rings |= WORK
-        if self._members[group] < self._unit.names.kind(self._unit, entrant.kind).limit:
+        if self._members[group] < self._kinds[entrant.kind].limit:
             self._enter(entrant)
         else:
             self._hold(entrant)

@@ -9,7 +9,6 @@ told by a next due that has passed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from datetime import datetime
 from itertools import groupby
 
 from msgspec import Struct
@@ -32,9 +31,9 @@ from duly.backends.sqlite.line import (
     survey,
 )
 from duly.backends.sqlite.moves import by_seqs, unhold
-from duly.backends.sqlite.names import SPAN, priority_of
+from duly.backends.sqlite.names import SPAN, Kind, priority_of
 from duly.backends.sqlite.unit import Row, Unit, as_list
-from duly.model import Claim, Delivery, Run, State, from_micros
+from duly.model import Cause, Claim, Delivery, Run, State, WhenFull, from_micros
 from duly.rules.admission import hold_for_handler, hold_of
 
 _MOST_EXAMINED = 5_000
@@ -127,6 +126,7 @@ def _unhold_handlers(unit: Unit, handlers: Collection[str] | None) -> None:
 
 # --- choosing
 
+
 def _lend(unit: Unit, asking: Asking, lines: Sequence[Line]) -> list[Claim]:
     claims: list[Claim] = []
     holds = _Holds(unit, asking.handlers)
@@ -144,10 +144,7 @@ def _lend(unit: Unit, asking: Asking, lines: Sequence[Line]) -> list[Claim]:
 
 def _ranks(unit: Unit, asking: Asking, lines: Sequence[Line]) -> Iterator[list[Line]]:
     """The lines that may be taken from and have something due, those of one rank together, the most urgent first."""
-    if asking.queues is None:
-        asked = None
-    else:
-        asked = {unit.names.queue(unit, name) for name in asking.queues}
+    asked = None if asking.queues is None else {unit.names.queue(unit, name) for name in asking.queues}
     paused = {number for (number,) in unit.all(_PAUSED_QUEUES)}
     open_lines = [
         line
@@ -190,12 +187,13 @@ class _Holds:
         return [row for row in rows if self._known[row[KIND]] is None]
 
     def _learn(self, numbers: Collection[int]) -> None:
-        kinds = [self._unit.names.kind(self._unit, number) for number in numbers]
+        known = self._unit.names.kinds(self._unit, numbers)
+        kinds = [known[number] for number in numbers]
         blocked: set[str] = set()
         if self._any_blocked:
             blocked = {name for (name,) in self._unit.all(_BLOCKED, as_list({kind.job for kind in kinds}))}
         for kind in kinds:
-            self._known[kind.number] = hold_of(kind.entrant, blocked, self._handlers)
+            self._known[kind.number] = hold_of(kind.sample(), blocked, self._handlers)
 
 
 def _held(row: Row, key: str) -> Row:
@@ -204,6 +202,7 @@ def _held(row: Row, key: str) -> Row:
 
 
 # --- handing out
+
 
 def _hand_out(unit: Unit, asking: Asking, rows: Sequence[Row]) -> list[Claim]:
     if not rows:
@@ -232,70 +231,73 @@ def _remember(unit: Unit, claims: Sequence[Claim], rows: Sequence[Row]) -> None:
 
 
 def _claims(unit: Unit, asking: Asking, rows: Sequence[Row], first: int) -> list[Claim]:
-    """The claims as the executor needs them: copies of one run per kind and line, with what differs. The hottest loop."""
-    samples: dict[tuple[int, int], Run] = {}
+    """The claims as the executor needs them: copies of one run for many alike, with what differs. The hottest loop."""
+    samples = _Samples(unit, asking, rows)
     expires_at = from_micros(asking.expires_at)
-    due_before = created_before = -1
+    due_before = created_before = alike = line_before = -1
     due = created = expires_at
     claims: list[Claim] = []
     for fence, row in enumerate(rows, first):
-        ready_at, run_id, line, _, _, kind, group, due_at, created_at, extra, payload = row
-        sample = samples.get((kind, line))
-        if sample is None:
-            sample = samples[kind, line] = _sample(unit, asking, kind, line)
+        ready_at, run_id, line, _, _, number, group, due_at, created_at, extra, payload = row
+        if number != alike or line != line_before:
+            alike, line_before = number, line
+            kind, sample = samples.of(number, line)
         if due_at != due_before:
             due_before, due = due_at, from_micros(due_at)
         if created_at != created_before:
             created_before, created = created_at, from_micros(created_at)
-        ready = due if ready_at == due_at else from_micros(ready_at)
-        if group is None and extra is None:
-            run = replace(
-                sample, id=run_id, due=due, ready_at=ready, payload=payload, fence=fence, created_at=created
-            )
-        else:
-            run = _rich(sample, run_id, due, ready, payload, fence, created, group, read_extra(extra))
+        run = replace(
+            sample,
+            id=run_id,
+            job=kind.job,
+            handler=kind.handler,
+            due=due,
+            ready_at=due if ready_at == due_at else from_micros(ready_at),
+            payload=payload,
+            fence=fence,
+            created_at=created,
+        )
+        if group is not None or extra is not None:
+            run = _with_extra(run, group, read_extra(extra))
         claims.append(Claim(run, fence, expires_at))
     return claims
 
 
-def _sample(unit: Unit, asking: Asking, number: int, line: int) -> Run:
-    """A run of a kind, in a line, as it is lent now."""
-    kind = unit.names.kind(unit, number)
-    unit.barrier |= kind.at_most_once
-    return replace(
-        kind.entrant,
-        cause=kind.cause,
-        queue=unit.names.queue_name(unit, line),
-        priority=priority_of(line),
-        policy=kind.policy,
-        group=None,
-        state=State.RUNNING,
-        node=asking.node,
-        request=asking.request,
-        started_at=from_micros(asking.now),
-        expires_at=from_micros(asking.expires_at),
-    )
+class _Samples:
+    """Runs as they are lent now, to be copied: one for all kinds that differ in job and handler only."""
+
+    def __init__(self, unit: Unit, asking: Asking, rows: Sequence[Row]) -> None:
+        self._unit = unit
+        self._asking = asking
+        self._kinds = unit.names.kinds(unit, {row[KIND] for row in rows})
+        self._samples: dict[tuple[int, Cause, int, WhenFull, int], Run] = {}
+
+    def of(self, number: int, line: int) -> tuple[Kind, Run]:
+        kind = self._kinds[number]
+        key = (id(kind.policy), kind.cause, kind.limit, kind.when_full, line)
+        sample = self._samples.get(key)
+        if sample is None:
+            sample = self._samples[key] = self._make(kind, line)
+        return kind, sample
+
+    def _make(self, kind: Kind, line: int) -> Run:
+        self._unit.barrier |= kind.at_most_once
+        return replace(
+            kind.sample(),
+            queue=self._unit.names.queue_name(self._unit, line),
+            priority=priority_of(line),
+            group=None,
+            state=State.RUNNING,
+            node=self._asking.node,
+            request=self._asking.request,
+            started_at=from_micros(self._asking.now),
+            expires_at=from_micros(self._asking.expires_at),
+        )
 
 
-def _rich(
-    sample: Run,
-    run_id: str,
-    due: datetime,
-    ready_at: datetime,
-    payload: bytes,
-    fence: int,
-    created_at: datetime,
-    group: str | None,
-    extra: Extra,
-) -> Run:
+def _with_extra(run: Run, group: str | None, extra: Extra) -> Run:
     return replace(
-        sample,
-        id=run_id,
-        due=due,
-        ready_at=ready_at,
-        payload=payload,
-        fence=fence,
-        created_at=created_at,
+        run,
         group=group,
         member=group is not None,
         uid=extra.uid,

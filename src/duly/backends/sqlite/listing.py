@@ -1,8 +1,4 @@
-"""Looking runs up and listing them. Runs on the readers: nothing here changes anything.
-
-A listing goes by the order of creation, which is that of the numbers. It walks the table backwards, or a job's own index,
-or where only a few states are asked for that few runs are in, those runs.
-"""
+"""Looking runs up. Runs on the readers: nothing here changes anything. Pages of runs are in `pages`."""
 
 from __future__ import annotations
 
@@ -90,6 +86,7 @@ _PAUSED = "SELECT name FROM {ns}_queues WHERE paused = 1"
 
 # --- single runs
 
+
 def find(unit: Unit, run_id: str, now: int) -> Run | None:
     """One run as it stands."""
     rows = unit.all(_BY_IDS, as_list([run_id]))
@@ -98,7 +95,9 @@ def find(unit: Unit, run_id: str, now: int) -> Run | None:
 
 def ended_of(unit: Unit, run_ids: Sequence[str]) -> tuple[list[Run], list[str]]:
     """Those of these runs that have ended, and the ids of those that are gone."""
-    runs = {record.run.id: record.run for record in (read_record(unit, row) for row in unit.all(_BY_IDS, as_list(run_ids)))}
+    runs = {
+        record.run.id: record.run for record in (read_record(unit, row) for row in unit.all(_BY_IDS, as_list(run_ids)))
+    }
     return [run for run in runs.values() if run.final], [run_id for run_id in run_ids if run_id not in runs]
 
 
@@ -118,6 +117,7 @@ def attempts(unit: Unit, run_id: str) -> list[Attempt]:
 
 
 # --- what comes next
+
 
 def upcoming(unit: Unit, limit: int, job: str | None, now: int) -> list[Run]:
     """Waiting runs without a hold, by ready time, then id."""
@@ -141,6 +141,7 @@ def next_runs(unit: Unit) -> dict[str, datetime]:
 
 
 # --- counters
+
 
 def statistics(unit: Unit, jobs: Sequence[str] | None) -> dict[str, JobStatistics]:
     """Counters by job; a job that never ended a run is left out."""

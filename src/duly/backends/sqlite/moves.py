@@ -47,7 +47,7 @@ WHERE (hold, rank, ready_at, id) IN (
 
 _FIRST_HELD = "SELECT kind FROM {ns}_held WHERE hold = ? ORDER BY rank, ready_at, id LIMIT 1"
 
-# How many members groups have: those that run, those that wait (for a retry, or to be claimed), and those that are held.
+# How many members groups have: those that run, those that wait for a retry or to be claimed, and those that are held.
 _MEMBERS = """
 SELECT name, members FROM (
     SELECT
@@ -78,6 +78,7 @@ _FORGET_ATTEMPTS = "DELETE FROM {ns}_attempts WHERE seq = ?"
 
 # --- finding
 
+
 def by_ids(unit: Unit, run_ids: Iterable[str]) -> dict[str, Record]:
     """The runs of these ids that exist, as they stand."""
     records = (read_record(unit, row) for row in unit.all(_BY_IDS, as_list(run_ids)))
@@ -90,6 +91,7 @@ def by_seqs(unit: Unit, seqs: Iterable[int]) -> list[Record]:
 
 
 # --- waiting
+
 
 def wait(unit: Unit, record: Record) -> None:
     """Let a run that is nowhere wait: before its group, unless it is a member or has none."""
@@ -108,6 +110,7 @@ def leave(unit: Unit, record: Record) -> None:
 
 
 # --- holding
+
 
 def hold(unit: Unit, record: Record, key: str) -> None:
     """Hold a run that is nowhere."""
@@ -165,6 +168,7 @@ def _out_of_group(unit: Unit, run: Run) -> None:
 
 # --- ending
 
+
 def end(unit: Unit, record: Record, state: State, reason: str | None, now: int) -> None:
     """Give a waiting run its final state; its place in the group goes to the next in line."""
     end_within(unit, record, state, reason, now)
@@ -214,6 +218,7 @@ def free_keys(unit: Unit, seqs: Iterable[int]) -> None:
 
 
 # --- the odd ones
+
 
 def place_odd(unit: Unit, seq: int, run: Run, row: Row, now: int) -> None:
     """Put a run that was just added where it belongs: held, ended, or waiting though it stands for a range."""

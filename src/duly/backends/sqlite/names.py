@@ -6,6 +6,7 @@ but for numbers that were given in a transaction which was rolled back: then it 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +16,7 @@ from duly.errors import BackendError
 from duly.model import EPOCH, Cause, Delivery, Run, RunPolicy, WhenFull
 
 if TYPE_CHECKING:
-    from duly.backends.sqlite.unit import Unit
+    from duly.backends.sqlite.unit import Row, Unit
 
 MIDDLE = 500
 SPAN = 1000
@@ -36,17 +37,17 @@ WHERE job = ? AND handler = ? AND cause = ? AND "limit" = ? AND when_full = ? AN
 _ADD_KIND = """
 INSERT INTO {ns}_kinds (job, handler, cause, "limit", when_full, policy) VALUES (?, ?, ?, ?, ?, ?) RETURNING number
 """
-_KIND = """
-SELECT k.job, k.handler, k.cause, k."limit", k.when_full, p.policy
-FROM {ns}_kinds AS k CROSS JOIN {ns}_policies AS p ON p.number = k.policy
-WHERE k.number = ?
+_KINDS = """
+SELECT k.number, k.job, k.handler, k.cause, k."limit", k.when_full, k.policy
+FROM json_each(?) AS wanted CROSS JOIN {ns}_kinds AS k ON k.number = wanted.value
 """
+_POLICY = "SELECT policy FROM {ns}_policies WHERE number = ?"
 
 _policy = msgspec.json.Decoder(RunPolicy)
 
 
 class Kind(Struct, frozen=True):
-    """What runs of one kind have in common. `entrant` is one of them as `rules.admission` wants to see it."""
+    """What runs of one kind have in common."""
 
     number: int
     job: str
@@ -55,8 +56,25 @@ class Kind(Struct, frozen=True):
     limit: int
     when_full: WhenFull
     policy: RunPolicy
-    at_most_once: bool
-    entrant: Run
+
+    @property
+    def at_most_once(self) -> bool:
+        return self.policy.delivery is Delivery.AT_MOST_ONCE
+
+    def sample(self) -> Run:
+        """One of them, as far as they are alike."""
+        return Run(
+            "",
+            self.job,
+            self.handler,
+            EPOCH,
+            EPOCH,
+            cause=self.cause,
+            policy=self.policy,
+            group="",
+            limit=self.limit,
+            when_full=self.when_full,
+        )
 
 
 KindKey = tuple[str, str, str, int, str, int]
@@ -72,6 +90,7 @@ class Names:
         self._by_number: dict[int, Kind] = {}
         self._policies: dict[int, tuple[RunPolicy, int]] = {}
         self._policy_numbers: dict[str, int] = {}
+        self._policy_values: dict[int, RunPolicy] = {}
 
     # --- queues
 
@@ -115,7 +134,7 @@ class Names:
         key = (run.job, run.handler, run.cause, run.limit, run.when_full, self._policy_number(unit, run.policy))
         number = self._kinds.get(key)
         if number is None:
-            plain = [*map(_plain, key)]
+            plain = [str(value) if isinstance(value, str) else value for value in key]  # enumerations as plain text
             row = unit.one(_FIND_KIND, *plain) or unit.one(_ADD_KIND, *plain)
             assert row is not None
             if len(self._kinds) >= _MOST_KINDS:
@@ -126,28 +145,22 @@ class Names:
     def kind(self, unit: Unit, number: int) -> Kind:
         """The kind of that number."""
         kind = self._by_number.get(number)
-        if kind is None:
-            if len(self._by_number) >= _MOST_KINDS:
-                self._by_number.clear()
-            kind = self._by_number[number] = self._read_kind(unit, number)
-        return kind
+        return self.kinds(unit, (number,))[number] if kind is None else kind
 
-    def _read_kind(self, unit: Unit, number: int) -> Kind:
-        row = unit.one(_KIND, number)
-        assert row is not None
-        job, handler, cause, limit, when_full, text = row
-        policy = _policy.decode(text)
-        return Kind(
-            number=number,
-            job=job,
-            handler=handler,
-            cause=Cause(cause),
-            limit=limit,
-            when_full=WhenFull(when_full),
-            policy=policy,
-            at_most_once=policy.delivery is Delivery.AT_MOST_ONCE,
-            entrant=Run("", job, handler, EPOCH, EPOCH, group="", limit=limit, when_full=WhenFull(when_full)),
-        )
+    def kinds(self, unit: Unit, numbers: Collection[int]) -> Mapping[int, Kind]:
+        """At least the kinds of these numbers; unknown ones are looked up together."""
+        unknown = [number for number in numbers if number not in self._by_number]
+        if unknown:
+            if len(self._by_number) + len(unknown) > _MOST_KINDS:
+                self._by_number.clear()
+                unknown = [*numbers]
+            for row in unit.all(_KINDS, msgspec.json.encode(unknown).decode()):
+                self._by_number[row[0]] = self._read_kind(unit, row)
+        return self._by_number
+
+    def _read_kind(self, unit: Unit, row: Row) -> Kind:
+        number, job, handler, cause, limit, when_full, policy = row
+        return Kind(number, job, handler, Cause(cause), limit, WhenFull(when_full), self._policy_value(unit, policy))
 
     # --- policies: few, and mostly the same objects again and again
 
@@ -171,10 +184,15 @@ class Names:
             number = self._policy_numbers[text] = int(row[0])
         return number
 
-
-def _plain(value: str | int) -> str | int:
-    """Enumerations as the plain text that SQLite binds."""
-    return str(value) if isinstance(value, str) else value
+    def _policy_value(self, unit: Unit, number: int) -> RunPolicy:
+        policy = self._policy_values.get(number)
+        if policy is None:
+            row = unit.one(_POLICY, number)
+            assert row is not None
+            if len(self._policy_values) >= _MOST_POLICIES:
+                self._policy_values.clear()
+            policy = self._policy_values[number] = _policy.decode(row[0])
+        return policy
 
 
 def priority_of(line: int) -> int:

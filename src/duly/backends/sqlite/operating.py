@@ -21,7 +21,7 @@ _NO_LONGER_ENDED = "DELETE FROM {ns}_ended WHERE seq = ?"
 
 _KEPT = "SELECT kept FROM {ns}_totals WHERE state = ?"
 _OLDER = "SELECT count(*) FROM (SELECT 1 FROM {ns}_ended WHERE state = ? AND finished_at < ? LIMIT ?)"
-# The runs that ended in a state first: their attempts, records, and ends, in that order, since the last finds the others.
+# The runs that ended in a state first: their attempts, their records, and at last their ends, which find the others.
 _PURGE_ATTEMPTS = """
 DELETE FROM {ns}_attempts
 WHERE seq IN (SELECT seq FROM {ns}_ended WHERE state = ? ORDER BY finished_at, seq LIMIT ?)

@@ -1,7 +1,7 @@
-"""Pages of runs, newest created first. The order of creation is that of the numbers, so a page goes on below the last one.
+"""Pages of runs, newest created first. Runs are numbered as they are created, so a page goes on below the last one.
 
-Where few runs can match, by their kind or by their state, only those are looked at; otherwise the table is walked from its
-newest run back until the page is full.
+Where few runs can match, by their kind or by their state, only those are looked at; otherwise the table is walked from
+its newest run back until the page is full.
 """
 
 from __future__ import annotations

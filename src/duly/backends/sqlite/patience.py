@@ -1,8 +1,8 @@
 """Patience: how a session waits for another one's lock, so that many share a file fairly and with small delays.
 
-SQLite's own waiting sleeps in coarse steps and lets a busy writer overtake whoever sleeps. Here a writer first takes its
-turn: a file lock that the next in line keeps until it has the database. Whoever has just committed must queue for the
-turn like everybody else, so it cannot overtake. The turn is a courtesy, never a safety: one that does not come soon
+SQLite's own waiting sleeps in coarse steps and lets a busy writer overtake whoever sleeps. Here a writer first takes
+its turn: a file lock that the next in line keeps until it has the database. Whoever has just committed must queue for
+the turn like everybody else, so it cannot overtake. The turn is a courtesy, never a safety: one that does not come soon
 (its holder is stopped, or nothing can be locked here) is not waited for.
 """
 
@@ -27,10 +27,10 @@ _COURTESY = 0.1
 if sys.platform == "win32":  # pragma: no cover - no such locks: everybody waits by chance
 
     def _lock(file: int) -> None:
-        raise OSError("no file locks here")
+        raise OSError(f"file {file} cannot be locked here")
 
     def _unlock(file: int) -> None:
-        pass
+        raise OSError(f"file {file} cannot be locked here")
 else:
     import fcntl
 

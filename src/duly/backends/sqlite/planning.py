@@ -102,6 +102,7 @@ _record = msgspec.json.Decoder(JobRecord)
 
 # --- records
 
+
 def find_job(unit: Unit, name: str) -> JobRecord | None:
     """The record of that name."""
     row = unit.one(_JOB, name)
@@ -136,6 +137,7 @@ def _keep(unit: Unit, record: JobRecord) -> None:
 
 
 # --- changing
+
 
 def save(unit: Unit, changes: Sequence[JobChange], now: int) -> list[JobRecord | None]:
     """Apply each change whose `expect` is the stored revision."""
@@ -202,6 +204,7 @@ def _is_untouched(record: Record) -> bool:
 
 
 # --- planning
+
 
 def install(unit: Unit, shard: str, proposed: int) -> int:
     """Make a new leader's epoch known."""

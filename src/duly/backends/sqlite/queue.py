@@ -1,4 +1,4 @@
-"""The queue port on SQLite: each call is one function on the session's writer, so each is one transaction or part of one."""
+"""The queue port on SQLite. Each call is one function on the session's writer: a transaction, or part of one."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class SqliteQueue:
         return await self._session.write(lambda unit: moves.unhold(unit, key, limit))
 
     async def holds(self) -> dict[str, int]:
-        return await self._session.list(lambda unit: dict(unit.all(_HOLDS)))
+        return await self._session.browse(lambda unit: dict(unit.all(_HOLDS)))
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         bell = self._session.gear.bell

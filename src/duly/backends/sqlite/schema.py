@@ -68,8 +68,8 @@ def apply_next(unit: Unit, namespace: str, path: Path) -> str | None:
     version, latest = version_of(unit), steps()[-1].version
     if version > latest:
         raise BackendError(
-            f"{path} has schema version {version} in namespace {namespace!r}, but this Duly knows only version {latest}:"
-            " install the newer Duly that migrated it, or open another file"
+            f"{path} has schema version {version} in namespace {namespace!r}, but this Duly knows only version"
+            f" {latest}: install the newer Duly that migrated it, or open another file"
         )
     step = next((step for step in steps() if step.version > version), None)
     if step is None:

@@ -1,7 +1,7 @@
 """A session: the threads, the bell and the memory behind one opened backend. Belongs to one event loop.
 
-Changes go to the writer. Lookups go to a reader, listings to another one, so that a long listing delays neither a change
-nor a lookup. Readers are started when they are first needed.
+Changes go to the writer. Lookups go to a reader, listings to another one, so that a long listing delays neither a
+change nor a lookup. Readers are started when they are first needed.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Session:
         """Run a function that looks something up."""
         return await self.gear.reader.submit(work)
 
-    async def list(self, work: Work[T]) -> T:
+    async def browse(self, work: Work[T]) -> T:
         """Run a function that may take its time to look many things up."""
         return await self.gear.lister.submit(work)
 
@@ -132,9 +132,7 @@ class Gear:
     def __init__(self, place: Place, namespace: str, clock: Clock, directory: Path | None) -> None:
         self.bell = Bell(directory)
         self.turn = None if directory is None else directory / "turn"
-        self.writer = Writer(
-            place, namespace, clock, self.turn, ring=self.bell.ring_others, hear=self.bell.ring
-        )
+        self.writer = Writer(place, namespace, clock, self.turn, ring=self.bell.ring_others, hear=self.bell.ring)
         self.transactor = Transactor(place, namespace, clock, self.turn, ring=self.bell.ring_others)
         self.one_block = asyncio.Lock()
         self.reader = Reader("duly-sqlite-reader", place, namespace, clock, connect_reader)

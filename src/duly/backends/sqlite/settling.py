@@ -85,6 +85,7 @@ def settle(unit: Unit, settlements: Sequence[Settlement]) -> list[str]:
 
 # --- many at once
 
+
 class _First(Struct):
     """First-time successes of runs that this session lent, as the statements want them."""
 
@@ -131,7 +132,7 @@ def _complete(unit: Unit, first: _First) -> bool:
     claimed, above, cancelling, grouped, keyed = row
     if claimed != len(first.seqs) or above != sum(first.fences) - lowest * claimed or cancelling:
         return False
-    freed = dict(unit.all(_AWAITED, seqs, hold_for_group(""))) if grouped else {}
+    freed: dict[str, int] = dict(unit.all(_AWAITED, seqs, hold_for_group(""))) if grouped else {}
     if keyed:
         unit.run(_FREE_KEYS, seqs)
     unit.insert(_COMPLETE, first.bare)
@@ -146,6 +147,7 @@ def _complete(unit: Unit, first: _First) -> bool:
 
 
 # --- one by one
+
 
 def _settle_each(unit: Unit, settlements: Sequence[Settlement]) -> list[str]:
     records = by_ids(unit, [settled.run_id for settled in settlements])
@@ -202,6 +204,7 @@ def _apply(unit: Unit, record: Record, settled: Settlement) -> Record:
 
 
 # --- counting
+
 
 def _count(unit: Unit, tallies: Mapping[tuple[str, str], Tally]) -> None:
     unit.insert(_COUNT, [_counters(job, entry) for (job, _), entry in tallies.items()])

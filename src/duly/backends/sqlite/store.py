@@ -51,7 +51,7 @@ class SqliteStore:
         return await self._session.read(lambda unit: planning.find_job(unit, name))
 
     async def jobs(self, names: Sequence[str] | None = None) -> list[JobRecord]:
-        return await self._session.list(lambda unit: planning.find_jobs(unit, names))
+        return await self._session.browse(lambda unit: planning.find_jobs(unit, names))
 
     async def install(self, shard: str, proposed: int) -> int:
         return await self._session.write(lambda unit: planning.install(unit, shard, proposed))
@@ -78,13 +78,13 @@ class SqliteStore:
     async def runs(
         self, query: RunQuery, limit: int, cursor: str | None = None, *, now: datetime | None = None
     ) -> Page:
-        return await self._session.list(lambda unit: pages.page(unit, query, limit, cursor, unit.at(now)))
+        return await self._session.browse(lambda unit: pages.page(unit, query, limit, cursor, unit.at(now)))
 
     async def upcoming(self, limit: int, job: str | None = None, *, now: datetime | None = None) -> list[Run]:
-        return await self._session.list(lambda unit: listing.upcoming(unit, limit, job, unit.at(now)))
+        return await self._session.browse(lambda unit: listing.upcoming(unit, limit, job, unit.at(now)))
 
     async def next_runs(self, *, now: datetime | None = None) -> dict[str, datetime]:
-        return await self._session.list(listing.next_runs)
+        return await self._session.browse(listing.next_runs)
 
     async def covering(self, uid: str, at: datetime) -> Run | None:
         return await self._session.read(lambda unit: listing.covering(unit, uid, at, unit.at(None)))
@@ -93,10 +93,10 @@ class SqliteStore:
         return await self._session.read(lambda unit: listing.attempts(unit, run_id))
 
     async def statistics(self, jobs: Sequence[str] | None = None) -> dict[str, JobStatistics]:
-        return await self._session.list(lambda unit: listing.statistics(unit, jobs))
+        return await self._session.browse(lambda unit: listing.statistics(unit, jobs))
 
     async def counts(self, *, now: datetime | None = None) -> Counts:
-        return await self._session.list(lambda unit: listing.counts(unit, unit.at(now)))
+        return await self._session.browse(lambda unit: listing.counts(unit, unit.at(now)))
 
     async def finished(self, run_ids: Sequence[str], timeout: float) -> list[Run]:
         return await self._session.gear.endings.wait(run_ids, timeout)
@@ -135,7 +135,7 @@ class SqliteStore:
         return await self._session.write(lambda unit: cabinet.put(unit, kind, key, value, expect))
 
     async def items(self, kind: str) -> list[Item]:
-        return await self._session.list(lambda unit: cabinet.items(unit, kind))
+        return await self._session.browse(lambda unit: cabinet.items(unit, kind))
 
     async def take(
         self, bucket: str, tokens: float, rate: float, burst: float, *, now: datetime | None = None

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from duly.backends.sqlite.adding import add
 from duly.backends.sqlite.faults import translated
@@ -55,7 +54,7 @@ class Block:
 
     # --- entering and leaving
 
-    async def __aenter__(self) -> Block:
+    async def __aenter__(self) -> Self:
         gear = self._session.gear
         self._session.refuse_inside_a_block("another transaction")
         await gear.one_block.acquire()
@@ -113,7 +112,7 @@ class Block:
 
 
 class Joined:
-    """A transaction that is the user's, on a connection of theirs to the same file, used on the thread it belongs to."""
+    """A transaction that is the user's, on a connection of theirs to the same file, on the thread it belongs to."""
 
     def __init__(self, session: Session, connection: sqlite3.Connection) -> None:
         if not isinstance(connection, sqlite3.Connection):
@@ -141,7 +140,7 @@ class Joined:
 
     def _check_file(self) -> None:
         [(_, _, path), *_] = Plain(self._connection).execute("PRAGMA database_list").fetchall()
-        if not path or not os.path.samefile(path, self._session.place.path):
+        if not path or not self._session.place.path.samefile(path):
             raise BackendError(f"that connection is to {path or 'memory'}, not to {self._session.place.path}")
 
     def _check_transaction(self) -> None:

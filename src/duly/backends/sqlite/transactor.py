@@ -116,7 +116,9 @@ class Transactor(Thread):
 
     def _complete(self, unit: Unit, claim: Claim) -> None:
         if not self._open.in_transaction:
-            raise BackendError("the transaction is gone: its session was closed, or a statement made SQLite roll it back")
+            raise BackendError(
+                "the transaction is gone: its session was closed, or a statement made SQLite roll it back"
+            )
         if unit.one(_STANDS, claim.fence, claim.run.id) is None:
             raise ClaimLost(
                 f"run {claim.run.id} is no longer this attempt's (fence {claim.fence}): the transaction is rolled back"

@@ -32,7 +32,7 @@ def parse(url: str) -> Place:
     path = unquote(parts.path)
     if parts.scheme != "sqlite" or parts.netloc or len(path) < 2 or path.endswith("/"):
         raise ConfigurationError(
-            f"{url!r} names no SQLite file: sqlite:///relative.db or sqlite:////absolute/path.db (three or four slashes)"
+            f"{url!r} names no SQLite file: sqlite:///relative.db or sqlite:////absolute/path.db (mind the slashes)"
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     place = Place(Path(path[1:]), _synchronous(options), _busy_timeout(options))

@@ -1,8 +1,8 @@
 """The writer: one thread per session through which every change goes.
 
 Group commit: the thread begins a transaction with the first call that waits, works off what else is there or comes
-meanwhile, within bounds, and commits once. If one call raises, everything is rolled back and each is run alone, so that a
-bad call never hurts its neighbours. Outcomes are handed over after the commit, never before.
+meanwhile, within bounds, and commits once. If one call raises, everything is rolled back and each is run alone, so that
+a bad call never hurts its neighbours. Outcomes are handed over after the commit, never before.
 """
 
 from __future__ import annotations
