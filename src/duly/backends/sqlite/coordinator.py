@@ -130,7 +130,7 @@ def _acquire(name: str, holder: str, ttl: float, now: datetime | None, unit: Uni
     held = present is not None and to_micros(present.expires_at) > at
     if present is not None and held and present.holder != holder:
         return None
-    fence = present.fence if present is not None and held else unit.fences(1, at)
+    fence = present.fence if present is not None and held else unit.fences(1)
     expires_at = _expiry(unit, ttl, from_micros(at))
     unit.run(_SET_LEASE, name, holder, fence, expires_at)
     return Lease(name, holder, fence, from_micros(expires_at))

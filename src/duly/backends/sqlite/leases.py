@@ -50,7 +50,7 @@ def reap(unit: Unit, limit: int, now: int, expires_at: int) -> list[Claim]:
     expired = unit.all(_EXPIRED, now, limit)
     if not expired:
         return []
-    first = unit.fences(len(expired), now)
+    first = unit.fences(len(expired))
     unit.many(_TAKE_OVER, [(fresh, expires_at, seq) for fresh, (seq,) in enumerate(expired, first)])
     runs = [record.run for record in by_seqs(unit, [seq for (seq,) in expired])]
     return [Claim(run, run.fence, run.expires_at) for run in runs if run.expires_at is not None]

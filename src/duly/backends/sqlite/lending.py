@@ -56,12 +56,13 @@ SELECT j.name FROM json_each(?) AS wanted CROSS JOIN {ns}_jobs AS j ON j.name = 
 
 # The holds that begin with a text, found by leaping from one to the next.
 _HANDLER_HOLDS = """
-WITH RECURSIVE h (hold) AS (
+WITH RECURSIVE holds (hold) AS (
     SELECT min(hold) FROM {ns}_held WHERE hold >= ?1 AND hold < ?2
     UNION ALL
-    SELECT (SELECT min(hold) FROM {ns}_held WHERE hold > h.hold AND hold < ?2) FROM h WHERE h.hold IS NOT NULL
+    SELECT (SELECT min(hold) FROM {ns}_held WHERE hold > holds.hold AND hold < ?2)
+    FROM holds WHERE holds.hold IS NOT NULL
 )
-SELECT hold FROM h WHERE hold IS NOT NULL
+SELECT hold FROM holds WHERE hold IS NOT NULL
 """
 
 # Lend runs under their fences. ?1 node, ?2 request, ?3 now, ?4 expiry.
@@ -173,11 +174,13 @@ class _Holds:
     def __init__(self, unit: Unit, handlers: Collection[str] | None) -> None:
         self._unit = unit
         self._handlers = handlers
-        self._any_blocked = unit.one(_ANY_BLOCKED) is not None
+        self._any_blocked: bool | None = None
         self._known: dict[int, str | None] = {}
 
     def sift(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Move what may not start into its hold; the others."""
+        if self._any_blocked is None:
+            self._any_blocked = self._unit.one(_ANY_BLOCKED) is not None
         if self._handlers is None and not self._any_blocked:
             return rows
         self._learn({row[KIND] for row in rows} - self._known.keys())
@@ -208,7 +211,7 @@ def _hand_out(unit: Unit, asking: Asking, rows: Sequence[Row]) -> list[Claim]:
     if not rows:
         return []
     unit.run(_SET_REQUEST, asking.node, asking.request, asking.now)
-    first = unit.fences(len(rows), asking.now)
+    first = unit.fences(len(rows))
     claims = _claims(unit, asking, rows, first)
     plain: list[Row] = []
     rich: list[Row] = []

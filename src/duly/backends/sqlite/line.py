@@ -18,25 +18,27 @@ from duly.backends.sqlite.unit import Row, Unit
 # time of the first run and of the first that is not ready yet.
 _SURVEY = """
 WITH RECURSIVE
-w (line) AS (
+waiting_lines (line) AS (
     SELECT min(line) FROM {ns}_waiting
     UNION ALL
-    SELECT (SELECT min(line) FROM {ns}_waiting WHERE line > w.line) FROM w WHERE w.line IS NOT NULL
+    SELECT (SELECT min(line) FROM {ns}_waiting WHERE line > waiting_lines.line)
+    FROM waiting_lines WHERE waiting_lines.line IS NOT NULL
 ),
-n (line) AS (
+entrant_lines (line) AS (
     SELECT min(line) FROM {ns}_entrants
     UNION ALL
-    SELECT (SELECT min(line) FROM {ns}_entrants WHERE line > n.line) FROM n WHERE n.line IS NOT NULL
+    SELECT (SELECT min(line) FROM {ns}_entrants WHERE line > entrant_lines.line)
+    FROM entrant_lines WHERE entrant_lines.line IS NOT NULL
 )
-SELECT 0, w.line,
-    (SELECT min(ready_at) FROM {ns}_waiting WHERE line = w.line),
-    (SELECT min(ready_at) FROM {ns}_waiting WHERE line = w.line AND ready_at > ?1)
-FROM w WHERE w.line IS NOT NULL
+SELECT 0, l.line,
+    (SELECT min(ready_at) FROM {ns}_waiting WHERE line = l.line),
+    (SELECT min(ready_at) FROM {ns}_waiting WHERE line = l.line AND ready_at > ?1)
+FROM waiting_lines AS l WHERE l.line IS NOT NULL
 UNION ALL
-SELECT 1, n.line,
-    (SELECT min(ready_at) FROM {ns}_entrants WHERE line = n.line),
-    (SELECT min(ready_at) FROM {ns}_entrants WHERE line = n.line AND ready_at > ?1)
-FROM n WHERE n.line IS NOT NULL
+SELECT 1, l.line,
+    (SELECT min(ready_at) FROM {ns}_entrants WHERE line = l.line),
+    (SELECT min(ready_at) FROM {ns}_entrants WHERE line = l.line AND ready_at > ?1)
+FROM entrant_lines AS l WHERE l.line IS NOT NULL
 """
 
 # The first runs of a line that are ready, with what a claim needs.

@@ -9,7 +9,6 @@ from msgspec import Struct
 
 from duly.backends.sqlite.codec import read_attempt, read_record
 from duly.backends.sqlite.line import survey
-from duly.backends.sqlite.names import SPAN
 from duly.backends.sqlite.unit import Row, Unit, as_list
 from duly.model import (
     Attempt,
@@ -68,18 +67,18 @@ FROM json_each(?) AS wanted CROSS JOIN {ns}_statistics AS s ON s.job = wanted.va
 """
 
 _ENDED = "SELECT state, ended FROM {ns}_totals"
-# What waits and runs, by queue: due, not yet due or held, running, and the first ready time of what is due. ?1 is now.
+# What waits and runs, by line: due, not yet due or held, running, and the first ready time of what is due. ?1 is now.
 _DEPTHS = """
-SELECT line / 1000, total(ready_at <= ?1), total(ready_at > ?1), 0, min(CASE WHEN ready_at <= ?1 THEN ready_at END)
-FROM {ns}_waiting GROUP BY line / 1000
+SELECT line, total(ready_at <= ?1), total(ready_at > ?1), 0, min(CASE WHEN ready_at <= ?1 THEN ready_at END)
+FROM {ns}_waiting GROUP BY line
 UNION ALL
-SELECT line / 1000, total(ready_at <= ?1), total(ready_at > ?1), 0, min(CASE WHEN ready_at <= ?1 THEN ready_at END)
-FROM {ns}_entrants GROUP BY line / 1000
+SELECT line, total(ready_at <= ?1), total(ready_at > ?1), 0, min(CASE WHEN ready_at <= ?1 THEN ready_at END)
+FROM {ns}_entrants GROUP BY line
 UNION ALL
-SELECT line / 1000, 0, count(*), 0, NULL FROM {ns}_held GROUP BY line / 1000
+SELECT line, 0, count(*), 0, NULL FROM {ns}_held GROUP BY line
 UNION ALL
-SELECT r.line / 1000, 0, 0, count(*), NULL
-FROM {ns}_claims AS c CROSS JOIN {ns}_runs AS r ON r.seq = c.seq GROUP BY r.line / 1000
+SELECT r.line, 0, 0, count(*), NULL
+FROM {ns}_claims AS c CROSS JOIN {ns}_runs AS r ON r.seq = c.seq GROUP BY r.line
 """
 _PAUSED = "SELECT name FROM {ns}_queues WHERE paused = 1"
 
@@ -175,8 +174,8 @@ class _Sum(Struct):
 def counts(unit: Unit, now: int) -> Counts:
     """Runs by state and queue."""
     sums: dict[str, _Sum] = {}
-    for queue, queued, pending, running, oldest in unit.all(_DEPTHS, now):
-        entry = sums.setdefault(unit.names.queue_name(unit, queue * SPAN), _Sum())
+    for line, queued, pending, running, oldest in unit.all(_DEPTHS, now):
+        entry = sums.setdefault(unit.names.queue_name(unit, line), _Sum())
         entry.queued += int(queued)
         entry.pending += int(pending)
         entry.running += running

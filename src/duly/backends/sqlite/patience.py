@@ -21,6 +21,7 @@ from duly.backends.sqlite.faults import is_busy
 _SHORTEST = 0.0002
 _LONGEST = 0.010
 _GROWTH = 1.5
+_LONGEST_FOR_TURN = 0.003
 _NEXT_IN_LINE = 0.0002
 _COURTESY = 0.1
 
@@ -41,7 +42,7 @@ else:
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def pauses(seconds: float) -> Iterator[None]:
+def pauses(seconds: float, longest: float = _LONGEST) -> Iterator[None]:
     """Come at once, then after short random pauses that grow, until so many seconds have passed."""
     deadline = time.monotonic() + seconds
     pause = _SHORTEST
@@ -51,7 +52,7 @@ def pauses(seconds: float) -> Iterator[None]:
         if left <= 0:
             return
         time.sleep(min(left, random.uniform(_SHORTEST, pause)))
-        pause = min(pause * _GROWTH, _LONGEST)
+        pause = min(pause * _GROWTH, longest)
 
 
 def patiently(action: Callable[[], object], seconds: float) -> None:
@@ -89,7 +90,7 @@ class Turnstile:
                 _unlock(self._open)
 
     def _turn_comes(self, seconds: float) -> bool:
-        for _ in pauses(seconds):
+        for _ in pauses(seconds, _LONGEST_FOR_TURN):
             try:
                 _lock(self._opened())
             except BlockingIOError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,9 +22,9 @@ from duly.model import Claim, Put, Run, Succeeded
 from duly.ports import Clock
 from duly.rules import settling
 
-# The user's own COMMIT must not find ours among the prepared statements: it would not be asked for permission again.
-_COMMIT = "COMMIT -- duly"
-_ROLLBACK = "ROLLBACK -- duly"
+# A user's COMMIT must not find ours among the prepared statements: it would not be asked for permission again.
+_COMMIT = f"COMMIT -- {secrets.token_hex(8)}"
+_ROLLBACK = f"ROLLBACK -- {secrets.token_hex(8)}"
 
 _STANDS = """
 SELECT 1 FROM {ns}_runs AS r CROSS JOIN {ns}_claims AS c ON c.seq = r.seq WHERE c.fence = ? AND r.id = ?

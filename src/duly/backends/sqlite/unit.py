@@ -27,10 +27,9 @@ SHARED = 4
 
 Row = tuple[Any, ...]
 _SIZES = (64, 16, 4, 1)
-_FENCES_PER_SECOND_BITS = 20
-_LAST_FENCE = (1 << 53) - 1
+_FENCES_PER_SECOND = 1 << 20
+_HIGHEST_START = 1 << 52
 
-_FENCE = "SELECT value FROM {ns}_meta WHERE name = 'fence'"
 _SET_META = "INSERT INTO {ns}_meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
 _META = "SELECT value FROM {ns}_meta WHERE name = ?"
 
@@ -112,16 +111,15 @@ class Unit:
 
     # --- fences and other numbers
 
-    def fences(self, count: int, now: int) -> int:
-        """The first of so many fences that nobody has ever had.
+    def fences(self, count: int) -> int:
+        """The first of so many fences that nobody has ever had; all stay below 2**53.
 
-        A session begins at the clock: should the file be an older copy or have lost its tail, what was lent since then
-        does not come again. 2**20 fences a second can be given out before the clock falls behind.
+        A session begins at the clock, 2**20 to the second: should the file be an older copy or have lost its tail, what
+        was given out since then does not come again.
         """
-        row = self.one(_FENCE)
-        first = 1 + (0 if row is None else int(row[0]))
+        first = 1 + (self.meta("fence") or 0)
         if not self.memory.fenced:
-            first = max(first, min(now // 1_000_000 << _FENCES_PER_SECOND_BITS, _LAST_FENCE >> 1))
+            first = max(first, min(self.at(None) * _FENCES_PER_SECOND // 1_000_000, _HIGHEST_START))
             self.memory.fenced = True
         self.set_meta("fence", first + count - 1)
         return first

@@ -27,7 +27,7 @@ class Place(Struct, frozen=True):
 
 
 def parse(url: str) -> Place:
-    """Read a URL; does no I/O."""
+    """Read a URL. A relative path is taken from the present directory, whatever that is later."""
     parts = urlsplit(url)
     path = unquote(parts.path)
     if parts.scheme != "sqlite" or parts.netloc or len(path) < 2 or path.endswith("/"):
@@ -35,7 +35,7 @@ def parse(url: str) -> Place:
             f"{url!r} names no SQLite file: sqlite:///relative.db or sqlite:////absolute/path.db (mind the slashes)"
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    place = Place(Path(path[1:]), _synchronous(options), _busy_timeout(options))
+    place = Place(Path(path[1:]).absolute(), _synchronous(options), _busy_timeout(options))
     if options:
         raise ConfigurationError(
             f"{url!r} has an unknown option {next(iter(options))!r}: known are synchronous and busy_timeout"

@@ -7,6 +7,7 @@ a bad call never hurts its neighbours. Outcomes are handed over after the commit
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
@@ -146,8 +147,9 @@ class Writer(Thread):
             connection.execute(f"PRAGMA synchronous={self.place.synchronous}")
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+        with contextlib.suppress(sqlite3.Error):  # then it is gone already, or the next BEGIN tells what is wrong
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
         self.memory.forget()
 
     def _hand_over(self, calls: Sequence[Call[Any]], rings: int) -> None:
