@@ -7,7 +7,8 @@ import tempfile
 import pytest
 
 from duly.backends.sqlite import open_url
-from duly.backends.sqlite.bell import Bell, directory_for
+from duly.backends.sqlite.bell import Bell
+from duly.backends.sqlite.meeting import Meeting
 from duly.backends.sqlite.unit import ENDED, SHARED, WORK
 from duly.errors import BackendUnavailable
 from duly.model import Lease, Node, RunQuery
@@ -163,34 +164,53 @@ async def test_waiting_for_an_end_hears_of_trouble(tmp_path):
 # --- the place
 
 
-async def test_the_directory_is_private_and_empty_afterwards(tmp_path):
+def _meeting(folder) -> Meeting:
+    return Meeting((folder / "jobs.db").resolve(), "duly")
+
+
+async def test_the_directory_is_private_and_gone_afterwards(tmp_path):
+    directory = _meeting(tmp_path).directory
     async with open_url(f"sqlite:///{tmp_path}/jobs.db", Opening()) as backend:
         await backend.queue.wait("n", None, 0)
-        directory = directory_for((tmp_path / "jobs.db").resolve(), "duly")
-        assert directory is not None
         assert directory.stat().st_mode & 0o777 == 0o700
-        assert len([file for file in directory.iterdir() if file.suffix == ".bell"]) == 1
-    assert [file for file in directory.iterdir() if file.suffix == ".bell"] == []
+        assert len(_meeting(tmp_path).listeners()) == 1
+        async with backend.session() as other:
+            await other.queue.wait("n", None, 0)
+            assert len(_meeting(tmp_path).listeners()) == 2
+        assert len(_meeting(tmp_path).listeners()) == 1
+    assert not directory.exists()
+
+
+async def test_a_place_that_somebody_took_away_is_made_anew(backend, world, tmp_path):
+    async with backend.session():
+        pass
+    assert not _meeting(tmp_path).directory.exists()
+    await backend.queue.wait("n", None, 0)
+    async with backend.session() as other, asyncio.timeout(30):
+        await other.queue.put([world.run()], now=world.now)
+        await backend.queue.wait("n", None, 3600)
 
 
 async def test_what_a_dead_process_left_behind_is_removed(backend, world, tmp_path):
-    directory = directory_for((tmp_path / "jobs.db").resolve(), "duly")
+    meeting = _meeting(tmp_path)
+    assert meeting.make()
     stale = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    stale.bind(str(directory / "1-dead.bell"))
+    stale.bind(meeting.socket("1-dead"))
     stale.close()
     await world.put(world.run())
     await backend.close()
-    assert not (directory / "1-dead.bell").exists()
+    assert not meeting.directory.exists()
 
 
 async def test_a_listener_that_does_not_look_costs_nothing(backend, world, tmp_path):
-    directory = directory_for((tmp_path / "jobs.db").resolve(), "duly")
+    meeting = _meeting(tmp_path)
+    assert meeting.make()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf:
-        deaf.bind(str(directory / "1-deaf.bell"))
+        deaf.bind(meeting.socket("1-deaf"))
         async with asyncio.timeout(30):
             for _ in range(300):
                 await world.put(world.run())
-        (directory / "1-deaf.bell").unlink()
+        meeting.leave("1-deaf")
 
 
 async def test_a_new_listener_is_noticed(backend, world):
@@ -205,21 +225,21 @@ async def test_a_new_listener_is_noticed(backend, world):
 
 
 def test_a_directory_that_others_can_enter_is_not_used(tmp_path):
-    directory = directory_for(tmp_path / "jobs.db", "duly")
-    assert directory is not None
-    directory.chmod(0o755)
-    assert directory_for(tmp_path / "jobs.db", "duly") is None
-    directory.rmdir()
-    directory.symlink_to(tmp_path)
-    assert directory_for(tmp_path / "jobs.db", "duly") is None
-    directory.unlink()
+    meeting = _meeting(tmp_path)
+    assert meeting.make()
+    meeting.directory.chmod(0o755)
+    assert not meeting.make()
+    meeting.directory.rmdir()
+    meeting.directory.symlink_to(tmp_path)
+    assert not meeting.make()
+    meeting.directory.unlink()
 
 
 def test_a_directory_too_deep_for_a_socket_is_not_used(tmp_path, monkeypatch):
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
-    assert directory_for(tmp_path / "jobs.db", "duly") is None
+    assert not _meeting(tmp_path).make()
 
 
 async def test_without_a_place_to_meet_the_timeout_does(tmp_path, monkeypatch):
@@ -234,10 +254,11 @@ async def test_without_a_place_to_meet_the_timeout_does(tmp_path, monkeypatch):
         assert "next tick" in findings["wake-ups"]
 
 
-async def test_a_socket_that_cannot_be_bound_is_done_without(tmp_path):
-    directory = tmp_path / "gone"
-    bell = Bell(directory)
+async def test_a_socket_that_cannot_be_bound_is_done_without(tmp_path, monkeypatch):
+    meeting = _meeting(tmp_path)
+    monkeypatch.setattr(meeting, "socket", lambda name: str(tmp_path / "missing" / name))
+    bell = Bell(meeting)
     assert bell.listen()
-    assert not bell.reaches_others
+    assert not bell.listen()
     bell.ring_others(WORK)
     bell.close()

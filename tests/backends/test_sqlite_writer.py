@@ -2,11 +2,13 @@
 
 import asyncio
 import sqlite3
+import tempfile
 import threading
 
 import pytest
 
 from duly.backends.sqlite import open_url
+from duly.backends.sqlite.meeting import Meeting
 from duly.backends.sqlite.patience import Turnstile, patiently
 from duly.errors import BackendUnavailable
 from duly.model import Delivery, RunPolicy, State
@@ -262,9 +264,13 @@ def test_patience_is_for_locks_only():
         patiently(broken, 30)
 
 
+def _turnstiles(folder) -> tuple[Turnstile, Turnstile]:
+    return Turnstile(Meeting(folder / "jobs.db", "duly")), Turnstile(Meeting(folder / "jobs.db", "duly"))
+
+
 def test_whoever_waits_keeps_the_turn(tmp_path):
     """Who has just committed cannot overtake the next in line: it does not get the turn."""
-    waiting, other = Turnstile(tmp_path / "turn"), Turnstile(tmp_path / "turn")
+    waiting, other = _turnstiles(tmp_path)
     overtaken = []
 
     def begin() -> None:
@@ -278,7 +284,7 @@ def test_whoever_waits_keeps_the_turn(tmp_path):
 
 
 def test_a_turn_that_does_not_come_is_not_waited_for(tmp_path):
-    stuck, waiting = Turnstile(tmp_path / "turn"), Turnstile(tmp_path / "turn")
+    stuck, waiting = _turnstiles(tmp_path)
     assert stuck._turn_comes(0)
     begun = []
     waiting.pass_through(lambda: begun.append(1), 30)
@@ -287,11 +293,23 @@ def test_a_turn_that_does_not_come_is_not_waited_for(tmp_path):
     waiting.close()
 
 
-def test_without_a_place_for_the_turn_everybody_waits_by_chance(tmp_path):
-    for turnstile in (Turnstile(None), Turnstile(tmp_path / "missing" / "turn")):
-        action, attempts = _busy(3)
-        turnstile.pass_through(action, 30)
-        assert len(attempts) == 4
+def test_without_a_place_for_the_turn_everybody_waits_by_chance(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    turnstile, _ = _turnstiles(tmp_path)
+    action, attempts = _busy(3)
+    turnstile.pass_through(action, 30)
+    assert len(attempts) == 4
+
+
+def test_a_turn_whose_place_was_taken_away_is_made_anew(tmp_path):
+    early, late = _turnstiles(tmp_path)
+    early.pass_through(lambda: None, 0)
+    Meeting(tmp_path / "jobs.db", "duly").leave("nobody")
+    assert late._turn_comes(0)
+    assert not early._turn_comes(0)
+    early.close()
+    late.close()
+    Meeting(tmp_path / "jobs.db", "duly").leave("nobody")
 
 
 # --- at most once: the start is durable before anybody hears of it

@@ -1,87 +1,75 @@
 """The bell: wakes whoever waits for a change, in this session, in others of this process, and in other processes.
 
-Each session that waits listens on a datagram socket in a directory that only this user can enter, named by the file and
-the namespace. Who changes something writes one byte to every other socket there after its commit. A ring is a hint: a
-full socket has been rung already, a dead one is removed, and without the directory everybody's timeout does.
+Each session that waits listens on a datagram socket in the place where the sessions of one store meet. Who changes
+something writes one byte to every other socket there after its commit. A ring is a hint: a full socket has been rung
+already, a dead one is removed, and without such a place everybody's timeout does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import math
 import os
 import secrets
 import socket
-import stat
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
+from duly.backends.sqlite.meeting import Meeting
 from duly.backends.sqlite.unit import ENDED, SHARED, WORK
 
 KINDS = (WORK, ENDED, SHARED)
-
-_LONGEST_ADDRESS = 100
-_SUFFIX = ".bell"
 
 # Two changes of a directory may bear the same time: what was read so soon after one is read again.
 _COARSEST_CLOCK_NS = 50_000_000
 
 
-def directory_for(path: Path, namespace: str) -> Path | None:
-    """The directory of those who listen for a store, made if need be; None where there can be none."""
-    if not hasattr(socket, "AF_UNIX") or not hasattr(os, "getuid"):
-        return None
-    name = hashlib.blake2b(f"{path}\0{namespace}".encode(errors="surrogateescape"), digest_size=8).hexdigest()
-    directory = Path(tempfile.gettempdir(), f"duly-{os.getuid()}-{name}")
-    try:
-        directory.mkdir(mode=0o700, exist_ok=True)
-        found = directory.lstat()
-    except OSError:
-        return None
-    private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
-    return directory if private and len(str(directory)) < _LONGEST_ADDRESS - 32 else None
-
-
 class Bell:
     """One session's bell. Everything but `ring_others` belongs to the session's loop."""
 
-    def __init__(self, directory: Path | None) -> None:
+    def __init__(self, meeting: Meeting) -> None:
         self.rings = dict.fromkeys(KINDS, 0)
         self._waiters: dict[int, set[asyncio.Future[None]]] = {kind: set() for kind in KINDS}
         self._callbacks: dict[int, list[Callable[[], None]]] = {kind: [] for kind in KINDS}
-        self._directory = directory
+        self._meeting = meeting
+        self._deaf = False
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
-        self._name = f"{os.getpid()}-{secrets.token_hex(4)}{_SUFFIX}"
+        self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._others: tuple[int, list[str]] = (-1, [])
         self._sender: socket.socket | None = None
 
     @property
     def reaches_others(self) -> bool:
         """Whether there is a place to meet the other sessions."""
-        return self._directory is not None
+        return self._meeting.make()
 
     # --- hearing
 
     def listen(self) -> bool:
         """Begin to hear other sessions; whether it began only now, so that rings may have been missed."""
-        if self._socket is not None or self._directory is None:
+        if self._socket is not None or self._deaf:
             return False
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
-            listener.setblocking(False)
-            listener.bind(str(self._directory / self._name))
-        except OSError:
-            listener.close()
-            self._directory = None
+        listener = self._bound()
+        if listener is None:
+            self._deaf = True
             return True
         self._socket = listener
         self._loop.add_reader(listener.fileno(), self._heard)
         return True
+
+    def _bound(self) -> socket.socket | None:
+        if not self._meeting.make():
+            return None
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            listener.setblocking(False)
+            listener.bind(self._meeting.socket(self._name))
+        except OSError:
+            listener.close()
+            return None
+        return listener
 
     def _heard(self) -> None:
         kinds = 0
@@ -130,31 +118,23 @@ class Bell:
                 self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 self._sender.setblocking(False)
             try:
-                self._sender.sendto(bytes((kinds,)), f"{self._directory}/{name}")
+                self._sender.sendto(bytes((kinds,)), self._meeting.socket(name))
             except (ConnectionRefusedError, FileNotFoundError):  # its process is gone
-                self._remove(name)
+                self._meeting.leave(name)
             except OSError:  # full: it was rung before and has not looked yet
                 pass
 
     def _listeners(self) -> list[str]:
         """The others who listen; the directory is read again only when it has changed."""
-        if self._directory is None:
-            return []
         try:
-            changed = self._directory.stat().st_mtime_ns
+            changed = self._meeting.directory.stat().st_mtime_ns
             if changed != self._others[0]:
-                names = [file.name for file in self._directory.iterdir() if file.suffix == _SUFFIX]
-                names = [name for name in names if name != self._name]
+                names = [name for name in self._meeting.listeners() if name != self._name]
                 settled = time.time_ns() - changed > _COARSEST_CLOCK_NS
                 self._others = (changed if settled else -1, names)
-        except OSError:
+        except OSError:  # nobody is there
             return []
         return self._others[1]
-
-    def _remove(self, name: str) -> None:
-        if self._directory is not None:
-            with contextlib.suppress(OSError):
-                (self._directory / name).unlink()
 
     def close(self) -> None:
         """Stop listening. Called when the writer's thread has ended."""
@@ -165,5 +145,5 @@ class Bell:
             self._loop.remove_reader(self._socket.fileno())
             self._socket.close()
             self._socket = None
-            self._remove(self._name)
+        self._meeting.leave(self._name)
         self.ring(WORK | ENDED | SHARED)

@@ -14,9 +14,9 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from duly.backends.sqlite.faults import is_busy
+from duly.backends.sqlite.meeting import Meeting
 
 _SHORTEST = 0.0002
 _LONGEST = 0.010
@@ -74,8 +74,8 @@ def patiently(action: Callable[[], object], seconds: float) -> None:
 class Turnstile:
     """One per connection that writes. Belongs to one thread."""
 
-    def __init__(self, file: Path | None) -> None:
-        self._file = file
+    def __init__(self, meeting: Meeting) -> None:
+        self._meeting = meeting
         self._open: int | None = None
 
     def pass_through(self, begin: Callable[[], object], seconds: float) -> None:
@@ -101,10 +101,12 @@ class Turnstile:
         return False
 
     def _opened(self) -> int:
+        if self._open is not None and not os.fstat(self._open).st_nlink:  # taken away with the place: others made anew
+            self.close()
         if self._open is None:
-            if self._file is None:
+            if not self._meeting.make():
                 raise FileNotFoundError
-            self._open = os.open(self._file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            self._open = os.open(self._meeting.turn, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         return self._open
 
     def close(self) -> None:

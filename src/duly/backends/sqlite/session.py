@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 from duly.backends.sqlite import schema
-from duly.backends.sqlite.bell import Bell, directory_for
+from duly.backends.sqlite.bell import Bell
 from duly.backends.sqlite.connection import check_file, check_library, connect_reader, forks
 from duly.backends.sqlite.endings import Endings
 from duly.backends.sqlite.listing import ended_of
+from duly.backends.sqlite.meeting import Meeting
 from duly.backends.sqlite.threads import Reader, Work
 from duly.backends.sqlite.transactor import Transactor
 from duly.backends.sqlite.unit import Unit
@@ -52,17 +52,17 @@ class Session:
         if self._gear is not None and not self._gear.forked:
             return
         check_library()
-        turn = await asyncio.to_thread(self._prepare)
-        self._gear = Gear(self.place, self.namespace, self.clock, turn)
+        meeting = await asyncio.to_thread(self._prepare)
+        self._gear = Gear(self.place, self.namespace, self.clock, meeting)
         try:
             await self.migrate()
         except BaseException:
             await self.close()
             raise
 
-    def _prepare(self) -> Path | None:
+    def _prepare(self) -> Meeting:
         check_file(self.place.path)
-        return directory_for(self.place.path.resolve(), self.namespace)
+        return Meeting(self.place.path.resolve(), self.namespace)
 
     async def close(self) -> None:
         """Finish what was begun and let go."""
@@ -129,11 +129,10 @@ class Session:
 class Gear:
     """What an open session has."""
 
-    def __init__(self, place: Place, namespace: str, clock: Clock, directory: Path | None) -> None:
-        self.bell = Bell(directory)
-        self.turn = None if directory is None else directory / "turn"
-        self.writer = Writer(place, namespace, clock, self.turn, ring=self.bell.ring_others, hear=self.bell.ring)
-        self.transactor = Transactor(place, namespace, clock, self.turn, ring=self.bell.ring_others)
+    def __init__(self, place: Place, namespace: str, clock: Clock, meeting: Meeting) -> None:
+        self.bell = Bell(meeting)
+        self.writer = Writer(place, namespace, clock, meeting, ring=self.bell.ring_others, hear=self.bell.ring)
+        self.transactor = Transactor(place, namespace, clock, meeting, ring=self.bell.ring_others)
         self.one_block = asyncio.Lock()
         self.reader = Reader("duly-sqlite-reader", place, namespace, clock, connect_reader)
         self.lister = Reader("duly-sqlite-lister", place, namespace, clock, connect_reader)

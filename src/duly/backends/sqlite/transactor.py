@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from duly.backends.sqlite.adding import add
 from duly.backends.sqlite.connection import connect_writer
 from duly.backends.sqlite.faults import translated
+from duly.backends.sqlite.meeting import Meeting
 from duly.backends.sqlite.patience import Turnstile
 from duly.backends.sqlite.settling import settle
 from duly.backends.sqlite.threads import Call, Thread, deliver
@@ -35,10 +35,10 @@ class Transactor(Thread):
     """Its methods are called on the thread, as the functions of calls; only `interrupt` comes from the loop."""
 
     def __init__(
-        self, place: Place, namespace: str, clock: Clock, turn: Path | None, *, ring: Callable[[int], None]
+        self, place: Place, namespace: str, clock: Clock, meeting: Meeting, *, ring: Callable[[int], None]
     ) -> None:
         super().__init__("duly-sqlite-transaction", place, namespace, clock)
-        self._turnstile = Turnstile(turn)
+        self._turnstile = Turnstile(meeting)
         self._ring = ring
         self._connection: sqlite3.Connection | None = None
         self._guarded = False

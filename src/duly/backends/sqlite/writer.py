@@ -11,11 +11,11 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from duly.backends.sqlite.connection import connect_writer
 from duly.backends.sqlite.faults import translated
+from duly.backends.sqlite.meeting import Meeting
 from duly.backends.sqlite.patience import Turnstile
 from duly.backends.sqlite.threads import Call, Thread, deliver
 from duly.backends.sqlite.unit import Unit
@@ -39,13 +39,13 @@ class Writer(Thread):
         place: Place,
         namespace: str,
         clock: Clock,
-        turn: Path | None,
+        meeting: Meeting,
         *,
         ring: Callable[[int], None],
         hear: Callable[[int], None],
     ) -> None:
         super().__init__("duly-sqlite-writer", place, namespace, clock)
-        self._turnstile = Turnstile(turn)
+        self._turnstile = Turnstile(meeting)
         self._ring = ring
         self._hear = hear
 
