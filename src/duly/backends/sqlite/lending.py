@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from duly.backends.sqlite.codec import Extra, read_extra
 from duly.backends.sqlite.groups import decide_about, promote
 from duly.backends.sqlite.line import (
+    EXTRA,
     GROUP,
     ID,
     KIND,
@@ -213,24 +214,19 @@ def _hand_out(unit: Unit, asking: Asking, rows: Sequence[Row]) -> list[Claim]:
     unit.run(_SET_REQUEST, asking.node, asking.request, asking.now)
     first = unit.fences(len(rows))
     claims = _claims(unit, asking, rows, first)
-    plain: list[Row] = []
-    rich: list[Row] = []
-    for fence, (row, lent) in enumerate(zip(rows, claims, strict=True), first):
-        if row[GROUP] is None and lent.run.dedupe_key is None:
-            plain.append((row[SEQ], fence))
-        else:
-            rich.append((row[SEQ], fence, row[GROUP] or "", int(lent.run.dedupe_key is not None)))
+    plain = [(row[SEQ], fence) for fence, row in enumerate(rows, first) if row[GROUP] is None and row[EXTRA] is None]
+    rich = [
+        (row[SEQ], lent.fence, row[GROUP] or "", int(lent.run.dedupe_key is not None))
+        for row, lent in zip(rows, claims, strict=True)
+        if row[GROUP] is not None or row[EXTRA] is not None
+    ]
     shared = (asking.node, asking.request, asking.now, asking.expires_at)
     unit.insert(_LEND, plain, *shared)
     unit.insert(_LEND_RICH, rich, *shared)
-    _remember(unit, claims, rows)
-    return claims
-
-
-def _remember(unit: Unit, claims: Sequence[Claim], rows: Sequence[Row]) -> None:
     if len(unit.memory.lent) > _MOST_REMEMBERED:
         unit.memory.lent.clear()
-    unit.memory.lent.update({lent.fence: (lent.run.id, row[SEQ]) for lent, row in zip(claims, rows, strict=True)})
+    unit.memory.lent.update({fence: (row[ID], row[SEQ]) for fence, row in enumerate(rows, first)})
+    return claims
 
 
 def _claims(unit: Unit, asking: Asking, rows: Sequence[Row], first: int) -> list[Claim]:

@@ -16,6 +16,7 @@ from duly.backends.sqlite.connection import check_file, check_library, connect_r
 from duly.backends.sqlite.endings import Endings
 from duly.backends.sqlite.listing import ended_of
 from duly.backends.sqlite.meeting import Meeting
+from duly.backends.sqlite.relief import Relief, checkpoint
 from duly.backends.sqlite.threads import Reader, Work
 from duly.backends.sqlite.transactor import Transactor
 from duly.backends.sqlite.unit import Unit
@@ -131,7 +132,16 @@ class Gear:
 
     def __init__(self, place: Place, namespace: str, clock: Clock, meeting: Meeting) -> None:
         self.bell = Bell(meeting)
-        self.writer = Writer(place, namespace, clock, meeting, ring=self.bell.ring_others, hear=self.bell.ring)
+        self.relief = Relief(lambda: self.lister.submit(checkpoint))
+        self.writer = Writer(
+            place,
+            namespace,
+            clock,
+            meeting,
+            ring=self.bell.ring_others,
+            hear=self.bell.ring,
+            relieve=self.relief.come,
+        )
         self.transactor = Transactor(place, namespace, clock, meeting, ring=self.bell.ring_others)
         self.one_block = asyncio.Lock()
         self.reader = Reader("duly-sqlite-reader", place, namespace, clock, connect_reader)
@@ -145,6 +155,6 @@ class Gear:
         return self._forks != forks()
 
     async def close(self) -> None:
-        for thread in (self.lister, self.reader, self.transactor, self.writer):
+        for thread in (self.transactor, self.writer, self.lister, self.reader):  # the writer may ask for a relief
             await thread.stop()
         self.bell.close()

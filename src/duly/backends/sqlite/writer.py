@@ -26,13 +26,21 @@ from duly.ports import Clock
 _MOST_CALLS = 256
 _LONGEST_BATCH = 0.005
 
+_PAGES_TO_RELIEVE = 1000
+_PAGES_PER_COMMIT = 6
+_CHANGES_PER_PAGE = 12
+
 _BARRIER = """
 INSERT INTO {ns}_meta (name, value) VALUES ('barrier', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1
 """
 
 
 class Writer(Thread):
-    """`ring` is called on the thread after a commit that others should hear of, `hear` on the loop for this session."""
+    """Commits, and lets others know.
+
+    After a commit that others should hear of, `ring` is called on the thread and `hear` on the loop. `relieve` is
+    called on the loop when the log has grown so much that somebody should copy it into the file.
+    """
 
     def __init__(
         self,
@@ -43,11 +51,15 @@ class Writer(Thread):
         *,
         ring: Callable[[int], None],
         hear: Callable[[int], None],
+        relieve: Callable[[], None],
     ) -> None:
         super().__init__("duly-sqlite-writer", place, namespace, clock)
         self._turnstile = Turnstile(meeting)
         self._ring = ring
         self._hear = hear
+        self._relieve = relieve
+        self._pages = 0.0
+        self._changes = 0
 
     def _connect(self) -> sqlite3.Connection:
         return connect_writer(self.place)
@@ -74,6 +86,7 @@ class Writer(Thread):
         if good and self._commit(connection, calls):
             self._secure(connection, unit, calls)
             self._hand_over(calls, unit.rings)
+            self._weigh(connection)
             return
         self._roll_back(connection)
         for call in calls:
@@ -151,6 +164,15 @@ class Writer(Thread):
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         self.memory.forget()
+
+    def _weigh(self, connection: sqlite3.Connection) -> None:
+        """Guess how much the log has grown. SQLite does not tell, and a guess is enough: it has a limit of its own."""
+        changes = connection.total_changes
+        self._pages += _PAGES_PER_COMMIT + (changes - self._changes) / _CHANGES_PER_PAGE
+        self._changes = changes
+        if self._pages > _PAGES_TO_RELIEVE:
+            self._pages = 0.0
+            self._tell(self._relieve)
 
     def _hand_over(self, calls: Sequence[Call[Any]], rings: int) -> None:
         self._tell(self._on_loop, calls, rings)
