@@ -11,7 +11,7 @@ from duly.backends.sqlite.texts import Texts
 # Every statement that putting, claiming, renewing, settling, reaping, planning and purging may run.
 HOT = [
     (adding, ["_LAST", "_ADD_PLAIN", "_ADD_RICH", "_ADDED", "_WAIT", "_WAIT_TO_ENTER", "_WITH_IDS", "_WITH_KEYS"]),
-    (line, ["_SURVEY", "_READY", "_READY_TO_ENTER", "_DUE_ENTRANTS", "_LEAVE", "_LEAVE_ENTERING"]),
+    (line, ["_SURVEY", "_READY", "_READY_TO_ENTER", "_DUE_ENTRANTS", "_SOME_DUE", "_LEAVE", "_LEAVE_ENTERING"]),
     (
         lending,
         ["_LAST_REQUEST", "_SET_REQUEST", "_PAUSED_QUEUES", "_ANY_BLOCKED", "_BLOCKED", "_HANDLER_HOLDS", "_LEND"],
@@ -24,10 +24,11 @@ HOT = [
     (operating, ["_KEPT", "_OLDER", "_PURGE_ATTEMPTS", "_PURGE_RUNS", "_PURGE_ENDED", "_TWIN"]),
 ]
 
-# What may be walked over: a list that was given, rows of the statement itself, a recursion, an index of exceptions.
+# What may be walked over: a list that was given, rows of the statement itself, a recursion, an index of exceptions; and
+# for the first row only (EXISTS), what is held.
 _FINE = re.compile(
     r"SCAN (wanted|json_each|v|l|holds|waiting_lines|entrant_lines|(\d+ )?CONSTANT ROWS?)\b|SCAN \(subquery-\d+\)"
-    r"|SCAN \w+ USING (COVERING )?INDEX duly_(queues_paused|jobs_blocked)"
+    r"|SCAN \w+ USING (COVERING )?INDEX duly_(queues_paused|jobs_blocked|held_run)"
 )
 
 

@@ -13,6 +13,7 @@ import math
 import os
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Callable
 
@@ -39,6 +40,7 @@ class Bell:
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
         self._others: tuple[int, list[str]] = (-1, [])
         self._sender: socket.socket | None = None
+        self._ringing = threading.Lock()
 
     @property
     def reaches_others(self) -> bool:
@@ -112,7 +114,11 @@ class Bell:
     # --- ringing
 
     def ring_others(self, kinds: int) -> None:
-        """On the writer's thread: wake the other sessions on this store."""
+        """On any thread: wake the other sessions on this store."""
+        with self._ringing:
+            self._ring_others(kinds)
+
+    def _ring_others(self, kinds: int) -> None:
         for name in self._listeners():
             if self._sender is None:
                 self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -137,7 +143,7 @@ class Bell:
         return self._others[1]
 
     def close(self) -> None:
-        """Stop listening. Called when the writer's thread has ended."""
+        """Stop listening. Called when the session's threads have ended."""
         if self._sender is not None:
             self._sender.close()
             self._sender = None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 from duly.backends.sqlite.bell import Bell
 from duly.backends.sqlite.unit import ENDED
+from duly.errors import BackendError
 from duly.model import Run
 
 # Those of the runs asked for that have ended, and the ids of those that are gone.
@@ -24,6 +25,7 @@ class Endings:
         self._waiting: dict[asyncio.Future[list[Run]], Sequence[str]] = {}
         self._looking = False
         self._again = False
+        self._closed = False
         bell.on_ring(ENDED, self._sweep)
 
     async def wait(self, run_ids: Sequence[str], timeout: float) -> list[Run]:
@@ -45,7 +47,7 @@ class Endings:
     def _sweep(self) -> None:
         """Look for the ends of all that is waited for; once more if the bell rings meanwhile."""
         self._again = self._looking
-        if self._looking or not self._waiting:
+        if self._looking or self._closed or not self._waiting:
             return
         self._looking = True
         wanted = {run_id for run_ids in self._waiting.values() for run_id in run_ids}
@@ -63,6 +65,13 @@ class Endings:
                 waiter.set_exception(error)
         if self._again:
             self._sweep()
+
+    def close(self) -> None:
+        """Nobody will look any more: those who wait are told."""
+        self._closed = True
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(BackendError("the session was closed while a run was waited for"))
 
 
 def _settle(waiter: asyncio.Future[list[Run]], run_ids: Sequence[str], found: Found) -> None:

@@ -3,7 +3,7 @@
 Whether a run may enter depends on its own group only. So it is enough to decide about all due entrants of the groups
 at hand, each group's in the order of their ready times; the outcome is the same as if every due run of the store had
 been decided about first. That is why a claim can lend the first hundred of a burst without looking at the rest: it
-decides about the groups of what it lends and a bounded slice besides, and `promote` does the others.
+decides about the groups of what it lends and at most a slice besides, and `promote` does the others.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from duly.backends.sqlite.line import (
     SEQ,
     Line,
     earliest_later,
+    fewer_due_entrants,
     leave,
     next_due,
     ready,
@@ -98,14 +99,26 @@ def claim(unit: Unit, asking: Asking) -> tuple[list[Claim], int | None]:
     claims = _lent_before(unit, asking)
     if claims:
         return claims, next_due(unit, asking.now)
-    _unhold_handlers(unit, asking.handlers)
+    _unhold_handlers(unit, asking)
     lines = survey(unit, asking.now)
-    claims = _lend(unit, asking, lines)
+    claims, everything = _lend(unit, asking, lines)
+    if not everything:
+        return claims, asking.now
     if any(line.entering and line.head <= asking.now for line in lines):
-        lines = survey(unit, asking.now)
-        if promote(unit, lines, _SLICE, asking.now) == _SLICE:
-            return claims, next_due(unit, asking.now)
+        return claims, _decide_about_others(unit, asking.now, full=len(claims) == asking.limit)
     return claims, earliest_later(lines)
+
+
+def _decide_about_others(unit: Unit, now: int, *, full: bool) -> int | None:
+    """Decide about a few of the due entrants that were not lent; when the next run is due.
+
+    A claim that is full leaves a burst alone: whoever asked is busy now and comes again, or has it promoted. One that
+    is not full takes its slice of any burst, so that asking again and again for other queues comes to an end too.
+    """
+    lines = survey(unit, now)
+    if not full or fewer_due_entrants(unit, lines, _SLICE, now):
+        promote(unit, lines, _SLICE, now)
+    return next_due(unit, now)
 
 
 def _lent_before(unit: Unit, asking: Asking) -> list[Claim]:
@@ -118,30 +131,33 @@ def _lent_before(unit: Unit, asking: Asking) -> list[Claim]:
     return [Claim(run, run.fence, run.expires_at) for run in runs if run.expires_at is not None]
 
 
-def _unhold_handlers(unit: Unit, handlers: Collection[str] | None) -> None:
+def _unhold_handlers(unit: Unit, asking: Asking) -> None:
     """Put back what was held for a handler that the asking node has; in slices, the most urgent first."""
     prefix = hold_for_handler("")
     for (key,) in unit.all(_HANDLER_HOLDS, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)):
-        if handlers is None or key.removeprefix(prefix) in handlers:
-            unhold(unit, key, _UNHOLD_SLICE)
+        if asking.handlers is None or key.removeprefix(prefix) in asking.handlers:
+            unhold(unit, key, max(_UNHOLD_SLICE, asking.limit))
 
 
 # --- choosing
 
 
-def _lend(unit: Unit, asking: Asking, lines: Sequence[Line]) -> list[Claim]:
+def _lend(unit: Unit, asking: Asking, lines: Sequence[Line]) -> tuple[list[Claim], bool]:
+    """The claims, and whether all was examined that had to be."""
     claims: list[Claim] = []
     holds = _Holds(unit, asking.handlers)
     examined = 0
     for rank in _ranks(unit, asking, lines):
-        while (room := asking.limit - len(claims)) > 0 and examined < _MOST_EXAMINED:
+        while (room := asking.limit - len(claims)) > 0:
+            if examined >= _MOST_EXAMINED:
+                return claims, False
             rows = ready(unit, rank, room, asking.now)
             if not rows:
                 break
             examined += len(rows)
             claims += _hand_out(unit, asking, holds.sift(_admitted(unit, rows, asking.now)))
             leave(unit, rows)
-    return claims
+    return claims, True
 
 
 def _ranks(unit: Unit, asking: Asking, lines: Sequence[Line]) -> Iterator[list[Line]]:

@@ -64,6 +64,8 @@ ORDER BY ready_at, id
 LIMIT ?
 """
 
+_SOME_DUE = "SELECT 1 FROM {ns}_entrants WHERE line = ? AND ready_at <= ? LIMIT ?"
+
 # Take the head of a line off, up to and with one run.
 _LEAVE = "DELETE FROM {ns}_waiting WHERE line = ? AND (ready_at, id) <= (?, ?)"
 _LEAVE_ENTERING = "DELETE FROM {ns}_entrants WHERE line = ? AND (ready_at, id) <= (?, ?)"
@@ -118,6 +120,12 @@ def due_entrants(unit: Unit, lines: Iterable[Line], limit: int, now: int) -> lis
     due = (line.number for line in lines if line.entering and line.head <= now)
     heads = chain.from_iterable(unit.all(_DUE_ENTRANTS, number, now, limit) for number in due)
     return sorted(heads)[:limit]
+
+
+def fewer_due_entrants(unit: Unit, lines: Iterable[Line], number: int, now: int) -> bool:
+    """Whether there are fewer due entrants than so many."""
+    due = (line.number for line in lines if line.entering and line.head <= now)
+    return sum(len(unit.all(_SOME_DUE, line, now, number)) for line in due) < number
 
 
 def next_due(unit: Unit, now: int) -> int | None:

@@ -44,6 +44,8 @@ FROM json_each(?) AS wanted CROSS JOIN {ns}_kinds AS k ON k.number = wanted.valu
 _POLICY = "SELECT policy FROM {ns}_policies WHERE number = ?"
 
 _policy = msgspec.json.Decoder(RunPolicy)
+_CAUSES = {cause.value: cause for cause in Cause}
+_WHEN_FULL = {when_full.value: when_full for when_full in WhenFull}
 
 
 class Kind(Struct, frozen=True):
@@ -137,10 +139,19 @@ class Names:
             plain = [str(value) if isinstance(value, str) else value for value in key]  # enumerations as plain text
             row = unit.one(_FIND_KIND, *plain) or unit.one(_ADD_KIND, *plain)
             assert row is not None
-            if len(self._kinds) >= _MOST_KINDS:
-                self._kinds.clear()
-            number = self._kinds[key] = row[0]
+            number = int(row[0])
+            self._remember(number, key, run)
         return number
+
+    def _remember(self, number: int, key: KindKey, run: Run) -> None:
+        """A kind by both of its names: who puts runs often lends them too."""
+        if len(self._kinds) >= _MOST_KINDS:
+            self._kinds.clear()
+            self._by_number.clear()
+        self._kinds[key] = number
+        self._by_number[number] = Kind(
+            number, run.job, run.handler, run.cause, run.limit, run.when_full, self._policy_value(key[5], run.policy)
+        )
 
     def kind(self, unit: Unit, number: int) -> Kind:
         """The kind of that number."""
@@ -160,7 +171,8 @@ class Names:
 
     def _read_kind(self, unit: Unit, row: Row) -> Kind:
         number, job, handler, cause, limit, when_full, policy = row
-        return Kind(number, job, handler, Cause(cause), limit, WhenFull(when_full), self._policy_value(unit, policy))
+        value = self._policy_values.get(policy) or self._policy_value(policy, self._read_policy(unit, policy))
+        return Kind(number, job, handler, _CAUSES[cause], limit, _WHEN_FULL[when_full], value)
 
     # --- policies: few, and mostly the same objects again and again
 
@@ -184,15 +196,17 @@ class Names:
             number = self._policy_numbers[text] = int(row[0])
         return number
 
-    def _policy_value(self, unit: Unit, number: int) -> RunPolicy:
-        policy = self._policy_values.get(number)
-        if policy is None:
-            row = unit.one(_POLICY, number)
-            assert row is not None
-            if len(self._policy_values) >= _MOST_POLICIES:
-                self._policy_values.clear()
-            policy = self._policy_values[number] = _policy.decode(row[0])
-        return policy
+    def _policy_value(self, number: int, policy: RunPolicy) -> RunPolicy:
+        """One and the same object for all kinds with that policy."""
+        if len(self._policy_values) >= _MOST_POLICIES:
+            self._policy_values.clear()
+        return self._policy_values.setdefault(number, policy)
+
+    @staticmethod
+    def _read_policy(unit: Unit, number: int) -> RunPolicy:
+        row = unit.one(_POLICY, number)
+        assert row is not None
+        return _policy.decode(row[0])
 
 
 def priority_of(line: int) -> int:

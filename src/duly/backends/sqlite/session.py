@@ -157,4 +157,5 @@ class Gear:
     async def close(self) -> None:
         for thread in (self.transactor, self.writer, self.lister, self.reader):  # the writer may ask for a relief
             await thread.stop()
+        self.endings.close()
         self.bell.close()

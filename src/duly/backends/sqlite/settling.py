@@ -15,15 +15,19 @@ from msgspec.structs import replace
 from duly.backends.sqlite.codec import Record, attempt_row, extra_of
 from duly.backends.sqlite.moves import by_ids, count_ended, free_keys, insert_ended, release, wait
 from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
-from duly.model import OutcomeKind, Settlement, State, to_micros
+from duly.model import Settlement, State, to_micros
 from duly.rules.admission import hold_for_group
 from duly.rules.settling import as_stored
 from duly.rules.statistics import Tally, tally
 
 # How many of these runs are claimed, the sum of their fences above the first, and how many are to be cancelled, belong
-# to a group, or have a dedupe key. A run's fence only grows: the sum is as expected if and only if every fence is.
+# to a group while runs are held, or have a dedupe key. A run's fence only grows: the sum is as expected if and only if
+# every fence is.
 _CHECK = """
-SELECT count(*), sum(fence - ?2), total(cancelling), count("group"), total(keyed)
+SELECT
+    count(*), sum(fence - ?2), total(cancelling),
+    CASE WHEN EXISTS (SELECT 1 FROM {ns}_held) THEN count("group") ELSE 0 END,
+    total(keyed)
 FROM {ns}_claims WHERE seq IN (SELECT value FROM json_each(?1))
 """
 
@@ -221,5 +225,5 @@ def _counters(job: str, entry: Tally) -> Row:
         entry.retried,
         entry.seconds,
         to_micros(entry.last_run_at),
-        "" if entry.last_outcome is None else OutcomeKind(entry.last_outcome).value,
+        "" if entry.last_outcome is None else entry.last_outcome.value,
     )
