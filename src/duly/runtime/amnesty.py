@@ -24,10 +24,11 @@ class Amnesty:
         if self._failing_since is None:
             self._failing_since = self._monotonic()
 
+    def succeeded(self) -> None:
+        """The store answers again."""
+        self._failing_since = None
+
     async def before_acting(self, queue: Queue) -> None:
         """To be called before the store hears that somebody is alive, or reaps."""
-        if self._failing_since is None:
-            return
-        if self._monotonic() - self._failing_since > self._lease / 3:
+        if self._failing_since is not None and self._monotonic() - self._failing_since > self._lease / 3:
             await queue.spare(self._lease / 3, self._lease)
-        self._failing_since = None

@@ -6,7 +6,6 @@ rule about overlap is applied in time.
 
 from __future__ import annotations
 
-from duly.model import seconds_between
 from duly.ports import Queue
 from duly.runtime.nextdue import NextDue
 from duly.runtime.service import Signal
@@ -26,7 +25,6 @@ class Dispatcher:
         self._queue = queue
         self._worker = worker
         self._next_due = next_due
-        self._now = around.clock.now
         self._tick = around.config.safety_tick
         self._asked = False
 
@@ -40,17 +38,13 @@ class Dispatcher:
     async def tick(self) -> float:
         if self._worker.stopping:
             return self._tick  # what becomes due now is for those who stay
-        if not self._asked and (left := self._until_due()) > 0:
+        if not self._asked and (left := self._next_due.left(self._tick)) > 0:
             return left
         if self._worker.room > 0:
-            self._next_due.at = None
+            self._next_due.forget()
             self._worker.look()  # its claim tells the next
             return self._tick
         self._asked = False
-        looked_at, self._next_due.at = await self._queue.promote(_MOST_AT_ONCE)
-        return 0.0 if looked_at == _MOST_AT_ONCE else self._until_due()
-
-    def _until_due(self) -> float:
-        """Seconds until something is due, at most the safety tick."""
-        at = self._next_due.at
-        return self._tick if at is None else min(seconds_between(self._now(), at), self._tick)
+        looked_at, next_due = await self._queue.promote(_MOST_AT_ONCE)
+        self._next_due.learn(next_due)
+        return 0.0 if looked_at == _MOST_AT_ONCE else self._next_due.left(self._tick)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Collection
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from duly.errors import BackendUnavailable
 from duly.model import Lease, Role, seconds_between
@@ -25,10 +26,10 @@ _LONGEST_WAIT = 0.1
 
 
 class Leadership(Struct, frozen=True):
-    """A held planning lease: under this epoch, and trusted until then."""
+    """A held planning lease: under this epoch, and trusted until then. The epoch is None while it is in doubt."""
 
     lease: Lease
-    epoch: int
+    epoch: int | None
     trusted_until: float
 
 
@@ -75,6 +76,16 @@ class Elector:
         """The shards this node leads."""
         return [shard for shard in self._held if self.epoch(shard) is not None]
 
+    def doubt(self, shard: str) -> None:
+        """The store refused this epoch: a late copy of somebody's installation may have come after ours.
+
+        If the lease is still ours, the next tick installs anew; if not, it says so.
+        """
+        leadership = self._held.get(shard)
+        if leadership is not None:
+            self._held[shard] = replace(leadership, epoch=None)
+            self.signal.wake()
+
     # --- competing
 
     async def tick(self) -> float:
@@ -100,7 +111,7 @@ class Elector:
                 self._drop(leadership.lease.name)
             else:
                 until = trusted_until(sent, self._ttl)
-                self._held[lease.name] = Leadership(lease, leadership.epoch, until)
+                await self._hold(lease, self._held[lease.name].epoch, until)
 
     def _drop_expired(self) -> None:
         for shard in [shard for shard in self._held if self.epoch(shard) is None]:
@@ -126,11 +137,18 @@ class Elector:
         lease = await self._coordinator.acquire(shard, self._node_id, self._ttl)
         if lease is None:
             return self._ttl / 3
-        epoch = await self._store.install(shard, lease.fence)
-        self._held[shard] = Leadership(lease, epoch, trusted_until(sent, self._ttl))
-        self._emit(LeaderElected(lease, epoch))
-        self._elected()
+        await self._hold(lease, None, trusted_until(sent, self._ttl))
         return self._ttl / 3
+
+    async def _hold(self, lease: Lease, epoch: int | None, until: float) -> None:
+        """Lead under this epoch, or install one first."""
+        installed = epoch is None
+        if epoch is None:
+            epoch = await self._store.install(lease.name, lease.fence)
+        self._held[lease.name] = Leadership(lease, epoch, until)
+        if installed:
+            self._emit(LeaderElected(lease, epoch))
+            self._elected()
 
     def _until_free(self, lease: Lease) -> float:
         left = seconds_between(self._clock.now(), lease.expires_at)

@@ -63,6 +63,7 @@ class Heartbeat:
         try:
             await self._amnesty.before_acting(self._backend.queue)
             await self._renew()
+            self._amnesty.succeeded()
             await self._be_present()
         except BackendUnavailable:
             self._amnesty.failed()

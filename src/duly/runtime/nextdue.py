@@ -1,27 +1,51 @@
-"""When the next run is due, as far as this node knows. Written by whoever learns of it, read by the dispatcher."""
+"""When the next run is due, as far as this node knows. Written by whoever learns of it, read by the dispatcher.
+
+The store's clock decides what is due. Where ours is ahead of it, what we think due is not yet: then the store is asked
+again after a little while, longer each time, and not in a hot loop.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
+from duly.model import seconds_between, shift
 from duly.runtime.service import Signal
+
+_FIRST_PAUSE = 0.001
+_LONGEST_PAUSE = 0.25
 
 
 class NextDue:
     """One instant, and the signal of whoever waits for it."""
 
-    def __init__(self, signal: Signal) -> None:
-        self.at: datetime | None = None
+    def __init__(self, signal: Signal, now: Callable[[], datetime]) -> None:
+        self._at: datetime | None = None
+        self._pause = 0.0
         self._signal = signal
+        self._now = now
 
     def learn(self, at: datetime | None) -> None:
         """The store has been asked: this is the next due time there is."""
-        self.at = at
+        now = self._now()
+        if at is None or at > now:
+            self._pause, self._at = 0.0, at
+        else:
+            self._pause = min(max(_FIRST_PAUSE, 2 * self._pause), _LONGEST_PAUSE)
+            self._at = shift(now, self._pause)
         if at is not None:
             self._signal.wake()
 
     def expect(self, at: datetime) -> None:
         """A run will be due then; the store may know an earlier one."""
-        if self.at is None or at < self.at:
-            self.at = at
+        if self._at is None or at < self._at:
+            self._at = at
             self._signal.wake()
+
+    def forget(self) -> None:
+        """It is being asked for."""
+        self._at = None
+
+    def left(self, most: float) -> float:
+        """Seconds until something is due, at most so many."""
+        return most if self._at is None else min(seconds_between(self._now(), self._at), most)

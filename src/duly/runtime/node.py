@@ -96,7 +96,7 @@ class Node:
         transactions = Transactions(store, code.compose, around.config.transaction_limit)
         contexts = NodeContexts(around.clock.monotonic, transactions)
         due = Signal(self._timer or sleep_by_loop)
-        self.next_due = NextDue(due)
+        self.next_due = NextDue(due, around.clock.now)
         attempts = Attempts(around, executors, self._deadlines, hooks, contexts)
         self.settler = Settler(around, queue, self.lives, hooks, self.next_due)
         self.worker = Worker(around, queue, code.catalog, attempts, self.settler, self.lives, self.next_due)

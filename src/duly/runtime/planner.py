@@ -23,6 +23,7 @@ from duly.runtime.surroundings import Surroundings
 
 _SLICE = 200
 _PAUSE_AFTER = 0.003
+_SOONEST = 0.05
 _RETRY_BROKEN = 60.0
 
 Schedules = Callable[[JobRecord], Schedule | None]
@@ -62,7 +63,10 @@ class Planner:
             await self._fire(firings, shard, epoch)
         if len(records) == _SLICE:
             return 0.0
-        return math.inf if next_at is None else max(0.0, seconds_between(self._clock.now(), next_at))
+        if next_at is None:
+            return math.inf
+        # The store's clock decides, and it may be behind ours: then asking again at once would bring nothing.
+        return max(_SOONEST, seconds_between(self._clock.now(), next_at))
 
     async def _decide(self, records: list[JobRecord]) -> list[Firing]:
         now = self._clock.now()
@@ -91,6 +95,8 @@ class Planner:
 
     async def _fire(self, firings: list[Firing], shard: str, epoch: int) -> None:
         fired = await self._store.fire(firings, shard, epoch)
+        if Fired.STALE_EPOCH in fired:
+            self._elector.doubt(shard)
         for firing, result in zip(firings, fired, strict=True):
             if result is Fired.APPLIED:
                 waiting = [run.ready_at for run in firing.runs if run.state is State.PENDING]

@@ -38,6 +38,7 @@ class Reaper:
             await self._amnesty.before_acting(self._queue)
             sent = self._clock.monotonic()
             claims = await self._queue.reap(_MOST_AT_ONCE, self._lease)
+            self._amnesty.succeeded()
         except BackendUnavailable:
             self._amnesty.failed()
             raise

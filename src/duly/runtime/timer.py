@@ -41,7 +41,11 @@ class TimerFd:
         self._loop = loop
         self._waiter: asyncio.Future[None] | None = None
         self._fd = _timerfd_create()
-        loop.add_reader(self._fd, self._expired)
+        try:
+            loop.add_reader(self._fd, self._expired)
+        except BaseException:
+            os.close(self._fd)
+            raise
 
     def __call__(self, delay: float, waiter: asyncio.Future[None]) -> Callable[[], None]:
         self._waiter = waiter
