@@ -12,7 +12,8 @@ included. A due run whose group holds `limit` members is not queued; its own `wh
 * `replace`: members that wait are cancelled and runs held for the group are skipped (reason "replaced"), running
   members are asked to cancel; then it is queued if there is room by now, else held under `group:<group>`.
 
-When a member becomes final, the first of the runs held for that group (by the order above) waits again.
+Runs that are ready together are considered by ready time, then id. When a member becomes final, the first of the runs
+held for that group (by the order above) waits again; if that one leaves without entering, its place goes to the next.
 """
 
 from __future__ import annotations
@@ -62,9 +63,9 @@ class Queue(Protocol):
         among `handlers` (None: all are known) to `handler:<handler>`; neither counts towards `limit`. Before that, runs
         held for a handler that this node has are put back, so they come to a node that can start them.
 
-        `request` grows with every new call of a node. Repeating a call with the same number returns those runs it
-        lent then which are still running, under the same fences, and lends nothing more; if there are none, it is a
-        new call. `next_due` is as in `promote`.
+        `request` is 1 or more and grows with every new call of a node. Repeating a call with the same number returns
+        those runs it lent then which are still running, under the same fences, and lends nothing more; if there are
+        none, it is a new call. `next_due` is as in `promote`; one that has passed says that there is more to look at.
         """
         ...
 
@@ -80,10 +81,10 @@ class Queue(Protocol):
         """Apply each settlement whose run is running under its fence; return the ids of the stale ones, in order.
 
         A settlement whose fence is that of a run that is no longer running was applied before: not stale, changes
-        nothing, except that a result it carries is kept where none is stored. One that would make a run pending whose
-        cancellation was asked for makes it cancelled instead; a cancelled run keeps the reason that was given with the
-        wish. A final state frees the dedupe key and the group; an
-        attempt is appended to the history; the counters per job and node grow, once per key and call.
+        nothing, except that a result it carries is kept where the run is completed and has none. One that would make a
+        run pending whose cancellation was asked for makes it cancelled instead; a cancelled run keeps the reason that
+        was given with the wish. A final state frees the dedupe key and the group; an attempt is appended to the
+        history; the counters per job and node grow, once per key and call.
         """
         ...
 

@@ -52,8 +52,8 @@ class Store(Protocol):
         inserted where their id is new. `cursor` and `plan_at` are the record's for a new job and where `moves_cursor`
         says so; otherwise the stored ones stay, since the planner may have moved them meanwhile. "Not yet due" means
         recurring, pending, never attempted, and due after now. Deleting such runs lowers `planned` by their number;
-        REWIND also sets the cursor back to the earliest deleted instant, and `plan_at` to now. Returns the record as
-        stored, None for a lost race.
+        REWIND, which does not go with `moves_cursor`, also sets the cursor back to the earliest deleted instant, and
+        `plan_at` to now. Returns the record as stored, None for a lost race.
         """
         ...
 
