@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.metadata
 import os
 import platform
@@ -51,12 +50,6 @@ def circumstances(url: str) -> dict[str, Any]:
             "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         },
     }
-
-
-def on_fast_loop(main: Any) -> Any:
-    """Run a benchmark on the loop that `duly run` would use."""
-    with asyncio.Runner(loop_factory=fastest_loop()) as runner:
-        return runner.run(main)
 
 
 def show(result: dict[str, Any]) -> str:
