@@ -74,7 +74,7 @@ class Registry:
 
     def payload(self, name: str, arguments: Mapping[str, Any], most: int) -> bytes:
         """A checked payload for the handler of that name; one that is unknown here is checked when it is claimed."""
-        if not isinstance(arguments, Mapping):
+        if type(arguments) is not dict and not isinstance(arguments, Mapping):
             raise PayloadError(f"payload of {name}: {arguments!r} is no mapping of argument names to values")
         signature = self.signature(name)
         if signature is not None:

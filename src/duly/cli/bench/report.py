@@ -7,7 +7,6 @@ import os
 import platform
 import resource
 import sqlite3
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,9 +62,3 @@ def show(result: dict[str, Any]) -> str:
 
 def _written(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def note(message: str) -> None:
-    """A word to whoever waits, on standard error."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"{message}\n")
