@@ -13,7 +13,7 @@ import msgspec
 from duly.cli.bench.stints import Assignment, Notes, build
 from duly.scheduler.forever import run_alone
 
-REPORT_EVERY = 0.05
+REPORT_EVERY = 0.2
 
 
 class Report(msgspec.Struct, frozen=True):
