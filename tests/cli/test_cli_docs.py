@@ -23,17 +23,18 @@ def test_every_command_has_a_section(name):
     assert f"duly {name}" in section(name)
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "bench"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_an_example_with_its_output(name):
     assert f"```console\n$ duly {name}" in section(name) or f"\n$ duly {name}" in section(name)
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "bench"])
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_mentioned(name):
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
     shared = {"--url", "--namespace", "--json", "--debug", "--no-color", "--help"}
-    for parameter in command.params:
+    parts = command.commands.values() if isinstance(command, click.Group) else ()
+    for parameter in [parameter for part in (command, *parts) for parameter in part.params]:
         for option in parameter.opts if isinstance(parameter, click.Option) else ():
             assert option in (PAGE if option in shared else section(name)), f"{option} of `duly {name}`"
 

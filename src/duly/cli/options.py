@@ -29,8 +29,16 @@ class Command(click.Command):
         write_examples(formatter, self.examples)
 
 
+class Group(Command, click.Group):
+    """A command that has commands of its own."""
+
+    command_class = Command
+
+
 def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
     """A section of lines that are not wrapped."""
+    if not examples:
+        return
     with formatter.section("Examples"):
         for example in examples:
             formatter.write(f"{'':>{formatter.current_indent}}{example}\n")

@@ -12,34 +12,41 @@ from typing import Any
 
 import click
 
+from duly.cli.options import Group, json_option
+
+_SOME = click.IntRange(1)
 _URL = click.option("--url", envvar="DULY_URL", help="The store to measure; by default a SQLite file thrown away.")
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-_PROCESSES = click.option("--processes", "-p", default=1, show_default=True, help="How many worker processes.")
-_CONCURRENCY = click.option("--concurrency", "-c", default=100, show_default=True, help="Slots of a worker.")
+_PROCESSES = click.option(
+    "--processes", "-p", default=1, type=_SOME, show_default=True, help="How many worker processes."
+)
+_CONCURRENCY = click.option(
+    "--concurrency", "-c", default=100, type=_SOME, show_default=True, help="Slots of a worker."
+)
 
 
-@click.group()
+@click.group(
+    cls=Group,
+    examples=(
+        "duly bench drain --jobs 100000",
+        "duly bench submit --url sqlite:///bench.db --json",
+        "duly bench recurring --schedules 20000",
+    ),
+)
 def bench() -> None:
-    r"""Measure through the public API what users feel, on any backend.
+    """Measure through the public API what users feel, on any backend.
 
     Each measurement uses a namespace of its own, so that it touches nothing that is in the store.
-
-    \b
-    Examples:
-      duly bench drain --jobs 100000
-      duly bench submit --url sqlite:///bench.db --json
-      duly bench recurring --schedules 20000
     """
 
 
 @bench.command()
 @_URL
-@_JSON
+@json_option
 @_PROCESSES
 @_CONCURRENCY
-@click.option("--jobs", "-n", default=100_000, show_default=True, help="How many no-op jobs are put first.")
+@click.option("--jobs", "-n", default=100_000, type=_SOME, show_default=True, help="How many no-op jobs are put first.")
 def drain(url: str | None, as_json: bool, processes: int, concurrency: int, jobs: int) -> None:
-    """Jobs per second that workers get through, with fences, leases, history and counters."""
+    """How many jobs per second workers get through."""
     from duly.cli.bench import measures  # noqa: PLC0415  # imports asyncio and more
 
     _run("noop", url, as_json, concurrency, 0, lambda a, p: measures.drain(a, jobs, processes, p))
@@ -47,10 +54,12 @@ def drain(url: str | None, as_json: bool, processes: int, concurrency: int, jobs
 
 @bench.command()
 @_URL
-@_JSON
-@click.option("--jobs", "-n", default=20_000, show_default=True, help="How many submissions, fifty at a time.")
+@json_option
+@click.option(
+    "--jobs", "-n", default=20_000, type=_SOME, show_default=True, help="How many submissions, fifty at a time."
+)
 def submit(url: str | None, as_json: bool, jobs: int) -> None:
-    """Submissions per second: one by one, fifty at a time, in bulk."""
+    """How many submissions per second a client makes."""
     from duly.cli.bench import measures  # noqa: PLC0415  # imports asyncio and more
 
     _run("noop", url, as_json, 100, 0, lambda a, p: measures.submit(a, jobs, p))
@@ -58,12 +67,12 @@ def submit(url: str | None, as_json: bool, jobs: int) -> None:
 
 @bench.command()
 @_URL
-@_JSON
+@json_option
 @_PROCESSES
 @_CONCURRENCY
-@click.option("--jobs", "-n", default=500, show_default=True, help="How many submissions, one every 10 ms.")
+@click.option("--jobs", "-n", default=500, type=_SOME, show_default=True, help="How many submissions, one every 10 ms.")
 def latency(url: str | None, as_json: bool, processes: int, concurrency: int, jobs: int) -> None:
-    """From submit to the first line of the handler, on an idle worker in another process."""
+    """The time from submitting to the handler's start."""
     from duly.cli.bench import measures  # noqa: PLC0415  # imports asyncio and more
 
     _run("ping", url, as_json, concurrency, 0, lambda a, p: measures.latency(a, jobs, processes, p))
@@ -71,10 +80,12 @@ def latency(url: str | None, as_json: bool, processes: int, concurrency: int, jo
 
 @bench.command()
 @_URL
-@_JSON
+@json_option
 @_PROCESSES
 @_CONCURRENCY
-@click.option("--jobs", "-n", default=1_000, show_default=True, help="How many one-time jobs over ten seconds.")
+@click.option(
+    "--jobs", "-n", default=1_000, type=_SOME, show_default=True, help="How many one-time jobs over ten seconds."
+)
 def lateness(url: str | None, as_json: bool, processes: int, concurrency: int, jobs: int) -> None:
     """How late one-time jobs start, spread over ten seconds."""
     from duly.cli.bench import measures  # noqa: PLC0415  # imports asyncio and more
@@ -84,13 +95,15 @@ def lateness(url: str | None, as_json: bool, processes: int, concurrency: int, j
 
 @bench.command()
 @_URL
-@_JSON
+@json_option
 @_PROCESSES
 @_CONCURRENCY
-@click.option("--schedules", "-m", default=1_000, show_default=True, help="How many, all due every ten seconds.")
-@click.option("--periods", default=3, show_default=True, help="How many instants are counted.")
+@click.option(
+    "--schedules", "-m", default=1_000, type=_SOME, show_default=True, help="How many, all due every ten seconds."
+)
+@click.option("--periods", default=3, type=_SOME, show_default=True, help="How many instants are counted.")
 def recurring(url: str | None, as_json: bool, processes: int, concurrency: int, schedules: int, periods: int) -> None:
-    """How late schedules fire that are all due at the same instant."""
+    """How late schedules fire that are due together."""
     from duly.cli.bench import measures  # noqa: PLC0415  # imports asyncio and more
 
     _run("beat", url, as_json, concurrency, schedules, lambda a, p: measures.recurring(a, processes, periods, p))
@@ -98,11 +111,11 @@ def recurring(url: str | None, as_json: bool, processes: int, concurrency: int, 
 
 @bench.command()
 @_URL
-@_JSON
-@click.option("--schedules", "-m", default=20_000, show_default=True, help="How many daily schedules.")
-@click.option("--seconds", default=20.0, show_default=True, help="How long to watch.")
+@json_option
+@click.option("--schedules", "-m", default=20_000, type=_SOME, show_default=True, help="How many daily schedules.")
+@click.option("--seconds", default=20.0, type=click.FloatRange(1), show_default=True, help="How long to watch.")
 def idle(url: str | None, as_json: bool, schedules: int, seconds: float) -> None:
-    """Processor and memory of a node with many schedules and nothing to do."""
+    """What a node costs that has nothing to do."""
     from duly.cli.bench import measures  # noqa: PLC0415  # imports asyncio and more
 
     _run("idle", url, as_json, 10, schedules, lambda a, p: measures.idle(a, seconds, p))

@@ -104,9 +104,14 @@ class Member:
         if self._listening.done() and self._report is None:
             raise DulyError("a worker of the benchmark died; its words are above")
 
-    def kill(self) -> None:
+    async def end(self) -> None:
+        """Leave nothing behind, whether it has ended or not."""
         if self._process.returncode is None:
             self._process.kill()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._listening
+        await self._process.wait()
 
 
 class ProcessCrew:
@@ -151,7 +156,7 @@ async def crew_of(assignment: Assignment, processes: int) -> AsyncIterator[Crew]
         yield ProcessCrew(members)
     finally:
         for member in members:
-            member.kill()
+            await member.end()
 
 
 async def _spawn(assignment: Assignment) -> asyncio.subprocess.Process:
