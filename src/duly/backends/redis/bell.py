@@ -229,9 +229,11 @@ class Bell:
         try:
             if self._ears:
                 await subscriber.subscribe(list(self._ears))
-        except BaseException:
-            subscriber.close()
+        except BaseException as exc:
+            subscriber.drop(exc)
             raise
+        if self._over:
+            await subscriber.close()
         if subscriber.closed:
             raise BackendUnavailable(f"{subscriber.place} closed the connection")
         self._subscriber = subscriber
@@ -256,14 +258,14 @@ class Bell:
     def _everybody(self) -> set[Ear]:
         return {ear for ears in self._ears.values() for ear in ears}
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Whoever waits is told."""
         self._over = True
         subscriber, self._subscriber = self._subscriber, None
-        if subscriber is not None:
-            subscriber.close()
         for ear in self._everybody():
             ear.stir()
+        if subscriber is not None:
+            await subscriber.close()
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

@@ -41,6 +41,7 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._full: asyncio.Future[None] | None = None
+        self._gone: asyncio.Future[None] = self._loop.create_future()
 
     # --- asking
 
@@ -123,6 +124,8 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(exc or ConnectionError("the server closed the connection"))
+        if not self._gone.done():
+            self._gone.set_result(None)
 
     # --- ending
 
@@ -132,11 +135,11 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def close(self) -> None:
-        """Let go in good order."""
-        self._end(ConnectionError("closed"))
+    async def close(self) -> None:
+        """Give it up, and return when the socket is closed. Whoever waited for an answer is told."""
+        self.drop(ConnectionError("closed by us"))
         if self._transport is not None:
-            self._transport.close()
+            await self._gone
 
     def _end(self, why: BaseException) -> None:
         if self.closed:

@@ -123,7 +123,7 @@ class Finder:
             [reply] = await sentinel.say([("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)])
             found = answer_of(reply, sentinel.place)
         finally:
-            sentinel.close()
+            await sentinel.close()
         if not found:
             raise BackendUnavailable(f"the sentinel at {_named(address)} knows no service {service!r}")
         return found[0].decode(), int(found[1])
@@ -134,7 +134,7 @@ class Finder:
         [reply] = await connection.say([("ROLE",)])
         role = reply if isinstance(reply, ReplyError) else reply[0]
         if role != b"master":
-            connection.close()
+            await connection.close()
             raise BackendUnavailable(f"{_named(address)} is no master now")
 
     # --- knocking
@@ -165,8 +165,8 @@ class Finder:
             for words, reply in zip(greetings, await connection.say(greetings), strict=True):
                 if words[0] != "CLIENT":  # a name is for people, and not every server allows it
                     answer_of(_scrubbed(reply, login), connection.place)
-        except BaseException:
-            connection.close()
+        except BaseException as exc:
+            connection.drop(exc)
             raise
 
 

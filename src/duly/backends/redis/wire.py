@@ -17,11 +17,14 @@ from duly.backends.redis.bell import Bell, Ear, Subscriber
 from duly.backends.redis.connection import Connection, Word, answer_of, pack
 from duly.backends.redis.faults import kind_of, moved_to, refused
 from duly.backends.redis.finder import Finder
+from duly.backends.redis.incarnation import Incarnation
+from duly.backends.redis.lane import Lane
 from duly.backends.redis.loader import Script, scripts
 from duly.backends.redis.url import Place
-from duly.errors import BackendError, BackendUnavailable
+from duly.errors import BackendError
 
 MAIN = "main"
+HELLO = "hello"
 _MOST_MOVES = 5
 
 
@@ -32,6 +35,7 @@ class Wire:
         self.place = place
         self.namespace = namespace
         self.prefix = f"duly:{{{namespace}}}:".encode()
+        self.incarnation = Incarnation(place.shown)
         self._scripts = scripts()
         self._lanes: dict[str, Lane] = {}
         self._finder = Finder(place)
@@ -52,8 +56,7 @@ class Wire:
         self._bell = Bell(self._subscriber, lambda: self._finder.gate.closed_for)
         try:
             await self._finder.prepare()
-            connection = await self._lane(MAIN).connection()
-            await self._teach(connection)
+            await self._lane(MAIN).connection()
         except BaseException:
             await self.close()
             raise
@@ -64,10 +67,10 @@ class Wire:
         lanes, bell = self._lanes, self._bell
         self._loop, self._lanes, self._bell = None, {}, None
         if ours and bell is not None:
-            bell.close()
+            await bell.close()
         if ours:
             for lane in lanes.values():
-                lane.close()
+                await lane.close()
 
     def _check(self) -> None:
         """Refuse to be used before opening, after a fork, or from another loop."""
@@ -141,10 +144,28 @@ class Wire:
         for reply in await connection.say(("SCRIPT", "LOAD", script.text) for script in self._scripts.values()):
             answer_of(reply, self.place.shown)
 
+    async def recognise(self) -> None:
+        """Look whether the store is still the one we know; raises once if it is not, or has lost something."""
+        self._check()
+        await self._meet(await self._lane(MAIN).connection())
+
+    async def _meet(self, connection: Connection) -> bool:
+        """Before anything else is said on a new connection: is it the store that we know? False: it is elsewhere."""
+        hello = pack((b"EVALSHA", self._scripts[HELLO].sha, b"1", self.prefix, *self.incarnation.question()))
+        reply = await connection.ask(hello)
+        if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):
+            await self._teach(connection)
+            reply = await connection.ask(hello)
+        if isinstance(reply, ReplyError) and (address := moved_to(str(reply))) is not None:
+            self._finder.follow(address)
+            return False
+        self.incarnation.learn(*answer_of(reply, self.place.shown))
+        return True
+
     def _lane(self, name: str) -> Lane:
         lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[name] = Lane(self._finder, self.place)
+            lane = self._lanes[name] = Lane(self._finder, self.place, self._meet)
         return lane
 
     # --- listening
@@ -161,40 +182,3 @@ class Wire:
 
     async def _subscriber(self, lost: Any, heard: Any) -> Subscriber:
         return await self._finder.connect(lambda: Subscriber(self.place.shown, self.place.timeout, lost, heard))
-
-
-class Lane:
-    """One connection at a time, made when it is needed."""
-
-    def __init__(self, finder: Finder, place: Place) -> None:
-        self.live: Connection | None = None
-        self._finder = finder
-        self._place = place
-        self._connecting = asyncio.Lock()
-
-    async def connection(self) -> Connection:
-        """The connection, made anew if there is none. Whoever comes meanwhile waits for the same attempt."""
-        if self.live is not None:
-            return self.live
-        async with self._connecting:
-            if self.live is None:
-                made = await self._finder.connect(self._made)
-                if made.closed:
-                    raise BackendUnavailable(f"{self._place.shown} closed the connection")
-                self.live = made
-            return self.live
-
-    def _made(self) -> Connection:
-        return Connection(self._place.shown, self._place.timeout, self._lost)
-
-    def _lost(self, connection: Connection) -> None:
-        if self.live is connection:
-            self.live = None
-
-    def drop(self, why: str) -> None:
-        if self.live is not None:
-            self.live.drop(ConnectionError(why))
-
-    def close(self) -> None:
-        if self.live is not None:
-            self.live.close()
