@@ -1,0 +1,217 @@
+--! use now fence promoting ring
+-- claim: queued → running for one node, strictly by priority, ready time and id over the asked queues as if they were one.
+--
+-- ARGV: now or '', node, request, limit, lease in microseconds, queues and handlers (msgpack lists, '' for all).
+-- Promotes first what is ready, and puts back what was held for a handler that this node has. What may not start here
+-- goes to its hold and does not count. Each claim has a fence of its own, growing in the order of the claims.
+-- A repeat of a request gives what that request lent and is still running, and nothing new; if there is none of that,
+-- it is a new call. Looks at no more than a few thousand runs; `next due` is then in the past.
+-- Returns now, expiry, the fence before the first, next due ('' if none), ids and ready times (flat), their bodies in one
+-- string, and number and life (flat) of those that had one. For a repeat the fourth is followed by ids, bodies and lives.
+local MOST = 3000
+
+local now = now_or(ARGV[1])
+local node, request = ARGV[2], tonumber(ARGV[3])
+local limit, expires = tonumber(ARGV[4]), now + tonumber(ARGV[5])
+local handlers
+if ARGV[7] ~= '' then
+    handlers = {}
+    for _, name in ipairs(cmsgpack.unpack(ARGV[7])) do handlers[name] = true end
+end
+
+local function lent_before()
+    local ids, bodies, lives = {}, {}, {}
+    local running = call('ZRANGE', RUNNING_SET, 0, -1)
+    for from = 1, #running, 1000 do
+        local some = { unpack(running, from, math.min(from + 999, #running)) }
+        for i, text in ipairs(call('HMGET', LIVES, unpack(some))) do
+            local life = text and read_life(text)
+            if life and life.node == node and life.request == request then
+                ids[#ids + 1] = some[i]
+                ids[#ids + 1] = call('ZSCORE', RUNNING_SET, some[i])
+                bodies[#bodies + 1] = call('HGET', RUNS, some[i])
+                lives[#lives + 1] = text
+            end
+        end
+    end
+    return ids, bodies, lives
+end
+
+local request_key = P .. 'request:' .. node
+local last = call('GET', request_key)
+if last and request <= tonumber(last) then
+    local ids, bodies, lives = lent_before()
+    if #ids > 0 then return { now, 0, 0, next_due(), ids, table.concat(bodies), lives } end
+else
+    call('SET', request_key, ARGV[3], 'EX', 86400)
+end
+
+-- Runs held for want of a handler come to a node that has it.
+local staffed = 0
+for _, handler in ipairs(call('SMEMBERS', P .. 'unstaffed')) do
+    if not handlers or handlers[handler] then
+        local key = HANDLER_HOLD .. handler
+        local line = held_under(key, MOST - staffed)
+        for i = 1, #line, 3 do unhold(line[i], key, line[i + 2], line[i + 1]) end
+        staffed = staffed + #line / 3
+    end
+end
+promote(MOST, now)
+
+-- The lanes to take from: by priority, for each a list of queues.
+local function open_lanes()
+    local wanted
+    if ARGV[6] ~= '' then
+        wanted = {}
+        for _, queue in ipairs(cmsgpack.unpack(ARGV[6])) do wanted[queue] = true end
+    end
+    local paused = {}
+    for _, queue in ipairs(call('SMEMBERS', P .. 'paused')) do paused[queue] = true end
+    local lanes = {}
+    for _, lane in ipairs(call('SMEMBERS', P .. 'lanes')) do
+        local queue = queue_of(lane)
+        if (not wanted or wanted[queue]) and not paused[queue] then
+            local level = byte(lane) - 48
+            lanes[level] = lanes[level] or {}
+            table.insert(lanes[level], lane)
+        end
+    end
+    return lanes
+end
+
+local function drop_if_empty(lane)
+    if call('EXISTS', P .. 'ready:' .. lane) == 0 then call('SREM', P .. 'lanes', lane) end
+end
+
+-- Takes the first runs of several lanes of one priority: a flat list of id and ready time, and the number by lane.
+local function take_merged(lanes, most)
+    local all = {}
+    for _, lane in ipairs(lanes) do
+        local some = call('ZRANGE', P .. 'ready:' .. lane, 0, most - 1, 'WITHSCORES')
+        for i = 1, #some, 2 do all[#all + 1] = { tonumber(some[i + 1]), some[i], lane, some[i + 1] } end
+    end
+    table.sort(all, function(a, b)
+        if a[1] ~= b[1] then return a[1] < b[1] end
+        return a[2] < b[2]
+    end)
+    local taken, by_lane = {}, {}
+    for i = 1, math.min(most, #all) do
+        local entry = all[i]
+        taken[#taken + 1] = entry[2]
+        taken[#taken + 1] = entry[4]
+        by_lane[entry[3]] = by_lane[entry[3]] or {}
+        table.insert(by_lane[entry[3]], entry[2])
+    end
+    for lane, ids in pairs(by_lane) do call('ZREM', P .. 'ready:' .. lane, unpack(ids)) end
+    for _, lane in ipairs(lanes) do drop_if_empty(lane) end
+    return taken
+end
+
+local function take(lanes, most)
+    if #lanes > 1 then return take_merged(lanes, most) end
+    local taken = call('ZPOPMIN', P .. 'ready:' .. lanes[1], most)
+    if #taken < most * 2 then call('SREM', P .. 'lanes', lanes[1]) end
+    return taken
+end
+
+local blocking = call('EXISTS', P .. 'blocked') == 1
+local blocked = {}
+local function hold_for(handler, job)
+    if blocking then
+        if blocked[job] == nil then blocked[job] = call('SISMEMBER', P .. 'blocked', job) == 1 end
+        if blocked[job] then return 'job:' .. job end
+    end
+    if handlers and not handlers[handler] then return HANDLER_HOLD .. handler end
+    return nil
+end
+
+local ids, claimed, bodies, old_lives = {}, {}, {}, {}
+local life_args, running_args, lists, moved = {}, {}, {}, {}
+local fence, looked_at = nil, 0
+local suffix = pack('>BI4BI4Bi8Bi8BI8', 0xce, 0, 0xce, 0, 0xd3, now, 0xd3, 0, 0xcf, request)
+    .. encode(node) .. NIL .. NIL .. NIL .. NIL .. NIL
+
+local function lend(id, ready, body, text, job, lane)
+    local n = #ids + 1
+    ids[n] = id
+    claimed[n * 2 - 1], claimed[n * 2] = id, ready
+    bodies[n] = body
+    fence = fence + 1
+    local traits = byte(body, TRAITS_AT)
+    local bound = traits % SCHEDULED ~= 0 and BOUND or 0
+    if text then
+        local life = read_life(text)
+        old_lives[#old_lives + 1] = n
+        old_lives[#old_lives + 1] = text
+        life.state, life.flags, life.fence, life.ready = RUNNING, bound + life.flags % BOUND, fence, tonumber(ready)
+        life.node, life.request, life.started, life.finished, life.hold = node, request, now, 0, nil
+        local at = decode_some(life.tail, 1, 0)
+        life.tail = NIL .. sub(life.tail, at + 1)
+        text = write_life(life)
+    else
+        text = pack('>BBBBI8Bi8', 0x9f, RUNNING, bound, 0xcf, fence, 0xd3, ready) .. suffix
+    end
+    life_args[n * 2 - 1], life_args[n * 2] = id, text
+    running_args[n * 2 - 1], running_args[n * 2] = expires, id
+    local list = bit.band(traits, SCHEDULED) ~= 0 and 'plan:' .. job or 'job:' .. job
+    local members = lists[list]
+    if not members then
+        members = {}
+        lists[list] = members
+    end
+    members[#members + 1] = id
+    moved[lane] = (moved[lane] or 0) + 1
+end
+
+local function consider(taken)
+    local some = {}
+    for i = 1, #taken, 2 do some[#some + 1] = taken[i] end
+    local found, lives = call('HMGET', RUNS, unpack(some)), call('HMGET', LIVES, unpack(some))
+    fence = fence or last_fence()
+    for i, id in ipairs(some) do
+        local body = found[i]
+        if body then
+            local _, handler, job, lane = decode_some(body, 3, HANDLER_AT)
+            job = job or handler
+            local key = hold_for(handler, job)
+            if key then
+                hold(id, read_body(body), lives[i] and read_life(lives[i]) or nil, key)
+            else
+                lend(id, taken[i * 2], body, lives[i], job, lane)
+            end
+        end
+    end
+    looked_at = looked_at + #some
+end
+
+local lanes = limit > 0 and open_lanes() or {}
+for level = 9, 0, -1 do
+    while lanes[level] and #ids < limit and looked_at < MOST do
+        local most = math.min(limit - #ids, 1000)
+        local taken = take(lanes[level], most)
+        if #taken > 0 then consider(taken) end
+        if #taken < most * 2 then break end
+    end
+end
+
+local first = fence and fence - #ids or 0
+if #ids > 0 then
+    keep_fence(fence)
+    for from = 1, #ids * 2, 2000 do
+        local to = math.min(from + 1999, #ids * 2)
+        call('HSET', LIVES, unpack(life_args, from, to))
+        call('ZADD', RUNNING_SET, unpack(running_args, from, to))
+    end
+    for list, members in pairs(lists) do
+        for from = 1, #members, 1000 do
+            call('SREM', P .. list, unpack(members, from, math.min(from + 999, #members)))
+        end
+    end
+    for lane, count in pairs(moved) do
+        call('HINCRBY', P .. 'depths', 'w' .. queue_of(lane), -count)
+        call('HINCRBY', P .. 'depths', 'r' .. queue_of(lane), count)
+    end
+end
+local due = next_due()
+if looked_at >= MOST and #ids < limit then due = now end
+return { now, expires, first, due, claimed, table.concat(bodies), old_lives }
