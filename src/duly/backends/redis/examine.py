@@ -15,18 +15,11 @@ _OK, _WARNING, _PROBLEM = Severity.OK, Severity.WARNING, Severity.PROBLEM
 _LARGE_OFFSET = 1.0
 _NEARLY_FULL = 0.9
 
+_SURVIVES = "every acknowledged change survives the death of the server's process"
 _ON_DISK = {
     "always": (_OK, "appendfsync always: every acknowledged change survives power loss, and waits for the disk"),
-    "everysec": (
-        _OK,
-        "appendfsync everysec: every acknowledged change survives the death of the server's process; power loss may undo"
-        " the last two seconds",
-    ),
-    "no": (
-        _WARNING,
-        "appendfsync no: every acknowledged change survives the death of the server's process; power loss may undo half"
-        " a minute. Use everysec",
-    ),
+    "everysec": (_OK, f"appendfsync everysec: {_SURVIVES}; power loss may undo the last two seconds"),
+    "no": (_WARNING, f"appendfsync no: {_SURVIVES}; power loss may undo half a minute. Use everysec"),
 }
 _HOW = {
     "empty": "it had forgotten everything",
@@ -103,8 +96,8 @@ def _memory(facts: Facts) -> Finding:
         return Finding(
             _PROBLEM,
             "memory",
-            f"{used}, maxmemory-policy {facts.policy or 'unknown'}: the server throws jobs and runs away when it is full."
-            " Set noeviction",
+            f"{used}, maxmemory-policy {facts.policy or 'unknown'}: the server throws jobs and runs away when it is"
+            " full. Set noeviction",
         )
     if (facts.used_memory or 0) > _NEARLY_FULL * facts.maxmemory:
         return Finding(_WARNING, "memory", f"{used}: when it is full, no run can be added or settled")
@@ -152,8 +145,8 @@ def _incarnation(kept: dict[str, str]) -> Finding:
     return Finding(
         _WARNING,
         "incarnation",
-        f"{number}: at {at} a node noticed that {_HOW.get(kept.get('how', ''), 'data was lost')}. Fences went on above all"
-        " that were seen",
+        f"{number}: at {at} a node noticed that {_HOW.get(kept.get('how', ''), 'data was lost')}. Fences went on above"
+        " all that were seen",
     )
 
 
