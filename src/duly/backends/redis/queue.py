@@ -7,8 +7,15 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from duly.backends.redis.codec import attempts_of  # noqa: F401
-from duly.backends.redis.codec import batch_of, bodies_of, encode, lent_run, life_of, run_of
+from duly.backends.redis.codec import (
+    attempts_of,  # noqa: F401
+    batch_of,
+    bodies_of,
+    encode,
+    lent_run,
+    life_of,
+    run_of,
+)
 from duly.backends.redis.gather import Gatherer
 from duly.backends.redis.settling import rows_of
 from duly.backends.redis.sleep import Sleep

@@ -1,6 +1,7 @@
 from __future__ import annotations
+
 from datetime import datetime
-from typing import Any
+
 from duly.backends.redis.codec import body_of, encode, life_of, run_of
 from duly.backends.redis.wire import Wire
 from duly.model import Run, to_micros
