@@ -1,6 +1,7 @@
 from __future__ import annotations
 from duly.backends.redis.queue import RedisQueue
 from duly.backends.redis.store import RedisStore
+from duly.backends.redis.coordinator import RedisCoordinator
 from duly.backends.redis.url import parse
 from duly.backends.redis.wire import Wire
 from duly.ports import Capabilities, Opening
@@ -11,6 +12,7 @@ class RedisBackend:
         self.place, self.namespace = place, namespace
         self.wire = Wire(place, namespace)
         self.queue = RedisQueue(self.wire)
+        self.coordinator = RedisCoordinator(self.wire)
         self.store = RedisStore(self.wire)
     def session(self):
         return RedisBackend(self.place, self.namespace)

@@ -1,4 +1,4 @@
---! use now fence promoting ring
+--! use time fences promoting ring
 -- claim: queued → running for one node, strictly by priority, ready time and id over the asked queues as if they were one.
 --
 -- ARGV: now or '', node, request, limit, lease in microseconds, queues and handlers (msgpack lists, '' for all).
@@ -6,11 +6,11 @@
 -- goes to its hold and does not count. Each claim has a fence of its own, growing in the order of the claims.
 -- A repeat of a request gives what that request lent and is still running, and nothing new; if there is none of that,
 -- it is a new call. Looks at no more than a few thousand runs; `next due` is then in the past.
--- Returns now, expiry, the fence before the first, next due ('' if none), ids and ready times (flat), their bodies in one
+-- Returns now, expiry, the first fence, next due ('' if none), ids and ready times (flat), their bodies in one
 -- string, and number and life (flat) of those that had one. For a repeat the fourth is followed by ids, bodies and lives.
 local MOST = 3000
 
-local now = now_or(ARGV[1])
+local now = now_of(ARGV[1])
 local node, request = ARGV[2], tonumber(ARGV[3])
 local limit, expires = tonumber(ARGV[4]), now + tonumber(ARGV[5])
 local handlers
@@ -125,35 +125,21 @@ local function hold_for(handler, job)
     return nil
 end
 
-local ids, claimed, bodies, old_lives = {}, {}, {}, {}
-local life_args, running_args, lists, moved = {}, {}, {}, {}
-local fence, looked_at = nil, 0
-local suffix = pack('>BI4BI4Bi8Bi8BI8', 0xce, 0, 0xce, 0, 0xd3, now, 0xd3, 0, 0xcf, request)
-    .. encode(node) .. NIL .. NIL .. NIL .. NIL .. NIL
+local ids, claimed, bodies, old_lives, texts = {}, {}, {}, {}, {}
+local lists, moved = {}, {}
+local looked_at = 0
 
-local function lend(id, ready, body, text, job, lane)
+local function choose(id, ready, body, text, job, lane)
     local n = #ids + 1
     ids[n] = id
     claimed[n * 2 - 1], claimed[n * 2] = id, ready
     bodies[n] = body
-    fence = fence + 1
-    local traits = byte(body, TRAITS_AT)
-    local bound = traits % SCHEDULED ~= 0 and BOUND or 0
     if text then
-        local life = read_life(text)
         old_lives[#old_lives + 1] = n
         old_lives[#old_lives + 1] = text
-        life.state, life.flags, life.fence, life.ready = RUNNING, bound + life.flags % BOUND, fence, tonumber(ready)
-        life.node, life.request, life.started, life.finished, life.hold = node, request, now, 0, nil
-        local at = decode_some(life.tail, 1, 0)
-        life.tail = NIL .. sub(life.tail, at + 1)
-        text = write_life(life)
-    else
-        text = pack('>BBBBI8Bi8', 0x9f, RUNNING, bound, 0xcf, fence, 0xd3, ready) .. suffix
+        texts[n] = text
     end
-    life_args[n * 2 - 1], life_args[n * 2] = id, text
-    running_args[n * 2 - 1], running_args[n * 2] = expires, id
-    local list = bit.band(traits, SCHEDULED) ~= 0 and 'plan:' .. job or 'job:' .. job
+    local list = (byte(body, TRAITS_AT) % RANGED >= SCHEDULED and 'plan:' or 'job:') .. job
     local members = lists[list]
     if not members then
         members = {}
@@ -167,7 +153,6 @@ local function consider(taken)
     local some = {}
     for i = 1, #taken, 2 do some[#some + 1] = taken[i] end
     local found, lives = call('HMGET', RUNS, unpack(some)), call('HMGET', LIVES, unpack(some))
-    fence = fence or last_fence()
     for i, id in ipairs(some) do
         local body = found[i]
         if body then
@@ -177,7 +162,7 @@ local function consider(taken)
             if key then
                 hold(id, read_body(body), lives[i] and read_life(lives[i]) or nil, key)
             else
-                lend(id, taken[i * 2], body, lives[i], job, lane)
+                choose(id, taken[i * 2], body, lives[i], job, lane)
             end
         end
     end
@@ -194,9 +179,31 @@ for level = 9, 0, -1 do
     end
 end
 
-local first = fence and fence - #ids or 0
-if #ids > 0 then
-    keep_fence(fence)
+-- The life of a run that has had one goes on under the new claim.
+local function lent_again(text, ready, fence, bound)
+    local life = read_life(text)
+    life.state, life.flags, life.fence, life.ready = RUNNING, bound + life.flags % BOUND, fence, tonumber(ready)
+    life.node, life.request, life.started, life.finished, life.hold = node, request, now, 0, nil
+    local at = decode_some(life.tail, 1, 0)
+    life.tail = NIL .. sub(life.tail, at + 1)
+    return write_life(life)
+end
+
+local function lend(first)
+    local life_args, running_args = {}, {}
+    local suffix = pack('>BI4BI4Bi8Bi8BI8', 0xce, 0, 0xce, 0, 0xd3, now, 0xd3, 0, 0xcf, request)
+        .. encode(node) .. NIL .. NIL .. NIL .. NIL .. NIL
+    for n, id in ipairs(ids) do
+        local fence, ready = first + n - 1, claimed[n * 2]
+        local bound = byte(bodies[n], TRAITS_AT) % SCHEDULED ~= 0 and BOUND or 0
+        life_args[n * 2 - 1] = id
+        if texts[n] then
+            life_args[n * 2] = lent_again(texts[n], ready, fence, bound)
+        else
+            life_args[n * 2] = pack('>BBBBI8Bi8', 0x9f, RUNNING, bound, 0xcf, fence, 0xd3, ready) .. suffix
+        end
+        running_args[n * 2 - 1], running_args[n * 2] = expires, id
+    end
     for from = 1, #ids * 2, 2000 do
         local to = math.min(from + 1999, #ids * 2)
         call('HSET', LIVES, unpack(life_args, from, to))
@@ -211,6 +218,12 @@ if #ids > 0 then
         call('HINCRBY', P .. 'depths', 'w' .. queue_of(lane), -count)
         call('HINCRBY', P .. 'depths', 'r' .. queue_of(lane), count)
     end
+end
+
+local first = 0
+if #ids > 0 then
+    first = take_fences(P, #ids)
+    lend(first)
 end
 local due = next_due()
 if looked_at >= MOST and #ids < limit then due = now end
