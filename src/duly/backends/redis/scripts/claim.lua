@@ -22,16 +22,14 @@ end
 local function lent_before()
     local ids, bodies, lives = {}, {}, {}
     local running = call('ZRANGE', RUNNING_SET, 0, -1)
-    for from = 1, #running, 1000 do
-        local some = { unpack(running, from, math.min(from + 999, #running)) }
-        for i, text in ipairs(call('HMGET', LIVES, unpack(some))) do
-            local life = text and read_life(text)
-            if life and life.node == node and life.request == request then
-                ids[#ids + 1] = some[i]
-                ids[#ids + 1] = call('ZSCORE', RUNNING_SET, some[i])
-                bodies[#bodies + 1] = call('HGET', RUNS, some[i])
-                lives[#lives + 1] = text
-            end
+    if #running == 0 then return ids end
+    for i, text in ipairs(get_many(LIVES, running)) do
+        local life = read_life(text)
+        if life.node == node and life.request == request then
+            ids[#ids + 1] = running[i]
+            ids[#ids + 1] = call('ZSCORE', RUNNING_SET, running[i])
+            bodies[#bodies + 1] = call('HGET', RUNS, running[i])
+            lives[#lives + 1] = text
         end
     end
     return ids, bodies, lives
@@ -204,16 +202,9 @@ local function lend(first)
         end
         running_args[n * 2 - 1], running_args[n * 2] = expires, id
     end
-    for from = 1, #ids * 2, 2000 do
-        local to = math.min(from + 1999, #ids * 2)
-        call('HSET', LIVES, unpack(life_args, from, to))
-        call('ZADD', RUNNING_SET, unpack(running_args, from, to))
-    end
-    for list, members in pairs(lists) do
-        for from = 1, #members, 1000 do
-            call('SREM', P .. list, unpack(members, from, math.min(from + 999, #members)))
-        end
-    end
+    call_many('HSET', LIVES, life_args)
+    call_many('ZADD', RUNNING_SET, running_args)
+    for list, members in pairs(lists) do call_many('SREM', P .. list, members) end
     for lane, count in pairs(moved) do
         call('HINCRBY', P .. 'depths', 'w' .. queue_of(lane), -count)
         call('HINCRBY', P .. 'depths', 'r' .. queue_of(lane), count)
