@@ -216,7 +216,15 @@ def batch_of(runs: Sequence[Run]) -> Batch:
 
 
 def lent_run(
-    run_id: str, ready: int, body: Body, life: Life | None, fence: int, node: str, request: int, now: datetime, until: datetime
+    run_id: str,
+    ready: int,
+    body: Body,
+    life: Life | None,
+    fence: int,
+    node: str,
+    request: int,
+    now: datetime,
+    until: datetime,
 ) -> Run:
     """A run that was lent just now. `life` is what it had before, if it had one."""
     job, lane = body.job, body.lane

@@ -12,9 +12,7 @@ from msgspec.structs import replace
 from duly.backends.redis.wire import Wire
 from duly.model import Item, Lease, Node, from_micros, to_micros
 
-# Channels: leases that became free and nodes that left; shared values, by key.
-LEASES = "leases"
-SHARED = "shared"
+SHARED = "shared"  # the channel on which the keys of shared values are said that changed
 
 _FOREVER = 100 * 365 * 86_400_000_000  # microseconds; the scripts count in doubles
 

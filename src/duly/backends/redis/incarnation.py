@@ -31,9 +31,9 @@ class Incarnation:
         """A fence was given out; no later one may be smaller."""
         self.high = max(self.high, fence)
 
-    def question(self) -> tuple[str, int, str]:
+    def question(self) -> tuple[str, int, str, int]:
         """What the store is told: whom we know, how far, and what to call itself if it has to begin anew."""
-        return self.id, self.high, secrets.token_hex(8)
+        return self.id, self.high, secrets.token_hex(8), self.number
 
     def learn(self, found: bytes, number: int, last: int, verdict: bytes) -> None:
         """Take the answer in; raise once if the store is another, or has lost something."""

@@ -30,15 +30,19 @@ def scripts() -> Mapping[str, Script]:
     """All scripts by name."""
     folder = files("duly.backends.redis") / "scripts"
     own = {entry.name.removesuffix(".lua"): entry for entry in folder.iterdir() if entry.name.endswith(".lua")}
-    return {name: _made(name, entry, folder / "lib") for name, entry in sorted(own.items())}
+    return {name: made(name, _whole(entry.read_text("utf-8"), folder / "lib")) for name, entry in sorted(own.items())}
 
 
-def _made(name: str, entry: Traversable, library: Traversable) -> Script:
+def made(name: str, text: str) -> Script:
+    """A script of this text."""
+    whole = text.encode()
+    return Script(name, whole, hashlib.sha1(whole, usedforsecurity=False).hexdigest().encode())
+
+
+def _whole(text: str, library: Traversable) -> str:
     parts: dict[str, str] = {}
-    body = entry.read_text("utf-8")
-    _gather(body, library, parts)
-    text = "\n".join([*parts.values(), body]).encode()
-    return Script(name, text, hashlib.sha1(text, usedforsecurity=False).hexdigest().encode())
+    _gather(text, library, parts)
+    return "\n".join([*parts.values(), text])
 
 
 def _gather(text: str, library: Traversable, parts: dict[str, str]) -> None:

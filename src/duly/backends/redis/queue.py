@@ -169,7 +169,9 @@ def _instant(text: bytes | int) -> datetime | None:
     return from_micros(int(text)) if text != b"" else None
 
 
-def _claims(ids: Sequence[bytes], expiries: Sequence[Any], bodies: bytes, lives: Sequence[bytes], now: int) -> list[Claim]:
+def _claims(
+    ids: Sequence[bytes], expiries: Sequence[Any], bodies: bytes, lives: Sequence[bytes], now: int
+) -> list[Claim]:
     """Claims of runs that are running, from their records."""
     claims = []
     for run_id, until, body, text in zip(ids, expiries, bodies_of(bodies, len(ids)), lives, strict=True):

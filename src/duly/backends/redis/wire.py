@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from hiredis import ReplyError
@@ -27,16 +28,18 @@ MAIN = "main"
 HELLO = "hello"
 _MOST_MOVES = 5
 
+_inherited: list[object] = []  # kept from being closed by the collector of garbage
+
 
 class Wire:
     """Belongs to the event loop that it was opened on, and to the process."""
 
-    def __init__(self, place: Place, namespace: str) -> None:
+    def __init__(self, place: Place, namespace: str, library: Mapping[str, Script] | None = None) -> None:
         self.place = place
         self.namespace = namespace
         self.prefix = f"duly:{{{namespace}}}:".encode()
         self.incarnation = Incarnation(place.shown)
-        self._scripts = scripts()
+        self._scripts = scripts() if library is None else library
         self._lanes: dict[str, Lane] = {}
         self._finder = Finder(place)
         self._bell: Bell | None = None
@@ -49,9 +52,9 @@ class Wire:
         """Connect, and make the scripts known to the server."""
         if self._loop is not None and self._process == os.getpid():
             return
+        self._leave_to_parent()
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
-        self._lanes = {}
         self._finder = Finder(self.place)
         self._bell = Bell(self._subscriber, lambda: self._finder.gate.closed_for)
         try:
@@ -62,15 +65,20 @@ class Wire:
             raise
 
     async def close(self) -> None:
-        """Let go of all connections. The copy in a forked child touches nothing: its sockets are its parent's."""
-        ours = self._process == os.getpid()
+        """Let go of all connections."""
+        self._leave_to_parent()
         lanes, bell = self._lanes, self._bell
         self._loop, self._lanes, self._bell = None, {}, None
-        if ours and bell is not None:
+        if bell is not None:
             await bell.close()
-        if ours:
-            for lane in lanes.values():
-                await lane.close()
+        for lane in lanes.values():
+            await lane.close()
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: its copies of connections are never used, nor closed, since they are its parent's."""
+        if self._process != os.getpid():
+            _inherited.extend((self._lanes, self._bell))
+            self._loop, self._lanes, self._bell = None, {}, None
 
     def _check(self) -> None:
         """Refuse to be used before opening, after a fork, or from another loop."""

@@ -1,9 +1,9 @@
---! use time waiting ring
+--! use now waiting ring
 -- cancel: ends waiting runs, held ones included; asks the workers of running ones.
 --
 -- ARGV: now or '', whether there is a reason ('1'), the reason, ids (msgpack). At most 500 a call.
 -- Returns for each: 0 done, 1 requested, 2 too late, 3 unknown. A repeat finds what the first call left.
-local now, reason = now_of(ARGV[1]), ARGV[2] == '1' and ARGV[3] or nil
+local now, reason = now_or(ARGV[1]), ARGV[2] == '1' and ARGV[3] or nil
 local replies, asked = {}, false
 for i, id in ipairs(cmsgpack.unpack(ARGV[4])) do
     local run, life = load_run(id)

@@ -1,4 +1,4 @@
---! use time fences promoting ring
+--! use now fence promoting ring
 -- claim: queued → running for one node, strictly by priority, ready time and id over the asked queues as if they were one.
 --
 -- ARGV: now or '', node, request, limit, lease in microseconds, queues and handlers (msgpack lists, '' for all).
@@ -10,7 +10,7 @@
 -- string, and number and life (flat) of those that had one. For a repeat the fourth is followed by ids, bodies and lives.
 local MOST = 3000
 
-local now = now_of(ARGV[1])
+local now = now_or(ARGV[1])
 local node, request = ARGV[2], tonumber(ARGV[3])
 local limit, expires = tonumber(ARGV[4]), now + tonumber(ARGV[5])
 local handlers
@@ -213,7 +213,8 @@ end
 
 local first = 0
 if #ids > 0 then
-    first = take_fences(P, #ids)
+    first = last_fence() + 1
+    keep_fence(first + #ids - 1)
     lend(first)
 end
 local due = next_due()

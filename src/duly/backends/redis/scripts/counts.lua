@@ -1,10 +1,10 @@
---! use time record
+--! use now record
 -- counts: how many runs there are by state, and by queue what waits and runs. Changes nothing.
 --
 -- ARGV: now or ''. Returns the totals of final states (flat), the depths of queues (flat: 'w' or 'r' and the queue,
 -- number), the number queued and the oldest ready time by lane (flat, three for each), and the paused queues.
 -- What is ready and not yet promoted counts as queued; looking at that is the only work that grows with anything.
-local now = now_of(ARGV[1])
+local now = now_or(ARGV[1])
 local lanes = {}
 
 local function add(lane, number, oldest)

@@ -1,4 +1,4 @@
---! use time adding jobs
+--! use now adding jobs
 -- fire: advances cursors and inserts runs, one atomic step per firing, in order.
 --
 -- ARGV: now or '', shard, epoch, firings (msgpack: name, uid, revision, expected cursor, cursor or false, time to plan or
@@ -7,7 +7,7 @@
 -- job may be planned; then its runs are inserted where they are new. A repeat finds the cursor moved.
 -- Returns 0 for a stale epoch, else the results in one string: 1 applied, 0 stale.
 if call('HGET', P .. 'epochs', ARGV[2]) ~= ARGV[3] then return 0 end
-local now = now_of(ARGV[1])
+local now = now_or(ARGV[1])
 local firings, list = cmsgpack.unpack(ARGV[4]), cmsgpack.unpack(ARGV[5])
 local names, jobs, results = {}, {}, {}
 for i, firing in ipairs(firings) do names[i] = firing[1] end

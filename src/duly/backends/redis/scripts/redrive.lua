@@ -1,10 +1,10 @@
---! use time waiting ring
+--! use now waiting ring
 -- redrive: failed, lost and cancelled runs run again: same id, failures and losses 0, ready now; old attempts stay.
 --
 -- ARGV: now or '', ids (msgpack). At most 500 a call.
 -- Returns for each: 0 done, 1 not ended that way, 2 an unfinished run has its dedupe key, 3 unknown. A repeat finds them
 -- waiting.
-local now = now_of(ARGV[1])
+local now = now_or(ARGV[1])
 local replies = {}
 
 local function again(id, run, life)

@@ -1,11 +1,11 @@
---! use time record
+--! use now record
 -- renew: extends each claim whose run is running under this fence, expired or not, and keeps its progress.
 --
 -- ARGV: now or '', lease in microseconds, ids (msgpack), their fences (8 bytes each, put together), progress by number
 -- (msgpack map of lengths), the texts of progress put together.
 -- Stamps the store-wide beat, with no ids too. Returns the numbers of the lost and of those to be cancelled.
 -- At most 1,000 claims a call.
-local now = now_of(ARGV[1])
+local now = now_or(ARGV[1])
 call('HSET', META, 'beat', format('%.0f', now))
 local ids, fences = cmsgpack.unpack(ARGV[3]), ARGV[4]
 if #ids == 0 then return { {}, {} } end

@@ -1,4 +1,4 @@
---! use time adding clearing
+--! use now adding clearing
 -- save: applies each change whose expected revision is the stored one; one atomic step each, in order.
 --
 -- ARGV: now or '', then for each change: name, expected revision ('' for none), whether it moves the cursor ('1'), what
@@ -6,7 +6,7 @@
 -- Cursor and time to plan are the stored ones unless moved; the count of planned runs always is, less what is deleted.
 -- A repeat is a lost race. Returns for each the record as stored, '' for a lost race.
 -- The work follows the number of the job's waiting runs.
-local now = now_of(ARGV[1])
+local now = now_or(ARGV[1])
 local saved = {}
 for at = 2, #ARGV, 8 do
     local name, expect, moves, waiting = ARGV[at], ARGV[at + 1], ARGV[at + 2] == '1', ARGV[at + 3]

@@ -1,9 +1,9 @@
---! use time
+--! use now
 -- take: takes tokens from a bucket that refills at `rate` a second up to `burst`. A new bucket is full.
 --
 -- ARGV: now or '', bucket, tokens, rate, burst. The bucket is forgotten when it is sure to be full again.
 -- Returns the seconds to wait as text: '0' if they were taken, 'inf' if they never can be.
-local now = now_of(ARGV[1])
+local now = now_or(ARGV[1])
 local tokens, rate, burst = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
 local key = KEYS[1] .. 'bucket:' .. ARGV[2]
 local kept = redis.call('GET', key)
