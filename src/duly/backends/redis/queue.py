@@ -7,15 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from duly.backends.redis.codec import (
-    attempts_of,  # noqa: F401
-    batch_of,
-    bodies_of,
-    encode,
-    lent_run,
-    life_of,
-    run_of,
-)
+from duly.backends.redis.codec import batch_of, bodies_of, encode, lent_run, life_of, run_of
 from duly.backends.redis.gather import Gatherer
 from duly.backends.redis.settling import rows_of
 from duly.backends.redis.sleep import Sleep
@@ -93,9 +85,11 @@ class RedisQueue:
         for number, body in enumerate(bodies_of(bodies, len(lent) // 2), 1):
             life = life_of(before[number]) if number in before else None
             run_id, ready = lent[2 * number - 2].decode(), int(lent[2 * number - 1])
-            taken = fence + number
+            taken = fence + number - 1
             run = lent_run(run_id, ready, body, life, taken, node, request, started_at, expires_at)
             claims.append(Claim(run, taken, expires_at))
+        if claims:
+            self._wire.incarnation.saw(claims[-1].fence)
         return Claimed(claims, _instant(next_due))
 
     async def renew(self, beats: Sequence[Beat], lease: float, *, now: datetime | None = None) -> Renewal:

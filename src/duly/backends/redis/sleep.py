@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 
-from duly.backends.redis.bell import MANY, Ear
+from duly.backends.redis.bell import Ear
 from duly.backends.redis.wire import Wire
 
 CHANNEL = "work"
+LEASES = "leases"  # somebody else's rings, which may mean that leadership is free
 
 
 class Sleep:
@@ -32,12 +33,12 @@ class Sleep:
             self._heard = rings
             return
         for word in await ear.wait(deadline - loop.time()):
-            if word is not MANY:
+            if word.isdigit():
                 self._heard = word
 
     async def _listening(self) -> Ear:
         if self._ear is None:
-            ear = self._wire.ear(CHANNEL)
+            ear = self._wire.ear(CHANNEL, LEASES)
             await ear.open()
             self._ear = ear
         return self._ear

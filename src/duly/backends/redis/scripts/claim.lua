@@ -6,7 +6,7 @@
 -- goes to its hold and does not count. Each claim has a fence of its own, growing in the order of the claims.
 -- A repeat of a request gives what that request lent and is still running, and nothing new; if there is none of that,
 -- it is a new call. Looks at no more than a few thousand runs; `next due` is then in the past.
--- Returns now, expiry, the fence before the first, next due ('' if none), ids and ready times (flat), their bodies in one
+-- Returns now, expiry, the first fence, next due ('' if none), ids and ready times (flat), their bodies in one
 -- string, and number and life (flat) of those that had one. For a repeat the fourth is followed by ids, bodies and lives.
 local MOST = 3000
 
@@ -22,16 +22,14 @@ end
 local function lent_before()
     local ids, bodies, lives = {}, {}, {}
     local running = call('ZRANGE', RUNNING_SET, 0, -1)
-    for from = 1, #running, 1000 do
-        local some = { unpack(running, from, math.min(from + 999, #running)) }
-        for i, text in ipairs(call('HMGET', LIVES, unpack(some))) do
-            local life = text and read_life(text)
-            if life and life.node == node and life.request == request then
-                ids[#ids + 1] = some[i]
-                ids[#ids + 1] = call('ZSCORE', RUNNING_SET, some[i])
-                bodies[#bodies + 1] = call('HGET', RUNS, some[i])
-                lives[#lives + 1] = text
-            end
+    if #running == 0 then return ids end
+    for i, text in ipairs(get_many(LIVES, running)) do
+        local life = read_life(text)
+        if life.node == node and life.request == request then
+            ids[#ids + 1] = running[i]
+            ids[#ids + 1] = call('ZSCORE', RUNNING_SET, running[i])
+            bodies[#bodies + 1] = call('HGET', RUNS, running[i])
+            lives[#lives + 1] = text
         end
     end
     return ids, bodies, lives
@@ -125,35 +123,21 @@ local function hold_for(handler, job)
     return nil
 end
 
-local ids, claimed, bodies, old_lives = {}, {}, {}, {}
-local life_args, running_args, lists, moved = {}, {}, {}, {}
-local fence, looked_at = nil, 0
-local suffix = pack('>BI4BI4Bi8Bi8BI8', 0xce, 0, 0xce, 0, 0xd3, now, 0xd3, 0, 0xcf, request)
-    .. encode(node) .. NIL .. NIL .. NIL .. NIL .. NIL
+local ids, claimed, bodies, old_lives, texts = {}, {}, {}, {}, {}
+local lists, moved = {}, {}
+local looked_at = 0
 
-local function lend(id, ready, body, text, job, lane)
+local function choose(id, ready, body, text, job, lane)
     local n = #ids + 1
     ids[n] = id
     claimed[n * 2 - 1], claimed[n * 2] = id, ready
     bodies[n] = body
-    fence = fence + 1
-    local traits = byte(body, TRAITS_AT)
-    local bound = traits % SCHEDULED ~= 0 and BOUND or 0
     if text then
-        local life = read_life(text)
         old_lives[#old_lives + 1] = n
         old_lives[#old_lives + 1] = text
-        life.state, life.flags, life.fence, life.ready = RUNNING, bound + life.flags % BOUND, fence, tonumber(ready)
-        life.node, life.request, life.started, life.finished, life.hold = node, request, now, 0, nil
-        local at = decode_some(life.tail, 1, 0)
-        life.tail = NIL .. sub(life.tail, at + 1)
-        text = write_life(life)
-    else
-        text = pack('>BBBBI8Bi8', 0x9f, RUNNING, bound, 0xcf, fence, 0xd3, ready) .. suffix
+        texts[n] = text
     end
-    life_args[n * 2 - 1], life_args[n * 2] = id, text
-    running_args[n * 2 - 1], running_args[n * 2] = expires, id
-    local list = bit.band(traits, SCHEDULED) ~= 0 and 'plan:' .. job or 'job:' .. job
+    local list = (byte(body, TRAITS_AT) % RANGED >= SCHEDULED and 'plan:' or 'job:') .. job
     local members = lists[list]
     if not members then
         members = {}
@@ -167,7 +151,6 @@ local function consider(taken)
     local some = {}
     for i = 1, #taken, 2 do some[#some + 1] = taken[i] end
     local found, lives = call('HMGET', RUNS, unpack(some)), call('HMGET', LIVES, unpack(some))
-    fence = fence or last_fence()
     for i, id in ipairs(some) do
         local body = found[i]
         if body then
@@ -177,7 +160,7 @@ local function consider(taken)
             if key then
                 hold(id, read_body(body), lives[i] and read_life(lives[i]) or nil, key)
             else
-                lend(id, taken[i * 2], body, lives[i], job, lane)
+                choose(id, taken[i * 2], body, lives[i], job, lane)
             end
         end
     end
@@ -194,23 +177,45 @@ for level = 9, 0, -1 do
     end
 end
 
-local first = fence and fence - #ids or 0
-if #ids > 0 then
-    keep_fence(fence)
-    for from = 1, #ids * 2, 2000 do
-        local to = math.min(from + 1999, #ids * 2)
-        call('HSET', LIVES, unpack(life_args, from, to))
-        call('ZADD', RUNNING_SET, unpack(running_args, from, to))
-    end
-    for list, members in pairs(lists) do
-        for from = 1, #members, 1000 do
-            call('SREM', P .. list, unpack(members, from, math.min(from + 999, #members)))
+-- The life of a run that has had one goes on under the new claim.
+local function lent_again(text, ready, fence, bound)
+    local life = read_life(text)
+    life.state, life.flags, life.fence, life.ready = RUNNING, bound + life.flags % BOUND, fence, tonumber(ready)
+    life.node, life.request, life.started, life.finished, life.hold = node, request, now, 0, nil
+    local at = decode_some(life.tail, 1, 0)
+    life.tail = NIL .. sub(life.tail, at + 1)
+    return write_life(life)
+end
+
+local function lend(first)
+    local life_args, running_args = {}, {}
+    local suffix = pack('>BI4BI4Bi8Bi8BI8', 0xce, 0, 0xce, 0, 0xd3, now, 0xd3, 0, 0xcf, request)
+        .. encode(node) .. NIL .. NIL .. NIL .. NIL .. NIL
+    for n, id in ipairs(ids) do
+        local fence, ready = first + n - 1, claimed[n * 2]
+        local bound = byte(bodies[n], TRAITS_AT) % SCHEDULED ~= 0 and BOUND or 0
+        life_args[n * 2 - 1] = id
+        if texts[n] then
+            life_args[n * 2] = lent_again(texts[n], ready, fence, bound)
+        else
+            life_args[n * 2] = pack('>BBBBI8Bi8', 0x9f, RUNNING, bound, 0xcf, fence, 0xd3, ready) .. suffix
         end
+        running_args[n * 2 - 1], running_args[n * 2] = expires, id
     end
+    call_many('HSET', LIVES, life_args)
+    call_many('ZADD', RUNNING_SET, running_args)
+    for list, members in pairs(lists) do call_many('SREM', P .. list, members) end
     for lane, count in pairs(moved) do
         call('HINCRBY', P .. 'depths', 'w' .. queue_of(lane), -count)
         call('HINCRBY', P .. 'depths', 'r' .. queue_of(lane), count)
     end
+end
+
+local first = 0
+if #ids > 0 then
+    first = last_fence() + 1
+    keep_fence(first + #ids - 1)
+    lend(first)
 end
 local due = next_due()
 if looked_at >= MOST and #ids < limit then due = now end

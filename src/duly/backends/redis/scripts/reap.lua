@@ -10,6 +10,7 @@ if now < tonumber(call('HGET', META, 'spared_until') or '0') then return { expir
 local ids = call('ZRANGEBYSCORE', RUNNING_SET, '-inf', now, 'LIMIT', 0, math.min(tonumber(ARGV[2]), 1000))
 if #ids == 0 then return { expires, {}, '', {} } end
 local fence = last_fence()
+keep_fence(fence + #ids)
 local bodies, lives, running, changed = call('HMGET', RUNS, unpack(ids)), {}, {}, {}
 for i, text in ipairs(call('HMGET', LIVES, unpack(ids))) do
     local life = read_life(text)
@@ -19,7 +20,6 @@ for i, text in ipairs(call('HMGET', LIVES, unpack(ids))) do
     running[i * 2 - 1], running[i * 2] = expires, ids[i]
     changed[i * 2 - 1], changed[i * 2] = ids[i], lives[i]
 end
-keep_fence(fence)
 call('HSET', LIVES, unpack(changed))
 call('ZADD', RUNNING_SET, unpack(running))
 return { expires, ids, table.concat(bodies), lives }

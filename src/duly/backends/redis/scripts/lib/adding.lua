@@ -25,13 +25,14 @@ local function push(lists, name, ...)
 end
 
 -- Adds the runs that duplicate nothing. `list` is flat: id, ready time, lane, job and the length of its part of `parts`,
--- which are bodies from `traits` on; `finals` has state and reason of those that ended before they began.
+-- which are bodies from `traits` on; one without a job (false) is left out; `finals` has state and reason of those that ended before they began.
 -- Returns how many were added, and a table from their number in the list to the id that stands in their way.
 local function add_runs(list, parts, finals, now)
     local n = #list / 5
+    if n == 0 then return 0, {} end
     local ids = {}
     for i = 1, n do ids[i] = list[i * 5 - 4] end
-    local present = call('HMGET', RUNS, unpack(ids))
+    local present = get_many(RUNS, ids)
     local batch = call('HINCRBY', META, 'batch', 1)
     local head = pack('>BBBBI8BI4', 0xdc, 0, 20, 0xcf, now, 0xce, batch)
     local bodies, lives, added, refused = {}, {}, {}, {}
@@ -43,7 +44,7 @@ local function add_runs(list, parts, finals, now)
         local rest = sub(parts, at, at + length - 1)
         at = at + length
         local traits = byte(rest)
-        local twin = (present[i] or seen[id]) and id
+        local twin = (present[i] or seen[id]) and id or not job and ''
         local run
         if traits ~= 0 and not twin then
             run = read_body(head .. rest)
@@ -95,23 +96,23 @@ local function add_runs(list, parts, finals, now)
         end
     end
     if b == 0 then return 0, refused end
-    call('HSET', RUNS, unpack(bodies))
-    if lives[1] then call('HSET', LIVES, unpack(lives[1])) end
+    call_many('HSET', RUNS, bodies)
+    if lives[1] then call_many('HSET', LIVES, lives[1]) end
     for state, entries in pairs(ended) do
-        call('ZADD', P .. 'ended:' .. state, unpack(entries))
+        call_many('ZADD', P .. 'ended:' .. state, entries)
         count_ended(state, #entries / 2)
     end
-    for name, members in pairs(lists) do call('SADD', name, unpack(members)) end
+    for name, members in pairs(lists) do call_many('SADD', name, members) end
     for lane, count in pairs(depths) do call('HINCRBY', P .. 'depths', 'w' .. queue_of(lane), count) end
     enter_pages(batch, added)
     local urgent = next(ready_sets) ~= nil
     for lane, entries in pairs(ready_sets) do
-        call('ZADD', P .. 'ready:' .. lane, unpack(entries))
+        call_many('ZADD', P .. 'ready:' .. lane, entries)
         call('SADD', P .. 'lanes', lane)
     end
     if earliest then
         urgent = is_first(earliest) or urgent
-        call('ZADD', WAITING, unpack(waiting))
+        call_many('ZADD', WAITING, waiting)
     end
     if urgent then ring() end
     return #added, refused

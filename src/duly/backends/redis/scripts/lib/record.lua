@@ -66,3 +66,22 @@ end
 local function queue_of(lane)
     return sub(lane, 2)
 end
+
+-- Variadic calls with any number of arguments, in pieces that fit on Lua's stack. An even number, so that pairs stay together.
+local MOST_WORDS = 4000
+
+local function call_many(command, key, words)
+    for from = 1, #words, MOST_WORDS do
+        call(command, key, unpack(words, from, math.min(from + MOST_WORDS - 1, #words)))
+    end
+end
+
+local function get_many(key, fields)
+    if #fields <= MOST_WORDS then return call('HMGET', key, unpack(fields)) end
+    local values = {}
+    for from = 1, #fields, MOST_WORDS do
+        local some = call('HMGET', key, unpack(fields, from, math.min(from + MOST_WORDS - 1, #fields)))
+        for i = 1, #some do values[from + i - 1] = some[i] end
+    end
+    return values
+end
