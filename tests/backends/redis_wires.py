@@ -24,7 +24,7 @@ LIBRARY = {"hello": scripts()["hello"]} | {name: made(name, text) for name, text
 
 
 def new_namespace() -> str:
-    return f"wire-{os.getpid()}-{next(_numbers)}"
+    return f"wire_{os.getpid()}_{next(_numbers)}"
 
 
 @asynccontextmanager
