@@ -11,7 +11,7 @@ from duly.backends.redis.backend import RedisBackend
 from duly.backends.redis.faults import kind_of, moved_to, refused
 from duly.backends.redis.url import parse
 from duly.errors import BackendError, BackendUnavailable
-from duly.testing.servers import free_port, redis_sentinel
+from duly.testing.servers import redis_sentinel
 from duly.testing.servers import redis_server as start_redis
 
 # --- replies
@@ -94,11 +94,11 @@ async def test_a_disk_that_cannot_be_written_passes():
 
 
 async def test_a_server_that_loads_its_data_is_awaited():
-    with start_redis(config={"key-load-delay": "2000", "loading-process-events-interval-bytes": "1024"}) as server:
+    with start_redis(config={"key-load-delay": "2000", "rdbcompression": "no"}) as server:
         async with wired(server.url) as wire:
             with operator(server) as client:
                 client.config_set("key-load-delay", "0")
-                client.mset({f"key{number}": "x" * 100 for number in range(1000)})
+                client.mset({f"key{number}": "x" * 10_000 for number in range(1000)})
                 client.save()
             await asyncio.to_thread(server.restart, ready=False)
             reasons = []
@@ -244,16 +244,15 @@ async def test_a_restart_with_a_log_loses_nothing_and_is_no_news():
 
 
 async def test_a_cluster_sends_us_to_the_node_that_has_the_keys():
-    one_bus, other_bus = free_port(), free_port()
     cluster = {"cluster-enabled": "yes"}
     with (
-        start_redis(config=cluster | {"cluster-port": str(one_bus)}) as one,
-        start_redis(config=cluster | {"cluster-port": str(other_bus)}) as other,
+        start_redis(config=cluster) as one,
+        start_redis(config=cluster) as other,
         operator(one) as first,
         operator(other) as second,
     ):
         second.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
-        first.execute_command("CLUSTER", "MEET", "127.0.0.1", other.port, other_bus)
+        first.execute_command("CLUSTER", "MEET", "127.0.0.1", other.port)
 
         async def known():
             return all(client.cluster("INFO")["cluster_state"] == "ok" for client in (first, second))

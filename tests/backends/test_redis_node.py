@@ -1,4 +1,4 @@
-"""A whole node on Redis: what it costs when idle, what it says when the server goes and comes back, what it never says."""
+"""A whole node on Redis: what it costs when idle, what it says when the server goes and comes, what it never says."""
 
 import asyncio
 import json

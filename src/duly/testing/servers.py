@@ -58,7 +58,7 @@ class RedisServer:
     def start(self, *, ready: bool = True) -> None:
         """Start, and return when it takes commands; with `ready=False` as soon as the process exists."""
         for _ in range(_PORTS_TO_TRY if self.port == 0 else 1):
-            port = self.port or free_port()
+            port = self.port or _free_port()
             self._spawn(port)
             if not ready or self._is_ready():
                 self.port = port
@@ -210,12 +210,14 @@ def _from_wheel() -> Path | None:
     return next((path for path in programs if os.access(path, os.X_OK)), None)
 
 
-def free_port() -> int:
-    """A port of this machine that nobody uses at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def _free_port() -> int:
+    """A port that nobody uses at the moment; a cluster needs another one, higher by ten thousand."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port + 10_000 < 65_536:
+            return port
 
 
 @contextmanager

@@ -65,8 +65,7 @@ class Connection(asyncio.Protocol):
 
     async def say(self, commands: Iterable[tuple[Word, ...]]) -> list[Any]:
         """Send several commands at once; all their answers, error replies included."""
-        answers = [self.send(pack(words)) for words in commands]
-        return [await answer for answer in answers]
+        return await asyncio.gather(*[self.send(pack(words)) for words in commands])
 
     async def _room(self) -> None:
         """Wait until the socket takes more, at the latest until the deadline of what is before us."""

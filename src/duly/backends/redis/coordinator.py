@@ -14,7 +14,7 @@ from duly.model import Item, Lease, Node, from_micros, to_micros
 
 SHARED = "shared"  # the channel on which the keys of shared values are said that changed
 
-_FOREVER = 100 * 365 * 86_400_000_000  # microseconds; the scripts count in doubles
+_FOREVER = 100 * 365 * 86_400.0  # seconds; the scripts count microseconds in doubles
 
 _node = msgspec.json.Decoder(Node)
 _metrics = msgspec.json.Decoder(dict[str, float])
@@ -104,7 +104,7 @@ class RedisCoordinator:
 
 
 def _micros(seconds: float) -> int:
-    return min(round(seconds * 1_000_000), _FOREVER)
+    return round(min(seconds, _FOREVER) * 1_000_000)
 
 
 def _instant(now: datetime | None) -> int | bytes:
