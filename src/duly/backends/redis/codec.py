@@ -75,10 +75,10 @@ class Rest(Struct, array_like=True, gc=False):
 
 
 class Body(Struct, array_like=True, frozen=True, gc=False):
-    """A run as it was put: when it was created, in which batch, and as which of it; then as in `Rest`."""
+    """A run as it was put: when it was created, together with what, and as which of those; then as in `Rest`."""
 
     created: int
-    batch: int
+    place: int
     traits: int
     handler: str
     job: str | None

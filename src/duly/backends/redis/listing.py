@@ -18,18 +18,14 @@ _LOOK = 500
 _FEW = 5_000
 _SLICE = 2_000
 _ENTRY = 5
+_PLACES = 1 << 24  # as in record.lua
 
 
 class Seen(Struct, frozen=True):
     """A run and its place in the order of creation."""
 
     run: Run
-    batch: int
-    index: int
-
-    @property
-    def place(self) -> tuple[int, int]:
-        return (self.batch, self.index)
+    place: tuple[int, int]
 
 
 async def look(wire: Wire, run_ids: Sequence[str], now: int | None) -> list[Seen]:
@@ -49,7 +45,7 @@ async def look(wire: Wire, run_ids: Sequence[str], now: int | None) -> list[Seen
                 int(expires) if expires else None,
                 clock if now is None else now,
             )
-            seen.append(Seen(run, body.batch, body.index))
+            seen.append(Seen(run, (body.place, body.index)))
     return seen
 
 
@@ -67,12 +63,12 @@ async def page(wire: Wire, query: RunQuery, limit: int, cursor: str | None, now:
             break
     more = len(found) > limit > 0
     last = found[limit - 1] if more else None
-    return Page([seen.run for seen in found[:limit]], None if last is None else f"{last.batch}.{last.index}")
+    return Page([seen.run for seen in found[:limit]], None if last is None else ".".join(map(str, last.place)))
 
 
 def _place(cursor: str) -> tuple[int, int]:
-    batch, _, index = cursor.partition(".")
-    return int(batch), int(index)
+    together, _, index = cursor.partition(".")
+    return int(together), int(index)
 
 
 async def _newest(
@@ -83,7 +79,7 @@ async def _newest(
     if few is not None:
         yield await look(wire, few, now)
         return
-    below: bytes | int = b"+inf" if before is None else before[0] + 1
+    below: bytes | int = b"+inf" if before is None else before[0] // _PLACES + 1
     while True:
         first, ids = await wire.call("page", below)
         if first == b"":

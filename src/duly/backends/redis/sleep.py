@@ -1,7 +1,7 @@
 """Sleeping until there may be work: pushed by the server, asked for once per sleep, never polled.
 
-A node that goes to sleep tells the server how many rings it has heard. If there were more, it does not sleep; if not,
-the next ring is published. Nothing is published to nodes that are awake.
+A node that goes to sleep tells the server which ring it has heard last. If there was one since, it does not sleep; if
+not, the next ring is published. Nothing is published to nodes that are awake.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Sleep:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._ear: Ear | None = None
-        self._heard = b""
+        self._heard = -1
 
     async def until_rung(self, timeout: float) -> None:
         """Return when there was a ring since the last one heard, at the latest after `timeout` seconds."""
@@ -34,7 +34,7 @@ class Sleep:
             return
         for word in await ear.wait(deadline - loop.time()):
             if word.isdigit():
-                self._heard = word
+                self._heard = int(word)
 
     async def _listening(self) -> Ear:
         if self._ear is None:

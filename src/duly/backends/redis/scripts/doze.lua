@@ -1,6 +1,8 @@
--- doze: notes that somebody goes to sleep, unless there was a ring since the one that it heard last.
+-- doze: notes that somebody goes to sleep, unless the bell was rung since it was heard last.
 --
--- ARGV: the number of rings heard. Returns the number there have been: if it differs, nothing was noted.
-local rings = redis.call('HGET', KEYS[1] .. 'meta', 'rings') or '0'
-if rings == ARGV[1] then redis.call('SET', KEYS[1] .. 'asleep', '') end
-return rings
+-- ARGV: the bell as it was heard, an even number. Returns it as it is: if that differs, nothing was noted.
+-- A repeat notes it once.
+local bell = tonumber(redis.call('GET', KEYS[1] .. 'bell') or '0')
+local even = bell - bell % 2
+if even == tonumber(ARGV[1]) and bell == even then redis.call('INCR', KEYS[1] .. 'bell') end
+return even

@@ -2,17 +2,24 @@
 -- Adding runs: one variadic call per index and batch.
 
 local PAGE_BYTES = 4096
+local BLANK = string.rep('\0', TRAITS_AT - 1)
 
--- Notes the ids of a batch in the order of their creation. Pages that are full are left alone.
-local function enter_pages(batch, ids)
+-- Notes ids in the order of their creation. Returns their common place: the page and how far down it they begin, in one
+-- number that grows from call to call. A full page is left alone; one that lost entries is not gone on with (`forget`).
+local function enter_page(ids)
     local page = call('HGET', META, 'page')
     if not page then
-        page = tostring(batch)
+        page = call('HINCRBY', META, 'pages', 1)
         call('HSET', META, 'page', page)
         call('ZADD', P .. 'pages', page, page)
     end
     local text = table.concat(ids, ' ') .. ' '
-    if call('APPEND', P .. 'page:' .. page, text) > PAGE_BYTES then call('HDEL', META, 'page') end
+    local filled = call('APPEND', P .. 'page:' .. page, text)
+    if filled > PAGE_BYTES then
+        call('HDEL', META, 'page')
+        call('SET', P .. 'page:' .. page, call('GET', P .. 'page:' .. page)) -- appending leaves room behind the text
+    end
+    return page * PLACES + filled - #text
 end
 
 local function push(lists, name, ...)
@@ -33,8 +40,6 @@ local function add_runs(list, parts, finals, now)
     local ids = {}
     for i = 1, n do ids[i] = list[i * 5 - 4] end
     local present = get_many(RUNS, ids)
-    local batch = call('HINCRBY', META, 'batch', 1)
-    local head = pack('>BBBBI8BI4', 0xdc, 0, 20, 0xcf, now, 0xce, batch)
     local bodies, lives, added, refused = {}, {}, {}, {}
     local ready_sets, waiting, lists, depths, ended, seen = {}, {}, {}, {}, {}, {}
     local earliest, at, b = nil, 1, 0
@@ -47,7 +52,7 @@ local function add_runs(list, parts, finals, now)
         local twin = (present[i] or seen[id]) and id or not job and ''
         local run
         if traits ~= 0 and not twin then
-            run = read_body(head .. rest)
+            run = read_body(BLANK .. rest)
             if run.dedupe then
                 twin = call('HGET', P .. 'dedupe', run.handler .. '\0' .. run.dedupe)
                 if not twin and traits < FINAL then
@@ -61,7 +66,7 @@ local function add_runs(list, parts, finals, now)
             seen[id] = true
             added[#added + 1] = id
             bodies[b + 1] = id
-            bodies[b + 2] = head .. rest
+            bodies[b + 2] = rest
             b = b + 2
             if traits >= FINAL then
                 local life = new_life(ready)
@@ -96,6 +101,8 @@ local function add_runs(list, parts, finals, now)
         end
     end
     if b == 0 then return 0, refused end
+    local head = pack('>BBBBI8BI8', 0xdc, 0, 20, 0xcf, now, 0xcf, enter_page(added))
+    for i = 2, b, 2 do bodies[i] = head .. bodies[i] end
     call_many('HSET', RUNS, bodies)
     if lives[1] then call_many('HSET', LIVES, lives[1]) end
     for state, entries in pairs(ended) do
@@ -104,7 +111,6 @@ local function add_runs(list, parts, finals, now)
     end
     for name, members in pairs(lists) do call_many('SADD', name, members) end
     for lane, count in pairs(depths) do call('HINCRBY', P .. 'depths', 'w' .. queue_of(lane), count) end
-    enter_pages(batch, added)
     local urgent = next(ready_sets) ~= nil
     for lane, entries in pairs(ready_sets) do
         call_many('ZADD', P .. 'ready:' .. lane, entries)

@@ -1,16 +1,8 @@
 --! use waiting
 -- Forgetting runs for good: their records, their history, and their place in the order of creation.
 
--- Takes ids out of the pages that they were entered in. `batches` has the batch of each.
-local function leave_pages(ids, batches)
-    local by_page = {}
-    for i, id in ipairs(ids) do
-        local page = call('ZREVRANGEBYSCORE', P .. 'pages', batches[i], '-inf', 'LIMIT', 0, 1)[1]
-        if page then
-            by_page[page] = by_page[page] or {}
-            by_page[page][id] = true
-        end
-    end
+-- Takes ids out of the pages that they were entered in.
+local function leave_pages(by_page)
     for page, gone in pairs(by_page) do
         local left = {}
         for id in string.gmatch(call('GET', P .. 'page:' .. page) or '', '%S+') do
@@ -21,22 +13,25 @@ local function leave_pages(ids, batches)
         else
             call('DEL', P .. 'page:' .. page)
             call('ZREM', P .. 'pages', page)
-            if call('HGET', META, 'page') == page then call('HDEL', META, 'page') end
         end
+        -- Places only grow: nothing is appended to a page that has shrunk.
+        if call('HGET', META, 'page') == page then call('HDEL', META, 'page') end
     end
 end
 
 -- Forgets runs that are in no index of waiting or running ones any more.
 local function forget(ids)
     if #ids == 0 then return end
-    local batches = {}
+    local by_page = {}
     for i, body in ipairs(get_many(RUNS, ids)) do
-        batches[i] = unpack_from('>I4', body, 14)
+        local page = format('%d', math.floor(unpack_from('>I8', body, PLACE_AT) / PLACES))
+        by_page[page] = by_page[page] or {}
+        by_page[page][ids[i]] = true
         if bit.band(byte(body, TRAITS_AT), RANGED) ~= 0 then
             call('ZREM', P .. 'ranges:' .. read_body(body).uid, ids[i])
         end
     end
-    leave_pages(ids, batches)
+    leave_pages(by_page)
     call_many('HDEL', RUNS, ids)
     call_many('HDEL', LIVES, ids)
     call_many('HDEL', P .. 'attempts', ids)

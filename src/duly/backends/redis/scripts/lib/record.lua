@@ -13,9 +13,11 @@ local RUNS, LIVES, META = P .. 'runs', P .. 'lives', P .. 'meta'
 local WAITING, RUNNING_SET = P .. 'waiting', P .. 'running'
 local GROUPED, DEDUPED, SCHEDULED, RANGED, FINAL = 1, 2, 4, 8, 16
 local PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, LOST, SKIPPED = 0, 2, 3, 4, 5, 6, 7
-local CANCELLING, BOUND, TOLD = 1, 2, 4 -- flags of a life: to be cancelled; has a group or a dedupe key; has progress
+-- Flags of a life: to be cancelled; has a group or a dedupe key; has progress; says nothing but that it is held.
+local CANCELLING, BOUND, TOLD, FRESH = 1, 2, 4, 8
 
-local TRAITS_AT, HANDLER_AT = 18, 18
+local PLACE_AT, TRAITS_AT, HANDLER_AT = 14, 22, 22
+local PLACES = 16777216 -- places on a page: bytes, of which a page has some thousands
 local NODE_AT = 58
 local LIFE = '>BBBBI8Bi8BI4BI4Bi8Bi8BI8'
 local NIL = '\192'

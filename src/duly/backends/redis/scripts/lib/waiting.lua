@@ -31,7 +31,7 @@ local function unhold(id, key, priority, ready)
     call('ZREM', held_key(priority, key), id)
     count_hold(key, -1)
     local life = read_life(call('HGET', LIVES, id))
-    if life.fence == 0 then
+    if life.flags == FRESH then
         call('HDEL', LIVES, id)
     else
         life.hold = nil
@@ -104,7 +104,10 @@ end
 
 -- Holds a run that is in no index at the moment.
 local function hold(id, run, life, key)
-    life = life or new_life(run.ready)
+    if not life then
+        life = new_life(run.ready)
+        life.flags = FRESH
+    end
     life.hold = key
     save_life(id, life)
     call('ZADD', held_key(byte(run.lane) - 48, key), life.ready, id)
@@ -133,6 +136,7 @@ end
 local function finish(id, run, life, state, reason, now)
     life = life or new_life(run.ready)
     life.state, life.reason, life.hold, life.finished = state, reason, nil, now
+    life.flags = life.flags % FRESH
     save_life(id, life)
     call('ZADD', P .. 'ended:' .. state, now, id)
     count_ended(state, 1)
