@@ -29,7 +29,9 @@ async def measure(label: str, call: Callable[[], Awaitable[object]], calls: int,
     used, began = cpu(), time.perf_counter()
     await asyncio.gather(*(some() for _ in range(tasks)))
     seconds = time.perf_counter() - began
-    print(f"{label:<10}{tasks:>4} tasks {calls / seconds:>9,.0f}/s {(cpu() - used) / calls * 1e6:>7.1f} µs CPU per call")
+    print(
+        f"{label:<10}{tasks:>4} tasks {calls / seconds:>9,.0f}/s {(cpu() - used) / calls * 1e6:>7.1f} µs CPU per call"
+    )
 
 
 async def main() -> None:

@@ -1,5 +1,8 @@
 """What is read from a server, what it means for promises, and what the doctor says."""
 
+import re
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 from redis_wires import new_namespace, operator
@@ -199,6 +202,23 @@ async def test_a_user_who_may_ask_nothing_can_still_work():
             assert await backend.coordinator.put("key", b"value")
             unknown = [finding.subject for finding in await backend.examine() if "unknown" in finding.message]
             assert {"persistence", "memory", "replication"} <= set(unknown)
+
+
+async def test_the_rights_that_the_documentation_names_are_enough():
+    page = Path(__file__).parents[2] / "docs" / "redis-connection.md"
+    [rights] = re.findall(r"ACL SETUSER duly on >password (.+)", page.read_text(encoding="utf-8"))
+    with start_redis() as server, operator(server) as client:
+        client.execute_command("ACL", "SETUSER", "duly", "on", ">password", *rights.split())
+        scheduler = Scheduler(f"redis://duly:password@127.0.0.1:{server.port}")
+
+        @scheduler.job(name="double")
+        async def double(number: int) -> int:
+            return 2 * number
+
+        async with scheduler:
+            assert await (await scheduler.submit("double", {"number": 2})).result(timeout=60) == 4
+            assert len(await scheduler.examine()) >= 8
+        assert client.acl_log() == []
 
 
 async def test_an_eviction_policy_is_a_problem_on_a_real_server():

@@ -62,6 +62,8 @@ def test_where_a_cluster_sends_us():
 
 # --- one server
 
+QUICK = {"repl-ping-replica-period": "1", "repl-diskless-sync-delay": "0"}
+
 
 async def test_a_full_memory_passes():
     with start_redis() as server, operator(server) as client:
@@ -115,11 +117,18 @@ async def test_a_server_that_loads_its_data_is_awaited():
 
 
 async def test_a_replica_takes_no_writes_and_is_asked_anew():
-    with start_redis() as master, start_redis(config={"replicaof": f"127.0.0.1 {master.port}"}) as replica:
+    with (
+        start_redis(config=QUICK) as master,
+        start_redis(config=QUICK | {"replicaof": f"127.0.0.1 {master.port}"}) as replica,
+        operator(replica) as client,
+    ):
         async with wired(master.url) as at_master:
             await at_master.call("write", "key", "value")
-            with operator(master) as client:
-                assert client.wait(1, 30_000) == 1
+
+            async def replicated():
+                return client.exists(at_master.prefix + b"key")
+
+            await eventually(replicated)
             async with wired(replica.url, at_master.namespace) as wire:
                 with pytest.raises(BackendUnavailable, match="replica"):
                     await wire.call("write", "key", "other")
@@ -268,10 +277,9 @@ async def test_a_cluster_sends_us_to_the_node_that_has_the_keys():
 
 
 async def test_sentinels_lead_to_the_master_also_after_it_died():
-    quick = {"repl-ping-replica-period": "1", "repl-diskless-sync-delay": "0"}
     with (
-        start_redis(config=quick) as master,
-        start_redis(config=quick | {"replicaof": f"127.0.0.1 {master.port}"}) as replica,
+        start_redis(config=QUICK) as master,
+        start_redis(config=QUICK | {"replicaof": f"127.0.0.1 {master.port}"}) as replica,
         redis_sentinel(monitors={"jobs": master}) as sentinel,
         operator(replica) as at_replica,
         operator(sentinel) as at_sentinel,
@@ -285,8 +293,11 @@ async def test_sentinels_lead_to_the_master_also_after_it_died():
         async with RedisBackend(parse(url), new_namespace()) as backend:
             assert not backend.capabilities.durable  # a failover may lose what was acknowledged
             before = await backend.coordinator.acquire("leader", "a", 60)
-            with operator(master) as client:
-                assert client.wait(1, 30_000) == 1
+
+            async def replicated():
+                return at_replica.hexists(backend.wire.prefix + b"leases", "leader")
+
+            await eventually(replicated)
             master.kill()
 
             async def acquired():
