@@ -78,7 +78,8 @@ class RedisQueue:
         )
         at, expires, fence, next_due, lent, bodies, lives = answer
         if expires == 0:
-            return Claimed(_claims(lent[::2], lent[1::2], bodies, lives, at), _instant(next_due))
+            again = _claims(lent[::2], lent[1::2], bodies, lives, at)
+            return Claimed(sorted(again, key=lambda claim: claim.fence), _instant(next_due))
         started_at, expires_at = from_micros(at), from_micros(expires)
         before = dict(zip(lives[::2], lives[1::2], strict=True)) if lives else {}
         claims = []
