@@ -223,6 +223,7 @@ def lent_run(
     fence: int,
     node: str,
     request: int,
+    created: datetime,
     now: datetime,
     until: datetime,
 ) -> Run:
@@ -257,7 +258,7 @@ def lent_run(
         fence,
         node,
         request,
-        from_micros(body.created),
+        created,
         now,
         until,
         None,

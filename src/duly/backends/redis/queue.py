@@ -78,16 +78,20 @@ class RedisQueue:
         )
         at, expires, fence, next_due, lent, bodies, lives = answer
         if expires == 0:
-            return Claimed(_claims(lent[::2], lent[1::2], bodies, lives, at), _instant(next_due))
+            again = _claims(lent[::2], lent[1::2], bodies, lives, at)
+            return Claimed(sorted(again, key=lambda claim: claim.fence), _instant(next_due))
         started_at, expires_at = from_micros(at), from_micros(expires)
         before = dict(zip(lives[::2], lives[1::2], strict=True)) if lives else {}
         claims = []
+        created, created_at = at, started_at
         for number, body in enumerate(bodies_of(bodies, len(lent) // 2), 1):
             life = life_of(before[number]) if number in before else None
             run_id, ready = lent[2 * number - 2].decode(), int(lent[2 * number - 1])
-            taken = fence + number - 1
-            run = lent_run(run_id, ready, body, life, taken, node, request, started_at, expires_at)
-            claims.append(Claim(run, taken, expires_at))
+            if body.created != created:  # runs that were put together have one
+                created, created_at = body.created, from_micros(body.created)
+            run = lent_run(run_id, ready, body, life, fence, node, request, created_at, started_at, expires_at)
+            claims.append(Claim(run, fence, expires_at))
+            fence += 1
         if claims:
             self._wire.incarnation.saw(claims[-1].fence)
         return Claimed(claims, _instant(next_due))

@@ -16,12 +16,15 @@ def rows_of(settlements: Sequence[Settlement]) -> tuple[bytes, bytes, bytes]:
     keys: dict[tuple[str, str], int] = {}
     nodes: dict[str, bytes] = {}
     started_at: datetime | None = None
-    started = 0
+    ended_at: datetime | None = None
+    started = ended = 0
     for each in settlements:
         if each.started_at is not started_at:
             started_at = each.started_at
             started = to_micros(started_at)
-        ended = to_micros(each.ended_at)
+        if each.ended_at is not ended_at:
+            ended_at = each.ended_at
+            ended = to_micros(ended_at)
         ready = to_micros(each.ready_at)
         node = nodes.get(each.node)
         if node is None:

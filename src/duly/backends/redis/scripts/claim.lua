@@ -85,7 +85,7 @@ end
 local function take_merged(lanes, most)
     local all = {}
     for _, lane in ipairs(lanes) do
-        local some = call('ZRANGE', P .. 'ready:' .. lane, 0, most - 1, 'WITHSCORES')
+        local some = call('ZRANGEBYSCORE', P .. 'ready:' .. lane, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
         for i = 1, #some, 2 do all[#all + 1] = { tonumber(some[i + 1]), some[i], lane, some[i + 1] } end
     end
     table.sort(all, function(a, b)
@@ -105,62 +105,77 @@ local function take_merged(lanes, most)
     return taken
 end
 
+-- Were the clock to step back, what was queued would be early again: it stays.
+local function keep_early(key, taken)
+    local early = {}
+    while #taken > 0 and tonumber(taken[#taken]) > now do
+        early[#early + 1] = table.remove(taken)
+        early[#early + 1] = table.remove(taken)
+    end
+    if #early > 0 then call('ZADD', key, unpack(early)) end
+    return #early > 0
+end
+
 local function take(lanes, most)
     if #lanes > 1 then return take_merged(lanes, most) end
-    local taken = call('ZPOPMIN', P .. 'ready:' .. lanes[1], most)
-    if #taken < most * 2 then call('SREM', P .. 'lanes', lanes[1]) end
+    local key = P .. 'ready:' .. lanes[1]
+    local taken = call('ZPOPMIN', key, most)
+    local short = #taken < most * 2
+    if not keep_early(key, taken) and short then call('SREM', P .. 'lanes', lanes[1]) end
     return taken
 end
 
 local blocking = call('EXISTS', P .. 'blocked') == 1
-local blocked = {}
+local touched = call('EXISTS', TOUCHED) == 1
+local holds_by_kind = {}
+
+-- The hold under which runs of this handler and job must wait instead of starting here, false if they may start.
 local function hold_for(handler, job)
-    if blocking then
-        if blocked[job] == nil then blocked[job] = call('SISMEMBER', P .. 'blocked', job) == 1 end
-        if blocked[job] then return 'job:' .. job end
-    end
+    if blocking and call('SISMEMBER', P .. 'blocked', job) == 1 then return 'job:' .. job end
     if handlers and not handlers[handler] then return HANDLER_HOLD .. handler end
-    return nil
+    return false
 end
 
-local ids, claimed, bodies, old_lives, texts = {}, {}, {}, {}, {}
-local lists, moved = {}, {}
-local looked_at = 0
-
-local function choose(id, ready, body, text, job, lane)
-    local n = #ids + 1
-    ids[n] = id
-    claimed[n * 2 - 1], claimed[n * 2] = id, ready
-    bodies[n] = body
-    if text then
-        old_lives[#old_lives + 1] = n
-        old_lives[#old_lives + 1] = text
-        texts[n] = text
-    end
-    local list = (byte(body, TRAITS_AT) % RANGED >= SCHEDULED and 'plan:' or 'job:') .. job
-    local members = lists[list]
-    if not members then
-        members = {}
-        lists[list] = members
-    end
-    members[#members + 1] = id
-    moved[lane] = (moved[lane] or 0) + 1
-end
+local n, looked_at = 0, 0
+local ids, claimed, bodies, texts, old_lives = {}, {}, {}, {}, {}
+local lists, moved, again = {}, {}, {}
 
 local function consider(taken)
     local some = {}
-    for i = 1, #taken, 2 do some[#some + 1] = taken[i] end
-    local found, lives = call('HMGET', RUNS, unpack(some)), call('HMGET', LIVES, unpack(some))
-    for i, id in ipairs(some) do
-        local body = found[i]
+    for i = 1, #taken / 2 do some[i] = taken[i * 2 - 1] end
+    local found = call('HMGET', RUNS, unpack(some))
+    local lives = touched and call('HMGET', LIVES, unpack(some)) or {}
+    for i = 1, #some do
+        local id, body, text = some[i], found[i], lives[i]
         if body then
             local _, handler, job, lane = decode_some(body, 3, HANDLER_AT)
             job = job or handler
-            local key = hold_for(handler, job)
+            local kind = handler .. '\0' .. job
+            local key = holds_by_kind[kind]
+            if key == nil then
+                key = hold_for(handler, job)
+                holds_by_kind[kind] = key
+            end
             if key then
-                hold(id, read_body(body), lives[i] and read_life(lives[i]) or nil, key)
+                hold(id, read_body(body), text and read_life(text) or nil, key)
             else
-                choose(id, taken[i * 2], body, lives[i], job, lane)
+                n = n + 1
+                ids[n], bodies[n] = id, body
+                claimed[n * 2 - 1], claimed[n * 2] = id, taken[i * 2]
+                if text then
+                    old_lives[#old_lives + 1] = n
+                    old_lives[#old_lives + 1] = text
+                    texts[n] = text
+                    again[#again + 1] = id
+                end
+                local list = (byte(body, TRAITS_AT) % RANGED >= SCHEDULED and 'plan:' or 'job:') .. job
+                local members = lists[list]
+                if members then
+                    members[#members + 1] = id
+                else
+                    lists[list] = { id }
+                end
+                moved[lane] = (moved[lane] or 0) + 1
             end
         end
     end
@@ -169,8 +184,8 @@ end
 
 local lanes = limit > 0 and open_lanes() or {}
 for level = 9, 0, -1 do
-    while lanes[level] and #ids < limit and looked_at < MOST do
-        local most = math.min(limit - #ids, 1000)
+    while lanes[level] and n < limit and looked_at < MOST do
+        local most = math.min(limit - n, 1000)
         local taken = take(lanes[level], most)
         if #taken > 0 then consider(taken) end
         if #taken < most * 2 then break end
@@ -191,19 +206,22 @@ local function lend(first)
     local life_args, running_args = {}, {}
     local suffix = pack('>BI4BI4Bi8Bi8BI8', 0xce, 0, 0xce, 0, 0xd3, now, 0xd3, 0, 0xcf, request)
         .. encode(node) .. NIL .. NIL .. NIL .. NIL .. NIL
-    for n, id in ipairs(ids) do
-        local fence, ready = first + n - 1, claimed[n * 2]
-        local bound = byte(bodies[n], TRAITS_AT) % SCHEDULED ~= 0 and BOUND or 0
-        life_args[n * 2 - 1] = id
-        if texts[n] then
-            life_args[n * 2] = lent_again(texts[n], ready, fence, bound)
+    local until_text = format('%.0f', expires)
+    for i = 1, n do
+        local k, fence, ready = i * 2, first + i - 1, claimed[i * 2]
+        local bound = byte(bodies[i], TRAITS_AT) % SCHEDULED ~= 0 and BOUND or 0
+        local text = texts[i]
+        life_args[k - 1] = ids[i]
+        if text then
+            life_args[k] = lent_again(text, ready, fence, bound)
         else
-            life_args[n * 2] = pack('>BBBBI8Bi8', 0x9f, RUNNING, bound, 0xcf, fence, 0xd3, ready) .. suffix
+            life_args[k] = pack('>BBBBI8Bi8', 0x9f, RUNNING, bound, 0xcf, fence, 0xd3, ready) .. suffix
         end
-        running_args[n * 2 - 1], running_args[n * 2] = expires, id
+        running_args[k - 1], running_args[k] = until_text, ids[i]
     end
     call_many('HSET', LIVES, life_args)
     call_many('ZADD', RUNNING_SET, running_args)
+    if #again > 0 then call_many('SREM', TOUCHED, again) end
     for list, members in pairs(lists) do call_many('SREM', P .. list, members) end
     for lane, count in pairs(moved) do
         call('HINCRBY', P .. 'depths', 'w' .. queue_of(lane), -count)
@@ -212,11 +230,11 @@ local function lend(first)
 end
 
 local first = 0
-if #ids > 0 then
+if n > 0 then
     first = last_fence() + 1
-    keep_fence(first + #ids - 1)
+    keep_fence(first + n - 1)
     lend(first)
 end
 local due = next_due()
-if looked_at >= MOST and #ids < limit then due = now end
+if looked_at >= MOST and n < limit then due = now end
 return { now, expires, first, due, claimed, table.concat(bodies), old_lives }

@@ -13,6 +13,7 @@ local function again(id, run, life)
     life.flags = life.flags - life.flags % BOUND
     life.reason, life.finished = nil, 0
     save_life(id, life)
+    call('SADD', TOUCHED, id)
     if run.dedupe then call('HSET', P .. 'dedupe', run.handler .. '\0' .. run.dedupe, id) end
     call('SADD', list_of(run), id)
     call('HINCRBY', P .. 'depths', 'w' .. queue_of(run.lane), 1)

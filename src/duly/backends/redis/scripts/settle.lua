@@ -95,6 +95,7 @@ for i = 1, n do
             if state == PENDING then
                 urgent = is_first(ready) or urgent
                 call('ZADD', WAITING, ready, id)
+                call('SADD', TOUCHED, id)
                 call('SADD', list_of(read_body(body)), id)
                 again[keys[key * 2]] = (again[keys[key * 2]] or 0) + 1
             elseif life.flags % TOLD >= BOUND then

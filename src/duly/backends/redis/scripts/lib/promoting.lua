@@ -66,33 +66,30 @@ local function admit(id, body, ready, now)
     end
 end
 
+-- One slice. Runs in no group leave the waiting ones together; those of a group one by one, since what one of them does
+-- to its group may end or put back another that is ready too.
 local function promote_some(limit, now)
     local found = call('ZRANGEBYSCORE', WAITING, '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
     if #found == 0 then return 0 end
     local ids = {}
-    for i = 1, #found, 2 do ids[#ids + 1] = found[i] end
-    call('ZREM', WAITING, unpack(ids))
+    for i = 1, #found / 2 do ids[i] = found[i * 2 - 1] end
     local bodies = call('HMGET', RUNS, unpack(ids))
-    local sets, looked_at, before = {}, #ids, put_back
+    local sets, leaving, looked_at, before = {}, {}, 0, put_back
     for i, id in ipairs(ids) do
         local body, ready = bodies[i], found[i * 2]
-        if body and bit.band(byte(body, TRAITS_AT), GROUPED) == 0 then
+        looked_at = i
+        if not body then
+            leaving[#leaving + 1] = id
+        elseif bit.band(byte(body, TRAITS_AT), GROUPED) == 0 then
             local _, _, _, lane = decode_some(body, 3, HANDLER_AT)
+            leaving[#leaving + 1] = id
             enter(sets, lane, ready, id)
-        elseif body then
+        elseif call('ZREM', WAITING, id) == 1 then
             admit(id, body, ready, now)
-            if put_back > before and i < #ids then -- it may come before the ones that are left
-                local left = {}
-                for k = i + 1, #ids do
-                    left[#left + 1] = found[k * 2]
-                    left[#left + 1] = ids[k]
-                end
-                call('ZADD', WAITING, unpack(left))
-                looked_at = i
-                break
-            end
+            if put_back > before then break end -- it may come before the ones that are left
         end
     end
+    if #leaving > 0 then call('ZREM', WAITING, unpack(leaving)) end
     for lane, entries in pairs(sets) do
         call('ZADD', P .. 'ready:' .. lane, unpack(entries))
         call('SADD', P .. 'lanes', lane)

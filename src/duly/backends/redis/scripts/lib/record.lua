@@ -10,7 +10,7 @@ local encode, decode_some = cmsgpack.pack, cmsgpack.unpack_limit
 local call, P = redis.call, KEYS[1]
 
 local RUNS, LIVES, META = P .. 'runs', P .. 'lives', P .. 'meta'
-local WAITING, RUNNING_SET = P .. 'waiting', P .. 'running'
+local WAITING, RUNNING_SET, TOUCHED = P .. 'waiting', P .. 'running', P .. 'touched'
 local GROUPED, DEDUPED, SCHEDULED, RANGED, FINAL = 1, 2, 4, 8, 16
 local PENDING, RUNNING, COMPLETED, FAILED, CANCELLED, LOST, SKIPPED = 0, 2, 3, 4, 5, 6, 7
 -- Flags of a life: to be cancelled; has a group or a dedupe key; has progress; says nothing but that it is held.

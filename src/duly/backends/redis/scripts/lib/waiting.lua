@@ -33,6 +33,7 @@ local function unhold(id, key, priority, ready)
     local life = read_life(call('HGET', LIVES, id))
     if life.flags == FRESH then
         call('HDEL', LIVES, id)
+        call('SREM', TOUCHED, id)
     else
         life.hold = nil
         save_life(id, life)
@@ -110,6 +111,7 @@ local function hold(id, run, life, key)
     end
     life.hold = key
     save_life(id, life)
+    call('SADD', TOUCHED, id)
     call('ZADD', held_key(byte(run.lane) - 48, key), life.ready, id)
     count_hold(key, 1)
     if run.group and key ~= 'group:' .. run.group
@@ -134,7 +136,11 @@ end
 
 -- Gives a waiting run that is in no index any more its final state.
 local function finish(id, run, life, state, reason, now)
-    life = life or new_life(run.ready)
+    if life then
+        call('SREM', TOUCHED, id)
+    else
+        life = new_life(run.ready)
+    end
     life.state, life.reason, life.hold, life.finished = state, reason, nil, now
     life.flags = life.flags % FRESH
     save_life(id, life)
