@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+from importlib.resources import files
 
 import pytest
 from redis_wires import new_namespace, operator, wired
@@ -115,6 +116,22 @@ def test_every_script_is_understood(redis_url):
                 assert await backend.wire.command("SCRIPT", "LOAD", script.text) == script.sha
 
     asyncio.run(load())
+
+
+def test_a_script_has_the_parts_it_names_each_once_and_theirs_before():
+    text = scripts()["lease_release"].text.decode()
+    parts = ["local function now_or(", "local function last_fence(", "local function lease_of(", "local function ring("]
+    assert [text.count(part) for part in parts] == [1, 1, 1, 1]
+    assert text.index(parts[0]) < text.index(parts[2])
+    assert text.index(parts[1]) < text.index(parts[2])
+
+
+def test_every_script_begins_with_its_contract():
+    folder = files("duly.backends.redis") / "scripts"
+    for script in folder.iterdir():
+        if script.name.endswith(".lua"):
+            lines = [line for line in script.read_text().splitlines() if not line.startswith("--! use ")]
+            assert lines[0].startswith("--"), script.name
 
 
 # --- deadlines and reconnecting
