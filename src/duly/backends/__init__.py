@@ -5,12 +5,22 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 
-from duly.errors import ConfigurationError
+from duly.errors import ConfigurationError, MissingExtra
 from duly.ports import Backend, Opening
 
 Factory = Callable[[str, Opening], Backend]
 
-_OWN = {"memory": "duly.backends.memory", "sqlite": "duly.backends.sqlite"}
+_REDIS = "duly.backends.redis"
+_OWN = {
+    "memory": "duly.backends.memory",
+    "sqlite": "duly.backends.sqlite",
+    "redis": _REDIS,
+    "rediss": _REDIS,
+    "redis+sentinel": _REDIS,
+    "rediss+sentinel": _REDIS,
+}
+# The extra that brings what a package of ours imports.
+_EXTRAS = {_REDIS: "redis"}
 _GROUP = "duly.backends"
 
 
@@ -24,8 +34,7 @@ def open_backend(url: str, opening: Opening) -> Backend:
 
 def _factory(scheme: str) -> Factory:
     if scheme in _OWN:
-        factory: Factory = importlib.import_module(_OWN[scheme]).open_url
-        return factory
+        return _own(scheme)
     from importlib.metadata import entry_points  # noqa: PLC0415  # costs 30 ms, and only foreign schemes need it
 
     for found in entry_points(group=_GROUP, name=scheme):
@@ -33,6 +42,17 @@ def _factory(scheme: str) -> Factory:
         return loaded
     known = sorted({*_OWN, *(each.name for each in entry_points(group=_GROUP))})
     raise ConfigurationError(f"unknown scheme {scheme!r}: installed are {', '.join(known)}")
+
+
+def _own(scheme: str) -> Factory:
+    package = _OWN[scheme]
+    try:
+        factory: Factory = importlib.import_module(package).open_url
+    except ModuleNotFoundError as exc:
+        if package not in _EXTRAS or (exc.name or "").startswith("duly"):
+            raise
+        raise MissingExtra(f"{scheme}://", _EXTRAS[package]) from exc
+    return factory
 
 
 def _shown(url: str) -> str:

@@ -101,7 +101,8 @@ def check_delivery(job: Job, capabilities: Capabilities, config: SchedulerConfig
         raise ConfigurationError(
             f"job {job.name!r} is exactly_once, but this store has no transactions: use sqlite:// or postgresql://"
         )
-    may_forget = capabilities.durable and not capabilities.durable_start and not config.accept_data_loss
+    outlives_us = capabilities.durable or capabilities.shared  # what ends with this process cannot repeat a run
+    may_forget = outlives_us and not capabilities.durable_start and not config.accept_data_loss
     if job.delivery is Delivery.AT_MOST_ONCE and may_forget:
         raise ConfigurationError(
             f"job {job.name!r} is at_most_once, but this store may forget acknowledged writes; "

@@ -1,0 +1,5 @@
+"""The Redis backend."""
+
+from duly.backends.redis.backend import RedisBackend, open_url
+
+__all__ = ["RedisBackend", "open_url"]

@@ -1,0 +1,123 @@
+"""Facts about the server as it is configured, asked for in one round trip, and what follows from them for promises.
+
+Managed servers often forbid CONFIG; then INFO says what it can, and the rest is unknown, which promises nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from msgspec import Struct
+
+from duly.backends.redis.url import Place
+from duly.backends.redis.wire import Wire
+from duly.errors import BackendError, BackendUnavailable
+from duly.ports import Capabilities
+
+_SETTINGS = ("appendonly", "appendfsync", "save", "maxmemory-policy", "min-replicas-to-write")
+
+
+class Facts(Struct, frozen=True):
+    """What the server says about itself. None is unknown. `clock_offset` is how far its clock is ahead, in seconds."""
+
+    kind: str
+    version: str
+    appendonly: bool | None
+    appendfsync: str | None
+    snapshots: bool | None
+    writes_fail: bool
+    maxmemory: int | None
+    used_memory: int | None
+    policy: str | None
+    role: str | None
+    replicas: int | None
+    min_replicas: int | None
+    cluster: bool
+    clock_offset: float
+    round_trip: float
+
+    @property
+    def fails_over(self) -> bool:
+        """Whether another server may take over that has not got everything."""
+        return self.cluster or bool(self.replicas)
+
+
+async def gather(wire: Wire) -> Facts:
+    """Ask for everything at once."""
+    sent, wall = time.monotonic(), time.time()
+    moment, info, *settings = await asyncio.gather(
+        wire.command("TIME"), _info(wire), *(_setting(wire, name) for name in _SETTINGS)
+    )
+    round_trip = time.monotonic() - sent
+    offset = int(moment[0]) + int(moment[1]) / 1e6 - (wall + round_trip / 2)
+    return read(info, dict(zip(_SETTINGS, settings, strict=True)), offset, round_trip)
+
+
+def read(info: dict[str, str], settings: dict[str, str | None], offset: float, round_trip: float) -> Facts:
+    """Facts from what INFO and CONFIG said."""
+    valkey = "valkey_version" in info
+    return Facts(
+        kind="Valkey" if valkey else "Redis",
+        version=info.get("valkey_version" if valkey else "redis_version", "of unknown version"),
+        appendonly=_appendonly(info, settings),
+        appendfsync=settings["appendfsync"],
+        snapshots=None if settings["save"] is None else bool(settings["save"]),
+        writes_fail="err" in {info.get("aof_last_write_status"), info.get("rdb_last_bgsave_status")},
+        maxmemory=_number(info.get("maxmemory")),
+        used_memory=_number(info.get("used_memory")),
+        policy=settings["maxmemory-policy"] or info.get("maxmemory_policy"),
+        role=info.get("role"),
+        replicas=_number(info.get("connected_slaves")),
+        min_replicas=_number(settings["min-replicas-to-write"]),
+        cluster=info.get("cluster_enabled") == "1",
+        clock_offset=offset,
+        round_trip=round_trip,
+    )
+
+
+def capabilities_of(facts: Facts, place: Place) -> Capabilities:
+    """What this deployment can promise. What is unknown is not promised."""
+    alone = place.service is None and not facts.fails_over
+    durable = facts.appendonly is True and alone
+    return Capabilities(
+        durable=durable,
+        durable_start=durable and facts.appendfsync == "always",
+        shared=True,
+        transactions=False,
+        push=True,
+        threads=True,
+    )
+
+
+def _appendonly(info: dict[str, str], settings: dict[str, str | None]) -> bool | None:
+    said = settings["appendonly"]
+    if said is not None:
+        return said == "yes"
+    enabled = info.get("aof_enabled")
+    return None if enabled is None else enabled == "1"
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+async def _info(wire: Wire) -> dict[str, str]:
+    try:
+        text: bytes = await wire.command("INFO")
+    except BackendUnavailable:
+        raise
+    except BackendError:
+        return {}  # not allowed here: unknown
+    lines = (line.partition(":") for line in text.decode(errors="replace").splitlines())
+    return {name: value for name, colon, value in lines if colon}
+
+
+async def _setting(wire: Wire, name: str) -> str | None:
+    try:
+        found = await wire.command("CONFIG", "GET", name)
+    except BackendUnavailable:
+        raise
+    except BackendError:
+        return None  # not allowed here: unknown
+    return found[1].decode(errors="replace") if found else None

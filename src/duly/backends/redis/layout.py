@@ -1,0 +1,26 @@
+"""How runs and jobs lie in Redis. Every key is `duly:{<namespace>}:<name>`: one hash tag, so one slot of a cluster.
+
+Runs. `runs` is one hash, id → body: the run as it was put, never changed, never decoded beyond its first parts by a
+script. `lives` is one hash, id → life: what became of it (state, fence, counts, node, result); a run that was never
+claimed, held or ended has none; `touched` lists the waiting ones that have one. `attempts` is id → the attempts that the life does not tell.
+
+Where a run is. Waiting: in the sorted set `waiting` by ready time until promoted, then in `ready:<priority><queue>` by
+ready time (`lanes` lists those that have any), or held in `held:<priority>:<key>` (`holds` counts by key, `unstaffed`
+lists the handlers among them). Running: in `running` by expiry. Ended: in `ended:<state>` by end. Scores are
+microseconds, exact in a double; equal ones are ordered by id, as the contract wants.
+
+By job. `job:<job>` and, for those of its schedule, `plan:<job>` are the sets of its waiting runs. `jobs` is name →
+record, `due:<shard>` a sorted set of names by time to plan, `blocked` the set of paused and removed ones, `statistics`
+the counters by job.
+
+By creation. Ids are appended to pages (`page:<n>`, strings of some 4 kB; `pages` orders them), 28 bytes a run.
+
+Around. `dedupe` (handler and key → id), `members:<group>`, `ranges:<uid>` (skipped ranges by first instant), `awaited`
+(ids whose end somebody waits for), `totals` (ended runs by state), `depths` (waiting and running by queue), `paused`,
+`request:<node>` (its last claim, for a day), `epochs`, `meta` (the current page, beats, amnesty, last fence), `bell`, `log:<name>`, `kind:<kind>`, `bucket:<name>`. Leases, nodes, shared values, `fence` and
+`incarnation` belong to the coordinator and the wire.
+
+Nothing expires but requests and buckets: what is old is purged by the janitor.
+"""
+
+LAYOUT = b"1"

@@ -1,0 +1,181 @@
+"""Reading runs: by id, by what they are, newest first, and by what waits. Nothing here changes anything.
+
+The server gives slices; choosing and sorting is done here, so that no script is long. A listing is not one moment: what
+changes while it is read may be seen before or after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from msgspec import Struct
+
+from duly.backends.redis.codec import NUMBERS, body_of, encode, life_of, run_of
+from duly.backends.redis.wire import Wire
+from duly.model import FINAL, WAITING, Page, Run, RunQuery, State, from_micros
+
+_LOOK = 500
+_FEW = 5_000
+_SLICE = 2_000
+_ENTRY = 5
+_PLACES = 1 << 24  # as in record.lua
+
+
+class Seen(Struct, frozen=True):
+    """A run and its place in the order of creation."""
+
+    run: Run
+    place: tuple[int, int]
+
+
+async def look(wire: Wire, run_ids: Sequence[str], now: int | None) -> list[Seen]:
+    """The runs of these ids that exist, in order."""
+    seen: list[Seen] = []
+    for start in range(0, len(run_ids), _LOOK):
+        some = run_ids[start : start + _LOOK]
+        clock, found = await wire.call("look", encode(list(some)))
+        for at in range(0, len(found), _ENTRY):
+            number, text, life, member, expires = found[at : at + _ENTRY]
+            body = body_of(text)
+            run = run_of(
+                some[number - 1],
+                body,
+                life_of(life) if life else None,
+                bool(member),
+                int(expires) if expires else None,
+                clock if now is None else now,
+            )
+            seen.append(Seen(run, (body.place, body.index)))
+    return seen
+
+
+# --- pages
+
+
+async def page(wire: Wire, query: RunQuery, limit: int, cursor: str | None, now: int | None) -> Page:
+    """Runs that match, newest created first. The cursor is the place of the last run of the page before."""
+    before = None if cursor is None else _place(cursor)
+    found: list[Seen] = []
+    async for some in _newest(wire, query, before, now):
+        matching = [seen for seen in some if (before is None or seen.place < before) and _matches(query, seen.run)]
+        found += sorted(matching, key=lambda seen: seen.place, reverse=True)
+        if len(found) > limit:
+            break
+    more = len(found) > limit > 0
+    last = found[limit - 1] if more else None
+    return Page([seen.run for seen in found[:limit]], None if last is None else ".".join(map(str, last.place)))
+
+
+def _place(cursor: str) -> tuple[int, int]:
+    together, _, index = cursor.partition(".")
+    return int(together), int(index)
+
+
+async def _newest(
+    wire: Wire, query: RunQuery, before: tuple[int, int] | None, now: int | None
+) -> AsyncIterator[list[Seen]]:
+    """All runs that may match, in lots from the newest to the oldest."""
+    few = await _few(wire, query)
+    if few is not None:
+        yield await look(wire, few, now)
+        return
+    below: bytes | int = b"+inf" if before is None else before[0] // _PLACES + 1
+    while True:
+        first, ids = await wire.call("page", below)
+        if first == b"":
+            return
+        yield await look(wire, ids.decode().split(), now)
+        below = int(first)
+
+
+async def _few(wire: Wire, query: RunQuery) -> list[str] | None:
+    """The ids of all runs in the states asked for, if they are few."""
+    if not query.states:
+        return None
+    states = frozenset(query.states)
+    numbers = [NUMBERS[state] for state in states & FINAL]
+    if State.RUNNING in states:
+        numbers.append(NUMBERS[State.RUNNING])
+    if states & WAITING:
+        numbers.append(NUMBERS[State.PENDING])
+    ids = await wire.call("few", _FEW, *numbers)
+    return None if ids is None else [run_id.decode() for run_id in ids]
+
+
+def _matches(query: RunQuery, run: Run) -> bool:
+    return (
+        (query.job is None or run.job == query.job)
+        and (query.handler is None or run.handler == query.handler)
+        and (query.queue is None or run.queue == query.queue)
+        and (not query.states or run.state in query.states)
+        and (query.cause is None or run.cause is query.cause)
+        and (query.due_from is None or run.due >= query.due_from)
+        and (query.due_until is None or run.due <= query.due_until)
+    )
+
+
+# --- what waits
+
+
+async def upcoming(wire: Wire, limit: int, job: str | None, now: int | None) -> list[Run]:
+    """Waiting runs without a hold, by ready time, then id."""
+    ids = await _of_job(wire, job) if job is not None else None
+    if ids is None:
+        ids = [run_id for line in await _lines(wire) for run_id in await _first_of_line(wire, line, limit, job)]
+    runs = [seen.run for seen in await look(wire, ids, now)]
+    waiting = [run for run in runs if run.state in WAITING and run.hold is None]
+    return sorted(waiting, key=lambda run: (run.ready_at, run.id))[:limit]
+
+
+async def _of_job(wire: Wire, job: str) -> list[str] | None:
+    ids = await wire.call("of_job", job, _FEW)
+    return None if ids is None else [run_id.decode() for run_id in ids]
+
+
+async def _lines(wire: Wire) -> list[bytes]:
+    lines: list[bytes] = await wire.call("lines")
+    return lines
+
+
+async def _first_of_line(wire: Wire, line: bytes, limit: int, job: str | None) -> list[str]:
+    found: list[str] = []
+    start = 0
+    while len(found) < limit:
+        some, looked_at = await wire.call("line", line, start, _SLICE if job else limit - len(found), job or "")
+        if looked_at == 0:
+            break
+        found += [run_id.decode() for run_id in some[::2]]
+        start += looked_at
+    return found[:limit]
+
+
+async def next_runs(wire: Wire) -> dict[str, int]:
+    """The earliest ready time of every job that has waiting runs without a hold."""
+    first: dict[str, int] = {}
+    for line in await _lines(wire):
+        start = 0
+        while True:
+            some, looked_at = await wire.call("firsts", line, start, _SLICE)
+            for job, ready in zip(some[::2], some[1::2], strict=True):
+                name = job.decode()
+                first[name] = min(int(ready), first.get(name, int(ready)))
+            if looked_at < _SLICE:
+                break
+            start += looked_at
+    return first
+
+
+async def covering(wire: Wire, uid: str, at: int) -> Run | None:
+    """The skipped range of a job around an instant."""
+    start = 0
+    instant = from_micros(at)
+    while True:
+        ids = await wire.command(
+            "ZREVRANGEBYSCORE", wire.prefix + b"ranges:" + uid.encode(), at, "-inf", "LIMIT", start, _LOOK
+        )
+        for seen in await look(wire, [run_id.decode() for run_id in ids], None):
+            if seen.run.until is not None and instant <= seen.run.until:
+                return seen.run
+        if len(ids) < _LOOK:
+            return None
+        start += _LOOK

@@ -1,0 +1,56 @@
+--! use now adding jobs
+-- fire: advances cursors and inserts runs, one atomic step per firing, in order.
+--
+-- ARGV: now or '', shard, epoch, firings (msgpack: name, uid, revision, expected cursor, cursor or false, time to plan or
+-- false, number of runs), then all their runs as in `put` (three).
+-- Nothing under another epoch than the installed one. A firing applies if uid, revision and cursor are as expected and the
+-- job may be planned; then its runs are inserted where they are new. A repeat finds the cursor moved.
+-- Returns 0 for a stale epoch, else the results in one string: 1 applied, 0 stale.
+if call('HGET', P .. 'epochs', ARGV[2]) ~= ARGV[3] then return 0 end
+local now = now_or(ARGV[1])
+local firings, list = cmsgpack.unpack(ARGV[4]), cmsgpack.unpack(ARGV[5])
+local names, jobs, results = {}, {}, {}
+for i, firing in ipairs(firings) do names[i] = firing[1] end
+for i, text in ipairs(get_many(JOBS, names)) do
+    if text and not jobs[names[i]] then jobs[names[i]] = read_job(text) end
+end
+local from = 1
+for i, firing in ipairs(firings) do
+    local job, number = jobs[firing[1]], firing[7]
+    if job and job.uid == firing[2] and job.revision == firing[3] and job.cursor == firing[4] and job.active then
+        job.cursor, job.plan_at, job.moved = firing[5] or nil, firing[6] or nil, true
+        results[i] = '1'
+    else
+        results[i] = '0'
+        for k = from, from + number - 1 do list[k * 5 - 1] = false end
+    end
+    from = from + number
+end
+local finals = cmsgpack.unpack(ARGV[7])
+local _, refused = add_runs(list, ARGV[6], finals, now)
+from = 1
+for i, firing in ipairs(firings) do
+    local job = jobs[firing[1]]
+    for k = from, from + firing[7] - 1 do
+        if results[i] == '1' and not refused[k] and not finals[list[k * 5 - 4]] then job.planned = job.planned + 1 end
+    end
+    from = from + firing[7]
+end
+local records, shards = {}, {}
+for name, job in pairs(jobs) do
+    if job.moved then
+        records[#records + 1] = name
+        records[#records + 1] = write_job(job)
+        if job.cursor and job.plan_at then
+            local planned = shards[job.shard] or {}
+            shards[job.shard] = planned
+            planned[#planned + 1] = job.plan_at
+            planned[#planned + 1] = name
+        else
+            call('ZREM', P .. 'due:' .. job.shard, name)
+        end
+    end
+end
+call_many('HSET', JOBS, records)
+for shard, planned in pairs(shards) do call_many('ZADD', P .. 'due:' .. shard, planned) end
+return table.concat(results)

@@ -1,0 +1,125 @@
+--! use waiting ring
+-- Adding runs: one variadic call per index and batch.
+
+local PAGE_BYTES = 4096
+local BLANK = string.rep('\0', TRAITS_AT - 1)
+
+-- Notes ids in the order of their creation. Returns their common place: the page and how far down it they begin, in one
+-- number that grows from call to call. A full page is left alone; one that lost entries is not gone on with (`forget`).
+local function enter_page(ids)
+    local page = call('HGET', META, 'page')
+    if not page then
+        page = call('HINCRBY', META, 'pages', 1)
+        call('HSET', META, 'page', page)
+        call('ZADD', P .. 'pages', page, page)
+    end
+    local text = table.concat(ids, ' ') .. ' '
+    local filled = call('APPEND', P .. 'page:' .. page, text)
+    if filled > PAGE_BYTES then
+        call('HDEL', META, 'page')
+        call('SET', P .. 'page:' .. page, call('GET', P .. 'page:' .. page)) -- appending leaves room behind the text
+    end
+    return page * PLACES + filled - #text
+end
+
+local function push(lists, name, ...)
+    local list = lists[name]
+    if not list then
+        list = {}
+        lists[name] = list
+    end
+    for i = 1, select('#', ...) do list[#list + 1] = (select(i, ...)) end
+end
+
+-- Adds the runs that duplicate nothing. `list` is flat: id, ready time, lane, job and the length of its part of `parts`,
+-- which are bodies from `traits` on; one without a job (false) is left out; `finals` has state and reason of those that ended before they began.
+-- Returns how many were added, and a table from their number in the list to the id that stands in their way.
+local function add_runs(list, parts, finals, now)
+    local n = #list / 5
+    if n == 0 then return 0, {} end
+    local ids = {}
+    for i = 1, n do ids[i] = list[i * 5 - 4] end
+    local present = get_many(RUNS, ids)
+    local bodies, lives, added, refused = {}, {}, {}, {}
+    local ready_sets, waiting, lists, depths, ended, seen = {}, {}, {}, {}, {}, {}
+    local earliest, at, b = nil, 1, 0
+    for i = 1, n do
+        local k = i * 5
+        local id, ready, lane, job, length = list[k - 4], list[k - 3], list[k - 2], list[k - 1], list[k]
+        local rest = sub(parts, at, at + length - 1)
+        at = at + length
+        local traits = byte(rest)
+        local twin = (present[i] or seen[id]) and id or not job and ''
+        local run
+        if traits ~= 0 and not twin then
+            run = read_body(BLANK .. rest)
+            if run.dedupe then
+                twin = call('HGET', P .. 'dedupe', run.handler .. '\0' .. run.dedupe)
+                if not twin and traits < FINAL then
+                    call('HSET', P .. 'dedupe', run.handler .. '\0' .. run.dedupe, id)
+                end
+            end
+        end
+        if twin then
+            refused[i] = twin
+        else
+            seen[id] = true
+            added[#added + 1] = id
+            bodies[b + 1] = id
+            bodies[b + 2] = rest
+            b = b + 2
+            if traits >= FINAL then
+                local life = new_life(ready)
+                life.state, life.reason, life.finished = finals[id][1], finals[id][2] or nil, now
+                push(lives, 1, id, write_life(life))
+                push(ended, life.state, now, id)
+                if run.group then pass_on(run.group) end
+            else
+                depths[lane] = (depths[lane] or 0) + 1
+                if ready > now or (traits ~= 0 and run.group) then
+                    waiting[#waiting + 1] = ready
+                    waiting[#waiting + 1] = id
+                    if not earliest or ready < earliest then earliest = ready end
+                else
+                    local set = ready_sets[lane]
+                    if not set then
+                        set = {}
+                        ready_sets[lane] = set
+                    end
+                    set[#set + 1] = ready
+                    set[#set + 1] = id
+                end
+                local name = run and list_of(run) or P .. 'job:' .. job
+                local names = lists[name]
+                if not names then
+                    names = {}
+                    lists[name] = names
+                end
+                names[#names + 1] = id
+            end
+            if run and bit.band(traits, RANGED) ~= 0 then call('ZADD', P .. 'ranges:' .. run.uid, run.due, id) end
+        end
+    end
+    if b == 0 then return 0, refused end
+    local head = pack('>BBBBI8BI8', 0xdc, 0, 20, 0xcf, now, 0xcf, enter_page(added))
+    for i = 2, b, 2 do bodies[i] = head .. bodies[i] end
+    call_many('HSET', RUNS, bodies)
+    if lives[1] then call_many('HSET', LIVES, lives[1]) end
+    for state, entries in pairs(ended) do
+        call_many('ZADD', P .. 'ended:' .. state, entries)
+        count_ended(state, #entries / 2)
+    end
+    for name, members in pairs(lists) do call_many('SADD', name, members) end
+    for lane, count in pairs(depths) do call('HINCRBY', P .. 'depths', 'w' .. queue_of(lane), count) end
+    local urgent = next(ready_sets) ~= nil
+    for lane, entries in pairs(ready_sets) do
+        call_many('ZADD', P .. 'ready:' .. lane, entries)
+        call('SADD', P .. 'lanes', lane)
+    end
+    if earliest then
+        urgent = is_first(earliest) or urgent
+        call_many('ZADD', WAITING, waiting)
+    end
+    if urgent then ring() end
+    return #added, refused
+end

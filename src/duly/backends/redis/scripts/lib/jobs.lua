@@ -1,0 +1,34 @@
+--! use record
+-- Jobs: a record is numbers at fixed places, uid and shard, then the rest, which no script reads.
+-- Flags: 1 may be planned if it has a cursor, 2 its runs may not start, 4 has a cursor, 8 has a time to plan.
+local JOBS = P .. 'jobs'
+local JOB = '>I4Bi8i8i8'
+local JOB_UID_AT = 29
+local ACTIVE, BLOCKED, HAS_CURSOR, HAS_PLAN = 1, 2, 4, 8
+
+local function read_job(text)
+    local revision, flags, cursor, plan_at, planned = unpack_from(JOB, text)
+    local at, uid, shard = decode_some(text, 2, JOB_UID_AT)
+    return {
+        revision = revision, active = bit.band(flags, ACTIVE) ~= 0, blocked = bit.band(flags, BLOCKED) ~= 0,
+        cursor = bit.band(flags, HAS_CURSOR) ~= 0 and cursor or nil,
+        plan_at = bit.band(flags, HAS_PLAN) ~= 0 and plan_at or nil,
+        planned = planned, uid = uid, shard = shard, rest = sub(text, at + 1),
+    }
+end
+
+local function write_job(job)
+    local flags = (job.active and ACTIVE or 0) + (job.blocked and BLOCKED or 0)
+        + (job.cursor and HAS_CURSOR or 0) + (job.plan_at and HAS_PLAN or 0)
+    return pack(JOB, job.revision, flags, job.cursor or 0, job.plan_at or 0, job.planned)
+        .. encode(job.uid) .. encode(job.shard) .. job.rest
+end
+
+-- Enters a job into the planning index of its shard, or takes it out.
+local function index_job(name, job)
+    if job.active and job.cursor and job.plan_at then
+        call('ZADD', P .. 'due:' .. job.shard, job.plan_at, name)
+    else
+        call('ZREM', P .. 'due:' .. job.shard, name)
+    end
+end

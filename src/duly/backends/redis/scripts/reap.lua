@@ -1,0 +1,25 @@
+--! use now fence record
+-- reap: takes expired claims over under fresh fences, the longest expired first; nothing while an amnesty lasts.
+--
+-- ARGV: now or '', limit, lease in microseconds. The run keeps node and start of the lost attempt. No longer lent by its
+-- request: a repeat of that must not learn the new fence. Takes no more than 1,000; a repeat takes what is left.
+-- Returns expiry, ids, their bodies in one string, and their lives as they are now.
+local now = now_or(ARGV[1])
+local expires = now + tonumber(ARGV[3])
+if now < tonumber(call('HGET', META, 'spared_until') or '0') then return { expires, {}, '', {} } end
+local ids = call('ZRANGEBYSCORE', RUNNING_SET, '-inf', now, 'LIMIT', 0, math.min(tonumber(ARGV[2]), 1000))
+if #ids == 0 then return { expires, {}, '', {} } end
+local fence = last_fence()
+keep_fence(fence + #ids)
+local bodies, lives, running, changed = call('HMGET', RUNS, unpack(ids)), {}, {}, {}
+for i, text in ipairs(call('HMGET', LIVES, unpack(ids))) do
+    local life = read_life(text)
+    fence = fence + 1
+    life.fence, life.request = fence, 0
+    lives[i] = write_life(life)
+    running[i * 2 - 1], running[i * 2] = expires, ids[i]
+    changed[i * 2 - 1], changed[i * 2] = ids[i], lives[i]
+end
+call('HSET', LIVES, unpack(changed))
+call('ZADD', RUNNING_SET, unpack(running))
+return { expires, ids, table.concat(bodies), lives }

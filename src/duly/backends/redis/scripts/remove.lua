@@ -1,0 +1,15 @@
+--! use now clearing ring
+-- remove: deletes a job's record for good if it has the expected revision, with its waiting runs: those not yet due are
+-- deleted, the others cancelled.
+--
+-- ARGV: now or '', name, expected revision. Returns 1 if it was deleted; a repeat returns 0.
+local name = ARGV[2]
+local text = call('HGET', JOBS, name)
+local job = text and read_job(text)
+if not job or job.revision ~= tonumber(ARGV[3]) then return 0 end
+clear_waiting(name, job.uid, true, now_or(ARGV[1]))
+call('HDEL', JOBS, name)
+call('SREM', P .. 'blocked', name)
+call('ZREM', P .. 'due:' .. job.shard, name)
+if put_back > 0 then ring() end
+return 1

@@ -1,0 +1,36 @@
+--! use now record
+-- renew: extends each claim whose run is running under this fence, expired or not, and keeps its progress.
+--
+-- ARGV: now or '', lease in microseconds, ids (msgpack), their fences (8 bytes each, put together), progress by number
+-- (msgpack map of lengths), the texts of progress put together.
+-- Stamps the store-wide beat, with no ids too. Returns the numbers of the lost and of those to be cancelled.
+-- At most 1,000 claims a call.
+local now = now_or(ARGV[1])
+call('HSET', META, 'beat', format('%.0f', now))
+local ids, fences = cmsgpack.unpack(ARGV[3]), ARGV[4]
+if #ids == 0 then return { {}, {} } end
+local expires = now + tonumber(ARGV[2])
+local progress, texts, at = cmsgpack.unpack(ARGV[5]), ARGV[6], 1
+local lost, cancelled, running, changed = {}, {}, {}, {}
+for i, text in ipairs(call('HMGET', LIVES, unpack(ids))) do
+    local told = progress[i] > 0 and sub(texts, at, at + progress[i] - 1)
+    at = at + progress[i]
+    if not text or byte(text, 2) ~= RUNNING or sub(text, 5, 12) ~= sub(fences, i * 8 - 7, i * 8) then
+        lost[#lost + 1] = i
+    else
+        running[#running + 1] = expires
+        running[#running + 1] = ids[i]
+        if told then
+            local life = read_life(text)
+            local after = decode_some(life.tail, 1, 0)
+            life.tail = told .. sub(life.tail, after + 1)
+            if life.flags < TOLD then life.flags = life.flags + TOLD end
+            changed[#changed + 1] = ids[i]
+            changed[#changed + 1] = write_life(life)
+        end
+        if byte(text, 3) % BOUND == CANCELLING then cancelled[#cancelled + 1] = i end
+    end
+end
+if #running > 0 then call('ZADD', RUNNING_SET, unpack(running)) end
+if #changed > 0 then call('HSET', LIVES, unpack(changed)) end
+return { lost, cancelled }

@@ -1,0 +1,43 @@
+"""What the tests of the wire share: a few scripts of their own, and wires that are closed at the end."""
+
+import itertools
+import os
+from contextlib import asynccontextmanager
+
+import redis
+
+from duly.backends.redis.loader import made, scripts
+from duly.backends.redis.url import parse
+from duly.backends.redis.wire import Wire
+
+_numbers = itertools.count()
+
+TEXTS = {
+    "echo": "return ARGV",
+    "write": "return redis.call('SET', KEYS[1] .. ARGV[1], ARGV[2])",
+    "read": "return redis.call('GET', KEYS[1] .. ARGV[1])",
+    "ring": "return redis.call('PUBLISH', KEYS[1] .. ARGV[1], ARGV[2])",
+    "broken": "return redis.call('NO-SUCH-COMMAND')",
+    "forever": "while true do end",
+}
+LIBRARY = {"hello": scripts()["hello"]} | {name: made(name, text) for name, text in TEXTS.items()}
+
+
+def new_namespace() -> str:
+    return f"wire_{os.getpid()}_{next(_numbers)}"
+
+
+@asynccontextmanager
+async def wired(url: str, namespace: str | None = None):
+    """An open wire with the scripts above."""
+    wire = Wire(parse(url), namespace or new_namespace(), LIBRARY)
+    await wire.open()
+    try:
+        yield wire
+    finally:
+        await wire.close()
+
+
+def operator(server) -> redis.Redis:
+    """A client of another make, for what an operator does."""
+    return redis.Redis(port=server.port, socket_timeout=30)
