@@ -1,4 +1,4 @@
-"""What a call costs on our own connection and with redis-py (decision 0012): `python bench/redis_wire.py`."""
+"""What a call costs on our own connection and with redis-py (decision 0015): `python bench/redis_wire.py`."""
 
 import asyncio
 import resource

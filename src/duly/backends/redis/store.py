@@ -79,13 +79,18 @@ class RedisStore:
         [text] = await self._wire.call("jobs", name)
         return None if text is None else record_of(text)
 
-    async def jobs(self, names: Sequence[str] | None = None) -> list[JobRecord]:
-        texts: list[bytes | None] = []
+    async def jobs(
+        self, names: Sequence[str] | None = None, *, after: str = "", limit: int | None = None
+    ) -> list[JobRecord]:
         if names is None:
-            texts = (await self._wire.call("jobs"))[1::2]
-        for some in slices_of(sorted(set(names or ())), _NAMES):
-            texts += await self._wire.call("jobs", *some)
-        return sorted((record_of(text) for text in texts if text is not None), key=lambda record: record.name)
+            names = [name.decode() for name in await self._wire.call("jobs")]
+        wanted = sorted({name for name in names if name > after})
+        records: list[JobRecord] = []
+        for some in slices_of(wanted, _NAMES):
+            if limit is not None and len(records) >= limit:
+                break
+            records += [record_of(text) for text in await self._wire.call("jobs", *some) if text is not None]
+        return records[:limit]
 
     async def install(self, shard: str, proposed: int) -> int:
         epoch: int = await self._wire.call("install", shard, proposed)
