@@ -118,7 +118,7 @@ local blocking = call('EXISTS', P .. 'blocked') == 1
 local touched = call('EXISTS', TOUCHED) == 1
 local n, looked_at, holds_by_kind = 0, 0, {}
 local ids, claimed, bodies, texts, old_lives = {}, {}, {}, {}, {}
-local lists, moved, again = {}, {}, {}
+local planned, submitted, moved, again = {}, {}, {}, {}
 
 local function consider(taken)
     local some = {}
@@ -129,10 +129,10 @@ local function consider(taken)
         local id, body, text = some[i], found[i], lives[i]
         if body then
             local _, handler, job, lane = decode_some(body, 3, HANDLER_AT)
-            job = job or handler
             -- The hold under which runs of this handler and job must wait instead of starting here, if they must.
-            local kind = handler .. '\0' .. job
+            local kind = job and handler .. '\0' .. job or handler
             local key = holds_by_kind[kind]
+            job = job or handler
             if key == nil then
                 key = blocking and call('SISMEMBER', P .. 'blocked', job) == 1 and 'job:' .. job
                     or handlers and not handlers[handler] and HANDLER_HOLD .. handler or false
@@ -150,12 +150,12 @@ local function consider(taken)
                     texts[n] = text
                     again[#again + 1] = id
                 end
-                local list = (byte(body, TRAITS_AT) % RANGED >= SCHEDULED and 'plan:' or 'job:') .. job
-                local members = lists[list]
+                local lists = byte(body, TRAITS_AT) % RANGED >= SCHEDULED and planned or submitted
+                local members = lists[job]
                 if members then
                     members[#members + 1] = id
                 else
-                    lists[list] = { id }
+                    lists[job] = { id }
                 end
                 moved[lane] = (moved[lane] or 0) + 1
             end
@@ -207,7 +207,8 @@ end
 call_many('HSET', LIVES, life_args)
 call_many('ZADD', RUNNING_SET, running_args)
 if #again > 0 then call_many('SREM', TOUCHED, again) end
-for list, members in pairs(lists) do call_many('SREM', P .. list, members) end
+for job, members in pairs(submitted) do call_many('SREM', P .. 'job:' .. job, members) end
+for job, members in pairs(planned) do call_many('SREM', P .. 'plan:' .. job, members) end
 for lane, count in pairs(moved) do
     call('HINCRBY', P .. 'depths', 'w' .. sub(lane, 2), -count)
     call('HINCRBY', P .. 'depths', 'r' .. sub(lane, 2), count)
