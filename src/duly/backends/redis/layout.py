@@ -2,8 +2,8 @@
 
 Runs. `runs` is one hash, id → body: the run as it was put, never changed, never decoded beyond its first parts by a
 script. `lives` is one hash, id → life: what became of it (state, fence, counts, node, result); a run that was never
-claimed, held or ended has none, and `touched` lists the waiting ones that have one. `attempts` is id → the attempts that
-the life does not tell.
+claimed, held or ended has none, and `touched` lists the waiting ones that have one. `attempts` is id → the attempts
+that the life does not tell.
 
 Where a run is. Waiting: in the sorted set `waiting` by ready time until promoted, then in `ready:<priority><queue>` by
 ready time (`lanes` lists those that have any), or held in `held:<priority>:<key>` (`holds` counts by key, `unstaffed`
