@@ -47,11 +47,11 @@ def test_a_paused_server_does_not_answer_and_goes_on():
             assert client.ping()
 
 
-def test_a_server_ends_with_a_process_that_was_killed():
+def test_a_server_ends_with_a_process_that_was_killed(tmp_path):
     script = (
-        "import os, signal\n"
+        "import os, pathlib, signal\n"
         "from duly.testing.servers import redis_server\n"
-        "with redis_server() as server:\n"
+        f"with redis_server(folder=pathlib.Path({str(tmp_path)!r})) as server:\n"
         "    print(server.pid, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )

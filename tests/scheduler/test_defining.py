@@ -305,7 +305,7 @@ def test_settings_are_immutable_and_take_timedeltas():
         config.lock_ttl = 5
 
 
-@pytest.mark.parametrize("url", ["bogus", "://x", "ftp://x", "redis://localhost"])
+@pytest.mark.parametrize("url", ["bogus", "://x", "ftp://x", "redis://localhost?colour=red"])
 async def test_an_unknown_address_is_refused_clearly(url):
     with pytest.raises(ConfigurationError):
         await Scheduler(url).start()
