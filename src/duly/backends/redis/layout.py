@@ -2,7 +2,8 @@
 
 Runs. `runs` is one hash, id → body: the run as it was put, never changed, never decoded beyond its first parts by a
 script. `lives` is one hash, id → life: what became of it (state, fence, counts, node, result); a run that was never
-claimed, held or ended has none; `touched` lists the waiting ones that have one. `attempts` is id → the attempts that the life does not tell.
+claimed, held or ended has none, and `touched` lists the waiting ones that have one. `attempts` is id → the attempts
+that the life does not tell.
 
 Where a run is. Waiting: in the sorted set `waiting` by ready time until promoted, then in `ready:<priority><queue>` by
 ready time (`lanes` lists those that have any), or held in `held:<priority>:<key>` (`holds` counts by key, `unstaffed`
@@ -17,8 +18,9 @@ By creation. Ids are appended to pages (`page:<n>`, strings of some 4 kB; `pages
 
 Around. `dedupe` (handler and key → id), `members:<group>`, `ranges:<uid>` (skipped ranges by first instant), `awaited`
 (ids whose end somebody waits for), `totals` (ended runs by state), `depths` (waiting and running by queue), `paused`,
-`request:<node>` (its last claim, for a day), `epochs`, `meta` (the current page, beats, amnesty, last fence), `bell`, `log:<name>`, `kind:<kind>`, `bucket:<name>`. Leases, nodes, shared values, `fence` and
-`incarnation` belong to the coordinator and the wire.
+`request:<node>` (its last claim, for a day), `epochs`, `meta` (the current page, beats, amnesty, last fence), `bell`,
+`log:<name>`, `kind:<kind>`, `bucket:<name>`. Leases, nodes, shared values and `incarnation` belong to the coordinator
+and the wire.
 
 Nothing expires but requests and buckets: what is old is purged by the janitor.
 """

@@ -1,4 +1,5 @@
---! use now fence promoting ring
+--! use now fence record
+--! lazily promoting
 -- claim: queued → running for one node, strictly by priority, ready time and id over the asked queues as if they were one.
 --
 -- ARGV: now or '', node, request, limit, lease in microseconds, queues and handlers (msgpack lists, '' for all).
@@ -6,9 +7,10 @@
 -- goes to its hold and does not count. Each claim has a fence of its own, growing in the order of the claims.
 -- A repeat of a request gives what that request lent and is still running, and nothing new; if there is none of that,
 -- it is a new call. Looks at no more than a few thousand runs; `next due` is then in the past.
--- Returns now, expiry, the first fence, next due ('' if none), ids and ready times (flat), their bodies in one
--- string, and number and life (flat) of those that had one. For a repeat the fourth is followed by ids, bodies and lives.
-local MOST = 3000
+-- Returns now, expiry, the first fence, next due ('' if none), ids and ready times (flat), their bodies in one string,
+-- and number and life (flat) of those that had one. For a repeat: now, 0, 0, next due, ids and expiries (flat), bodies,
+-- and their lives.
+--! const MOST 3000
 
 local now = now_or(ARGV[1])
 local node, request = ARGV[2], tonumber(ARGV[3])
@@ -19,12 +21,18 @@ if ARGV[7] ~= '' then
     for _, name in ipairs(cmsgpack.unpack(ARGV[7])) do handlers[name] = true end
 end
 
-local function lent_before()
+-- The earliest ready time among pending runs, '' if there is none.
+local function next_due()
+    return call('ZRANGE', WAITING, 0, 0, 'WITHSCORES')[2] or ''
+end
+
+-- What this request lent before and is still running: any number may run, but a repeat is rare.
+local last = call('GET', P .. 'request:' .. node)
+if last and request <= tonumber(last) then
     local ids, bodies, lives = {}, {}, {}
     local running = call('ZRANGE', RUNNING_SET, 0, -1)
-    if #running == 0 then return ids end
-    for i, text in ipairs(get_many(LIVES, running)) do
-        local life = read_life(text)
+    for i, text in ipairs(#running > 0 and get_many(LIVES, running) or {}) do
+        local life = lazily().read_life(text)
         if life.node == node and life.request == request then
             ids[#ids + 1] = running[i]
             ids[#ids + 1] = call('ZSCORE', RUNNING_SET, running[i])
@@ -32,59 +40,44 @@ local function lent_before()
             lives[#lives + 1] = text
         end
     end
-    return ids, bodies, lives
-end
-
-local request_key = P .. 'request:' .. node
-local last = call('GET', request_key)
-if last and request <= tonumber(last) then
-    local ids, bodies, lives = lent_before()
     if #ids > 0 then return { now, 0, 0, next_due(), ids, table.concat(bodies), lives } end
 else
-    call('SET', request_key, ARGV[3], 'EX', 86400)
+    call('SET', P .. 'request:' .. node, ARGV[3], 'EX', 86400)
 end
 
 -- Runs held for want of a handler come to a node that has it.
-local staffed = 0
 for _, handler in ipairs(call('SMEMBERS', P .. 'unstaffed')) do
     if not handlers or handlers[handler] then
         local key = HANDLER_HOLD .. handler
-        local line = held_under(key, MOST - staffed)
-        for i = 1, #line, 3 do unhold(line[i], key, line[i + 2], line[i + 1]) end
-        staffed = staffed + #line / 3
+        local line = lazily().held_under(key, MOST)
+        for i = 1, #line, 3 do lazily().unhold(line[i], key, line[i + 2], line[i + 1]) end
     end
 end
-promote(MOST, now)
-
--- The lanes to take from: by priority, for each a list of queues.
-local function open_lanes()
-    local wanted
-    if ARGV[6] ~= '' then
-        wanted = {}
-        for _, queue in ipairs(cmsgpack.unpack(ARGV[6])) do wanted[queue] = true end
-    end
-    local paused = {}
-    for _, queue in ipairs(call('SMEMBERS', P .. 'paused')) do paused[queue] = true end
-    local lanes = {}
-    for _, lane in ipairs(call('SMEMBERS', P .. 'lanes')) do
-        local queue = queue_of(lane)
-        if (not wanted or wanted[queue]) and not paused[queue] then
-            local level = byte(lane) - 48
-            lanes[level] = lanes[level] or {}
-            table.insert(lanes[level], lane)
-        end
-    end
-    return lanes
+local due = next_due()
+if due ~= '' and tonumber(due) <= now then
+    lazily().promote(MOST, now)
+    due = next_due()
 end
 
-local function drop_if_empty(lane)
-    if call('EXISTS', P .. 'ready:' .. lane) == 0 then call('SREM', P .. 'lanes', lane) end
+-- The lanes to take from, listed by priority.
+local lanes, paused, wanted = {}, {}, nil
+if ARGV[6] ~= '' then
+    wanted = {}
+    for _, queue in ipairs(cmsgpack.unpack(ARGV[6])) do wanted[queue] = true end
+end
+for _, queue in ipairs(call('SMEMBERS', P .. 'paused')) do paused[queue] = true end
+for _, lane in ipairs(limit > 0 and call('SMEMBERS', P .. 'lanes') or {}) do
+    local queue, level = sub(lane, 2), byte(lane) - 48
+    if (not wanted or wanted[queue]) and not paused[queue] then
+        lanes[level] = lanes[level] or {}
+        table.insert(lanes[level], lane)
+    end
 end
 
--- Takes the first runs of several lanes of one priority: a flat list of id and ready time, and the number by lane.
-local function take_merged(lanes, most)
+-- Takes the first runs of several lanes of one priority: a flat list of id and ready time.
+local function take_merged(names, most)
     local all = {}
-    for _, lane in ipairs(lanes) do
+    for _, lane in ipairs(names) do
         local some = call('ZRANGEBYSCORE', P .. 'ready:' .. lane, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
         for i = 1, #some, 2 do all[#all + 1] = { tonumber(some[i + 1]), some[i], lane, some[i + 1] } end
     end
@@ -101,44 +94,31 @@ local function take_merged(lanes, most)
         table.insert(by_lane[entry[3]], entry[2])
     end
     for lane, ids in pairs(by_lane) do call('ZREM', P .. 'ready:' .. lane, unpack(ids)) end
-    for _, lane in ipairs(lanes) do drop_if_empty(lane) end
+    for _, lane in ipairs(names) do
+        if call('EXISTS', P .. 'ready:' .. lane) == 0 then call('SREM', P .. 'lanes', lane) end
+    end
     return taken
 end
 
--- Were the clock to step back, what was queued would be early again: it stays.
-local function keep_early(key, taken)
-    local early = {}
-    while #taken > 0 and tonumber(taken[#taken]) > now do
-        early[#early + 1] = table.remove(taken)
-        early[#early + 1] = table.remove(taken)
-    end
-    if #early > 0 then call('ZADD', key, unpack(early)) end
-    return #early > 0
-end
-
-local function take(lanes, most)
-    if #lanes > 1 then return take_merged(lanes, most) end
-    local key = P .. 'ready:' .. lanes[1]
+local function take(names, most)
+    if #names > 1 then return take_merged(names, most) end
+    local key = P .. 'ready:' .. names[1]
     local taken = call('ZPOPMIN', key, most)
-    local short = #taken < most * 2
-    if not keep_early(key, taken) and short then call('SREM', P .. 'lanes', lanes[1]) end
+    local empty = #taken < most * 2
+    -- Were the clock to step back, what was queued would be early again: it stays.
+    while #taken > 0 and tonumber(taken[#taken]) > now do
+        call('ZADD', key, table.remove(taken), table.remove(taken))
+        empty = false
+    end
+    if empty then call('SREM', P .. 'lanes', names[1]) end
     return taken
 end
 
 local blocking = call('EXISTS', P .. 'blocked') == 1
 local touched = call('EXISTS', TOUCHED) == 1
-local holds_by_kind = {}
-
--- The hold under which runs of this handler and job must wait instead of starting here, false if they may start.
-local function hold_for(handler, job)
-    if blocking and call('SISMEMBER', P .. 'blocked', job) == 1 then return 'job:' .. job end
-    if handlers and not handlers[handler] then return HANDLER_HOLD .. handler end
-    return false
-end
-
-local n, looked_at = 0, 0
+local n, looked_at, holds_by_kind = 0, 0, {}
 local ids, claimed, bodies, texts, old_lives = {}, {}, {}, {}, {}
-local lists, moved, again = {}, {}, {}
+local planned, submitted, moved, again = {}, {}, {}, {}
 
 local function consider(taken)
     local some = {}
@@ -149,15 +129,17 @@ local function consider(taken)
         local id, body, text = some[i], found[i], lives[i]
         if body then
             local _, handler, job, lane = decode_some(body, 3, HANDLER_AT)
-            job = job or handler
-            local kind = handler .. '\0' .. job
+            -- The hold under which runs of this handler and job must wait instead of starting here, if they must.
+            local kind = job and handler .. '\0' .. job or handler
             local key = holds_by_kind[kind]
+            job = job or handler
             if key == nil then
-                key = hold_for(handler, job)
+                key = blocking and call('SISMEMBER', P .. 'blocked', job) == 1 and 'job:' .. job
+                    or handlers and not handlers[handler] and HANDLER_HOLD .. handler or false
                 holds_by_kind[kind] = key
             end
             if key then
-                hold(id, read_body(body), text and read_life(text) or nil, key)
+                lazily().hold(id, lazily().read_body(body), text and lazily().read_life(text) or nil, key)
             else
                 n = n + 1
                 ids[n], bodies[n] = id, body
@@ -168,12 +150,12 @@ local function consider(taken)
                     texts[n] = text
                     again[#again + 1] = id
                 end
-                local list = (byte(body, TRAITS_AT) % RANGED >= SCHEDULED and 'plan:' or 'job:') .. job
-                local members = lists[list]
+                local lists = byte(body, TRAITS_AT) % RANGED >= SCHEDULED and planned or submitted
+                local members = lists[job]
                 if members then
                     members[#members + 1] = id
                 else
-                    lists[list] = { id }
+                    lists[job] = { id }
                 end
                 moved[lane] = (moved[lane] or 0) + 1
             end
@@ -182,59 +164,53 @@ local function consider(taken)
     looked_at = looked_at + #some
 end
 
-local lanes = limit > 0 and open_lanes() or {}
-for level = 9, 0, -1 do
-    while lanes[level] and n < limit and looked_at < MOST do
-        local most = math.min(limit - n, 1000)
-        local taken = take(lanes[level], most)
-        if #taken > 0 then consider(taken) end
-        if #taken < most * 2 then break end
+if next(lanes) ~= nil then
+    for level = 9, 0, -1 do
+        while lanes[level] and n < limit and looked_at < MOST do
+            local most = math.min(limit - n, 1000)
+            local taken = take(lanes[level], most)
+            if #taken > 0 then consider(taken) end
+            if #taken < most * 2 then break end
+        end
     end
 end
+if looked_at > n then due = next_due() end -- a hold may have let somebody else wait again
+if looked_at >= MOST and n < limit then due = now end
+if n == 0 then return { now, expires, 0, due, claimed, '', old_lives } end
 
 -- The life of a run that has had one goes on under the new claim.
 local function lent_again(text, ready, fence, bound)
-    local life = read_life(text)
+    local life = lazily().read_life(text)
     life.state, life.flags, life.fence, life.ready = RUNNING, bound + life.flags % BOUND, fence, tonumber(ready)
     life.node, life.request, life.started, life.finished, life.hold = node, request, now, 0, nil
     local at = decode_some(life.tail, 1, 0)
     life.tail = NIL .. sub(life.tail, at + 1)
-    return write_life(life)
+    return lazily().write_life(life)
 end
 
-local function lend(first)
-    local life_args, running_args = {}, {}
-    local suffix = pack('>BI4BI4Bi8Bi8BI8', 0xce, 0, 0xce, 0, 0xd3, now, 0xd3, 0, 0xcf, request)
-        .. encode(node) .. NIL .. NIL .. NIL .. NIL .. NIL
-    local until_text = format('%.0f', expires)
-    for i = 1, n do
-        local k, fence, ready = i * 2, first + i - 1, claimed[i * 2]
-        local bound = byte(bodies[i], TRAITS_AT) % SCHEDULED ~= 0 and BOUND or 0
-        local text = texts[i]
-        life_args[k - 1] = ids[i]
-        if text then
-            life_args[k] = lent_again(text, ready, fence, bound)
-        else
-            life_args[k] = pack('>BBBBI8Bi8', 0x9f, RUNNING, bound, 0xcf, fence, 0xd3, ready) .. suffix
-        end
-        running_args[k - 1], running_args[k] = until_text, ids[i]
+local first = last_fence() + 1
+keep_fence(first + n - 1)
+local life_args, running_args, until_text = {}, {}, format('%.0f', expires)
+local suffix = pack('>BI4BI4Bi8Bi8BI8', 0xce, 0, 0xce, 0, 0xd3, now, 0xd3, 0, 0xcf, request)
+    .. encode(node) .. NIL .. NIL .. NIL .. NIL .. NIL
+for i = 1, n do
+    local k, fence, ready, text = i * 2, first + i - 1, claimed[i * 2], texts[i]
+    local bound = byte(bodies[i], TRAITS_AT) % SCHEDULED ~= 0 and BOUND or 0
+    life_args[k - 1] = ids[i]
+    if text then
+        life_args[k] = lent_again(text, ready, fence, bound)
+    else
+        life_args[k] = pack('>BBBBI8Bi8', 0x9f, RUNNING, bound, 0xcf, fence, 0xd3, ready) .. suffix
     end
-    call_many('HSET', LIVES, life_args)
-    call_many('ZADD', RUNNING_SET, running_args)
-    if #again > 0 then call_many('SREM', TOUCHED, again) end
-    for list, members in pairs(lists) do call_many('SREM', P .. list, members) end
-    for lane, count in pairs(moved) do
-        call('HINCRBY', P .. 'depths', 'w' .. queue_of(lane), -count)
-        call('HINCRBY', P .. 'depths', 'r' .. queue_of(lane), count)
-    end
+    running_args[k - 1], running_args[k] = until_text, ids[i]
 end
-
-local first = 0
-if n > 0 then
-    first = last_fence() + 1
-    keep_fence(first + n - 1)
-    lend(first)
+call_many('HSET', LIVES, life_args)
+call_many('ZADD', RUNNING_SET, running_args)
+if #again > 0 then call_many('SREM', TOUCHED, again) end
+for job, members in pairs(submitted) do call_many('SREM', P .. 'job:' .. job, members) end
+for job, members in pairs(planned) do call_many('SREM', P .. 'plan:' .. job, members) end
+for lane, count in pairs(moved) do
+    call('HINCRBY', P .. 'depths', 'w' .. sub(lane, 2), -count)
+    call('HINCRBY', P .. 'depths', 'r' .. sub(lane, 2), count)
 end
-local due = next_due()
-if looked_at >= MOST and n < limit then due = now end
 return { now, expires, first, due, claimed, table.concat(bodies), old_lives }

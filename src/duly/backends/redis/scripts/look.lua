@@ -1,4 +1,4 @@
---! use record
+--! use lives
 -- look: runs as they are stored. Changes nothing.
 --
 -- ARGV: ids (msgpack), at most 1,000. Returns for each id that exists: its number, body, life ('' if it has none),

@@ -1,4 +1,4 @@
---! use now fence record
+--! use now fence lives
 -- reap: takes expired claims over under fresh fences, the longest expired first; nothing while an amnesty lasts.
 --
 -- ARGV: now or '', limit, lease in microseconds. The run keeps node and start of the lost attempt. No longer lent by its

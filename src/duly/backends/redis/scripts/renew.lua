@@ -1,4 +1,4 @@
---! use now record
+--! use now lives
 -- renew: extends each claim whose run is running under this fence, expired or not, and keeps its progress.
 --
 -- ARGV: now or '', lease in microseconds, ids (msgpack), their fences (8 bytes each, put together), progress by number

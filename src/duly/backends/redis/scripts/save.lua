@@ -1,4 +1,4 @@
---! use now adding clearing
+--! use now clearing adding
 -- save: applies each change whose expected revision is the stored one; one atomic step each, in order.
 --
 -- ARGV: now or '', then for each change: name, expected revision ('' for none), whether it moves the cursor ('1'), what

@@ -1,8 +1,8 @@
---! use waiting ring
+--! use record ring
+--! lazily waiting
 -- Adding runs: one variadic call per index and batch.
 
-local PAGE_BYTES = 4096
-local BLANK = string.rep('\0', TRAITS_AT - 1)
+--! const PAGE_BYTES 4096
 
 -- Notes ids in the order of their creation. Returns their common place: the page and how far down it they begin, in one
 -- number that grows from call to call. A full page is left alone; one that lost entries is not gone on with (`forget`).
@@ -52,7 +52,7 @@ local function add_runs(list, parts, finals, now)
         local twin = (present[i] or seen[id]) and id or not job and ''
         local run
         if traits ~= 0 and not twin then
-            run = read_body(BLANK .. rest)
+            run = lazily().read_body(string.rep('\0', TRAITS_AT - 1) .. rest)
             if run.dedupe then
                 twin = call('HGET', P .. 'dedupe', run.handler .. '\0' .. run.dedupe)
                 if not twin and traits < FINAL then
@@ -69,11 +69,11 @@ local function add_runs(list, parts, finals, now)
             bodies[b + 2] = rest
             b = b + 2
             if traits >= FINAL then
-                local life = new_life(ready)
+                local life = lazily().new_life(ready)
                 life.state, life.reason, life.finished = finals[id][1], finals[id][2] or nil, now
-                push(lives, 1, id, write_life(life))
+                push(lives, 1, id, lazily().write_life(life))
                 push(ended, life.state, now, id)
-                if run.group then pass_on(run.group) end
+                if run.group then lazily().pass_on(run.group) end
             else
                 depths[lane] = (depths[lane] or 0) + 1
                 if ready > now or (traits ~= 0 and run.group) then
@@ -89,7 +89,7 @@ local function add_runs(list, parts, finals, now)
                     set[#set + 1] = ready
                     set[#set + 1] = id
                 end
-                local name = run and list_of(run) or P .. 'job:' .. job
+                local name = run and lazily().list_of(run) or P .. 'job:' .. job
                 local names = lists[name]
                 if not names then
                     names = {}
@@ -107,7 +107,7 @@ local function add_runs(list, parts, finals, now)
     if lives[1] then call_many('HSET', LIVES, lives[1]) end
     for state, entries in pairs(ended) do
         call_many('ZADD', P .. 'ended:' .. state, entries)
-        count_ended(state, #entries / 2)
+        lazily().count_ended(state, #entries / 2)
     end
     for name, members in pairs(lists) do call_many('SADD', name, members) end
     for lane, count in pairs(depths) do call('HINCRBY', P .. 'depths', 'w' .. queue_of(lane), count) end
@@ -117,9 +117,9 @@ local function add_runs(list, parts, finals, now)
         call('SADD', P .. 'lanes', lane)
     end
     if earliest then
-        urgent = is_first(earliest) or urgent
+        urgent = lazily().is_first(earliest) or urgent
         call_many('ZADD', WAITING, waiting)
     end
-    if urgent then ring() end
+    if urgent or (made and made.times_put_back() > 0) then ring() end
     return #added, refused
 end

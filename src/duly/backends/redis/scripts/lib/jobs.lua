@@ -2,9 +2,12 @@
 -- Jobs: a record is numbers at fixed places, uid and shard, then the rest, which no script reads.
 -- Flags: 1 may be planned if it has a cursor, 2 its runs may not start, 4 has a cursor, 8 has a time to plan.
 local JOBS = P .. 'jobs'
-local JOB = '>I4Bi8i8i8'
-local JOB_UID_AT = 29
-local ACTIVE, BLOCKED, HAS_CURSOR, HAS_PLAN = 1, 2, 4, 8
+--! const JOB '>I4Bi8i8i8'
+--! const JOB_UID_AT 29
+--! const ACTIVE 1
+--! const BLOCKED 2
+--! const HAS_CURSOR 4
+--! const HAS_PLAN 8
 
 local function read_job(text)
     local revision, flags, cursor, plan_at, planned = unpack_from(JOB, text)

@@ -1,7 +1,8 @@
 --! use waiting
 -- Promotion: pending runs that are ready become queued, or what their group says.
 
-local WHEN_FULL_SKIP, WHEN_FULL_QUEUE = 0, 1
+--! const WHEN_FULL_SKIP 0
+--! const WHEN_FULL_QUEUE 1
 
 local function enter(sets, lane, ready, id)
     local set = sets[lane]
@@ -106,9 +107,4 @@ local function promote(limit, now)
         looked_at = looked_at + some
     end
     return looked_at
-end
-
--- The earliest ready time among pending runs, '' if there is none.
-local function next_due()
-    return call('ZRANGE', WAITING, 0, 0, 'WITHSCORES')[2] or ''
 end

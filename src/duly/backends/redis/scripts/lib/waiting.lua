@@ -1,8 +1,8 @@
---! use record
+--! use lives
 -- Waiting runs: where they wait, how they are held and put back, how they end, and who is next in a group's line.
 
+--! const HANDLER_HOLD 'handler:'
 local HOLDS = P .. 'holds'
-local HANDLER_HOLD = 'handler:'
 
 local function held_key(priority, key)
     return P .. 'held:' .. priority .. ':' .. key
@@ -11,9 +11,9 @@ end
 local function count_hold(key, by)
     if call('HINCRBY', HOLDS, key, by) <= 0 then
         call('HDEL', HOLDS, key)
-        if sub(key, 1, #HANDLER_HOLD) == HANDLER_HOLD then call('SREM', P .. 'unstaffed', sub(key, #HANDLER_HOLD + 1)) end
-    elseif by > 0 and sub(key, 1, #HANDLER_HOLD) == HANDLER_HOLD then
-        call('SADD', P .. 'unstaffed', sub(key, #HANDLER_HOLD + 1))
+        if sub(key, 1, 8) == HANDLER_HOLD then call('SREM', P .. 'unstaffed', sub(key, 8 + 1)) end
+    elseif by > 0 and sub(key, 1, 8) == HANDLER_HOLD then
+        call('SADD', P .. 'unstaffed', sub(key, 8 + 1))
     end
 end
 
@@ -25,6 +25,10 @@ end
 
 -- How many runs have been put back in this call: whoever walks through the waiting ones must look again.
 local put_back = 0
+
+local function times_put_back()
+    return put_back
+end
 
 -- Lets a held run wait again. A life that says nothing any more goes.
 local function unhold(id, key, priority, ready)

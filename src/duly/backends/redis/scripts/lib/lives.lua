@@ -1,0 +1,45 @@
+--! use record
+-- Reading and writing the records of a run, for what is done to one at a time.
+
+-- The parts of a body that decide what happens to a run.
+local function read_body(body)
+    local _, handler, job, lane, group, limit, when_full, dedupe, cause, index, due, ready, uid =
+        decode_some(body, 12, HANDLER_AT)
+    return {
+        traits = byte(body, TRAITS_AT), handler = handler, job = job or handler, lane = lane, group = group,
+        limit = limit, when_full = when_full, dedupe = dedupe, due = due, ready = ready or due, uid = uid or '',
+    }
+end
+
+local function read_life(text)
+    local _, state, flags, _, fence, _, ready, _, failures, _, losses, _, started, _, finished, _, request =
+        unpack_from(LIFE, text)
+    local at, node, hold, reason = decode_some(text, 3, NODE_AT)
+    return {
+        state = state, flags = flags, fence = fence, ready = ready, failures = failures, losses = losses,
+        started = started, finished = finished, request = request, node = node, hold = hold, reason = reason,
+        tail = sub(text, at + 1),
+    }
+end
+
+local function new_life(ready)
+    return {
+        state = PENDING, flags = 0, fence = 0, ready = ready, failures = 0, losses = 0, started = 0, finished = 0,
+        request = 0, tail = NIL .. NIL .. NIL,
+    }
+end
+
+local function write_life(life)
+    return pack(LIFE, 0x9f, life.state, life.flags, 0xcf, life.fence, 0xd3, life.ready, 0xce, life.failures,
+        0xce, life.losses, 0xd3, life.started, 0xd3, life.finished, 0xcf, life.request)
+        .. encode(life.node) .. encode(life.hold) .. encode(life.reason) .. life.tail
+end
+
+local function save_life(id, life)
+    call('HSET', LIVES, id, write_life(life))
+end
+
+-- Where the waiting runs of a job are listed: those of its schedule apart from those that were submitted.
+local function list_of(run)
+    return P .. (bit.band(run.traits, SCHEDULED) ~= 0 and 'plan:' or 'job:') .. run.job
+end
