@@ -9,11 +9,18 @@ from duly import Context, Every, RetryPolicy, Scheduler, SchedulerConfig
 
 FOLDER = Path(os.environ["CLUSTER_FOLDER"])
 NODE = os.environ["CLUSTER_NODE"]
+URL = os.environ["CLUSTER_URL"]
 
 scheduler = Scheduler(
-    os.environ["CLUSTER_URL"],
+    URL,
     SchedulerConfig(
-        node_id=NODE, lock_ttl=1.5, leader_ttl=1.0, tick_interval=1.0, shutdown_timeout=20, max_concurrent=4
+        node_id=NODE,
+        lock_ttl=1.5,
+        leader_ttl=1.0,
+        tick_interval=1.0,
+        shutdown_timeout=20,
+        max_concurrent=4,
+        accept_data_loss="CLUSTER_MAY_LOSE" in os.environ,
     ),
 )
 
@@ -51,11 +58,19 @@ def once(ctx: Context, name: str) -> str:
     return NODE
 
 
-@scheduler.job(delivery="exactly_once", retry=RetryPolicy.fixed(50, 0.01))
-async def pay(ctx: Context, number: int) -> None:
-    async with ctx.transaction() as tx:
-        await tx.execute("CREATE TABLE IF NOT EXISTS payments (number INTEGER, fence INTEGER)")
-        await tx.execute("INSERT INTO payments VALUES (?, ?)", (number, ctx.fence))
+@scheduler.job()
+async def count(number: int) -> int:
+    note("count", number)
+    return number
+
+
+if URL.startswith("sqlite:"):  # where there are transactions
+
+    @scheduler.job(delivery="exactly_once", retry=RetryPolicy.fixed(50, 0.01))
+    async def pay(ctx: Context, number: int) -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute("CREATE TABLE IF NOT EXISTS payments (number INTEGER, fence INTEGER)")
+            await tx.execute("INSERT INTO payments VALUES (?, ?)", (number, ctx.fence))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,33 @@
+"""Clusters on a file and on a server."""
+
+import pytest
+from tests.cluster.processes import Cluster
+
+from duly.testing.servers import redis_server
+
+
+@pytest.fixture
+def durable_redis(tmp_path):
+    """A server of the test's own that has on disk what it has acknowledged, and may be killed."""
+    with redis_server(folder=tmp_path / "redis", appendonly=True, config={"appendfsync": "always"}) as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+async def cluster(request, tmp_path):
+    """A cluster on each kind of store that processes can share."""
+    on_file = request.param == "sqlite"
+    url = f"sqlite:///{tmp_path}/duly.db" if on_file else request.getfixturevalue("durable_redis").url
+    cluster = Cluster(tmp_path, url)
+    async with cluster.client.client():
+        yield cluster
+        cluster.close()
+
+
+@pytest.fixture
+async def redis_cluster(tmp_path, durable_redis):
+    cluster = Cluster(tmp_path, durable_redis.url)
+    cluster.server = durable_redis
+    async with cluster.client.client():
+        yield cluster
+        cluster.close()
