@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 
 import pytest
+from redis_wires import operator
 from tests.conftest import eventually
 
 from duly.backends.redis import open_url
@@ -392,3 +393,20 @@ async def test_instants_beyond_the_horizon_are_exact(world):
     assert (stored.due, stored.ready_at) == (run.due, run.ready_at)
     [first] = await world.store.upcoming(1, now=world.now)
     assert first.ready_at == run.ready_at
+
+
+# --- clusters
+
+
+async def test_everything_works_on_a_shard_of_a_cluster():
+    with start_redis(config={"cluster-enabled": "yes"}) as server:
+        with operator(server) as client:
+            client.execute_command("CLUSTER", "ADDSLOTS", *range(16_384))
+
+            async def formed() -> bool:
+                return b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO")
+
+            await eventually(formed)
+        async with open_url(server.url, Opening(namespace="shard")) as backend:
+            await _live(backend)
+            assert (await backend.store.counts()).states[State.SKIPPED] == 1

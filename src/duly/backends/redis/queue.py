@@ -15,6 +15,7 @@ from duly.backends.redis.wire import Wire
 from duly.model import Beat, Claim, Claimed, Put, Renewal, Run, Settlement, from_micros, to_micros
 
 _PUT = 1000
+_PUTS_UNDER_WAY = 4
 _SETTLE = 500
 _RENEW = 1000
 _HOLD = 500
@@ -34,9 +35,15 @@ class RedisQueue:
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
         if now is None and len(runs) < _PUT // 2:
             return await self._gatherer.put(runs) if runs else []
+        window = asyncio.Semaphore(_PUTS_UNDER_WAY)
         async with asyncio.TaskGroup() as tasks:  # one connection: the slices arrive in order
-            slices = [tasks.create_task(self._put_slice(some, now)) for some in slices_of(runs, _PUT)]
+            slices = [tasks.create_task(self._put_in_turn(some, now, window)) for some in slices_of(runs, _PUT)]
         return [put for some in slices for put in some.result()]
+
+    async def _put_in_turn(self, runs: Sequence[Run], now: datetime | None, window: asyncio.Semaphore) -> list[Put]:
+        """One slice is packed while the server works on the one before; none waits for its answer past its deadline."""
+        async with window:
+            return await self._put_slice(runs, now)
 
     async def _put_slice(self, runs: Sequence[Run], now: datetime | None = None) -> list[Put]:
         batch = batch_of(runs)

@@ -83,6 +83,7 @@ class WorkMachine(Machine):
         self.pairs: list[Pair] = []
         self.put_runs: dict[str, Run] = {}
         self.requests: defaultdict[str, int] = defaultdict(int)
+        self.asked: defaultdict[str, int] = defaultdict(int)
         self.settled: dict[int, Settlement] = {}
 
     def picked_ids(self, picks: list[int]) -> list[str]:
@@ -117,12 +118,14 @@ class WorkMachine(Machine):
         if back == 0:
             self.requests[node] += 1
         number = max(1, self.requests[node] - max(0, back - 1))
+        repeated = number <= self.asked[node]  # in which order a repeat tells what was lent is the store's affair
+        self.asked[node] = max(number, self.asked[node])
         most = limit if self.exact else ALL
         real, model = self.twins.ask(
             lambda backend: backend.queue.claim(node, queues, handlers, most, LEASE, number, now=self.now)
         )
         agree_on_next("claim", real.next_due, self.upcoming(), self.now)
-        self.pairs += self.twins.lent("claim", real.claims, model.claims, ordered=self.exact and back == 0)
+        self.pairs += self.twins.lent("claim", real.claims, model.claims, ordered=self.exact and not repeated)
 
     @step(4, picks=PICKS, outcomes=st.lists(_OUTCOMES, min_size=4, max_size=4))
     def settle(self, picks: list[int], outcomes: list[Outcome]) -> None:
