@@ -5,7 +5,7 @@ import time
 import pytest
 from tests.cluster.processes import Cluster
 
-from duly import State
+from duly import BackendUnavailable, State
 from duly.testing.servers import redis_server
 
 TEN = [f"n{number}" for number in range(10)]
@@ -70,7 +70,9 @@ async def test_a_server_that_forgot_everything_is_noticed_and_work_goes_on(forge
     forgetful.server.restart()
     first = round(time.time() * 5) + 10
     await forgetful.until(lambda: max(forgetful.beats()) > first + 15, "it beats again")
-    assert "lost" in forgetful.logs()
+    assert "has forgotten everything" in forgetful.logs()
+    with pytest.raises(BackendUnavailable, match="not the store it was"):  # whoever was connected is told once
+        await forgetful.client.submit("count", {"number": 1})
     run = await forgetful.client.submit("count", {"number": 1})
     assert await run.result(timeout=40) == 1
     assert (await run.get()).state is State.COMPLETED

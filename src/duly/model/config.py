@@ -177,6 +177,11 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
         return self.lease / 3 if interval is None else _seconds("lock_refresh_interval", interval, 0.0, 3600.0)
 
     @property
+    def silence(self) -> float:
+        """How long nobody can have beaten while the store could be reached; by then a lease may have run out."""
+        return max(self.lease - self.refresh, 1.25 * self.refresh)
+
+    @property
     def leader_lease(self) -> float:
         """`leader_ttl` in seconds."""
         return _seconds("leader_ttl", self.leader_ttl, 0.0, 3600.0)

@@ -69,11 +69,17 @@ class Queue(Protocol):
         """
         ...
 
-    async def renew(self, beats: Sequence[Beat], lease: float, *, now: datetime | None = None) -> Renewal:
+    async def renew(
+        self, beats: Sequence[Beat], lease: float, silence: float | None = None, *, now: datetime | None = None
+    ) -> Renewal:
         """Extend each claim whose run is running under this fence, expired or not, and keep its progress.
 
         Names the runs this fence no longer owns, and those (still owned) that an operator wants cancelled. Also stamps
         the store-wide beat, with no beats too: somebody can reach the store.
+
+        `silence` is given by who has beaten before: if nobody has for longer than that, the store itself was away, and
+        an amnesty of `lease` seconds begins before anything else. Without it (a node that has just started) silence
+        says nothing: whoever should have beaten may be dead.
         """
         ...
 
@@ -88,18 +94,14 @@ class Queue(Protocol):
         """
         ...
 
-    async def reap(self, limit: int, lease: float, *, now: datetime | None = None) -> list[Claim]:
+    async def reap(
+        self, limit: int, lease: float, silence: float | None = None, *, now: datetime | None = None
+    ) -> list[Claim]:
         """Take over expired claims under fresh fences for `lease` seconds, the longest expired first.
 
         The run still names the node and start of the attempt that was lost; the caller settles it. Nothing while an
-        amnesty lasts (see `spare`).
-        """
-        ...
-
-    async def spare(self, silence: float, lease: float, *, now: datetime | None = None) -> bool:
-        """After an outage of the store: no reaping for `lease` seconds, if nobody has beaten for `silence` seconds.
-
-        Counts as a beat itself. True if an amnesty was granted or one is in force.
+        amnesty lasts (see `renew`), nor where nobody has beaten for more than `silence` seconds: the caller's node
+        does, so the store was away, or this very call was long on its way.
         """
         ...
 

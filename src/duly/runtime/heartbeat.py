@@ -18,7 +18,6 @@ from duly.errors import BackendUnavailable
 from duly.model import Beat, Node, StoreLoss
 from duly.model.event import ClaimsLost, ClaimUntrusted, Event, LoopStalled
 from duly.ports import Backend
-from duly.runtime.amnesty import Amnesty
 from duly.runtime.live import Live, LiveRuns
 from duly.runtime.service import Emit, Nudge, Reachability, Signal, serve
 from duly.runtime.surroundings import Surroundings
@@ -32,7 +31,7 @@ def _at_once(call: Callable[..., None], *arguments: object) -> None:
 
 
 class Heartbeat:
-    """Renews claims and presence. `tell` carries a call to the node's own loop."""
+    """Renews claims and presence. `tell` carries a call to the node's own loop, where `forgotten` is called too."""
 
     name = "heartbeat"
 
@@ -43,6 +42,7 @@ class Heartbeat:
         lives: LiveRuns,
         worker: Worker,
         card_now: Callable[[], Node],
+        forgotten: Callable[[], None],
         tell: Callable[..., None] = _at_once,
     ) -> None:
         self.signal = Signal()
@@ -50,23 +50,22 @@ class Heartbeat:
         self._lives = lives
         self._worker = worker
         self._card_now = card_now
+        self._forgotten = forgotten
         self._tell = tell
         self._clock = around.clock
         self._emit = around.emit
         self._lease = around.config.lease
         self._refresh = around.config.refresh
-        self._amnesty = Amnesty(self._lease, self._clock.monotonic)
+        self._silence = around.config.silence
+        self._has_beaten = False
         self._announced: Node | None = None
 
     async def tick(self) -> float:
         self._distrust()
         try:
-            await self._amnesty.before_acting(self._backend.queue)
             await self._renew()
-            self._amnesty.succeeded()
             await self._be_present()
         except BackendUnavailable:
-            self._amnesty.failed()
             self._distrust()
             raise
         return self._refresh
@@ -75,7 +74,9 @@ class Heartbeat:
         lives = self._lives.snapshot()
         sent = self._clock.monotonic()
         beats = [Beat(live.claim.run.id, live.claim.fence, live.progress) for live in lives]
-        renewal = await self._backend.queue.renew(beats, self._lease)
+        # The first beat says nothing about an outage: whoever should have beaten before may be dead.
+        renewal = await self._backend.queue.renew(beats, self._lease, self._silence if self._has_beaten else None)
+        self._has_beaten = True
         lost = frozenset(renewal.lost)
         for live in lives:
             if live.claim.run.id not in lost:
@@ -96,8 +97,10 @@ class Heartbeat:
         node = self._card_now()
         coordinator = self._backend.coordinator
         same = self._announced is not None and self._announced.handlers == node.handlers
-        if same and await coordinator.beat(node.id, self._lease, node.metrics):
-            return
+        if same:
+            if await coordinator.beat(node.id, self._lease, node.metrics):
+                return
+            self._tell(self._forgotten)
         await coordinator.announce(node, self._lease)
         self._announced = node
 

@@ -20,6 +20,7 @@ from duly.model.event import NodeStarted, NodeStopped
 from duly.ports import Backend
 from duly.runtime.attempt import Attempts
 from duly.runtime.deadlines import Deadlines
+from duly.runtime.deployer import Deploy, Deployer
 from duly.runtime.dispatcher import Dispatcher
 from duly.runtime.elector import MAIN, Elector
 from duly.runtime.executors import Executor
@@ -45,10 +46,11 @@ _HINT_PERIOD = 0.1
 
 
 class Code(Struct, frozen=True):
-    """What the user's code gives a node: handlers by name, schedules and shards that only code knows."""
+    """What the user's code gives a node: handlers by name, what only code knows of schedules, a way to deploy it."""
 
     catalog: Catalog
     compose: Compose
+    deploy: Deploy
     shards: Callable[[], Collection[str]] = lambda: (MAIN,)
     schedules: Schedules = lambda _: None
 
@@ -79,6 +81,7 @@ class Node:
         self.reachability = Reachability(around.clock.monotonic)
         self._build_worker(code, executors)
         self._build_scheduler(code)
+        self.deployer = Deployer(code.deploy)
         self.listener = Listener(around, backend.queue, heard=self._heard)
         self.heartbeat = self._make_heartbeat(around, backend)
         self._heartbeat_thread: HeartbeatThread | None = None
@@ -112,7 +115,7 @@ class Node:
     def _make_heartbeat(
         self, around: Surroundings, backend: Backend, tell: Callable[..., None] | None = None
     ) -> Heartbeat:
-        arguments = (around, backend, self.lives, self.worker, self.card_now)
+        arguments = (around, backend, self.lives, self.worker, self.card_now, self.deployer.ask)
         return Heartbeat(*arguments) if tell is None else Heartbeat(*arguments, tell)
 
     @property
@@ -130,7 +133,7 @@ class Node:
 
     def services(self) -> list[Service]:
         """The services of this node's roles."""
-        services: list[Service] = [self.listener]
+        services: list[Service] = [self.listener, self.deployer]
         if self._works:
             services += [self.settler, self.worker, self.dispatcher, self.reaper]
         if self._schedules:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from duly.errors import BackendUnavailable
 from duly.model import Claim, Lost, seconds_between
 from duly.model.event import RunsReaped
 from duly.ports import Queue
-from duly.runtime.amnesty import Amnesty
 from duly.runtime.handler import Catalog
 from duly.runtime.live import Live
 from duly.runtime.service import Signal
@@ -31,17 +29,11 @@ class Reaper:
         self._clock = around.clock
         self._emit = around.emit
         self._lease = around.config.lease
-        self._amnesty = Amnesty(self._lease, self._clock.monotonic)
+        self._silence = around.config.silence
 
     async def tick(self) -> float:
-        try:
-            await self._amnesty.before_acting(self._queue)
-            sent = self._clock.monotonic()
-            claims = await self._queue.reap(_MOST_AT_ONCE, self._lease)
-            self._amnesty.succeeded()
-        except BackendUnavailable:
-            self._amnesty.failed()
-            raise
+        sent = self._clock.monotonic()
+        claims = await self._queue.reap(_MOST_AT_ONCE, self._lease, self._silence)
         if claims:
             runs = [claim.run for claim in claims]
             nodes = tuple(sorted({run.node or "" for run in runs}))

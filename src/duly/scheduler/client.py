@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
 import random
 from collections.abc import Sequence
 from typing import Any
 
 from duly.errors import (
+    BackendUnavailable,
     ConfigurationError,
     ResultExpired,
     RunCancelled,
@@ -23,6 +26,8 @@ from duly.scheduler.registry import Registry
 from duly.scheduler.submitting import Submitter
 
 _LONGEST_WAIT = 60.0
+_LONGEST_OUTAGE = 30.0
+_ASK_AGAIN = 0.1
 
 
 class Client:
@@ -82,14 +87,23 @@ class Client:
     # --- results
 
     async def ended(self, run_id: str, timeout: float | None) -> Run:
-        """Wait until a run is final; the builtin TimeoutError if that takes too long."""
-        deadline = None if timeout is None else self._clock.monotonic() + timeout
+        """Wait until a run is final; the builtin TimeoutError if that takes too long. A short outage is waited out."""
+        deadline = math.inf if timeout is None else self._clock.monotonic() + timeout
+        away_since: float | None = None
         while True:
-            left = _LONGEST_WAIT if deadline is None else deadline - self._clock.monotonic()
-            for run in await self.backend.store.finished([run_id], max(0.0, min(left, _LONGEST_WAIT))):
-                return run
-            await self.run(run_id)
-            if deadline is not None and self._clock.monotonic() >= deadline:
+            left = deadline - self._clock.monotonic()
+            try:
+                for run in await self.backend.store.finished([run_id], max(0.0, min(left, _LONGEST_WAIT))):
+                    return run
+                await self.run(run_id)
+                away_since = None
+            except BackendUnavailable:
+                now = self._clock.monotonic()
+                away_since = away_since or now
+                if now >= min(deadline, away_since + _LONGEST_OUTAGE):
+                    raise
+                await asyncio.sleep(_ASK_AGAIN)
+            if self._clock.monotonic() >= deadline:
                 raise TimeoutError(f"run {run_id} has not ended within {timeout:g} s; it goes on")
 
     async def result(self, run_id: str, timeout: float | None) -> Any:

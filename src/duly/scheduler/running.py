@@ -37,6 +37,7 @@ class Running:
         code = Code(
             catalog=self._catalog,
             compose=client.submitter.compose,
+            deploy=self.deploy,
             shards=lambda: (MAIN, *registry.shards()),
             schedules=registry.schedule_in_code,
         )

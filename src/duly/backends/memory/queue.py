@@ -127,8 +127,12 @@ class MemoryQueue:
                 break
         return claims
 
-    async def renew(self, beats: Sequence[Beat], lease: float, *, now: datetime | None = None) -> Renewal:
+    async def renew(
+        self, beats: Sequence[Beat], lease: float, silence: float | None = None, *, now: datetime | None = None
+    ) -> Renewal:
         at = now or self._contents.clock.now()
+        if self._silent(silence, at):
+            self._contents.no_reap_before = shift(at, lease)
         self._contents.last_beat = at
         lost: list[str] = []
         cancelled: list[str] = []
@@ -141,6 +145,9 @@ class MemoryQueue:
             if run.cancelling:
                 cancelled.append(beat.run_id)
         return Renewal(tuple(lost), tuple(cancelled))
+
+    def _silent(self, silence: float | None, at: datetime) -> bool:
+        return silence is not None and seconds_between(self._contents.last_beat, at) > silence
 
     def _owned(self, run_id: str, fence: int) -> Run | None:
         run = self._runs.by_id.get(run_id)
@@ -184,9 +191,11 @@ class MemoryQueue:
         )
         return settlement
 
-    async def reap(self, limit: int, lease: float, *, now: datetime | None = None) -> list[Claim]:
+    async def reap(
+        self, limit: int, lease: float, silence: float | None = None, *, now: datetime | None = None
+    ) -> list[Claim]:
         at = now or self._contents.clock.now()
-        if at < self._contents.no_reap_before:
+        if at < self._contents.no_reap_before or self._silent(silence, at):
             return []
         claims: list[Claim] = []
         while len(claims) < limit and (run := self._runs.take_expired(at)) is not None:
@@ -197,14 +206,6 @@ class MemoryQueue:
             self._runs.save(taken)
             claims.append(Claim(taken, fence, expires_at))
         return claims
-
-    async def spare(self, silence: float, lease: float, *, now: datetime | None = None) -> bool:
-        at = now or self._contents.clock.now()
-        silent = seconds_between(self._contents.last_beat, at) > silence
-        self._contents.last_beat = at
-        if silent:
-            self._contents.no_reap_before = shift(at, lease)
-        return at < self._contents.no_reap_before
 
     async def hold(self, key: str, run_ids: Sequence[str]) -> list[str]:
         taken = []

@@ -103,7 +103,9 @@ class RedisQueue:
             self._wire.incarnation.saw(claims[-1].fence)
         return Claimed(claims, _instant(next_due))
 
-    async def renew(self, beats: Sequence[Beat], lease: float, *, now: datetime | None = None) -> Renewal:
+    async def renew(
+        self, beats: Sequence[Beat], lease: float, silence: float | None = None, *, now: datetime | None = None
+    ) -> Renewal:
         lost: list[str] = []
         cancelled: list[str] = []
         for some in slices_of(beats, _RENEW) if beats else [beats]:
@@ -112,6 +114,7 @@ class RedisQueue:
                 "renew",
                 moment(now),
                 micros(lease),
+                quiet_for(silence),
                 encode([beat.run_id for beat in some]),
                 b"".join([beat.fence.to_bytes(8, "big") for beat in some]),
                 encode([len(each) for each in told]),
@@ -130,12 +133,13 @@ class RedisQueue:
             stale += [some[number - 1].run_id for number in numbers]
         return stale
 
-    async def reap(self, limit: int, lease: float, *, now: datetime | None = None) -> list[Claim]:
-        expires, ids, bodies, lives = await self._wire.call("reap", moment(now), limit, micros(lease))
+    async def reap(
+        self, limit: int, lease: float, silence: float | None = None, *, now: datetime | None = None
+    ) -> list[Claim]:
+        expires, ids, bodies, lives = await self._wire.call(
+            "reap", moment(now), limit, micros(lease), quiet_for(silence)
+        )
         return _claims(ids, [expires] * len(ids), bodies, lives, 0)
-
-    async def spare(self, silence: float, lease: float, *, now: datetime | None = None) -> bool:
-        return bool(await self._wire.call("spare", moment(now), micros(silence), micros(lease)))
 
     # --- holding
 
@@ -169,6 +173,11 @@ def moment(now: datetime | None) -> bytes | int:
 
 def micros(seconds: float) -> int:
     return round(min(seconds, 1e9) * 1_000_000)
+
+
+def quiet_for(seconds: float | None) -> bytes | int:
+    """The longest silence that says nothing, in microseconds; or that none says anything."""
+    return b"" if seconds is None else micros(seconds)
 
 
 def slices_of(items: Sequence[_T], most: int) -> Iterator[Sequence[_T]]:

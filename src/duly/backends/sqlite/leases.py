@@ -26,8 +26,10 @@ _TAKE_OVER = "UPDATE {ns}_claims SET fence = ?, expires_at = ?, request = 0 WHER
 _BEGINNING = "SELECT applied_at FROM {ns}_schema WHERE version = 1"
 
 
-def renew(unit: Unit, beats: Sequence[Beat], now: int, expires_at: int) -> Renewal:
+def renew(unit: Unit, beats: Sequence[Beat], silence: int | None, now: int, expires_at: int) -> Renewal:
     """Extend what is still owned; what is not, and what an operator wants cancelled."""
+    if _silent(unit, silence, now):
+        unit.set_meta(SPARED_UNTIL, expires_at)
     unit.set_meta(BEAT, now)
     if not beats:
         return Renewal()
@@ -43,12 +45,10 @@ def renew(unit: Unit, beats: Sequence[Beat], now: int, expires_at: int) -> Renew
     )
 
 
-def reap(unit: Unit, limit: int, now: int, expires_at: int) -> list[Claim]:
+def reap(unit: Unit, limit: int, silence: int | None, now: int, expires_at: int) -> list[Claim]:
     """Take expired claims over under fresh fences, the longest expired first."""
-    if now < (unit.meta(SPARED_UNTIL) or 0):
-        return []
     expired = unit.all(_EXPIRED, now, limit)
-    if not expired:
+    if not expired or now < (unit.meta(SPARED_UNTIL) or 0) or _silent(unit, silence, now):
         return []
     first = unit.fences(len(expired))
     unit.many(_TAKE_OVER, [(fresh, expires_at, seq) for fresh, (seq,) in enumerate(expired, first)])
@@ -56,12 +56,8 @@ def reap(unit: Unit, limit: int, now: int, expires_at: int) -> list[Claim]:
     return [Claim(run, run.fence, run.expires_at) for run in runs if run.expires_at is not None]
 
 
-def spare(unit: Unit, silence: int, now: int, until: int) -> bool:
-    """Grant an amnesty if nobody has beaten for so long; whether one is in force."""
-    if now - _last_beat(unit) > silence:
-        unit.set_meta(SPARED_UNTIL, until)
-    unit.set_meta(BEAT, now)
-    return now < (unit.meta(SPARED_UNTIL) or 0)
+def _silent(unit: Unit, silence: int | None, now: int) -> bool:
+    return silence is not None and now - _last_beat(unit) > silence
 
 
 def _last_beat(unit: Unit) -> int:

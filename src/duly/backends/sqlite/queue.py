@@ -47,27 +47,28 @@ class SqliteQueue:
 
         return await self._session.write(work)
 
-    async def renew(self, beats: Sequence[Beat], lease: float, *, now: datetime | None = None) -> Renewal:
+    async def renew(
+        self, beats: Sequence[Beat], lease: float, silence: float | None = None, *, now: datetime | None = None
+    ) -> Renewal:
+        quiet = None if silence is None else _micros(silence)
+
         def work(unit: Unit) -> Renewal:
             at = unit.at(now)
-            return leases.renew(unit, beats, at, at + _micros(lease))
+            return leases.renew(unit, beats, quiet, at, at + _micros(lease))
 
         return await self._session.write(work)
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
         return await self._session.write(lambda unit: settling.settle(unit, settlements))
 
-    async def reap(self, limit: int, lease: float, *, now: datetime | None = None) -> list[Claim]:
+    async def reap(
+        self, limit: int, lease: float, silence: float | None = None, *, now: datetime | None = None
+    ) -> list[Claim]:
+        quiet = None if silence is None else _micros(silence)
+
         def work(unit: Unit) -> list[Claim]:
             at = unit.at(now)
-            return leases.reap(unit, limit, at, at + _micros(lease))
-
-        return await self._session.write(work)
-
-    async def spare(self, silence: float, lease: float, *, now: datetime | None = None) -> bool:
-        def work(unit: Unit) -> bool:
-            at = unit.at(now)
-            return leases.spare(unit, _micros(silence), at, at + _micros(lease))
+            return leases.reap(unit, limit, quiet, at, at + _micros(lease))
 
         return await self._session.write(work)
 

@@ -571,23 +571,45 @@ class QueueSuite:
     @scenario
     async def test_after_silence_nothing_is_reaped_for_one_lease(self, world: World) -> None:
         await world.put(world.run())
-        [claim] = await world.claim()
+        [claim] = await world.claim(node="other")
         await world.queue.renew([Beat(claim.run.id, claim.fence)], LEASE, now=world.now)
         world.advance(LEASE * 2)
-        assert await world.queue.spare(LEASE / 3, LEASE, now=world.now)
+        await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
         assert await world.queue.reap(10, LEASE, now=world.now) == []
-        assert await world.queue.spare(LEASE / 3, LEASE, now=world.now)
-        world.advance(LEASE)
+        world.advance(LEASE / 2)
+        await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
+        assert await world.queue.reap(10, LEASE, now=world.now) == []
+        world.advance(LEASE / 2)
         assert len(await world.queue.reap(10, LEASE, now=world.now)) == 1
+
+    @scenario
+    async def test_who_reaps_in_silence_comes_too_late(self, world: World) -> None:
+        """Nobody has beaten, not even the caller's own node: the store was away, and this call with it."""
+        await world.put(world.run())
+        await world.claim()
+        await world.queue.renew([], LEASE, now=world.now)
+        world.advance(LEASE * 2)
+        assert await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now) == []
+        await world.queue.renew([], LEASE, now=world.now)
+        assert len(await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now)) == 1
 
     @scenario
     async def test_there_is_no_amnesty_while_somebody_beats(self, world: World) -> None:
         await world.put(world.run())
         await world.claim(node="vanished")
+        for _ in range(4):
+            world.advance(LEASE / 2)
+            await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
+        assert len(await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now)) == 1
+
+    @scenario
+    async def test_the_silence_before_a_node_started_is_no_outage(self, world: World) -> None:
+        await world.put(world.run())
+        await world.claim(node="vanished")
+        await world.queue.renew([], LEASE, now=world.now)
         world.advance(LEASE * 2)
         await world.queue.renew([], LEASE, now=world.now)
-        assert not await world.queue.spare(LEASE / 3, LEASE, now=world.now)
-        assert len(await world.queue.reap(10, LEASE, now=world.now)) == 1
+        assert len(await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now)) == 1
 
     # --- groups
 

@@ -1,14 +1,16 @@
---! use now fence lives
--- reap: takes expired claims over under fresh fences, the longest expired first; nothing while an amnesty lasts.
+--! use now fence lives beats
+-- reap: takes expired claims over under fresh fences, the longest expired first; nothing while an amnesty lasts, nor
+-- after a silence that says that the store was away.
 --
--- ARGV: now or '', limit, lease in microseconds. The run keeps node and start of the lost attempt. No longer lent by its
+-- ARGV: now or '', limit, lease in microseconds, the longest silence or ''. The run keeps node and start of the lost attempt. No longer lent by its
 -- request: a repeat of that must not learn the new fence. Takes no more than 1,000; a repeat takes what is left.
 -- Returns expiry, ids, their bodies in one string, and their lives as they are now.
 local now = now_or(ARGV[1])
 local expires = now + tonumber(ARGV[3])
-if now < tonumber(call('HGET', META, 'spared_until') or '0') then return { expires, {}, '', {} } end
 local ids = call('ZRANGEBYSCORE', RUNNING_SET, '-inf', now, 'LIMIT', 0, math.min(tonumber(ARGV[2]), 1000))
-if #ids == 0 then return { expires, {}, '', {} } end
+if #ids == 0 or now < tonumber(call('HGET', META, 'spared_until') or '0') or is_silent(ARGV[4], now) then
+    return { expires, {}, '', {} }
+end
 local fence = last_fence()
 keep_fence(fence + #ids)
 local bodies, lives, running, changed = call('HMGET', RUNS, unpack(ids)), {}, {}, {}

@@ -1,16 +1,17 @@
---! use now lives
+--! use now lives beats
 -- renew: extends each claim whose run is running under this fence, expired or not, and keeps its progress.
 --
--- ARGV: now or '', lease in microseconds, ids (msgpack), their fences (8 bytes each, put together), progress by number
+-- ARGV: now or '', lease in microseconds, the longest silence or '', ids (msgpack), their fences (8 bytes each, put together), progress by number
 -- (msgpack map of lengths), the texts of progress put together.
--- Stamps the store-wide beat, with no ids too. Returns the numbers of the lost and of those to be cancelled.
+-- After a longer silence an amnesty begins first. Stamps the store-wide beat, with no ids too. Returns the numbers of the lost and of those to be cancelled.
 -- At most 1,000 claims a call.
 local now = now_or(ARGV[1])
-call('HSET', META, 'beat', format('%.0f', now))
-local ids, fences = cmsgpack.unpack(ARGV[3]), ARGV[4]
-if #ids == 0 then return { {}, {} } end
 local expires = now + tonumber(ARGV[2])
-local progress, texts, at = cmsgpack.unpack(ARGV[5]), ARGV[6], 1
+if is_silent(ARGV[3], now) then call('HSET', META, 'spared_until', format('%.0f', expires)) end
+call('HSET', META, 'beat', format('%.0f', now))
+local ids, fences = cmsgpack.unpack(ARGV[4]), ARGV[5]
+if #ids == 0 then return { {}, {} } end
+local progress, texts, at = cmsgpack.unpack(ARGV[6]), ARGV[7], 1
 local lost, cancelled, running, changed = {}, {}, {}, {}
 for i, text in ipairs(call('HMGET', LIVES, unpack(ids))) do
     local told = progress[i] > 0 and sub(texts, at, at + progress[i] - 1)

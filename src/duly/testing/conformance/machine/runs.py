@@ -41,6 +41,7 @@ _LIMITS = {None: 1, "one": 1, "two": 2}
 _FAILURE = Failure("ValueError", "boom", "Traceback …")
 _JOBS = st.sampled_from(["mail", "sms", "report"])
 _QUEUES = st.sampled_from(["fast", "slow"])
+_SILENCES = st.sampled_from([None, None, 1.0, LEASE / 3, LEASE * 2])
 _POLICIES = st.builds(
     RunPolicy,
     retry=st.sampled_from([RetrySpec(max_retries=0), RetrySpec(max_retries=2)]),
@@ -144,9 +145,9 @@ class WorkMachine(Machine):
             self.outcomes[settlement.job, settlement.started_at].add(settlement.outcome)
         return settlement
 
-    @step(2)
-    def reap(self) -> None:
-        real, model = self.twins.ask(lambda backend: backend.queue.reap(ALL, LEASE, now=self.now))
+    @step(2, silence=_SILENCES)
+    def reap(self, silence: float | None) -> None:
+        real, model = self.twins.ask(lambda backend: backend.queue.reap(ALL, LEASE, silence, now=self.now))
         self.pairs += self.twins.lent("reap", real, model, ordered=False)
 
     @step(picks=PICKS, reason=st.sampled_from([None, "by ada"]))
@@ -182,20 +183,18 @@ class QueueMachine(WorkMachine):
                 return next_due
         raise AssertionError("promote does not come to an end")
 
-    @step(2, picks=PICKS, progress=st.sampled_from([None, Progress(1, 2, "rows")]))
-    def renew(self, picks: list[int], progress: Progress | None) -> None:
+    @step(2, picks=PICKS, progress=st.sampled_from([None, Progress(1, 2, "rows")]), silence=_SILENCES)
+    def renew(self, picks: list[int], progress: Progress | None, silence: float | None) -> None:
         pairs = self.picked_pairs(picks)
         real = [Beat(pair.real.run.id, pair.real.fence, progress) for pair in pairs]
         model = [Beat(pair.model.run.id, pair.model.fence, progress) for pair in pairs]
         answers = self.twins.ask(
-            lambda backend: backend.queue.renew(real if backend is self.twins.real else model, LEASE, now=self.now)
+            lambda backend: backend.queue.renew(
+                real if backend is self.twins.real else model, LEASE, silence, now=self.now
+            )
         )
         agree("renew: lost", *(sorted(answer.lost) for answer in answers))
         agree("renew: cancelled", *(sorted(answer.cancelled) for answer in answers))
-
-    @step(silence=st.sampled_from([1.0, LEASE / 3, LEASE * 2]))
-    def spare(self, silence: float) -> None:
-        self.twins.same("spare", lambda backend: backend.queue.spare(silence, LEASE, now=self.now))
 
     @step(key=st.sampled_from(["breaker:x", "breaker:y"]), picks=PICKS)
     def hold(self, key: str, picks: list[int]) -> None:
