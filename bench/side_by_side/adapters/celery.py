@@ -31,8 +31,8 @@ def _app(url: str, notes: Notes) -> Celery:
         worker_send_task_events=False,
         worker_hijack_root_logger=False,
     )
-    app.task(name="noop", ignore_result=True)(notes.noop)
-    for name, handler in {"ping": notes.ping, "alarm": notes.alarm, "beat": notes.beat}.items():
+    handlers = {"noop": notes.noop, "ping": notes.ping, "alarm": notes.alarm, "beat": notes.beat}
+    for name, handler in handlers.items():
         app.task(name=name, ignore_result=True)(_plain(handler))
     return app
 
@@ -71,7 +71,6 @@ def work(stint: Stint, notes: Notes) -> None:
             "--without-gossip",
             "--without-mingle",
             "--without-heartbeat",
-            "--quiet",
         ]
     )
 
