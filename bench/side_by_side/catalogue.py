@@ -39,14 +39,14 @@ PEERS = (
     Peer(
         "arq",
         "arq",
-        "uvloop, hiredis; max_jobs 100; results off (keep_result 0); looks every 0.5 s (poll_delay), as by default",
+        "uvloop, hiredis; max_jobs 1,000; results off (keep_result 0); looks every 0.5 s (poll_delay), as by default",
         most=10_000,
         cannot={"bulk": _NO_BULK},
     ),
     Peer(
         "taskiq",
         "taskiq",
-        "RedisStreamBroker (with acknowledgements), uvloop, hiredis, orjson; 100 async tasks, prefetch 100, parameters"
+        "RedisStreamBroker (with acknowledgements), uvloop, hiredis, orjson; 100 async tasks, parameters"
         " not validated, no result backend; scheduler in a process of its own, source read once a second for one-time"
         " jobs; recurring: interval schedules, aligned by the start of the scheduler",
         most=20_000,
@@ -56,15 +56,15 @@ PEERS = (
     Peer(
         "dramatiq",
         "dramatiq",
-        "hiredis; one process, 8 threads, default prefetch and middleware, no result backend",
+        "hiredis; 8 threads, dramatiq_queue_prefetch 200, default middleware, no result backend",
         most=20_000,
         cannot={"bulk": "a group is submitted message by message", "recurring": "has no schedules of its own"},
     ),
     Peer(
         "celery",
         "Celery",
-        "Redis broker, hiredis; pool solo, prefetch multiplier 128, results, events, rate limits, gossip, mingle and"
-        " heartbeat off; recurring: beat in a process of its own, intervals rounded to seconds, aligned by its start",
+        "Redis broker, hiredis; pool solo, prefetch multiplier 128, broker pool 50; results, events, rate limits, gossip,"
+        " mingle and heartbeat off; recurring: beat in a process of its own, intervals rounded to seconds, aligned by its start",
         most=10_000,
         keeps_time=("beat",),
         cannot={"bulk": "a group is submitted message by message"},
@@ -88,8 +88,8 @@ PEERS = (
     Peer(
         "apscheduler",
         "APScheduler",
-        "3.x: AsyncIOScheduler on uvloop, RedisJobStore, hiredis; jobs that are added while it runs are added in its own"
-        " process, because its schedulers cannot share a job store; the clock of drain starts with the scheduler",
+        "3.x: AsyncIOScheduler on uvloop, RedisJobStore, hiredis; jobs that are added while it runs are added in its"
+        " own process, because its schedulers cannot share a job store; the clock of drain starts with the scheduler",
         most=3_000,
         embedded=True,
         cannot={"bulk": _NO_BULK},

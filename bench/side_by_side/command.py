@@ -18,6 +18,7 @@ from bench.side_by_side.machine import this_machine
 from bench.side_by_side.measures import Bench, Sizes
 from bench.side_by_side.ourselves import Duly, knows_redis
 from bench.side_by_side.page import write_into
+from bench.side_by_side.postgres import CannotStart
 from bench.side_by_side.processes import Broken
 from bench.side_by_side.progress import Talk
 from bench.side_by_side.servers import Servers, servers
@@ -84,9 +85,7 @@ def main(
 class Run:
     """One run. Whoever fails is entered as failed; nobody stops the others."""
 
-    def __init__(
-        self, only: Sequence[str], measures: Sequence[str], rounds: int, sizes: Sizes, venvs: Path
-    ) -> None:
+    def __init__(self, only: Sequence[str], measures: Sequence[str], rounds: int, sizes: Sizes, venvs: Path) -> None:
         self._only = only
         self._measures = measures
         self._rounds = rounds
@@ -131,10 +130,10 @@ class Run:
         for peer in peers:
             if peer.name not in pythons:
                 continue
-            bench = Bench(peer, pythons[peer.name], running.url(peer.server), self._talk.far)
             try:
+                bench = Bench(peer, pythons[peer.name], running.url(peer.server), self._talk.far)
                 self._versions[peer.name] = bench.versions()
-            except Broken as error:
+            except (Broken, CannotStart) as error:
                 self._fails(peer.name, f"does not run: {error}")
             else:
                 benches[peer.name] = bench

@@ -46,7 +46,10 @@ class Duly:
         command = [sys.executable, "-m", "duly", "bench", measure, "--json", *_size(measure, sizes)]
         if self._url is not None:
             command += ["--url", self._url]
-        ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_PATIENCE)
+        try:
+            ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise Broken(f"duly bench {measure} did not end within {_PATIENCE:g} s") from None
         if ended.returncode:
             raise Broken(" ".join(ended.stderr.split())[-300:] or f"duly bench ended with {ended.returncode}")
         result: dict[str, Any] = json.loads(ended.stdout)

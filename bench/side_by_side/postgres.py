@@ -52,7 +52,9 @@ def postgres_server() -> Iterator[Postgres]:
         folder, user = Path(made), _user()
         programs = _programs(folder)
         _give(folder, user)
-        _call([programs / "initdb", "-D", folder / "data", "-U", "bench", "-A", "trust", "-E", "UTF8", "--no-sync"], user)
+        _call(
+            [programs / "initdb", "-D", folder / "data", "-U", "bench", "-A", "trust", "-E", "UTF8", "--no-sync"], user
+        )
         port = _free_port()
         guard = _spawn(programs / "postgres", folder, port, user)
         try:
@@ -92,7 +94,13 @@ def _give(folder: Path, user: str | None) -> None:
 
 def _call(command: list[str | Path], user: str | None) -> str:
     ended = subprocess.run(
-        command, check=False, capture_output=True, text=True, user=user, extra_groups=None if user is None else [], cwd="/"
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        user=user,
+        extra_groups=None if user is None else [],
+        cwd="/",
     )
     if ended.returncode:
         raise CannotStart(" ".join(ended.stderr.split())[-300:])

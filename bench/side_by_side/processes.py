@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -51,11 +52,11 @@ class Process:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        try:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with suppress(ProcessLookupError):  # it may have ended by itself, with its children
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # it ended by itself, and so did its children
         self._process.communicate()
         self._errors.close()
 
@@ -93,8 +94,12 @@ class Process:
 
     def wait(self) -> None:
         """Until it ends by itself, well."""
-        if self._process.wait(_PATIENCE):
-            raise Broken(f"the {self._role} ended with {self._process.returncode}{self._last_words()}")
+        try:
+            code = self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise Broken(f"the {self._role} did not end{self._last_words()}") from None
+        if code:
+            raise Broken(f"the {self._role} ended with {code}{self._last_words()}")
 
     def until(self, total: int, progress: Progress, patience: float = _PATIENCE) -> None:
         """Until a worker has done that many jobs; broken if it makes no headway for so long."""

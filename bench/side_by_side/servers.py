@@ -1,4 +1,4 @@
-"""The servers of a run: one Redis or Valkey for all, one PostgreSQL if somebody needs it; emptied between measurements."""
+"""The servers of a run: one Redis or Valkey for all, emptied between measurements, and one PostgreSQL if needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from bench.side_by_side.postgres import Postgres, postgres_server
+from bench.side_by_side.environments import CannotInstall
+from bench.side_by_side.postgres import CannotStart, Postgres, postgres_server
 from duly.testing.servers import RedisServer, redis_server
 
 _PATIENCE = 30.0
@@ -15,14 +16,16 @@ _PATIENCE = 30.0
 class Servers:
     """What is running, by the name under which the catalogue knows it."""
 
-    def __init__(self, redis: RedisServer, postgres: Postgres | None) -> None:
+    def __init__(self, redis: RedisServer, postgres: Postgres | None, trouble: str = "") -> None:
         self._redis = redis
         self._postgres = postgres
+        self._trouble = trouble
 
     def url(self, server: str) -> str:
         if server == "redis":
             return self._redis.url
-        assert self._postgres is not None
+        if self._postgres is None:
+            raise CannotStart(self._trouble)
         return self._postgres.url
 
     def clear_redis(self) -> None:
@@ -46,4 +49,9 @@ class Servers:
 def servers(*, postgres: bool) -> Iterator[Servers]:
     with ExitStack() as stack:
         redis = stack.enter_context(redis_server())
-        yield Servers(redis, stack.enter_context(postgres_server()) if postgres else None)
+        try:
+            started = stack.enter_context(postgres_server()) if postgres else None
+        except (CannotStart, CannotInstall) as error:  # who needs it fails, the others do not
+            yield Servers(redis, None, f"{error}")
+        else:
+            yield Servers(redis, started)

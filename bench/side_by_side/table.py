@@ -32,9 +32,7 @@ class Sheet(Struct, frozen=True):
     rounds: int
 
 
-def sheet(
-    book: Book, versions: Mapping[str, Mapping[str, str]], machine: Machine, backend: str, rounds: int
-) -> Sheet:
+def sheet(book: Book, versions: Mapping[str, Mapping[str, str]], machine: Machine, backend: str, rounds: int) -> Sheet:
     figures = tuple(figure for figure in FIGURES if figure.measure in book.measures())
     peers = [name for name in NAMES if name in book.peers()]
     cells = {
@@ -68,9 +66,7 @@ def _of_cells(cells: Mapping[str, Cell]) -> list[str]:
     for key, found in cells.items():
         if found.note:
             grouped.setdefault((found.failed, found.note), []).append(titles[key].title)
-    return [
-        f"{'failed' if failed else DASH} ({', '.join(where)}): {note}" for (failed, note), where in grouped.items()
-    ]
+    return [f"{'failed' if failed else DASH} ({', '.join(where)}): {note}" for (failed, note), where in grouped.items()]
 
 
 def _of_rounds(book: Book, peer: str, measure: str) -> list[str]:

@@ -99,4 +99,6 @@ async def _work(stint: Stint, notes: Notes) -> None:
 def _add_beats(scheduler: AsyncIOScheduler, schedules: int) -> None:
     aligned = datetime.fromtimestamp(0, UTC)
     for name in range(schedules):
-        scheduler.add_job(f"{_HERE}:beat", "interval", seconds=PERIOD, start_date=aligned, args=(name,), id=f"beat-{name}")
+        scheduler.add_job(
+            f"{_HERE}:beat", "interval", seconds=PERIOD, start_date=aligned, args=(name,), id=f"beat-{name}"
+        )

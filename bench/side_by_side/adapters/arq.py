@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,7 +14,7 @@ from arq.worker import Worker
 from bench.side_by_side.adapters.notes import PERIOD, Notes, Stint
 
 PACKAGES = ("arq", "redis", "hiredis", "uvloop")
-_MAX_JOBS = int(os.environ.get("CONC", "100"))
+_MAX_JOBS = 1000
 
 
 class Client:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from datetime import UTC, datetime
@@ -13,16 +12,16 @@ from celery import Celery
 from celery.schedules import schedule
 
 from bench.side_by_side.adapters.notes import PERIOD, Notes, Stint
+from bench.side_by_side.adapters.submitting import FIFTY
 
 PACKAGES = ("celery", "kombu", "redis", "hiredis")
-_POOL = os.environ.get("POOL", "solo")
-_CONCURRENCY = int(os.environ.get("CONC", "1"))
-_PREFETCH = int(os.environ.get("PREF", "128"))
+_PREFETCH = 128
 
 
 def _app(url: str, notes: Notes) -> Celery:
     app = Celery("bench", broker=url, set_as_current=True)
     app.conf.update(
+        broker_pool_limit=FIFTY,
         broker_connection_retry_on_startup=False,
         task_ignore_result=True,
         task_store_errors_even_if_ignored=False,
@@ -65,8 +64,7 @@ def work(stint: Stint, notes: Notes) -> None:
     _app(stint.url, notes).worker_main(
         [
             "worker",
-            f"--pool={_POOL}",
-            f"--concurrency={_CONCURRENCY}",
+            "--pool=solo",
             "--loglevel=CRITICAL",
             "--without-gossip",
             "--without-mingle",

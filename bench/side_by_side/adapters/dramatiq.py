@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import math
 import time
 from typing import Any
 
@@ -12,7 +12,8 @@ from dramatiq.brokers.redis import RedisBroker
 from bench.side_by_side.adapters.notes import Notes, Stint
 
 PACKAGES = ("dramatiq", "redis", "hiredis")
-_THREADS = int(os.environ.get("CONC", "8"))
+_THREADS = 8
+_PREFETCH = 200
 
 
 def _actors(url: str, notes: Notes) -> tuple[RedisBroker, dict[str, Any]]:
@@ -32,7 +33,7 @@ class Client:
         self._actors[handler].send(**payload)
 
     def submit_at(self, handler: str, payload: dict[str, Any], at: float) -> None:
-        delay = max(0, round((at - time.time()) * 1000))
+        delay = max(0, math.ceil((at - time.time()) * 1000))
         self._actors[handler].send_with_options(kwargs=payload, delay=delay)
 
 
@@ -42,6 +43,7 @@ client = Client
 def work(stint: Stint, notes: Notes) -> None:
     broker, _ = _actors(stint.url, notes)
     worker = Worker(broker, worker_threads=_THREADS)
+    worker.queue_prefetch = _PREFETCH  # what the variable dramatiq_queue_prefetch sets
     worker.start()
     while True:
         time.sleep(60)

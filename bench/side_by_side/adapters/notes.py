@@ -52,10 +52,10 @@ class Notes:
     def alarm(self, number: int, at: float) -> None:
         self.marks.append((number, time.time() - at))
 
-    def beat(self, name: int) -> None:
-        """A handler is not told its due instant by every peer, so the nearest aligned one is taken."""
+    def beat(self, name: int, due: float | None = None) -> None:
+        """Where the peer does not tell a handler its due instant, the nearest aligned one is taken."""
         now = time.time()
-        late = (now + _EARLY) % PERIOD - _EARLY
+        late = (now + _EARLY) % PERIOD - _EARLY if due is None else now - due
         self.marks.append((f"{name}@{round(now - late)}", late))
 
     def report(self, before: float) -> dict[str, Any]:

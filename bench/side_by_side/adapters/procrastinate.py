@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,8 +12,8 @@ from procrastinate import App, PsycopgConnector
 from bench.side_by_side.adapters.notes import PERIOD, Notes, Stint
 
 PACKAGES = ("procrastinate", "psycopg", "uvloop")
-_CONCURRENCY = int(os.environ.get("CONC", "100"))
-_POOL = int(os.environ.get("POOLSIZE", "10"))
+_CONCURRENCY = 100
+_POOL = 10
 
 
 def prepare(url: str) -> None:
@@ -47,8 +46,7 @@ def _app(url: str, notes: Notes) -> App:
 
     @app.task(name="beat")
     async def beat(timestamp: int, name: int) -> None:
-        del timestamp
-        notes.beat(name)
+        notes.beat(name, timestamp)
 
     return app
 

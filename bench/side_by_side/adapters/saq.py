@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import uvloop
@@ -11,7 +10,7 @@ from saq import CronJob, Queue, Worker
 from bench.side_by_side.adapters.notes import PERIOD, Notes, Stint
 
 PACKAGES = ("saq", "redis", "hiredis", "uvloop")
-_CONCURRENCY = int(os.environ.get("CONC", "100"))
+_CONCURRENCY = 100
 _NOTHING_KEPT = -1
 
 
@@ -47,7 +46,9 @@ async def _work(stint: Stint, notes: Notes) -> None:
         notes.alarm(number, at)
 
     functions = [("noop", noop), ("ping", ping), ("alarm", alarm)]
-    crons = [CronJob(_beat(notes, name), cron=f"* * * * * */{PERIOD}", ttl=_NOTHING_KEPT) for name in range(stint.schedules)]
+    crons = [
+        CronJob(_beat(notes, name), cron=f"* * * * * */{PERIOD}", ttl=_NOTHING_KEPT) for name in range(stint.schedules)
+    ]
     queue = Queue.from_url(stint.url)
     await Worker(queue, functions, concurrency=_CONCURRENCY, cron_jobs=crons).start()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,8 +16,7 @@ from taskiq_redis import ListRedisScheduleSource, RedisStreamBroker
 from bench.side_by_side.adapters.notes import PERIOD, Notes, Stint
 
 PACKAGES = ("taskiq", "taskiq-redis", "redis", "hiredis", "uvloop")
-_ASYNC_TASKS = int(os.environ.get("CONC", "100"))
-_PREFETCH = int(os.environ.get("PREF", "100"))
+_ASYNC_TASKS = 100
 _FROM_THE_FIRST = "0-0"
 
 
@@ -72,7 +70,6 @@ async def _work(stint: Stint, notes: Notes) -> None:
     await run_receiver_task(
         _broker(stint.url, notes),
         max_async_tasks=_ASYNC_TASKS,
-        max_prefetch=_PREFETCH,
         validate_params=False,
         run_startup=True,
     )
