@@ -45,7 +45,7 @@ sim: $(VENV)/.dev  ## a long simulation campaign (SEEDS=0-5000)
 	$(BIN)/python -m duly.testing.sim --seeds $(or $(SEEDS),0-5000)
 
 clean:  ## forget the environment and what was built
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) bench/.venvs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

@@ -26,6 +26,11 @@ class Peer(Struct, frozen=True):
     keeps_time: tuple[str, ...] = ()
     embedded: bool = False
     cannot: Mapping[str, str] = field(default_factory=dict)
+    adapter: str = ""
+
+    def module(self) -> str:
+        """Where its adapter is."""
+        return self.adapter or f"bench.side_by_side.adapters.{self.name}"
 
 
 PEERS = (
@@ -63,8 +68,9 @@ PEERS = (
     Peer(
         "celery",
         "Celery",
-        "Redis broker, hiredis; pool solo, prefetch multiplier 128, broker pool 50; results, events, rate limits, gossip,"
-        " mingle and heartbeat off; recurring: beat in a process of its own, intervals rounded to seconds, aligned by its start",
+        "Redis broker, hiredis; pool solo, prefetch multiplier 128, broker pool 50; results, events, rate limits,"
+        " gossip, mingle and heartbeat off; recurring: beat in a process of its own, intervals rounded to seconds,"
+        " aligned by its start",
         most=10_000,
         keeps_time=("beat",),
         cannot={"bulk": "a group is submitted message by message"},

@@ -138,7 +138,7 @@ class Bench:
             yield client
 
     def _process(self, role: str, **told: Any) -> Process:
-        return Process(self._python, {"peer": self._peer.name, "role": role, "url": self._url, **told})
+        return Process(self._python, {"adapter": self._peer.module(), "role": role, "url": self._url, **told})
 
 
 _MEASURES: Mapping[str, Callable[[Bench, Sizes], Measured]] = {

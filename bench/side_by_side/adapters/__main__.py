@@ -20,7 +20,7 @@ def main() -> None:
     stint = Stint(**json.loads(sys.argv[1]))
     lines = Lines()
     logging.disable(logging.WARNING)
-    adapter = importlib.import_module(f"bench.side_by_side.adapters.{stint.peer}")
+    adapter = importlib.import_module(stint.adapter)
     match stint.role:
         case "versions":
             lines.say(versions={name: importlib.metadata.version(name) for name in adapter.PACKAGES})

@@ -24,7 +24,7 @@ _EARLY = 1.0
 class Stint:
     """What a process is told: which store, what kind of handler, how many jobs or schedules."""
 
-    peer: str
+    adapter: str
     role: str
     url: str
     kind: str = "noop"
