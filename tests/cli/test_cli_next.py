@@ -105,7 +105,7 @@ def test_a_paused_job_says_so(ids):
         (("@daily", "--tz", "berlin"), 2, "did you mean Europe/Berlin"),
         (("@daily", "--after", "whenever"), 2, "no moment"),
         (("@daily", "-n", "0"), 2, "0 is not in the range"),
-        (("nobody",), 1, "there is no file duly.db"),
+        (("nobody",), 1, "duly.db: `duly run` makes it"),
     ],
 )
 def test_mistakes(arguments, code, message):

@@ -37,9 +37,16 @@ def test_runs_are_made_a_horizon_ahead():
     assert (firing.uid, firing.revision) == ("0u", 3)
 
 
-def test_the_next_step_comes_while_a_horizon_is_left_and_between_whole_seconds():
+def test_the_next_step_comes_while_a_horizon_is_left_and_halfway_between_two_instants():
     firing = planned(job(at(10)))
-    assert firing.plan_at == at(50 - 30.5)
+    assert firing.plan_at == at(50 - 30 - 5)
+
+
+def test_a_short_horizon_never_asks_for_a_step_that_has_passed():
+    record = job(at(10))
+    firing = plan(record, from_spec(record.spec.schedule), NOW, Outlook(timedelta(seconds=1), OUTLOOK.grace))
+    assert firing.plan_at is not None
+    assert firing.plan_at > NOW
 
 
 def test_a_run_carries_its_definition():

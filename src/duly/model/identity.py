@@ -32,16 +32,28 @@ class Ids:
 
     def new(self) -> str:
         """A new id, greater than every one this maker gave before."""
+        self._advance()
+        return f"{self._micros:014x}{self._tail:012x}"
+
+    def many(self, count: int) -> list[str]:
+        """So many new ids, in order, all of this moment."""
+        self._advance()
+        first, self._tail = self._tail, self._tail + count
+        if self._tail > _ALL:
+            return [self.new() for _ in range(count)]
+        head = f"{self._micros:014x}"
+        return [f"{head}{tail:012x}" for tail in range(first, self._tail)]
+
+    def _advance(self) -> None:
         micros = to_micros(self._now())
         if micros > self._micros:
             self._micros = micros
             self._tail = self._rng.getrandbits(_RANDOM_BITS) & ~_HALF
-        elif self._tail == _ALL:
+        elif self._tail >= _ALL:
             self._micros += 1
             self._tail = 0
         else:
             self._tail += 1
-        return f"{self._micros:014x}{self._tail:012x}"
 
 
 def recurring_id(uid: str, due: datetime) -> str:

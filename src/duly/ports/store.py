@@ -65,8 +65,13 @@ class Store(Protocol):
         """The record of that name, tombstones included."""
         ...
 
-    async def jobs(self, names: Sequence[str] | None = None) -> list[JobRecord]:
-        """All records, or those of the given names, by name, tombstones included."""
+    async def jobs(
+        self, names: Sequence[str] | None = None, *, after: str = "", limit: int | None = None
+    ) -> list[JobRecord]:
+        """All records, or those of the given names, by name, tombstones included.
+
+        Only those whose name is greater than `after`, and at most `limit` of them: so that many can be read in slices.
+        """
         ...
 
     async def install(self, shard: str, proposed: int) -> int:

@@ -21,8 +21,8 @@ MOST_CAUGHT_UP = 100
 
 _TICK = timedelta(microseconds=1)
 
-# Schedules are due at whole seconds, mostly; planning is done between them, so that it does not compete with firing.
-_BETWEEN = timedelta(milliseconds=500)
+# Schedules are aligned: planning is done halfway between two instants, so that it does not compete with firing.
+_FARTHEST_FROM_INSTANT = timedelta(seconds=5)
 
 
 class Outlook(Struct, frozen=True):
@@ -34,7 +34,7 @@ class Outlook(Struct, frozen=True):
     @property
     def reach(self) -> timedelta:
         """How far ahead one step of planning goes; the next step is due when only the horizon is left."""
-        return self.horizon * 1.5 + _BETWEEN
+        return self.horizon * 1.5
 
 
 def plan(record: JobRecord, schedule: Schedule, now: datetime, outlook: Outlook) -> Firing:
@@ -72,7 +72,10 @@ def _plan_again(cursor: datetime | None, planned: list[Run], now: datetime, outl
         return None
     if len(planned) == MOST_AHEAD:  # a fast schedule: go on when half of these are used up
         return max(now, planned[MOST_AHEAD // 2].due)
-    return cursor - outlook.horizon - _BETWEEN
+    off = min(_FARTHEST_FROM_INSTANT, outlook.horizon / 4)
+    if planned:
+        off = min(off, (cursor - planned[-1].due) / 2)
+    return cursor - outlook.horizon - off
 
 
 def _missed(

@@ -35,6 +35,8 @@ from duly.runtime.live import Live
 from duly.runtime.service import failure_of
 from duly.runtime.surroundings import Surroundings
 
+_SUCCEEDED = Succeeded()
+
 
 class Attempts:
     """Makes attempts."""
@@ -73,11 +75,14 @@ class Attempts:
             live.ended = True
             return await self._after_exception(live, handler, run, exc)
         live.ended = True
-        return await self._after_return(live, handler, run, value)
+        if live.told or run.policy.delivery is Delivery.EXACTLY_ONCE:
+            return await self._after_return(live, handler, run, value)
+        return _SUCCEEDED if value is None else self._succeeded(handler, value)
 
     # --- the handler returned
 
     async def _after_return(self, live: Live, handler: Handler, run: Run, value: Any) -> Outcome | None:
+        """It may have been overtaken: told to stop, and returned all the same."""
         if live.lost:
             return None
         if live.timed_out and not live.committed:
@@ -92,7 +97,7 @@ class Attempts:
     def _succeeded(self, handler: Handler, value: Any) -> Succeeded:
         """The work is done; a result that cannot be kept does not undo it."""
         if value is None:
-            return Succeeded()
+            return _SUCCEEDED
         try:
             result = handler.encode(value)
         except Exception as exc:  # noqa: BLE001  # whatever an encoder says about a value, the run has completed

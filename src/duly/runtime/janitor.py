@@ -6,7 +6,7 @@ has lost its reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 
 from duly.model import JobChange, JobRecord, State, shift
@@ -91,7 +91,7 @@ class Janitor:
         if known == self._known and not self._missing_since and now < self._review_at:
             return
         self._known, self._review_at = known, now + _REVIEW
-        for record in await self._store.jobs():
+        async for record in self._jobs():
             if record.spec.schedule is None or record.removed_at is not None:
                 continue
             if record.spec.handler in known:
@@ -100,6 +100,14 @@ class Janitor:
             elif record.retired_at is None and self._missing_long_enough(record.spec.handler):
                 self._missing_since.pop(record.spec.handler)
                 await self._save(record, changes.retire(record, self._clock.now()), "retired")
+
+    async def _jobs(self) -> AsyncIterator[JobRecord]:
+        """All jobs, a slice at a time: thousands of records at once would stay with the process as memory."""
+        after = ""
+        while part := await self._store.jobs(after=after, limit=_SLICE):
+            for record in part:
+                yield record
+            after = part[-1].name
 
     def _missing_long_enough(self, handler: str) -> bool:
         """A deploy that takes a moment must not cost a run: late is better than never."""

@@ -36,6 +36,11 @@ class Live:
         self.started = started
         self.trusted_until = trusted_until
 
+    @property
+    def told(self) -> bool:
+        """Whether somebody wanted it to stop, for whatever reason."""
+        return self.lost or self.timed_out or self.cancelled
+
     def stop(self) -> None:
         """Cancel the handler; the flag set before says why."""
         if self.task is not None and not self.ended:

@@ -92,12 +92,9 @@ class Worker:
             return pause
         self._may_be_more = False
         self._freed_at = None
-        claimed, asked = await self._claim_all(self.room)
-        self._tell_starts = self._emit.wants(RunStarted)
-        loop, now = asyncio.get_running_loop(), self._clock.monotonic()
-        for claim, sent in claimed:
-            self._start(claim, sent, now, loop)
-        self._may_be_more = self._may_be_more or len(claimed) >= asked
+        asked = self.room
+        started = await self._claim_all(asked)
+        self._may_be_more = self._may_be_more or started >= asked
         return 0.0 if self._may_be_more and self.room > 0 else self._tick
 
     def _gathering(self) -> float:
@@ -109,18 +106,21 @@ class Worker:
         self._freed_at = self._freed_at or now
         return self._freed_at + _GATHER - now
 
-    async def _claim_all(self, room: int) -> tuple[list[tuple[Claim, float]], int]:
+    async def _claim_all(self, room: int) -> int:
         """Claim from all queues as if they were one, or from one after the other in an order drawn by weight."""
         if not isinstance(self._queues, Mapping):
-            return await self._claim(self._queues, room), room
-        claimed: list[tuple[Claim, float]] = []
+            return await self._claim(self._queues, room)
+        started = 0
         for queue in _draw(self._queues, self._rng):
-            if len(claimed) < room:
-                claimed += await self._claim([queue], room - len(claimed))
-        return claimed, room
+            if started < room:
+                started += await self._claim([queue], room - started)
+        return started
 
-    async def _claim(self, queues: Sequence[str] | None, limit: int) -> list[tuple[Claim, float]]:
-        """One call. If its answer is lost it is repeated as it was: the store gives the same claims again."""
+    async def _claim(self, queues: Sequence[str] | None, limit: int) -> int:
+        """One call; starts what it brings and says how many.
+
+        If its answer is lost it is repeated as it was: the store gives the same claims again.
+        """
         if self._unanswered is None:
             self._requests += 1
             self._unanswered = (self._requests, queues, limit)
@@ -129,23 +129,29 @@ class Worker:
         claimed = await self._ask(queues, limit, request)
         self._unanswered = None
         self._next_due.learn(claimed.next_due)
-        return [(claim, sent) for claim in claimed.claims]
+        self._start(claimed.claims, sent)
+        return len(claimed.claims)
 
     async def _ask(self, queues: Sequence[str] | None, limit: int, request: int) -> Claimed:
         return await self._queue.claim(self._node_id, queues, self._catalog.names, limit, self._lease, request)
 
     # --- running
 
-    def _start(self, claim: Claim, sent: float, now: float, loop: asyncio.AbstractEventLoop) -> None:
-        live = Live(claim, self._catalog.find(claim.run), now, trusted_until(sent, self._lease))
-        self._lives.add(live)
-        if self.stopping:
-            self._settler.offer(live, Interrupted(began=False))
-            return
-        self._busy += 1
-        self._idle.clear()
-        # Not in a TaskGroup: it would cost as much again as the task (3 µs), and `_work` lets nothing escape.
-        live.task = loop.create_task(self._work(live))
+    def _start(self, claims: Sequence[Claim], sent: float) -> None:
+        now, trusted = self._clock.monotonic(), trusted_until(sent, self._lease)
+        self._tell_starts = self._emit.wants(RunStarted)
+        create_task = asyncio.get_running_loop().create_task
+        for claim in claims:
+            live = Live(claim, self._catalog.find(claim.run), now, trusted)
+            self._lives.add(live)
+            if self.stopping:
+                self._settler.offer(live, Interrupted(began=False))
+                continue
+            self._busy += 1
+            # Not in a TaskGroup: it would cost as much again as the task (3 µs), and `_work` lets nothing escape.
+            live.task = create_task(self._work(live))
+        if self._busy > self._leaked:
+            self._idle.clear()
 
     async def _work(self, live: Live) -> None:
         if self._tell_starts:
@@ -160,15 +166,16 @@ class Worker:
             self._lives.remove(live)
         else:
             self._settler.offer(live, outcome)
-        self._release_slot(live)
-
-    def _release_slot(self, live: Live) -> None:
         if live.residue is None or live.residue.done():
             self._free()
-            return
+        else:
+            self._leave_slot(live.residue, live)
+
+    def _leave_slot(self, residue: asyncio.Future[None], live: Live) -> None:
+        """A thread outlived its attempt: its slot is free when it ends."""
         self._leaked += 1
         self._emit(SlotLeaked(live.claim.run.id, live.claim.run.job, self._leaked))
-        live.residue.add_done_callback(lambda _: self._thread_ended())
+        residue.add_done_callback(lambda _: self._thread_ended())
 
     def _thread_ended(self) -> None:
         self._leaked -= 1

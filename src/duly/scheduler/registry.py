@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -25,6 +27,7 @@ class Registry:
         self._jobs: dict[str, Job] = {}
         self._places: dict[str, str] = {}
         self._signatures: dict[str, Signature] = {}
+        self._by_function: WeakKeyDictionary[FunctionType, Signature] = WeakKeyDictionary()
         self._custom: set[str] = set()
 
     def add(self, job: Job, place: str) -> None:
@@ -69,12 +72,22 @@ class Registry:
             return None
         if isinstance(job.handler, str):
             return None if job.handler == name else self.signature(job.handler)
-        made = self._signatures[name] = Signature(name, job.handler)
+        made = self._signatures[name] = self._signature(name, job.handler)
+        return made
+
+    def _signature(self, name: str, handler: Callable[..., Any]) -> Signature:
+        """One analysis for all jobs that share a function."""
+        if not isinstance(handler, FunctionType):
+            return Signature(name, handler)
+        first = self._by_function.get(handler)
+        if first is not None:
+            return first.named(name)
+        made = self._by_function[handler] = Signature(name, handler)
         return made
 
     def payload(self, name: str, arguments: Mapping[str, Any], most: int) -> bytes:
         """A checked payload for the handler of that name; one that is unknown here is checked when it is claimed."""
-        if not isinstance(arguments, Mapping):
+        if type(arguments) is not dict and not isinstance(arguments, Mapping):
             raise PayloadError(f"payload of {name}: {arguments!r} is no mapping of argument names to values")
         signature = self.signature(name)
         if signature is not None:

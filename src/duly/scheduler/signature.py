@@ -10,6 +10,7 @@ import inspect
 import math
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import msgspec
@@ -46,7 +47,7 @@ class Signature:
     """The parameters and the result of one handler."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
-        self._name = name
+        self.name = name
         hints = _hints(name, function)
         parameters = list(inspect.signature(function).parameters.values())
         self.takes_context = bool(parameters) and hints.get(parameters[0].name) is Context
@@ -61,6 +62,12 @@ class Signature:
         self._decoder = _decoder(name, self._struct)
         self._result = _decoder(name, hints.get("return", Any))
 
+    def named(self, name: str) -> Signature:
+        """The same signature for another job with the same function; what is large is shared."""
+        twin = copy(self)
+        twin.name = name
+        return twin
+
     # --- payloads
 
     def bind(self, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -68,10 +75,10 @@ class Signature:
         if not args:
             return kwargs
         if len(args) > len(self._names):
-            raise PayloadError(f"{self._name} takes {len(self._names)} arguments, {len(args)} were given")
+            raise PayloadError(f"{self.name} takes {len(self._names)} arguments, {len(args)} were given")
         named = dict(zip(self._names, args, strict=False))
         if twice := named.keys() & kwargs.keys():
-            raise PayloadError(f"{self._name} got {', '.join(sorted(twice))} twice, by position and by name")
+            raise PayloadError(f"{self.name} got {', '.join(sorted(twice))} twice, by position and by name")
         return named | kwargs
 
     def encode(self, arguments: Mapping[str, Any]) -> bytes:
@@ -79,10 +86,10 @@ class Signature:
         try:
             msgspec.convert(arguments, self._struct, strict=True, dec_hook=_decode_foreign)
         except (ValidationError, TypeError, ValueError) as exc:
-            raise PayloadError(f"payload of {self._name}: {exc}; it takes {self.describe()}") from exc
+            raise PayloadError(f"payload of {self.name}: {exc}; it takes {self.describe()}") from exc
         if self._untyped or self._open:
             self._check_untyped(arguments)
-        return encode_payload(self._name, arguments) if arguments else EMPTY
+        return encode_payload(self.name, arguments) if arguments else EMPTY
 
     def decode(self, payload: bytes) -> dict[str, Any]:
         """Rebuild the arguments. Raises `PayloadError` where the payload does not fit (any more)."""
@@ -91,7 +98,7 @@ class Signature:
         try:
             return self._arguments(payload)
         except (ValidationError, msgspec.DecodeError, TypeError, ValueError) as exc:
-            raise PayloadError(f"payload of {self._name}: {exc}; it takes {self.describe()}") from exc
+            raise PayloadError(f"payload of {self.name}: {exc}; it takes {self.describe()}") from exc
 
     def _arguments(self, payload: bytes) -> dict[str, Any]:
         values = self._decoder.decode(payload)
@@ -107,7 +114,7 @@ class Signature:
                 odd = _not_json(value)
                 if odd is not None:
                     raise PayloadError(
-                        f"payload of {self._name}: {name} holds a {type(odd).__qualname__}, which would come back as"
+                        f"payload of {self.name}: {name} holds a {type(odd).__qualname__}, which would come back as"
                         f" something else; annotate the parameter with its type"
                     )
 

@@ -178,8 +178,13 @@ class Submitter:
         if options.dedupe_key is not None:
             raise ConfigurationError(f"dedupe_key={options.dedupe_key!r} would make all but one of many a duplicate")
         due = options.due(self._now())
-        most, check, new_id = self._config.max_payload_bytes, self._registry.payload, self._ids.new
-        runs = [blueprint.run(new_id(), check(name, payload, most), due, options, Cause.SUBMIT) for payload in payloads]
+        most, check = self._config.max_payload_bytes, self._registry.payload
+        checked = [check(name, payload, most) for payload in payloads]
+        new_ids = self._ids.many(len(checked))
+        runs = [
+            blueprint.run(run_id, payload, due, options, Cause.SUBMIT)
+            for run_id, payload in zip(new_ids, checked, strict=True)
+        ]
         return await self._put_all(runs)
 
     async def _put_all(self, runs: Sequence[Run]) -> list[Put]:

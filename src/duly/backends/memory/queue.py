@@ -105,7 +105,7 @@ class MemoryQueue:
         open_queues = [queue for queue in wanted if queue not in self._contents.paused_queues]
         blocked = self._contents.blocked_jobs
         claims: list[Claim] = []
-        while len(claims) < limit and (run := self._runs.take_queued(open_queues)) is not None:
+        for run in self._runs.take_queued(open_queues) if limit > 0 else ():
             hold = hold_of(run, blocked, handlers)
             if hold is not None:
                 self._runs.hold(run, hold)
@@ -123,6 +123,8 @@ class MemoryQueue:
             )
             self._runs.save(lent)
             claims.append(Claim(lent, fence, expires_at))
+            if len(claims) == limit:
+                break
         return claims
 
     async def renew(self, beats: Sequence[Beat], lease: float, *, now: datetime | None = None) -> Renewal:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
+from collections.abc import Iterator
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -56,7 +57,7 @@ class Runs:
     def save(self, run: Run) -> None:
         """Keep this version of a run."""
         before = self.by_id.get(run.id)
-        if before is not None:
+        if before is not None and (before.hold is not None or before.state in FINAL):
             self._leave(before)
         self.by_id[run.id] = run
         if run.state in FINAL:
@@ -86,7 +87,8 @@ class Runs:
         self.ended[run.state] += 1
         self.kept[run.state] += 1
         heapq.heappush(self._final[run.state], (run.finished_at, run.id))
-        self._release(run)
+        if run.dedupe_key is not None or run.group is not None:
+            self._release(run)
 
     def _release(self, run: Run) -> None:
         """Free what an unfinished run occupied: its dedupe key, and its place in the group for the next one held."""
@@ -153,20 +155,27 @@ class Runs:
             looked_at += 1
         return looked_at
 
-    def take_queued(self, queues: list[str]) -> Run | None:
-        """Take the most urgent queued run out of these queues."""
-        best: list[tuple[int, datetime, str]] | None = None
-        for queue in queues:
-            heap = self._queued[queue]
-            while heap and not self._still_queued(heap[0]):
-                heapq.heappop(heap)
-            if heap and (best is None or heap[0] < best[0]):
-                best = heap
-        return None if best is None else self.by_id[heapq.heappop(best)[2]]
+    def take_queued(self, queues: list[str]) -> Iterator[Run]:
+        """Take queued runs out of these queues, the most urgent first, as many as are asked for."""
+        heaps = [self._queued[queue] for queue in queues]
+        while True:
+            best = heaps[0] if len(heaps) == 1 else min(filter(self._has_queued, heaps), key=_first, default=[])
+            if not best:
+                return
+            run = self._queued_run(heapq.heappop(best))
+            if run is not None:
+                yield run
 
-    def _still_queued(self, entry: tuple[int, datetime, str]) -> bool:
+    def _has_queued(self, heap: list[tuple[int, datetime, str]]) -> bool:
+        while heap and self._queued_run(heap[0]) is None:
+            heapq.heappop(heap)
+        return bool(heap)
+
+    def _queued_run(self, entry: tuple[int, datetime, str]) -> Run | None:
         run = self.by_id.get(entry[2])
-        return run is not None and run.state is State.QUEUED and run.hold is None and run.ready_at == entry[1]
+        if run is None or run.state is not State.QUEUED or run.hold is not None or run.ready_at != entry[1]:
+            return None
+        return run
 
     def queues(self) -> list[str]:
         """The queues that have ever had a queued run."""
@@ -237,3 +246,7 @@ class Runs:
         held = self.held(hold_for_group(run.group))
         if held and len(self._members[run.group]) < held[0].limit:
             self.unhold(held[0])
+
+
+def _first(heap: list[tuple[int, datetime, str]]) -> tuple[int, datetime, str]:
+    return heap[0]

@@ -109,9 +109,12 @@ class MemoryStore:
     async def job(self, name: str) -> JobRecord | None:
         return self._contents.jobs.get(name)
 
-    async def jobs(self, names: Sequence[str] | None = None) -> list[JobRecord]:
+    async def jobs(
+        self, names: Sequence[str] | None = None, *, after: str = "", limit: int | None = None
+    ) -> list[JobRecord]:
         wanted = self._contents.jobs if names is None else set(names) & self._contents.jobs.keys()
-        return [self._contents.jobs[name] for name in sorted(wanted)]
+        chosen = sorted(name for name in wanted if name > after)
+        return [self._contents.jobs[name] for name in chosen[:limit]]
 
     async def install(self, shard: str, proposed: int) -> int:
         epoch = max(proposed, self._contents.epochs.get(shard, 0) + 1)

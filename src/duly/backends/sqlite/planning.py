@@ -37,13 +37,16 @@ WHERE j.name = ?
 _JOBS = """
 SELECT j.record, p.cursor, p.plan_at, p.planned
 FROM {ns}_plans AS p CROSS JOIN {ns}_jobs AS j ON j.name = p.name
+WHERE p.name > ?
 ORDER BY p.name
+LIMIT ?
 """
 _JOBS_OF = """
 SELECT j.record, p.cursor, p.plan_at, p.planned
 FROM {ns}_plans AS p CROSS JOIN {ns}_jobs AS j ON j.name = p.name
-WHERE p.name IN (SELECT value FROM json_each(?))
+WHERE p.name IN (SELECT value FROM json_each(?)) AND p.name > ?
 ORDER BY p.name
+LIMIT ?
 """
 _KEEP = """
 INSERT INTO {ns}_jobs (name, blocked, record) VALUES (?1, ?2, ?3)
@@ -109,9 +112,10 @@ def find_job(unit: Unit, name: str) -> JobRecord | None:
     return None if row is None else _read(row)
 
 
-def find_jobs(unit: Unit, names: Sequence[str] | None) -> list[JobRecord]:
-    """All records, or those of the given names, by name."""
-    rows = unit.all(_JOBS) if names is None else unit.all(_JOBS_OF, as_list(names))
+def find_jobs(unit: Unit, names: Sequence[str] | None, after: str, limit: int | None) -> list[JobRecord]:
+    """All records, or those of the given names, by name; a slice of them."""
+    most = -1 if limit is None else limit
+    rows = unit.all(_JOBS, after, most) if names is None else unit.all(_JOBS_OF, as_list(names), after, most)
     return [_read(row) for row in rows]
 
 

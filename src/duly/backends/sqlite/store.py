@@ -50,8 +50,10 @@ class SqliteStore:
     async def job(self, name: str) -> JobRecord | None:
         return await self._session.read(lambda unit: planning.find_job(unit, name))
 
-    async def jobs(self, names: Sequence[str] | None = None) -> list[JobRecord]:
-        return await self._session.browse(lambda unit: planning.find_jobs(unit, names))
+    async def jobs(
+        self, names: Sequence[str] | None = None, *, after: str = "", limit: int | None = None
+    ) -> list[JobRecord]:
+        return await self._session.browse(lambda unit: planning.find_jobs(unit, names, after, limit))
 
     async def install(self, shard: str, proposed: int) -> int:
         return await self._session.write(lambda unit: planning.install(unit, shard, proposed))

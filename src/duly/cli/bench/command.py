@@ -111,12 +111,13 @@ def idle(url: str | None, as_json: bool, schedules: int, seconds: float) -> None
 def _run(
     kind: str, url: str | None, as_json: bool, concurrency: int, schedules: int, measure: Callable[..., Any]
 ) -> None:
-    from duly.cli.bench.report import circumstances, on_fast_loop, show  # noqa: PLC0415  # imports asyncio and more
+    from duly.cli.bench.report import circumstances, show  # noqa: PLC0415  # imports asyncio and more
     from duly.cli.bench.stints import Assignment  # noqa: PLC0415
+    from duly.scheduler.forever import run_alone  # noqa: PLC0415
 
     with _store(url) as (address, namespace), _bar() as progress:
         assignment = Assignment(kind, address, namespace, concurrency, schedules)
-        figures = on_fast_loop(measure(assignment, progress))
+        figures = run_alone(measure(assignment, progress))
         result = {"bench": click.get_current_context().info_name, **figures, **circumstances(address)}
     click.echo(json.dumps(result) if as_json else show(result))
 

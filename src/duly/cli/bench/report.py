@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.metadata
 import os
 import platform
 import resource
 import sqlite3
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,12 +51,6 @@ def circumstances(url: str) -> dict[str, Any]:
     }
 
 
-def on_fast_loop(main: Any) -> Any:
-    """Run a benchmark on the loop that `duly run` would use."""
-    with asyncio.Runner(loop_factory=fastest_loop()) as runner:
-        return runner.run(main)
-
-
 def show(result: dict[str, Any]) -> str:
     """A result as text for people: the figures first."""
     figures = {key: value for key, value in result.items() if key != "versions"}
@@ -70,9 +62,3 @@ def show(result: dict[str, Any]) -> str:
 
 def _written(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def note(message: str) -> None:
-    """A word to whoever waits, on standard error."""
-    if sys.stderr.isatty():
-        sys.stderr.write(f"{message}\n")

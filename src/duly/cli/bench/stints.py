@@ -30,6 +30,7 @@ class Notes:
 
     def __init__(self) -> None:
         self.done = 0
+        self.ended = 0.0
         self.late: list[float] = []
         self.seen: list[tuple[str, float]] = []
 
@@ -61,6 +62,7 @@ def _noop(scheduler: Scheduler, notes: Notes) -> None:
     @scheduler.job()
     async def noop() -> None:
         notes.done += 1
+        notes.ended = time.time()
 
 
 def _ping(scheduler: Scheduler, notes: Notes) -> None:

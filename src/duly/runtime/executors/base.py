@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from duly.runtime.context import Contexts
@@ -12,8 +13,8 @@ from duly.runtime.live import Live
 class Executor(Protocol):
     """Runs handlers of one kind. Opened with the node, closed with it."""
 
-    async def invoke(self, live: Live, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Any:
-        """Call the handler and return its value; raises whatever it raised, also SystemExit and KeyboardInterrupt.
+    def invoke(self, live: Live, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Awaitable[Any]:
+        """Call the handler. Awaited, it gives the value, or raises what was raised, SystemExit and all.
 
         `contexts` makes the context, if the handler takes one or the executor needs one.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Any
 
 from duly.runtime.context import Contexts
@@ -10,13 +11,14 @@ from duly.runtime.live import Live
 
 
 class InlineExecutor:
-    """Awaits the handler."""
+    """Hands the handler's own coroutine to whoever awaits the attempt: no frame in between."""
 
-    async def invoke(self, live: Live, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Any:
+    def invoke(self, live: Live, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Awaitable[Any]:
         assert callable(handler.target)
-        if handler.takes_context:
-            return await handler.target(contexts.of(live), **arguments)
-        return await handler.target(**arguments)
+        called: Awaitable[Any] = (
+            handler.target(contexts.of(live), **arguments) if handler.takes_context else handler.target(**arguments)
+        )
+        return called
 
     async def close(self) -> None:
         """Nothing to close."""

@@ -80,6 +80,16 @@ class StoreSuite:
         assert await world.store.jobs([]) == []
 
     @scenario
+    async def test_jobs_are_read_in_slices(self, world: World) -> None:
+        await world.create(*[world.record(name) for name in ("b", "a", "C", "_d", "e")])
+        names = [record.name for record in await world.store.jobs()]
+        assert names == ["C", "_d", "a", "b", "e"]
+        assert [record.name for record in await world.store.jobs(limit=2)] == names[:2]
+        assert [record.name for record in await world.store.jobs(after="_d", limit=2)] == names[2:4]
+        assert [record.name for record in await world.store.jobs(["e", "a", "C"], after="C", limit=1)] == ["a"]
+        assert await world.store.jobs(after="e", limit=2) == []
+
+    @scenario
     async def test_a_name_is_created_once(self, world: World) -> None:
         await world.create(record := world.record())
         twin = replace(record, uid=world.ids.new())
