@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from bench.side_by_side.figures import DULY
 
+OUR_SETTINGS = "uvloop, hiredis; max_concurrent 100, everything else as it comes"
 _NO_BULK = "has no call that submits many jobs at once"
 
 

@@ -78,31 +78,28 @@ class Bench:
         return Measured(figures, jobs)
 
     def latency(self, sizes: Sizes) -> Measured:
-        with self._worker("ping", jobs=_WARM + sizes.pings) as worker, self._client() as client:
+        with self._worker("ping", jobs=_WARM + sizes.pings) as worker:
             if not self._peer.embedded:
-                client.order("pings", _WARM)
-                worker.until(_WARM, self._progress)
-                client.order("pings", sizes.pings)
+                with self._client() as client:
+                    client.order("pings", _WARM)
+                    worker.until(_WARM, self._progress)
+                    client.order("pings", sizes.pings)
             worker.until(_WARM + sizes.pings, self._progress)
             report = worker.report()
         late = [value for _, value in report["marks"]][_WARM:]
         return _late("latency", late, sizes.pings)
 
     def lateness(self, sizes: Sizes) -> Measured:
-        with self._worker("alarm", jobs=sizes.alarms) as worker, self._client() as client:
-            before = 0
+        before = 0 if self._peer.embedded else 1
+        with self._worker("alarm", jobs=sizes.alarms) as worker:
             if not self._peer.embedded:
-                before = self._wake(worker, client)
-                client.order("alarms", sizes.alarms)
+                with self._client() as client:
+                    client.order("single", before)
+                    worker.until(before, self._progress)  # now it is known to be up
+                    client.order("alarms", sizes.alarms)
             worker.until(before + sizes.alarms, self._progress)
             report = worker.report()
         return _late("lateness", [value for _, value in report["marks"]], sizes.alarms, _twice(report["marks"]))
-
-    def _wake(self, worker: Process, client: Process) -> int:
-        """One job before those that count, so that the worker is known to be up."""
-        client.order("single", 1)
-        worker.until(1, self._progress)
-        return 1
 
     def recurring(self, sizes: Sizes) -> Measured:
         """Counted from the first instant at least ten seconds after the first beat, as Duly's own bench does."""

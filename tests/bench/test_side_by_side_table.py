@@ -5,9 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from bench.side_by_side import page, table
 from bench.side_by_side.catalogue import PEERS
+from bench.side_by_side.command import main
 from bench.side_by_side.figures import FIGURES, Book, Cannot, Cell, Failed, Measured, cell, times_better
 from bench.side_by_side.machine import Machine
 
@@ -108,6 +110,13 @@ def test_the_page_and_the_terminal_say_the_same(sheet):
 def test_machines_get_rounds_as_well_as_medians(sheet):
     told = json.loads(table.as_json(sheet))
     assert told["cells"]["arq"]["drain"] == {"value": 100, "ratio": 10, "rounds": [100], "note": "", "failed": False}
+
+
+@pytest.mark.parametrize(("option", "word"), [("--only", "cron"), ("--measures", "speed")])
+def test_an_unknown_peer_or_measurement_is_refused_with_those_there_are(option, word):
+    ended = CliRunner().invoke(main, [option, f"duly,drain,{word}"])
+    assert ended.exit_code == 2
+    assert word in ended.output
 
 
 def test_a_table_replaces_what_is_between_the_marks_and_nothing_else():
