@@ -131,7 +131,7 @@ def _circumstances(page: Sheet) -> str:
     machine = page.machine
     return (
         f"{machine.cores} × {machine.processor}, {machine.memory_gb} GB, {machine.system}, Python {machine.python},"
-        f" load {machine.load} at the start; Duly on `{page.backend}`."
+        f" load {machine.load} at the start{f'; Duly on `{page.backend}`' if DULY in page.cells else ''}."
     )
 
 
