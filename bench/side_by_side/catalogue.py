@@ -39,7 +39,7 @@ PEERS = (
         "saq",
         "SAQ",
         "uvloop, hiredis; concurrency 100; results off (ttl -1); scheduling looks once a second, as by default",
-        most=20_000,
+        most=10_000,
         cannot={"bulk": _NO_BULK},
     ),
     Peer(
@@ -55,7 +55,7 @@ PEERS = (
         "RedisStreamBroker (with acknowledgements), uvloop, hiredis, orjson; 100 async tasks, parameters"
         " not validated, no result backend; scheduler in a process of its own, source read once a second for one-time"
         " jobs; recurring: interval schedules, aligned by the start of the scheduler",
-        most=20_000,
+        most=10_000,
         keeps_time=("alarm", "beat"),
         cannot={"bulk": _NO_BULK},
     ),
@@ -72,7 +72,7 @@ PEERS = (
         "Redis broker, hiredis; pool solo, prefetch multiplier 128, broker pool 50; results, events, rate limits,"
         " gossip, mingle and heartbeat off; recurring: beat in a process of its own, intervals rounded to seconds,"
         " aligned by its start",
-        most=10_000,
+        most=5_000,
         keeps_time=("beat",),
         cannot={"bulk": "a group is submitted message by message"},
     ),
@@ -81,7 +81,7 @@ PEERS = (
         "RQ",
         "hiredis; SimpleWorker (no fork per job), results off (result_ttl 0); scheduler and cron scheduler in a process"
         " of their own, the scheduler looks once a second, as by default",
-        most=3_000,
+        most=2_000,
         keeps_time=("alarm", "beat"),
     ),
     Peer(
@@ -90,7 +90,7 @@ PEERS = (
         "PostgreSQL with synchronous_commit off, uvloop; concurrency 100, 10 connections, finished jobs deleted,"
         " LISTEN/NOTIFY on; looks for due jobs every 5 s, as by default",
         server="postgresql",
-        most=5_000,
+        most=3_000,
     ),
     Peer(
         "apscheduler",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -67,6 +68,7 @@ def main(
 
     Environments for the others are made first and kept; the servers are started for this run and end with it.
     """
+    signal.signal(signal.SIGTERM, _leave)
     run = Run(only, measures, rounds, msgspec.convert(sizes, Sizes), venvs)
     page = run.whole(url)
     match form:
@@ -80,6 +82,11 @@ def main(
         write_into(into, as_markdown(page))
     if any(found.failed for found in page.cells.get(DULY, {}).values()):
         raise SystemExit(1)
+
+
+def _leave(number: int, _frame: object) -> None:
+    """Unwind, so that servers, workers and their folders go too."""
+    raise SystemExit(128 + number)
 
 
 class Run:
