@@ -1,7 +1,7 @@
 """The peers: where each keeps its jobs, how many it is given, what it cannot do, and with which settings it runs.
 
-Settings follow what each project's own documentation advises for many short jobs. Where two documented settings
-differ in speed here, the faster one is taken. Intervals of polling stay at their defaults.
+Settings follow what each project's own documentation advises for many short jobs. A few were tried against each other
+in short runs; `docs/benchmarks.md` says which, and how little that proves. Intervals of polling stay at their defaults.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ PEERS = (
     Peer(
         "saq",
         "SAQ",
-        "uvloop, hiredis; concurrency 100; results off (ttl -1); scheduling looks once a second, as by default",
+        "uvloop, hiredis; concurrency 20; results off (ttl -1); scheduling looks once a second, as by default",
         most=10_000,
         cannot={"bulk": _NO_BULK},
     ),
     Peer(
         "arq",
         "arq",
-        "uvloop, hiredis; max_jobs 1,000; results off (keep_result 0); looks every 0.5 s (poll_delay), as by default",
+        "uvloop, hiredis; max_jobs 2,000; results off (keep_result 0); looks every 0.5 s (poll_delay), as by default",
         most=10_000,
         cannot={"bulk": _NO_BULK},
     ),

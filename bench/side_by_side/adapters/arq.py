@@ -14,7 +14,7 @@ from arq.worker import Worker
 from bench.side_by_side.adapters.notes import PERIOD, Notes, Stint
 
 PACKAGES = ("arq", "redis", "hiredis", "uvloop")
-_MAX_JOBS = 1000
+_MAX_JOBS = 2000
 
 
 class Client:

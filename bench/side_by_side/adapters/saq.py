@@ -10,7 +10,7 @@ from saq import CronJob, Queue, Worker
 from bench.side_by_side.adapters.notes import PERIOD, Notes, Stint
 
 PACKAGES = ("saq", "redis", "hiredis", "uvloop")
-_CONCURRENCY = 100
+_CONCURRENCY = 20
 _NOTHING_KEPT = -1
 
 
