@@ -7,10 +7,10 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 CORES  ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format types imports bench sim clean
+.PHONY: help demo test check lint format types imports bench bench-peers sim clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | sort | awk -F '\t' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | sort | awk -F '\t' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.base  ## a dozen jobs at work on an embedded store (DURATION=15 ends by itself)
 	@$(BIN)/duly demo $(if $(DURATION),--duration $(DURATION))
@@ -37,11 +37,15 @@ imports: $(VENV)/.dev  ## which layer may import which
 bench: $(VENV)/.dev  ## the figures of the README, on this machine
 	$(BIN)/python bench/figures.py
 
+bench-peers: $(VENV)/.dev  ## Duly beside other job systems, one table (ONLY=duly,saq MEASURES=drain ROUNDS=3 JOBS=100000)
+	$(BIN)/python -m bench.side_by_side $(if $(ONLY),--only $(ONLY)) $(if $(MEASURES),--measures $(MEASURES)) \
+		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(INTO),--into $(INTO))
+
 sim: $(VENV)/.dev  ## a long simulation campaign (SEEDS=0-5000)
 	$(BIN)/python -m duly.testing.sim --seeds $(or $(SEEDS),0-5000)
 
 clean:  ## forget the environment and what was built
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) bench/.venvs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
