@@ -34,6 +34,11 @@ def test_latency_is_that_of_every_submission():
     assert 0 < figures["p50_ms"] <= figures["p99_ms"] <= figures["max_ms"]
 
 
+def test_memory_cannot_lose_a_worker():
+    message = invoke("bench", "recovery", "--url", "memory://", "--seconds", "0.1", code=1).stderr
+    assert "memory:// has one process only" in message
+
+
 def test_another_store_can_be_measured_and_nothing_in_it_is_touched(tmp_path):
     url = f"sqlite:///{tmp_path / 'mine.db'}"
     document("bench", "submit", "-n", "50", "--url", url)

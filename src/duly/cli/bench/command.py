@@ -112,6 +112,17 @@ def recurring(url: str | None, as_json: bool, processes: int, concurrency: int, 
 @bench.command()
 @_URL
 @json_option
+@click.option("--seconds", default=5.0, type=click.FloatRange(0), show_default=True, help="How long the handler takes.")
+def recovery(url: str | None, as_json: bool, seconds: float) -> None:
+    """How soon a killed worker's run begins again."""
+    from duly.cli.bench import measures  # noqa: PLC0415  # imports asyncio and more
+
+    _run("linger", url, as_json, 10, 0, lambda a, p: measures.recovery(a, seconds, p))
+
+
+@bench.command()
+@_URL
+@json_option
 @click.option("--schedules", "-m", default=20_000, type=_SOME, show_default=True, help="How many daily schedules.")
 @click.option("--seconds", default=20.0, type=click.FloatRange(1), show_default=True, help="How long to watch.")
 def idle(url: str | None, as_json: bool, schedules: int, seconds: float) -> None:

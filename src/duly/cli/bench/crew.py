@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -12,7 +13,7 @@ import msgspec
 
 from duly.cli.bench.stints import Assignment, Notes
 from duly.cli.bench.worker import REPORT_EVERY, Report, rss_mb, work
-from duly.errors import DulyError
+from duly.errors import ConfigurationError, DulyError
 
 _START_TIMEOUT = 120.0
 
@@ -27,6 +28,10 @@ class Crew(Protocol):
     def memory_mb(self) -> float: ...
 
     def cpu(self) -> float: ...
+
+    async def kill_a_busy_one(self) -> float:
+        """Kill, as by kill -9, a worker that has begun something; when that was."""
+        ...
 
     async def stop(self) -> list[Report]: ...
 
@@ -52,6 +57,9 @@ class LocalCrew:
 
     def cpu(self) -> float:
         return 0.0
+
+    async def kill_a_busy_one(self) -> float:
+        raise ConfigurationError("memory:// has one process only, which cannot be killed: measure another store")
 
     async def stop(self) -> list[Report]:
         self._stop.set()
@@ -118,7 +126,7 @@ class ProcessCrew:
     """Workers in processes of their own."""
 
     def __init__(self, members: list[Member]) -> None:
-        self._members = members
+        self._members = list(members)
 
     async def go(self) -> None:
         for member in self._members:
@@ -134,6 +142,13 @@ class ProcessCrew:
 
     def cpu(self) -> float:
         return sum(member.cpu for member in self._members)
+
+    async def kill_a_busy_one(self) -> float:
+        busy = next(member for member in self._members if member.done)
+        self._members.remove(busy)
+        at = time.time()
+        await busy.end()
+        return at
 
     async def stop(self) -> list[Report]:
         for member in self._members:

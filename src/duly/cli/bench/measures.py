@@ -188,6 +188,19 @@ def _beats(reports: list[Report], schedules: int, first: float, last: float) -> 
     }
 
 
+async def recovery(assignment: Assignment, seconds: float, progress: Progress) -> dict[str, Any]:
+    """How long after the death of its worker a run begins again elsewhere, with default settings."""
+    scheduler = client(assignment)
+    async with scheduler.client(), crew_of(assignment, 2) as crew:
+        await crew.go()
+        await scheduler.submit("linger", {"seconds": seconds})
+        await until(crew, 1, _PATIENCE)
+        killed_at = await crew.kill_a_busy_one()
+        await until(crew, 1, _PATIENCE, lambda _: progress("waiting", round(time.time() - killed_at), 20))
+        [survivor] = await crew.stop()
+    return {"recovery_s": round(survivor.seen[0][1] - killed_at, 3), "attempts": 1 + len(survivor.seen)}
+
+
 async def idle(assignment: Assignment, seconds: float, progress: Progress) -> dict[str, Any]:
     """What a node costs that has many schedules and nothing to do."""
     async with crew_of(assignment, 1) as crew:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import UTC, datetime
 
@@ -46,6 +47,8 @@ def build(assignment: Assignment, notes: Notes) -> Scheduler:
             _ping(scheduler, notes)
         case "alarm":
             _alarm(scheduler, notes)
+        case "linger":
+            _linger(scheduler, notes)
         case "beat":
             _beat(scheduler, notes, assignment.schedules)
         case _:
@@ -79,6 +82,14 @@ def _alarm(scheduler: Scheduler, notes: Notes) -> None:
         notes.late.append((datetime.now(UTC) - ctx.due).total_seconds())
         notes.seen.append((str(number), 0.0))
         notes.done += 1
+
+
+def _linger(scheduler: Scheduler, notes: Notes) -> None:
+    @scheduler.job()
+    async def linger(seconds: float) -> None:
+        notes.seen.append(("begun", time.time()))
+        notes.done += 1
+        await asyncio.sleep(seconds)
 
 
 def _beat(scheduler: Scheduler, notes: Notes, schedules: int) -> None:
