@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 CORES  ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format types imports bench bench-peers sim clean
+.PHONY: help demo test check lint format types imports bench figures bench-peers sim clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | sort | awk -F '\t' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -34,8 +34,10 @@ types: $(VENV)/.dev  ## types, as mypy sees them
 imports: $(VENV)/.dev  ## which layer may import which
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.dev  ## the figures of the README, on this machine
-	$(BIN)/python bench/figures.py
+bench: figures bench-peers  ## how fast Duly is here, and beside others (both take a while)
+
+figures: $(VENV)/.dev  ## the figures of the README, on this machine
+	-$(BIN)/python bench/figures.py
 
 bench-peers: $(VENV)/.dev  ## Duly beside other job systems, one table (ONLY=duly,saq MEASURES=drain ROUNDS=3 JOBS=100000)
 	$(BIN)/python -m bench.side_by_side $(if $(ONLY),--only $(ONLY)) $(if $(MEASURES),--measures $(MEASURES)) \

@@ -1,4 +1,4 @@
-"""The figures of the README, from one run on this machine: `python bench/figures.py [--url URL] [--markdown] [--json]`.
+"""The figures of the README, from one run on this machine: `python bench/figures.py [--only Redis] [--markdown]`.
 
 Every figure is measured by `duly bench` in a process of its own, next to what the bare machine does at that moment: how
 late a timer is, how many rows SQLite commits. A machine that is busy with something else shows there first.
@@ -14,9 +14,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from duly.testing.servers import redis_server
 
 Figures = dict[str, Any]
 
@@ -48,43 +52,81 @@ def _complete(found: Figures) -> bool:
     return not (found["early"] or found["missed"] or found["doubled"])
 
 
-SUBMIT = ("submit",)
+def at_least(name: str, bar: int) -> Callable[[Figures], bool]:
+    return lambda found: bool(found[name] >= bar)
+
+
+def drain(what: str, bar: int, *options: str) -> Row:
+    return Row(what, ("drain", *options), rate("jobs_per_s"), f"{bar:,} /s", at_least("jobs_per_s", bar))
+
+
+def submit(single: int, concurrent: int, bulk: int) -> list[Row]:
+    ways = (
+        ("one by one", "single_per_s", single),
+        ("50 at a time", "concurrent_per_s", concurrent),
+        ("in bulk", "bulk_per_s", bulk),
+    )
+    return [
+        Row(f"submit, {what}", ("submit",), rate(name), f"{bar:,} /s", at_least(name, bar)) for what, name, bar in ways
+    ]
+
+
+def idle(schedules: int, percent: float, megabytes: int) -> Row:
+    return Row(
+        f"idle with {schedules:,} schedules",
+        ("idle", "-m", str(schedules)),
+        lambda found: f"{found['cpu_percent']} % of a core, {found['worker_rss_mb']} MB",
+        f"{percent:g} %, {megabytes} MB",
+        lambda found: bool(found["cpu_percent"] <= percent and found["worker_rss_mb"] <= megabytes),
+    )
+
+
+def recovery(seconds: float) -> Row:
+    return Row(
+        "a killed worker's run begins again",
+        ("recovery",),
+        lambda found: f"after {found['recovery_s']:.1f} s",
+        f"{seconds:g} s",
+        lambda found: bool(found["recovery_s"] <= seconds),
+    )
+
+
 EMBEDDED = [
-    Row(
-        "drain, memory",
-        ("drain", "--url", "memory://"),
-        rate("jobs_per_s"),
-        "60,000 /s",
-        lambda found: found["jobs_per_s"] >= 60_000,
-    ),
-    Row("drain, SQLite", ("drain",), rate("jobs_per_s"), "25,000 /s", lambda found: found["jobs_per_s"] >= 25_000),
-    Row(
-        "submit, one by one",
-        SUBMIT,
-        rate("single_per_s"),
-        "5,000 /s",
-        lambda found: found["single_per_s"] >= 5_000,
-    ),
-    Row(
-        "submit, 50 at a time",
-        SUBMIT,
-        rate("concurrent_per_s"),
-        "30,000 /s",
-        lambda found: found["concurrent_per_s"] >= 30_000,
-    ),
-    Row("submit, in bulk", SUBMIT, rate("bulk_per_s"), "100,000 /s", lambda found: found["bulk_per_s"] >= 100_000),
+    drain("drain, memory", 60_000, "--url", "memory://"),
+    drain("drain", 25_000),
+    *submit(5_000, 30_000, 100_000),
     Row("latency, p50 / p99", ("latency",), times, "1.5 / 5 ms", punctual(1.5, 5)),
     Row("lateness, p50 / p99", ("lateness",), times, "1.5 / 5 ms", punctual(1.5, 5)),
     Row("1,000 schedules at once, p50 / p99", ("recurring",), times, "p99 50 ms", punctual(50, 50)),
     Row("20,000 schedules at once, p50 / p99", ("recurring", "-m", "20000"), times, "p99 900 ms", punctual(900, 900)),
-    Row(
-        "idle with 20,000 schedules",
-        ("idle",),
-        lambda found: f"{found['cpu_percent']} % of a core, {found['worker_rss_mb']} MB",
-        "1 %, 120 MB",
-        lambda found: found["cpu_percent"] <= 1 and found["worker_rss_mb"] <= 120,
-    ),
+    recovery(17),
+    idle(20_000, 1, 120),
 ]
+REDIS = [
+    drain("drain", 40_000),
+    *submit(6_000, 60_000, 120_000),
+    Row("latency, p50 / p99", ("latency",), times, "0.8 / 2 ms", punctual(0.8, 2)),
+    Row("lateness, p50 / p99", ("lateness",), times, "1 / 3 ms", punctual(1, 3)),
+    Row("1,000 schedules at once, p50 / p99", ("recurring",), times, "p99 40 ms", punctual(40, 40)),
+    Row("20,000 schedules at once, p50 / p99", ("recurring", "-m", "20000"), times, "p99 600 ms", punctual(600, 600)),
+    recovery(17),
+    idle(1, 1, 60),
+]
+REDIS_WITH_LOG = [drain("drain", 30_000)]
+
+
+@contextmanager
+def redis(*, appendonly: bool) -> Iterator[str]:
+    """A server of its own on this machine, without persistence or with its log synced every second."""
+    with redis_server(appendonly=appendonly, config={"appendfsync": "everysec"}) as server:
+        yield server.url
+
+
+STORES: dict[str, tuple[list[Row], Callable[[], AbstractContextManager[str | None]]]] = {
+    "SQLite": (EMBEDDED, nullcontext),
+    "Redis": (REDIS, partial(redis, appendonly=False)),
+    "Redis, AOF everysec": (REDIS_WITH_LOG, partial(redis, appendonly=True)),
+}
 
 
 def measure(command: tuple[str, ...], url: str | None) -> Figures:
@@ -137,47 +179,62 @@ def machine() -> Iterator[tuple[str, str]]:
     yield "bare SQLite, 100 rows a commit", bare_sqlite(100, 500)
 
 
+def measure_all(chosen: list[str]) -> dict[str, dict[tuple[str, ...], Figures]]:
+    """Every figure of these stores, by command."""
+    found: dict[str, dict[tuple[str, ...], Figures]] = {}
+    for store in chosen:
+        rows, opened = STORES[store]
+        found[store] = {}
+        with opened() as url:
+            for command in dict.fromkeys(row.command for row in rows):
+                sys.stderr.write(f"{store}: {' '.join(command)} …\n")
+                found[store][command] = measure(command, url)
+    return found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", help="measure this store instead of a SQLite file that is thrown away")
+    parser.add_argument("--only", choices=STORES, action="append", help="measure this store (again: this one too)")
     parser.add_argument("--markdown", action="store_true", help="write the table as Markdown")
     parser.add_argument("--json", action="store_true", help="write one JSON document")
     options = parser.parse_args()
     before = dict(machine())
-    found: dict[tuple[str, ...], Figures] = {}
-    for row in EMBEDDED:
-        if row.command not in found:
-            sys.stderr.write(f"{' '.join(row.command)} …\n")
-            found[row.command] = measure(row.command, options.url)
+    found = measure_all(options.only or list(STORES))
     after = dict(machine())
     if options.json:
-        named = {" ".join(command): figures for command, figures in found.items()}
+        named = {store: {" ".join(command): each for command, each in all_.items()} for store, all_ in found.items()}
         print(json.dumps({"bare_before": before, "figures": named, "bare_after": after}, indent=2))
     else:
         _write(found, before, after, markdown=options.markdown)
-    return 0 if all(row.reached(found[row.command]) for row in EMBEDDED) else 1
+    return 0 if all(row.reached(all_[row.command]) for store, all_ in found.items() for row in STORES[store][0]) else 1
 
 
 def _write(
-    found: dict[tuple[str, ...], Figures], before: dict[str, str], after: dict[str, str], *, markdown: bool
+    found: dict[str, dict[tuple[str, ...], Figures]], before: dict[str, str], after: dict[str, str], *, markdown: bool
 ) -> None:
-    lines = [(row.what, row.shown(found[row.command]), row.bar, _verdict(row, found)) for row in EMBEDDED]
-    lines.append(("`import duly`", bare_import(), "80 ms", ""))
-    lines += [(f"bare: {what}", f"{before[what]}, then {after[what]}", "", "") for what in before]
-    header = ("what", "measured", "bar", "")
-    versions = ", ".join(f"{name} {version}" for name, version in next(iter(found.values()))["versions"].items())
+    lines = [
+        (
+            store,
+            row.what,
+            row.shown(all_[row.command]),
+            row.bar,
+            "" if row.reached(all_[row.command]) else "not reached",
+        )
+        for store, all_ in found.items()
+        for row in STORES[store][0]
+    ]
+    lines.append(("", "import duly", bare_import(), "80 ms", ""))
+    lines += [("bare machine", what, f"{before[what]}; afterwards {after[what]}", "", "") for what in before]
+    header = ("store", "what", "measured", "bar", "")
+    some = next(iter(next(iter(found.values())).values()))
+    versions = ", ".join(f"{name} {version}" for name, version in some["versions"].items())
     if markdown:
-        print("\n".join(f"| {' | '.join(line)} |" for line in (header, ("---",) * 4, *lines)))
-        print(f"\n{versions}; {next(iter(found.values()))['cpus']} cores")
-        return
-    widths = [max(len(line[column]) for line in (header, *lines)) for column in range(3)]
-    for line in (header, *lines):
-        print("  ".join(part.ljust(width) for part, width in zip(line, (*widths, 0), strict=True)).rstrip())
-    print(versions)
-
-
-def _verdict(row: Row, found: dict[tuple[str, ...], Figures]) -> str:
-    return "reached" if row.reached(found[row.command]) else "not reached"
+        print("\n".join(f"| {' | '.join(line)} |" for line in (header, ("---",) * 5, *lines)))
+    else:
+        widths = [max(len(line[column]) for line in (header, *lines)) for column in range(4)]
+        for line in (header, *lines):
+            print("  ".join(part.ljust(width) for part, width in zip(line, (*widths, 0), strict=True)).rstrip())
+    print(f"\n{versions}; {some['cpus']} cores")
 
 
 if __name__ == "__main__":
