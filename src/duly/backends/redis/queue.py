@@ -11,6 +11,7 @@ from duly.backends.redis.codec import batch_of, bodies_of, encode, lent_run, lif
 from duly.backends.redis.gather import Gatherer
 from duly.backends.redis.settling import rows_of
 from duly.backends.redis.sleep import Sleep
+from duly.backends.redis.staff import Staff
 from duly.backends.redis.wire import Wire
 from duly.model import Beat, Claim, Claimed, Put, Renewal, Run, Settlement, from_micros, to_micros
 
@@ -29,6 +30,7 @@ class RedisQueue:
         self._wire = wire
         self._gatherer = Gatherer(self._put_slice, _PUT // 2)
         self._sleep = Sleep(wire)
+        self._staff = Staff(wire)
 
     # --- putting
 
@@ -72,17 +74,13 @@ class RedisQueue:
         *,
         now: datetime | None = None,
     ) -> Claimed:
-        answer = await self._wire.call(
-            "claim",
-            moment(now),
-            node,
-            request,
-            limit,
-            micros(lease),
-            "" if queues is None else encode(list(queues)),
-            "" if handlers is None else encode(list(handlers)),
-            lane="claim",
-        )
+        wanted = b"" if queues is None else encode(list(queues))
+        names, staff = self._staff.words(handlers)
+        words = (moment(now), node, request, limit, micros(lease), wanted, names, staff)
+        answer = await self._wire.call("claim", *words, lane="claim")
+        while answer is None and handlers is not None:
+            await self._staff.tell(handlers)
+            answer = await self._wire.call("claim", *words, lane="claim")
         at, expires, fence, next_due, lent, bodies, lives = answer
         if expires == 0:
             again = _claims(lent[::2], lent[1::2], bodies, lives, at)

@@ -2,7 +2,8 @@
 --! lazily promoting
 -- claim: queued → running for one node, strictly by priority, ready time and id over the asked queues as if they were one.
 --
--- ARGV: now or '', node, request, limit, lease in microseconds, queues and handlers (msgpack lists, '' for all).
+-- ARGV: now or '', node, request, limit, lease in microseconds, queues and handlers (msgpack lists, '' for all), or
+-- instead of handlers the name of a set of them (see `staff`); if that is not known, nothing happens and nil is returned.
 -- Promotes first what is ready, and puts back what was held for a handler that this node has. What may not start here
 -- goes to its hold and does not count. Each claim has a fence of its own, growing in the order of the claims.
 -- A repeat of a request gives what that request lent and is still running, and nothing new; if there is none of that,
@@ -16,9 +17,17 @@ local now = now_or(ARGV[1])
 local node, request = ARGV[2], tonumber(ARGV[3])
 local limit, expires = tonumber(ARGV[4]), now + tonumber(ARGV[5])
 local handlers
+local staff = ARGV[8] ~= '' and P .. 'staff:' .. ARGV[8]
 if ARGV[7] ~= '' then
     handlers = {}
     for _, name in ipairs(cmsgpack.unpack(ARGV[7])) do handlers[name] = true end
+elseif staff and call('EXISTS', staff) == 0 then
+    return false
+end
+
+local function is_known(handler)
+    if staff then return call('SISMEMBER', staff, handler) == 1 end
+    return not handlers or handlers[handler]
 end
 
 -- The earliest ready time among pending runs, '' if there is none.
@@ -47,7 +56,7 @@ end
 
 -- Runs held for want of a handler come to a node that has it.
 for _, handler in ipairs(call('SMEMBERS', P .. 'unstaffed')) do
-    if not handlers or handlers[handler] then
+    if is_known(handler) then
         local key = HANDLER_HOLD .. handler
         local line = lazily().held_under(key, MOST)
         for i = 1, #line, 3 do lazily().unhold(line[i], key, line[i + 2], line[i + 1]) end
@@ -135,7 +144,7 @@ local function consider(taken)
             job = job or handler
             if key == nil then
                 key = blocking and call('SISMEMBER', P .. 'blocked', job) == 1 and 'job:' .. job
-                    or handlers and not handlers[handler] and HANDLER_HOLD .. handler or false
+                    or not is_known(handler) and HANDLER_HOLD .. handler or false
                 holds_by_kind[kind] = key
             end
             if key then

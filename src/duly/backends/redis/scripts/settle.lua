@@ -20,7 +20,7 @@ local lives = call('HMGET', LIVES, unpack(ids))
 
 local stale, applied, ended_ids, gone = {}, {}, {}, {}
 local life_args, ended, again = {}, {}, {}
-local counters, depths, urgent = {}, {}, false
+local counters, jobs, depths, urgent = {}, {}, {}, false
 
 local function add_attempt(id, attempt)
     local kept = call('HGET', P .. 'attempts', id)
@@ -71,6 +71,27 @@ local function keep_result(id, old, new)
     end
 end
 
+-- The bodies of those that have a group or a dedupe key, and nothing else out of the ordinary.
+local bound, bodies = {}, {}
+for i = 1, n do
+    if lives[i] and byte(lives[i], 3) == BOUND then bound[#bound + 1] = ids[i] end
+end
+for i, body in ipairs(#bound > 0 and call('HMGET', RUNS, unpack(bound)) or {}) do bodies[bound[i]] = body end
+local lines = #bound > 0 and call('EXISTS', P .. 'holds') == 1 -- somebody may be in line for a place in a group
+
+-- A run leaves its group and gives its dedupe key back.
+local function let_go(id, body)
+    local _, handler, _, _, group, _, _, dedupe = decode_some(body, 7, HANDLER_AT)
+    if lines then
+        lazily().release(id, { handler = handler, group = group, dedupe = dedupe })
+    else
+        if group then call('SREM', P .. 'members:' .. group, id) end
+        if dedupe and call('HGET', P .. 'dedupe', handler .. '\0' .. dedupe) == id then
+            call('HDEL', P .. 'dedupe', handler .. '\0' .. dedupe)
+        end
+    end
+end
+
 local at, done = 1, 0
 for i = 1, n do
     local k = i * 8
@@ -84,8 +105,11 @@ for i = 1, n do
     else
         local outcome, started, finished = rows[k - 3], rows[k - 2], rows[k - 1]
         local state, queue = byte(new, 2), keys[key * 2]
-        if state == PENDING or state == CANCELLED or byte(old, 3) ~= 0 then
+        local flags = byte(old, 3)
+        if state == PENDING or state == CANCELLED or flags > BOUND or flags == CANCELLING then
             state, new = settle_with_care(id, old, new, queue, finished, rows[k])
+        elseif flags == BOUND then
+            let_go(id, bodies[id])
         end
         if attempt_size > 0 then add_attempt(id, sub(texts, at + life_size, at + life_size + attempt_size - 1)) end
         done = done + 1
@@ -102,10 +126,12 @@ for i = 1, n do
         end
         depths[queue] = (depths[queue] or 0) + 1
         if outcome ~= 0 then
-            local counter = counters[key]
+            local job = keys[key * 2 - 1]
+            local counter = counters[job]
             if not counter then
                 counter = { 0, 0, 0, 0, 0, 0, 0, 0 }
-                counters[key] = counter
+                counters[job] = counter
+                jobs[#jobs + 1] = job
             end
             local slot = state == PENDING and 5 or state - 2
             counter[slot] = counter[slot] + 1
@@ -130,15 +156,18 @@ if #ended_ids > 0 then lazily().tell_ended(ended_ids) end
 for queue, number in pairs(depths) do call('HINCRBY', P .. 'depths', 'r' .. queue, -number) end
 for queue, number in pairs(again) do call('HINCRBY', P .. 'depths', 'w' .. queue, number) end
 -- Sums are kept by job: completed, failed, cancelled, lost, retried, microseconds, last start, last outcome.
-for key, added in pairs(counters) do
-    local job = keys[key * 2 - 1]
-    local kept = call('HGET', P .. 'statistics', job)
-    if kept then
-        kept = cmsgpack.unpack(kept)
-        for slot = 1, 6 do added[slot] = added[slot] + kept[slot] end
-        if kept[7] > added[7] then added[7], added[8] = kept[7], kept[8] end
+if #jobs > 0 then
+    local sums = {}
+    for i, text in ipairs(call('HMGET', P .. 'statistics', unpack(jobs))) do
+        local added = counters[jobs[i]]
+        if text then
+            local kept = cmsgpack.unpack(text)
+            for slot = 1, 6 do added[slot] = added[slot] + kept[slot] end
+            if kept[7] > added[7] then added[7], added[8] = kept[7], kept[8] end
+        end
+        sums[i * 2 - 1], sums[i * 2] = jobs[i], encode(added)
     end
-    call('HSET', P .. 'statistics', job, encode(added))
+    call('HSET', P .. 'statistics', unpack(sums))
 end
 if urgent or (made and made.times_put_back() > 0) then ring() end
 return stale

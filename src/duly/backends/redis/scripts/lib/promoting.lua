@@ -14,8 +14,11 @@ local function enter(sets, lane, ready, id)
     set[#set + 1] = id
 end
 
+local replacements = 0
+
 -- The newest takes the place of all others of its group; whether there is room for it by now.
 local function replace_group(group, limit, now)
+    replacements = replacements + 1
     local key = 'group:' .. group
     local line = held_under(key, 1e9)
     for i = 1, #line, 3 do
@@ -42,15 +45,11 @@ local function queue_run(id, lane, ready)
     call('SADD', P .. 'lanes', lane)
 end
 
--- One ready run with a group enters it, or its `when_full` decides.
+-- One ready run, out of the waiting ones, whose group has members: it is one, or there is room, or `when_full` decides.
 local function admit(id, body, ready, now)
     local run = read_body(body)
     local members = P .. 'members:' .. run.group
-    if call('SISMEMBER', members, id) == 1 then
-        queue_run(id, run.lane, ready)
-        return
-    end
-    if call('SCARD', members) < run.limit then
+    if call('SISMEMBER', members, id) == 1 or call('SCARD', members) < run.limit then
         call('SADD', members, id)
         queue_run(id, run.lane, ready)
         return
@@ -67,44 +66,58 @@ local function admit(id, body, ready, now)
     end
 end
 
--- One slice. Runs in no group leave the waiting ones together; those of a group one by one, since what one of them does
--- to its group may end or put back another that is ready too.
-local function promote_some(limit, now)
-    local found = call('ZRANGEBYSCORE', WAITING, '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
-    if #found == 0 then return 0 end
-    local ids = {}
-    for i = 1, #found / 2 do ids[i] = found[i * 2 - 1] end
-    local bodies = call('HMGET', RUNS, unpack(ids))
-    local sets, leaving, looked_at, before = {}, {}, 0, put_back
-    for i, id in ipairs(ids) do
-        local body, ready = bodies[i], found[i * 2]
-        looked_at = i
-        if not body then
-            leaving[#leaving + 1] = id
-        elseif bit.band(byte(body, TRAITS_AT), GROUPED) == 0 then
-            local _, _, _, lane = decode_some(body, 3, HANDLER_AT)
-            leaving[#leaving + 1] = id
-            enter(sets, lane, ready, id)
-        elseif call('ZREM', WAITING, id) == 1 then
-            admit(id, body, ready, now)
-            if put_back > before then break end -- it may come before the ones that are left
-        end
-    end
+local function move(leaving, sets)
     if #leaving > 0 then call('ZREM', WAITING, unpack(leaving)) end
     for lane, entries in pairs(sets) do
         call('ZADD', P .. 'ready:' .. lane, unpack(entries))
         call('SADD', P .. 'lanes', lane)
     end
-    return looked_at
+end
+
+-- One slice: returns how many were looked at, and whether those were all. Runs in no group, and those whose group is
+-- empty, are moved together. What one does whose group is not may end or put back another that is ready too: then the
+-- slice ends with it.
+local function promote_some(limit, now)
+    local found = call('ZRANGEBYSCORE', WAITING, '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
+    if #found == 0 then return 0, false end
+    local ids = {}
+    for i = 1, #found / 2 do ids[i] = found[i * 2 - 1] end
+    local bodies = call('HMGET', RUNS, unpack(ids))
+    local sets, leaving, before = {}, {}, put_back + replacements
+    for i, id in ipairs(ids) do
+        local body, ready = bodies[i], found[i * 2]
+        local crowded = false
+        if body then
+            local _, _, _, lane, group = decode_some(body, 4, HANDLER_AT)
+            crowded = group and call('SCARD', P .. 'members:' .. group) > 0
+            if not crowded then
+                if group then call('SADD', P .. 'members:' .. group, id) end
+                enter(sets, lane, ready, id)
+            end
+        end
+        if crowded then
+            move(leaving, sets)
+            leaving, sets = {}, {}
+            call('ZREM', WAITING, id)
+            admit(id, body, ready, now)
+            if put_back + replacements > before then return i, false end
+        else
+            leaving[#leaving + 1] = id
+        end
+    end
+    move(leaving, sets)
+    return #ids, true
 end
 
 -- Looks at up to `limit` runs that are ready, by ready time, then id. Returns how many there were.
 local function promote(limit, now)
-    local looked_at = 0
+    local looked_at, size = 0, 1000
     while looked_at < limit do
-        local some = promote_some(math.min(limit - looked_at, 1000), now)
+        local some, all = promote_some(math.min(limit - looked_at, size), now)
         if some == 0 then break end
         looked_at = looked_at + some
+        -- What was read of a slice that ended early was read for nothing.
+        size = all and math.min(size * 2, 1000) or 16
     end
     return looked_at
 end

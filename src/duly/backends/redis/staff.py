@@ -1,0 +1,43 @@
+"""Which handlers a node has, told to the server once instead of with every claim.
+
+A few names travel with the claim. Many are kept on the server as a set named by their digest, for a day; a claim that
+names an unknown set is answered with nothing, and the set is told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+
+from duly.backends.redis.codec import encode
+from duly.backends.redis.wire import Wire
+
+_FEW = 32
+
+
+class Staff:
+    """Remembers the last collection it was asked about; a node's changes rarely."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._last: Collection[str] | None = None
+        self._words: tuple[bytes, bytes] = (b"", b"")
+
+    def words(self, handlers: Collection[str] | None) -> tuple[bytes, bytes]:
+        """Two arguments of `claim`: the names themselves, or what their set is called; nothing means all."""
+        if handlers is not self._last or not isinstance(handlers, frozenset):
+            self._last, self._words = handlers, _words_of(handlers)
+        return self._words
+
+    async def tell(self, handlers: Collection[str]) -> None:
+        """Make the set of these names known."""
+        _, name = self.words(handlers)
+        await self._wire.call("staff", name, encode(sorted(handlers)))
+
+
+def _words_of(handlers: Collection[str] | None) -> tuple[bytes, bytes]:
+    if handlers is None:
+        return b"", b""
+    if len(handlers) <= _FEW:
+        return encode(list(handlers)), b""
+    return b"", hashlib.blake2b(encode(sorted(handlers)), digest_size=16).hexdigest().encode()
