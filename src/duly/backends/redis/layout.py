@@ -18,9 +18,9 @@ By creation. Ids are appended to pages (`page:<n>`, strings of some 4 kB; `pages
 
 Around. `dedupe` (handler and key → id), `members:<group>`, `ranges:<uid>` (skipped ranges by first instant), `awaited`
 (ids whose end somebody waits for), `totals` (ended runs by state), `depths` (waiting and running by queue), `paused`,
-`request:<node>` (its last claim, for a day), `staff:<digest>` (handlers of a node, for a day), `epochs`, `meta` (the current page, beats, amnesty, last fence), `bell`,
-`log:<name>`, `kind:<kind>`, `bucket:<name>`. Leases, nodes, shared values and `incarnation` belong to the coordinator
-and the wire.
+`request:<node>` (its last claim, for a day), `staff:<digest>` (handlers of a node, for a day), `epochs`, `meta` (the
+current page, beats, amnesty, last fence), `bell`, `log:<name>`, `kind:<kind>`, `bucket:<name>`. Leases, nodes, shared
+values and `incarnation` belong to the coordinator and the wire.
 
 Nothing expires but requests, staff and buckets: what is old is purged by the janitor.
 """
