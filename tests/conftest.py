@@ -5,12 +5,44 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
+import redis
+
+from duly.testing.servers import named_redis
+from duly.testing.servers import redis_server as start_redis
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(scope="session")
+def redis_server():
+    """A server shared by the tests of this process: use a namespace of your own, and do it no harm."""
+    with start_redis() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_url(request):
+    """Where to test: the server that the environment names, else one of our own."""
+    return named_redis() or request.getfixturevalue("redis_server").url
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
 def url(request, tmp_path) -> str:
     """A fresh store of each kind that a scheduler can be tested on."""
-    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/duly.db"
+    match request.param:
+        case "memory":
+            return "memory://"
+        case "sqlite":
+            return f"sqlite:///{tmp_path}/duly.db"
+        case _:
+            return _emptied(request.getfixturevalue("redis_url"))
+
+
+def _emptied(url: str) -> str:
+    """The same server without what earlier tests left in the namespace that every scheduler uses."""
+    with redis.Redis.from_url(url) as client:
+        keys = list(client.scan_iter("duly:{duly}:*", count=1000))
+        if keys:
+            client.delete(*keys)
+    return url
 
 
 async def eventually(check: Callable[[], Awaitable[object]], what: str = "", seconds: float = 30.0):
