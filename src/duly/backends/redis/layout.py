@@ -10,17 +10,17 @@ ready time (`lanes` lists those that have any), or held in `held:<priority>:<key
 lists the handlers among them). Running: in `running` by expiry. Ended: in `ended:<state>` by end. Scores are
 microseconds, exact in a double; equal ones are ordered by id, as the contract wants.
 
-By job. `job:<job>` and, for those of its schedule, `plan:<job>` are the sets of its waiting runs. `jobs` is name →
-record, `due:<shard>` a sorted set of names by time to plan, `blocked` the set of paused and removed ones, `statistics`
-the counters by job.
+By job. `job:<job>` is the set of its waiting runs; those of its schedule are on a roster instead, a text in the hash
+`plans`, from which they are struck late. `jobs` is name → record, `due:<shard>` a sorted set of names by time to plan,
+`blocked` the set of paused and removed ones, `statistics` the counters by job.
 
 By creation. Ids are appended to pages (`page:<n>`, strings of some 4 kB; `pages` orders them), 28 bytes a run.
 
-Around. `dedupe` (handler and key → id), `members:<group>`, `ranges:<uid>` (skipped ranges by first instant), `awaited`
-(ids whose end somebody waits for), `totals` (ended runs by state), `depths` (waiting and running by queue), `paused`,
-`request:<node>` (its last claim, for a day), `staff:<digest>` (handlers of a node, for a day), `epochs`, `meta` (the
-current page, beats, amnesty, last fence), `bell`, `log:<name>`, `kind:<kind>`, `bucket:<name>`. Leases, nodes, shared
-values and `incarnation` belong to the coordinator and the wire.
+Around. `dedupe` (handler and key → id), `groups` (group → roster of its members), `ranges:<uid>` (skipped ranges by
+first instant), `awaited` (ids whose end somebody waits for), `totals` (ended runs by state), `depths` (waiting and
+running by queue), `paused`, `request:<node>` (its last claim, for a day), `staff:<digest>` (handlers of a node, for a
+day), `epochs`, `meta` (the current page, beats, amnesty, last fence), `bell`, `log:<name>`, `kind:<kind>`,
+`bucket:<name>`. Leases, nodes, shared values and `incarnation` belong to the coordinator and the wire.
 
 Nothing expires but requests, staff and buckets: what is old is purged by the janitor.
 """

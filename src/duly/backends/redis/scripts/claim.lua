@@ -127,7 +127,7 @@ local blocking = call('EXISTS', P .. 'blocked') == 1
 local touched = call('EXISTS', TOUCHED) == 1
 local n, looked_at, holds_by_kind = 0, 0, {}
 local ids, claimed, bodies, texts, old_lives = {}, {}, {}, {}, {}
-local planned, submitted, moved, again = {}, {}, {}, {}
+local submitted, moved, again = {}, {}, {}
 
 local function consider(taken)
     local some = {}
@@ -159,12 +159,13 @@ local function consider(taken)
                     texts[n] = text
                     again[#again + 1] = id
                 end
-                local lists = byte(body, TRAITS_AT) % RANGED >= SCHEDULED and planned or submitted
-                local members = lists[job]
-                if members then
-                    members[#members + 1] = id
-                else
-                    lists[job] = { id }
+                if byte(body, TRAITS_AT) % RANGED < SCHEDULED then
+                    local members = submitted[job]
+                    if members then
+                        members[#members + 1] = id
+                    else
+                        submitted[job] = { id }
+                    end
                 end
                 moved[lane] = (moved[lane] or 0) + 1
             end
@@ -217,7 +218,6 @@ call_many('HSET', LIVES, life_args)
 call_many('ZADD', RUNNING_SET, running_args)
 if #again > 0 then call_many('SREM', TOUCHED, again) end
 for job, members in pairs(submitted) do call_many('SREM', P .. 'job:' .. job, members) end
-for job, members in pairs(planned) do call_many('SREM', P .. 'plan:' .. job, members) end
 for lane, count in pairs(moved) do
     call('HINCRBY', P .. 'depths', 'w' .. sub(lane, 2), -count)
     call('HINCRBY', P .. 'depths', 'r' .. sub(lane, 2), count)

@@ -14,7 +14,7 @@ for i, id in ipairs(ids) do
     if body then
         local member, expires = 0, ''
         if bit.band(byte(body, TRAITS_AT), GROUPED) ~= 0 then
-            member = call('SISMEMBER', P .. 'members:' .. read_body(body).group, id)
+            member = roster_has(call('HGET', GROUPS, read_body(body).group), id) and 1 or 0
         end
         if life and byte(life, 2) == RUNNING then expires = call('ZSCORE', RUNNING_SET, id) end
         local n = #found

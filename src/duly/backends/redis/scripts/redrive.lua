@@ -15,7 +15,7 @@ local function again(id, run, life)
     save_life(id, life)
     call('SADD', TOUCHED, id)
     if run.dedupe then call('HSET', P .. 'dedupe', run.handler .. '\0' .. run.dedupe, id) end
-    call('SADD', list_of(run), id)
+    enlist(id, run)
     call('HINCRBY', P .. 'depths', 'w' .. queue_of(run.lane), 1)
     if run.group then
         call('ZADD', WAITING, now, id)

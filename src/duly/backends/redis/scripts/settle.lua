@@ -32,6 +32,56 @@ local function add_attempt(id, attempt)
     call('HSET', P .. 'attempts', id, attempt)
 end
 
+-- Those that have a group or a dedupe key and nothing else out of the ordinary give both back, all at once if nobody is
+-- in line for a place.
+local bound, groups, rosters = {}, {}, {}
+for i = 1, n do
+    if lives[i] and byte(lives[i], 3) == BOUND then bound[#bound + 1] = ids[i] end
+end
+local bodies, lines = {}, false
+if #bound > 0 then
+    lines = call('EXISTS', P .. 'holds') == 1
+    for i, body in ipairs(call('HMGET', RUNS, unpack(bound))) do
+        local _, _, _, _, group = decode_some(body, 4, HANDLER_AT)
+        bodies[bound[i]] = body
+        if group and not lines then groups[#groups + 1] = group end
+    end
+    for i, text in ipairs(#groups > 0 and call('HMGET', P .. 'groups', unpack(groups)) or {}) do
+        rosters[groups[i]] = text
+    end
+end
+
+local function write_rosters()
+    local empty, kept = {}, {}
+    for group, text in pairs(rosters) do
+        if text then
+            kept[#kept + 1] = group
+            kept[#kept + 1] = text
+        else
+            empty[#empty + 1] = group
+        end
+    end
+    if #empty > 0 then call('HDEL', P .. 'groups', unpack(empty)) end
+    if #kept > 0 then call('HSET', P .. 'groups', unpack(kept)) end
+    rosters = {}
+end
+
+local function let_go(id, body)
+    local _, handler, _, _, group, _, _, dedupe = decode_some(body, 7, HANDLER_AT)
+    if lines then
+        lazily().release(id, { handler = handler, group = group, dedupe = dedupe })
+        return
+    end
+    if group and rosters[group] then
+        rosters[group] = lazily().roster_without(rosters[group], id)
+    elseif group and rosters[group] == nil then
+        lazily().leave(P .. 'groups', group, id)
+    end
+    if dedupe and call('HGET', P .. 'dedupe', handler .. '\0' .. dedupe) == id then
+        call('HDEL', P .. 'dedupe', handler .. '\0' .. dedupe)
+    end
+end
+
 -- What the plain way leaves out: progress, wishes to cancel, groups and dedupe keys, and what runs again.
 -- Returns the state it comes to and the life as it is to be stored.
 local function settle_with_care(id, old, new, queue, finished, ready)
@@ -51,9 +101,10 @@ local function settle_with_care(id, old, new, queue, finished, ready)
         urgent = care.is_first(ready) or urgent
         call('ZADD', WAITING, ready, id)
         call('SADD', TOUCHED, id)
-        call('SADD', care.list_of(care.read_body(call('HGET', RUNS, id))), id)
+        care.enlist(id, care.read_body(call('HGET', RUNS, id)))
         again[queue] = (again[queue] or 0) + 1
     elseif life.flags % TOLD >= BOUND then
+        write_rosters()
         care.release(id, care.read_body(call('HGET', RUNS, id)))
     end
     return life.state, care.write_life(life)
@@ -68,27 +119,6 @@ local function keep_result(id, old, new)
         before.tail = sub(before.tail, 1, own) .. sub(late.tail, theirs + 1)
         applied[id] = care.write_life(before)
         call('HSET', LIVES, id, applied[id])
-    end
-end
-
--- The bodies of those that have a group or a dedupe key, and nothing else out of the ordinary.
-local bound, bodies = {}, {}
-for i = 1, n do
-    if lives[i] and byte(lives[i], 3) == BOUND then bound[#bound + 1] = ids[i] end
-end
-for i, body in ipairs(#bound > 0 and call('HMGET', RUNS, unpack(bound)) or {}) do bodies[bound[i]] = body end
-local lines = #bound > 0 and call('EXISTS', P .. 'holds') == 1 -- somebody may be in line for a place in a group
-
--- A run leaves its group and gives its dedupe key back.
-local function let_go(id, body)
-    local _, handler, _, _, group, _, _, dedupe = decode_some(body, 7, HANDLER_AT)
-    if lines then
-        lazily().release(id, { handler = handler, group = group, dedupe = dedupe })
-    else
-        if group then call('SREM', P .. 'members:' .. group, id) end
-        if dedupe and call('HGET', P .. 'dedupe', handler .. '\0' .. dedupe) == id then
-            call('HDEL', P .. 'dedupe', handler .. '\0' .. dedupe)
-        end
     end
 end
 
@@ -145,6 +175,7 @@ if done == 0 then return stale end
 
 call('HSET', LIVES, unpack(life_args))
 call('ZREM', RUNNING_SET, unpack(gone))
+write_rosters()
 for state, entries in pairs(ended) do
     call('ZADD', P .. 'ended:' .. state, unpack(entries))
     call('HINCRBY', P .. 'totals', state, #entries / 2)

@@ -3,6 +3,7 @@
 -- Adding runs: one variadic call per index and batch.
 
 --! const PAGE_BYTES 4096
+--! const PLAN_BYTES 1024
 
 -- Notes ids in the order of their creation. Returns their common place: the page and how far down it they begin, in one
 -- number that grows from call to call. A full page is left alone; one that lost entries is not gone on with (`forget`).
@@ -20,6 +21,27 @@ local function enter_page(ids)
         call('SET', P .. 'page:' .. page, call('GET', P .. 'page:' .. page)) -- appending leaves room behind the text
     end
     return page * PLACES + filled - #text
+end
+
+-- Puts runs on the rosters of their jobs. What does not wait any more is struck from a roster that has grown long.
+local function enter_plans(planned)
+    local jobs, texts = {}, {}
+    for job in pairs(planned) do jobs[#jobs + 1] = job end
+    for i, text in ipairs(get_many(P .. 'plans', jobs)) do
+        if text and #text > PLAN_BYTES then
+            local waiting, ids = nil, lazily().roster_ids(text)
+            local bodies, lives = get_many(RUNS, ids), get_many(LIVES, ids)
+            for k, id in ipairs(ids) do
+                if bodies[k] and not (lives[k] and byte(lives[k], 2) ~= PENDING) then
+                    waiting = (waiting or ' ') .. id .. ' '
+                end
+            end
+            text = waiting
+        end
+        texts[i * 2 - 1] = jobs[i]
+        texts[i * 2] = (text or ' ') .. table.concat(planned[jobs[i]], ' ') .. ' '
+    end
+    call_many('HSET', P .. 'plans', texts)
 end
 
 local function push(lists, name, ...)
@@ -41,7 +63,7 @@ local function add_runs(list, parts, finals, now)
     for i = 1, n do ids[i] = list[i * 5 - 4] end
     local present = get_many(RUNS, ids)
     local bodies, lives, added, refused = {}, {}, {}, {}
-    local ready_sets, waiting, lists, depths, ended, seen = {}, {}, {}, {}, {}, {}
+    local ready_sets, waiting, submitted, planned, depths, ended, seen = {}, {}, {}, {}, {}, {}, {}
     local earliest, at, b = nil, 1, 0
     for i = 1, n do
         local k = i * 5
@@ -89,11 +111,11 @@ local function add_runs(list, parts, finals, now)
                     set[#set + 1] = ready
                     set[#set + 1] = id
                 end
-                local name = run and lazily().list_of(run) or P .. 'job:' .. job
-                local names = lists[name]
+                local lists = traits % RANGED >= SCHEDULED and planned or submitted
+                local names = lists[job]
                 if not names then
                     names = {}
-                    lists[name] = names
+                    lists[job] = names
                 end
                 names[#names + 1] = id
             end
@@ -109,7 +131,8 @@ local function add_runs(list, parts, finals, now)
         call_many('ZADD', P .. 'ended:' .. state, entries)
         lazily().count_ended(state, #entries / 2)
     end
-    for name, members in pairs(lists) do call_many('SADD', name, members) end
+    for job, members in pairs(submitted) do call_many('SADD', P .. 'job:' .. job, members) end
+    if next(planned) ~= nil then enter_plans(planned) end
     for lane, count in pairs(depths) do call('HINCRBY', P .. 'depths', 'w' .. queue_of(lane), count) end
     local urgent = next(ready_sets) ~= nil
     for lane, entries in pairs(ready_sets) do

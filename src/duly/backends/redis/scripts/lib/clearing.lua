@@ -11,11 +11,11 @@ end
 -- Deletes what is not yet due; with `all` cancels what else waits. Returns how many were deleted and the earliest due.
 local function clear_waiting(name, uid, all, now)
     local deleted, earliest, others = 0, nil, {}
-    local ids = call('SMEMBERS', P .. 'plan:' .. name)
-    table.sort(ids)
-    for _, id in ipairs(ids) do
+    for _, id in ipairs(roster_ids(call('HGET', PLANS, name))) do
         local run, life = load_run(id)
-        if not_yet_due(id, run, life, uid, now) then
+        if not run or (life and life.state ~= PENDING) then
+            leave(PLANS, name, id) -- it was claimed meanwhile
+        elseif not_yet_due(id, run, life, uid, now) then
             delete_waiting(id, run, life)
             deleted = deleted + 1
             if not earliest or run.due < earliest then earliest = run.due end

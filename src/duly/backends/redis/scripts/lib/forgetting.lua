@@ -41,7 +41,7 @@ end
 -- Deletes a waiting run.
 local function delete_waiting(id, run, life)
     take_out(id, run, life)
-    call('SREM', list_of(run), id)
+    delist(id, run)
     if life then call('SREM', TOUCHED, id) end
     call('HINCRBY', P .. 'depths', 'w' .. queue_of(run.lane), -1)
     release(id, run)

@@ -1,4 +1,4 @@
---! use record
+--! use rosters
 -- Reading and writing the records of a run, for what is done to one at a time.
 
 -- The parts of a body that decide what happens to a run.
@@ -39,7 +39,20 @@ local function save_life(id, life)
     call('HSET', LIVES, id, write_life(life))
 end
 
--- Where the waiting runs of a job are listed: those of its schedule apart from those that were submitted.
-local function list_of(run)
-    return P .. (bit.band(run.traits, SCHEDULED) ~= 0 and 'plan:' or 'job:') .. run.job
+-- The waiting runs of a job are listed: those of its schedule on a roster, which a claim leaves as it is, those that were
+-- submitted in a set.
+local function enlist(id, run)
+    if bit.band(run.traits, SCHEDULED) ~= 0 then
+        join(PLANS, run.job, id)
+    else
+        call('SADD', P .. 'job:' .. run.job, id)
+    end
+end
+
+local function delist(id, run)
+    if bit.band(run.traits, SCHEDULED) ~= 0 then
+        leave(PLANS, run.job, id)
+    else
+        call('SREM', P .. 'job:' .. run.job, id)
+    end
 end

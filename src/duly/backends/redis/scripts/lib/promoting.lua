@@ -25,7 +25,7 @@ local function replace_group(group, limit, now)
         local run, life = load_run(line[i])
         end_waiting(line[i], run, life, SKIPPED, 'replaced', now)
     end
-    local members = call('SMEMBERS', P .. 'members:' .. group)
+    local members = roster_ids(call('HGET', GROUPS, group))
     table.sort(members)
     for _, member in ipairs(members) do
         local run, life = load_run(member)
@@ -37,7 +37,7 @@ local function replace_group(group, limit, now)
             end_waiting(member, run, life, CANCELLED, 'replaced', now)
         end
     end
-    return call('SCARD', P .. 'members:' .. group) < limit
+    return roster_size(call('HGET', GROUPS, group)) < limit
 end
 
 local function queue_run(id, lane, ready)
@@ -48,9 +48,9 @@ end
 -- One ready run, out of the waiting ones, whose group has members: it is one, or there is room, or `when_full` decides.
 local function admit(id, body, ready, now)
     local run = read_body(body)
-    local members = P .. 'members:' .. run.group
-    if call('SISMEMBER', members, id) == 1 or call('SCARD', members) < run.limit then
-        call('SADD', members, id)
+    local members = call('HGET', GROUPS, run.group)
+    if roster_has(members, id) or roster_size(members) < run.limit then
+        join(GROUPS, run.group, id)
         queue_run(id, run.lane, ready)
         return
     end
@@ -61,12 +61,13 @@ local function admit(id, body, ready, now)
     elseif run.when_full == WHEN_FULL_QUEUE or not replace_group(run.group, run.limit, now) then
         hold(id, run, life, 'group:' .. run.group)
     else
-        call('SADD', members, id)
+        join(GROUPS, run.group, id)
         queue_run(id, run.lane, ready)
     end
 end
 
-local function move(leaving, sets)
+local function move(leaving, sets, joined)
+    if #joined > 0 then call('HSET', GROUPS, unpack(joined)) end
     if #leaving > 0 then call('ZREM', WAITING, unpack(leaving)) end
     for lane, entries in pairs(sets) do
         call('ZADD', P .. 'ready:' .. lane, unpack(entries))
@@ -83,29 +84,37 @@ local function promote_some(limit, now)
     local ids = {}
     for i = 1, #found / 2 do ids[i] = found[i * 2 - 1] end
     local bodies = call('HMGET', RUNS, unpack(ids))
-    local sets, leaving, before = {}, {}, put_back + replacements
-    for i, id in ipairs(ids) do
-        local body, ready = bodies[i], found[i * 2]
-        local crowded = false
-        if body then
-            local _, _, _, lane, group = decode_some(body, 4, HANDLER_AT)
-            crowded = group and call('SCARD', P .. 'members:' .. group) > 0
-            if not crowded then
-                if group then call('SADD', P .. 'members:' .. group, id) end
-                enter(sets, lane, ready, id)
-            end
+    local lanes, groups, names = {}, {}, {}
+    for i = 1, #ids do
+        if bodies[i] then
+            local _, _, _, lane, group = decode_some(bodies[i], 4, HANDLER_AT)
+            lanes[i], groups[i] = lane, group
+            if group then names[#names + 1] = group end
         end
-        if crowded then
-            move(leaving, sets)
-            leaving, sets = {}, {}
+    end
+    local rosters = {}
+    for i, text in ipairs(#names > 0 and call('HMGET', GROUPS, unpack(names)) or {}) do rosters[names[i]] = text end
+    local sets, leaving, joined, before = {}, {}, {}, put_back + replacements
+    for i, id in ipairs(ids) do
+        local group, ready = groups[i], found[i * 2]
+        if group and rosters[group] then
+            move(leaving, sets, joined)
+            sets, leaving, joined = {}, {}, {}
             call('ZREM', WAITING, id)
-            admit(id, body, ready, now)
+            admit(id, bodies[i], ready, now)
             if put_back + replacements > before then return i, false end
+            rosters[group] = call('HGET', GROUPS, group)
         else
+            if group then
+                rosters[group] = roster_with(nil, id)
+                joined[#joined + 1] = group
+                joined[#joined + 1] = rosters[group]
+            end
+            if lanes[i] then enter(sets, lanes[i], ready, id) end
             leaving[#leaving + 1] = id
         end
     end
-    move(leaving, sets)
+    move(leaving, sets, joined)
     return #ids, true
 end
 

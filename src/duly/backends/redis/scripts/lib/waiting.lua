@@ -76,7 +76,7 @@ local function pass_on(group)
     local next_one = held_under(key, 1)
     if next_one[1] then
         local limit = read_body(call('HGET', RUNS, next_one[1])).limit
-        if call('SCARD', P .. 'members:' .. group) < limit then unhold(next_one[1], key, next_one[3], next_one[2]) end
+        if roster_size(call('HGET', GROUPS, group)) < limit then unhold(next_one[1], key, next_one[3], next_one[2]) end
     end
 end
 
@@ -87,7 +87,7 @@ local function release(id, run)
         if call('HGET', P .. 'dedupe', field) == id then call('HDEL', P .. 'dedupe', field) end
     end
     if run.group then
-        if call('SREM', P .. 'members:' .. run.group, id) == 1 then
+        if leave(GROUPS, run.group, id) then
             admit_next(run.group)
         else
             pass_on(run.group)
@@ -119,7 +119,7 @@ local function hold(id, run, life, key)
     call('ZADD', held_key(byte(run.lane) - 48, key), life.ready, id)
     count_hold(key, 1)
     if run.group and key ~= 'group:' .. run.group
-        and call('SISMEMBER', P .. 'members:' .. run.group, id) == 0 then
+        and not roster_has(call('HGET', GROUPS, run.group), id) then
         pass_on(run.group)
     end
 end
@@ -151,7 +151,7 @@ local function finish(id, run, life, state, reason, now)
     call('ZADD', P .. 'ended:' .. state, now, id)
     count_ended(state, 1)
     call('HINCRBY', P .. 'depths', 'w' .. queue_of(run.lane), -1)
-    call('SREM', list_of(run), id)
+    delist(id, run)
     release(id, run)
     tell_ended({ id })
 end
