@@ -210,6 +210,38 @@ async def test_a_burst_of_planned_runs_is_started_in_slices(world):
     assert started == [run.id for run in planned]
 
 
+# --- handlers and plans
+
+
+async def test_many_handlers_are_told_once(backend):
+    handlers = frozenset({"send_mail", *(f"handler_{number}" for number in range(500))})
+    stranger = Run("0stranger", "stranger", "stranger", *[datetime.now(UTC)] * 2)
+    await backend.queue.put([*runs_of(3), stranger])
+    claimed = await backend.queue.claim("n", None, handlers, 10, LEASE, 1)
+    assert len(claimed.claims) == 3
+    assert await backend.queue.holds() == {"handler:stranger": 1}
+    [staff] = await backend.wire.command("KEYS", backend.wire.prefix + b"staff:*")
+    assert await backend.wire.command("TTL", staff) > 0
+    await backend.wire.command("DEL", staff)
+    claimed = await backend.queue.claim("n", None, handlers | {"stranger"}, 10, LEASE, 2)
+    assert [claim.run.id for claim in claimed.claims] == [stranger.id]
+
+
+async def test_the_roster_of_a_schedule_does_not_grow_without_end(world):
+    await world.create(record := world.record("report"))
+    epoch = await world.store.install("main", 1)
+    for _ in range(60):
+        assert record.cursor is not None
+        firing = world.firing(record, [record.cursor], cursor=record.cursor + timedelta(seconds=10))
+        await world.store.fire([firing], "main", epoch, now=world.now)
+        world.advance(10)
+        await finish(world)
+        [record] = await world.store.jobs()
+    roster = await world.backend.wire.command("HGET", world.backend.wire.prefix + b"plans", "report")
+    assert len(roster) < 1_200
+    assert record.planned == 60
+
+
 # --- fences
 
 
