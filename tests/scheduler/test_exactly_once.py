@@ -4,6 +4,7 @@ import asyncio
 import sqlite3
 
 import pytest
+from tests.conftest import eventually
 
 from duly import Context, RetryPolicy, RunFailed, Scheduler, SchedulerConfig, State
 from duly.errors import BackendError, ClaimLost, DulyError, RunNotFound
@@ -334,11 +335,13 @@ async def test_a_claim_that_was_taken_over_commits_nothing(shop, sort):
 
     async with shop.scheduler:
         run = await (pay if sort == "async" else pay_sync).submit()
-        async with asyncio.timeout(30):
-            while not refused:
-                await asyncio.sleep(0.005)
+        await eventually(lambda: _truth(refused))
         assert (await run.get()).state is State.RUNNING
     assert shop.ledger() == []
+
+
+async def _truth(value):
+    return bool(value)
 
 
 async def test_no_value_is_kept_as_the_run_has_completed_before_the_handler_returns(shop):
@@ -363,7 +366,8 @@ async def test_a_write_inside_the_block_is_refused_even_if_others_are_waiting_to
         async with ctx.transaction() as tx:
             await tx.execute("INSERT INTO ledger VALUES (1)")
             inside.set()
-            await asyncio.sleep(0)  # the other submission goes first, and waits for this block
+            for _ in range(100):  # the other submissions go first, and wait for this block
+                await asyncio.sleep(0)
             with pytest.raises(BackendError, match="open in this task"):
                 await mail.submit("from inside")
             refused.set()

@@ -189,7 +189,7 @@ class Submitter:
         return await self._put_all(runs)
 
     async def _put(self, run: Run) -> Put:
-        """Put one run. Inside a handler's transaction the store is asked directly: it may have to refuse this caller."""
+        """Put one run. Inside a handler's transaction the store is asked directly: it may refuse this caller alone."""
         if inside_transaction():
             [put] = await self._backend.queue.put([run])
             return put
