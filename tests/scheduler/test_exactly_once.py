@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 
 import pytest
 from tests.conftest import eventually
@@ -9,7 +10,7 @@ from tests.conftest import eventually
 from duly import Context, RetryPolicy, RunFailed, Scheduler, SchedulerConfig, State
 from duly.errors import BackendError, ClaimLost, DulyError, RunNotFound
 from duly.model import OutcomeKind
-from duly.model.event import AfterCommitFailed
+from duly.model.event import AfterCommitFailed, ClaimsLost
 
 FAST = RetryPolicy.fixed(2, 0.01)
 
@@ -130,6 +131,67 @@ async def test_an_exception_after_the_commit_is_told_and_undoes_nothing(shop):
 
 
 @pytest.mark.parametrize("sort", ["async", "sync"])
+async def test_a_handler_that_goes_on_after_its_commit_is_left_alone(tmp_path, sort):
+    shop = Shop(tmp_path / "shop.db", lock_ttl=0.3)
+    events, go_on, ended = [], threading.Event(), []
+    shop.scheduler.subscribe(events.append, ClaimsLost, AfterCommitFailed)
+
+    @shop.scheduler.job(delivery="exactly_once")
+    async def pay(ctx: Context) -> None:
+        async with ctx.transaction() as tx:
+            await tx.execute("INSERT INTO ledger VALUES (1)")
+        await asyncio.to_thread(go_on.wait, 30)
+        ended.append(ctx.cancelled)
+
+    @shop.scheduler.job(delivery="exactly_once")
+    def pay_sync(ctx: Context) -> None:
+        with ctx.transaction() as tx:
+            tx.execute("INSERT INTO ledger VALUES (1)")
+        go_on.wait(30)
+        ended.append(ctx.cancelled)
+
+    @shop.scheduler.job()
+    async def beacon(ctx: Context) -> None:
+        ctx.progress(1)
+        await asyncio.to_thread(go_on.wait, 30)
+
+    async def beaten():
+        return (await light.get()).progress
+
+    async with shop.scheduler:
+        run = await (pay if sort == "async" else pay_sync).submit()
+        await run.result(timeout=30)
+        light = await beacon.submit()
+        await eventually(beaten)  # a heartbeat has looked at both
+        go_on.set()
+    assert ended == [False]
+    assert events == []
+
+
+async def test_a_cancellation_that_meets_the_commit_comes_after_it(shop):
+    failures, leaving, told = [], asyncio.Event(), []
+
+    @shop.scheduler.job(delivery="exactly_once", retry=None, on_failure=lambda run, job, exc: failures.append(exc))
+    async def pay(ctx: Context) -> None:
+        try:
+            async with ctx.transaction() as tx:
+                await tx.execute("INSERT INTO ledger VALUES (1)")
+                leaving.set()
+            await asyncio.sleep(3600)
+        finally:
+            told.append(ctx.cancelled)
+
+    async with shop.scheduler:
+        run = await pay.submit()
+        await leaving.wait()
+        shop.scheduler._running.node.cancel([run.id])
+        await run.result(timeout=30)
+        assert (await run.get()).state is State.COMPLETED
+    assert shop.ledger() == [1]
+    assert (failures, told) == ([], [True])
+
+
+@pytest.mark.parametrize("sort", ["async", "sync"])
 async def test_a_block_that_takes_too_long_is_rolled_back(tmp_path, sort):
     shop = Shop(tmp_path / "shop.db", transaction_timeout=0.02)
     never = asyncio.Event()
@@ -197,6 +259,7 @@ async def test_other_writes_inside_the_block_of_a_thread_are_refused_too(shop):
 
     async with shop.scheduler:
         await (await pay.submit()).result(timeout=30)
+    async with shop.scheduler.client():
         assert len((await shop.scheduler.runs("mail")).runs) == 1
     assert len(refused) == 1
     assert shop.ledger() == [1]
@@ -344,7 +407,7 @@ async def _truth(value):
     return bool(value)
 
 
-async def test_no_value_is_kept_as_the_run_has_completed_before_the_handler_returns(shop):
+async def test_the_value_is_kept_though_the_run_has_completed_before_the_handler_returns(shop):
     @shop.scheduler.job(delivery="exactly_once")
     async def pay(ctx: Context) -> str:
         async with ctx.transaction() as tx:
@@ -352,7 +415,10 @@ async def test_no_value_is_kept_as_the_run_has_completed_before_the_handler_retu
         return "receipt 1"
 
     async with shop.scheduler:
-        assert await (await pay.submit()).result(timeout=30) is None
+        run = await pay.submit()
+        await run.result(timeout=30)
+    async with shop.scheduler.client():  # the node has stopped: all is settled
+        assert await run.result(timeout=30) == "receipt 1"
 
 
 async def test_a_write_inside_the_block_is_refused_even_if_others_are_waiting_to_write(shop):

@@ -85,7 +85,7 @@ class Heartbeat:
 
     def _report(self, lives: list[Live], lost: frozenset[str], cancelled: tuple[str, ...]) -> None:
         # A run that settled while the renewal was under way is not lost, only over.
-        really = tuple(live.claim.run.id for live in lives if live.claim.run.id in lost and not live.ended)
+        really = tuple(live.claim.run.id for live in lives if live.claim.run.id in lost and live.held)
         if really:
             self._tell(self._worker.lose, really)
             self._emit(ClaimsLost(really))
@@ -105,7 +105,7 @@ class Heartbeat:
         """Whatever could not be renewed in time is no longer certain."""
         now = self._clock.monotonic()
         for live in self._lives.snapshot():
-            if now >= live.trusted_until and not live.untrusted and not live.ended:
+            if now >= live.trusted_until and not live.untrusted and live.held:
                 stop = live.claim.run.policy.on_store_loss is StoreLoss.STOP
                 live.untrusted = True
                 self._emit(ClaimUntrusted(live.claim.run.id, stopped=stop))

@@ -77,10 +77,17 @@ class HandlerTransaction:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         _inside.set(False)
-        swallowed: bool | None = await self._block.__aexit__(kind, exc, trace)
-        if kind is None:
-            self._live.committed = True
-        return swallowed
+        if kind is not None:
+            swallowed: bool | None = await self._block.__aexit__(kind, exc, trace)
+            return swallowed
+        committed = False
+        self._live.committing = True
+        try:
+            await self._block.__aexit__(None, None, None)
+            committed = True
+        finally:
+            self._live.commit_known(committed=committed)
+        return None
 
     def __enter__(self) -> SyncTransactionHandle:
         task = self._live.task
@@ -184,7 +191,9 @@ class _Errand:
         async def asked() -> Any:
             answer: asyncio.Future[Any] = self._loop.create_future()
             self._questions.put_nowait((ask, answer))
-            await asyncio.wait([answer, asyncio.wrap_future(self._done)], return_when=asyncio.FIRST_COMPLETED)
+            over = asyncio.wrap_future(self._done)
+            over.add_done_callback(_look_at)  # it is `finish` that raises what ended the block
+            await asyncio.wait([answer, over], return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
                 raise self._done.exception() or DulyError("this transaction is over: use it inside its `with` block")
             return answer.result()
@@ -207,6 +216,12 @@ def _adopt(context: Context) -> list[Token[Any]]:
     """Let the block's variables hold in this thread: what the store refuses inside a block, it must refuse here."""
     here = copy_context()
     return [variable.set(value) for variable, value in context.items() if here.get(variable) is not value]
+
+
+def _look_at(future: asyncio.Future[None]) -> None:
+    """Asyncio complains about exceptions that nobody has looked at."""
+    if not future.cancelled():
+        future.exception()
 
 
 async def _answer(handle: TransactionHandle, question: _Question) -> None:
