@@ -382,7 +382,7 @@ async def test_a_claim_that_was_taken_over_commits_nothing(shop, sort):
         try:
             async with ctx.transaction() as tx:
                 await tx.execute("INSERT INTO ledger VALUES (1)")
-        except ClaimLost as exc:
+        except (ClaimLost, asyncio.CancelledError) as exc:  # the heartbeat may have been quicker
             refused.append(exc)
             raise
 

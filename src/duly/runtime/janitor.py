@@ -49,6 +49,7 @@ class Janitor:
         self._retention = around.config.retention
         self._grace = around.config.grace.total_seconds()
         self._changed = changed
+        # A deploy that takes a moment must not cost a run (late is better than never): handlers are missed for a while.
         self._missing_since: dict[str, float] = {}
         self._known: set[str] = set()
         self._review_at = 0.0
@@ -91,15 +92,18 @@ class Janitor:
         if known == self._known and not self._missing_since and now < self._review_at:
             return
         self._known, self._review_at = known, now + _REVIEW
+        missing: dict[str, float] = {}
         async for record in self._jobs():
+            handler = record.spec.handler
             if record.spec.schedule is None or record.removed_at is not None:
                 continue
-            if record.spec.handler in known:
-                self._missing_since.pop(record.spec.handler, None)
+            if handler in known:
                 await self._revive(record)
-            elif record.retired_at is None and self._missing_long_enough(record.spec.handler):
-                self._missing_since.pop(record.spec.handler)
-                await self._save(record, changes.retire(record, self._clock.now()), "retired")
+            elif record.retired_at is None:
+                missing[handler] = self._missing_since.get(handler, now)
+                if now - missing[handler] >= self._grace:
+                    await self._save(record, changes.retire(record, self._clock.now()), "retired")
+        self._missing_since = missing
 
     async def _jobs(self) -> AsyncIterator[JobRecord]:
         """All jobs, a slice at a time: thousands of records at once would stay with the process as memory."""
@@ -108,11 +112,6 @@ class Janitor:
             for record in part:
                 yield record
             after = part[-1].name
-
-    def _missing_long_enough(self, handler: str) -> bool:
-        """A deploy that takes a moment must not cost a run: late is better than never."""
-        now = self._clock.monotonic()
-        return now - self._missing_since.setdefault(handler, now) >= self._grace
 
     async def _revive(self, record: JobRecord) -> None:
         if record.retired_at is None:
