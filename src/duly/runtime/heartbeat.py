@@ -80,7 +80,7 @@ class Heartbeat:
         for live in lives:
             if live.claim.run.id not in lost:
                 live.trusted_until = trusted_until(sent, self._lease)
-                live.untrusted = False
+                live.untrusted = live.untrusted and _stops(live)  # whoever is being stopped for it stays so
         self._report(lives, lost, renewal.cancelled)
 
     def _report(self, lives: list[Live], lost: frozenset[str], cancelled: tuple[str, ...]) -> None:
@@ -106,11 +106,15 @@ class Heartbeat:
         now = self._clock.monotonic()
         for live in self._lives.snapshot():
             if now >= live.trusted_until and not live.untrusted and live.held:
-                stop = live.claim.run.policy.on_store_loss is StoreLoss.STOP
                 live.untrusted = True
-                self._emit(ClaimUntrusted(live.claim.run.id, stopped=stop))
-                if stop:
+                self._emit(ClaimUntrusted(live.claim.run.id, stopped=_stops(live)))
+                if _stops(live):
                     self._tell(live.stop)
+
+
+def _stops(live: Live) -> bool:
+    """Whether the handler is to be stopped when its lease is in doubt."""
+    return live.claim.run.policy.on_store_loss is StoreLoss.STOP
 
 
 class HeartbeatThread:
