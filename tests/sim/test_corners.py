@@ -1,7 +1,8 @@
-"""Corners of a cluster in virtual time: a store that is away, code that differs from node to node, schedules in code."""
+"""Corners of a cluster in virtual time: a store that is away, nodes with different code, schedules in code."""
 
 import asyncio
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 from msgspec.structs import replace
@@ -138,7 +139,7 @@ async def test_a_deploy_moves_no_cursor_misses_nothing_and_repeats_nothing(compa
     runs = [run for run in await company.runs("report") if run.due <= company.clock.now()]
     assert len(runs) >= 10
     assert {run.state for run in runs[:-1]} == {State.COMPLETED}
-    gaps = {after.due - before.due for before, after in zip(runs, runs[1:], strict=False)}
+    gaps = {after.due - before.due for before, after in pairwise(runs)}
     assert gaps == {timedelta(seconds=10)}
     assert {run.priority for run in runs} == {1, 2, 3, 4, 5}
 
