@@ -235,6 +235,26 @@ async def test_the_end_of_a_block_wakes_those_who_wait_for_the_run(backend, worl
     assert ended.state is State.COMPLETED
 
 
+async def test_a_cancellation_that_meets_the_commit_keeps_nobody_waiting(backend, world):
+    claim = await _claimed(world)
+    waiting = asyncio.create_task(backend.store.finished([claim.run.id], 3600))
+    leaving = asyncio.Event()
+
+    async def block() -> None:
+        async with backend.store.transaction(claim, timeout=30):
+            await asyncio.sleep(0)
+            leaving.set()
+
+    async with asyncio.timeout(30):
+        task = asyncio.create_task(block())
+        await leaving.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        [ended] = await waiting
+    assert ended.state is State.COMPLETED
+
+
 # --- a user's own connection
 
 

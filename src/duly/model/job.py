@@ -81,6 +81,8 @@ class CustomSpec(Struct, frozen=True, tag="custom", gc=False):
 
 ScheduleSpec = CronSpec | EverySpec | OnceSpec | CustomSpec
 
+JOB_SHARD = "job:"  # begins the planning lease of one job whose schedule only code can compute
+
 
 class JobSpec(Struct, frozen=True, omit_defaults=True):
     """What a job is, as plain data. Two equal specs have equal digests; a deploy saves a job only if that changed.
@@ -160,7 +162,7 @@ class JobRecord(Struct, frozen=True):
     @property
     def shard(self) -> str:
         """The planning lease under which this job is planned."""
-        return f"job:{self.spec.name}" if isinstance(self.spec.schedule, CustomSpec) else "main"
+        return f"{JOB_SHARD}{self.spec.name}" if isinstance(self.spec.schedule, CustomSpec) else "main"
 
     @property
     def status(self) -> JobStatus:

@@ -81,12 +81,12 @@ class Heartbeat:
         for live in lives:
             if live.claim.run.id not in lost:
                 live.trusted_until = trusted_until(sent, self._lease)
-                live.untrusted = False
+                live.untrusted = live.untrusted and _stops(live)  # whoever is being stopped for it stays so
         self._report(lives, lost, renewal.cancelled)
 
     def _report(self, lives: list[Live], lost: frozenset[str], cancelled: tuple[str, ...]) -> None:
         # A run that settled while the renewal was under way is not lost, only over.
-        really = tuple(live.claim.run.id for live in lives if live.claim.run.id in lost and not live.ended)
+        really = tuple(live.claim.run.id for live in lives if live.claim.run.id in lost and live.held)
         if really:
             self._tell(self._worker.lose, really)
             self._emit(ClaimsLost(really))
@@ -108,12 +108,16 @@ class Heartbeat:
         """Whatever could not be renewed in time is no longer certain."""
         now = self._clock.monotonic()
         for live in self._lives.snapshot():
-            if now >= live.trusted_until and not live.untrusted and not live.ended:
-                stop = live.claim.run.policy.on_store_loss is StoreLoss.STOP
+            if now >= live.trusted_until and not live.untrusted and live.held:
                 live.untrusted = True
-                self._emit(ClaimUntrusted(live.claim.run.id, stopped=stop))
-                if stop:
+                self._emit(ClaimUntrusted(live.claim.run.id, stopped=_stops(live)))
+                if _stops(live):
                     self._tell(live.stop)
+
+
+def _stops(live: Live) -> bool:
+    """Whether the handler is to be stopped when its lease is in doubt."""
+    return live.claim.run.policy.on_store_loss is StoreLoss.STOP
 
 
 class HeartbeatThread:

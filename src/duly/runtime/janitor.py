@@ -11,11 +11,12 @@ from datetime import datetime
 
 from duly.model import JobChange, JobRecord, State, shift
 from duly.model.event import JobSaved
+from duly.model.job import JOB_SHARD
 from duly.ports import Backend
 from duly.rules import changes
 from duly.rules.admission import hold_for_job
 from duly.rules.schedules import Schedule
-from duly.runtime.elector import Elector
+from duly.runtime.elector import MAIN, Elector
 from duly.runtime.planner import Schedules, schedule_of
 from duly.runtime.service import Signal
 from duly.runtime.surroundings import Surroundings
@@ -26,7 +27,7 @@ _SLICE = 1000
 
 
 class Janitor:
-    """Works only on the leader, in slices."""
+    """Works on the leader, in slices; on others it brings back only what nobody else can."""
 
     name = "janitor"
 
@@ -49,11 +50,13 @@ class Janitor:
         self._retention = around.config.retention
         self._grace = around.config.grace.total_seconds()
         self._changed = changed
+        # A deploy that takes a moment must not cost a run (late is better than never): handlers are missed for a while.
         self._missing_since: dict[str, float] = {}
         self._known: set[str] = set()
         self._review_at = 0.0
 
     async def tick(self) -> float:
+        await self._revive_own()
         if not self._elector.leads:
             self._missing_since.clear()
             return _PERIOD
@@ -83,23 +86,42 @@ class Janitor:
 
     # --- jobs whose handler nobody has
 
-    async def _review_jobs(self) -> None:
+    async def _revive_own(self) -> None:
+        """Bring back the jobs whose schedules only code can compute: the leader may not have it."""
+        led = set(self._elector.led()) - {MAIN}
+        names = [shard.removeprefix(JOB_SHARD) for shard in led]
+        retired = [record for record in await self._store.jobs(names) if record.retired_at] if names else []
+        if retired:
+            known = await self._handlers()
+            for record in retired:
+                if record.spec.handler in known:
+                    await self._revive(record)
+
+    async def _handlers(self) -> set[str]:
+        """The handlers that live nodes announce."""
         known: set[str] = set()
         for node in await self._coordinator.nodes():
             known |= node.handlers
+        return known
+
+    async def _review_jobs(self) -> None:
+        known = await self._handlers()
         now = self._clock.monotonic()
         if known == self._known and not self._missing_since and now < self._review_at:
             return
         self._known, self._review_at = known, now + _REVIEW
+        missing: dict[str, float] = {}
         async for record in self._jobs():
+            handler = record.spec.handler
             if record.spec.schedule is None or record.removed_at is not None:
                 continue
-            if record.spec.handler in known:
-                self._missing_since.pop(record.spec.handler, None)
+            if handler in known:
                 await self._revive(record)
-            elif record.retired_at is None and self._missing_long_enough(record.spec.handler):
-                self._missing_since.pop(record.spec.handler)
-                await self._save(record, changes.retire(record, self._clock.now()), "retired")
+            elif record.retired_at is None:
+                missing[handler] = self._missing_since.get(handler, now)
+                if now - missing[handler] >= self._grace:
+                    await self._save(record, changes.retire(record, self._clock.now()), "retired")
+        self._missing_since = missing
 
     async def _jobs(self) -> AsyncIterator[JobRecord]:
         """All jobs, a slice at a time: thousands of records at once would stay with the process as memory."""
@@ -108,11 +130,6 @@ class Janitor:
             for record in part:
                 yield record
             after = part[-1].name
-
-    def _missing_long_enough(self, handler: str) -> bool:
-        """A deploy that takes a moment must not cost a run: late is better than never."""
-        now = self._clock.monotonic()
-        return now - self._missing_since.setdefault(handler, now) >= self._grace
 
     async def _revive(self, record: JobRecord) -> None:
         if record.retired_at is None:
@@ -125,7 +142,7 @@ class Janitor:
         try:
             return schedule_of(record, self._schedules)
         except ValueError:
-            return None  # only a node that has the code can bring it back
+            return None  # a node that has the code brings it back
 
     async def _save(self, record: JobRecord, change: JobChange | None, what: str) -> None:
         if change is None:

@@ -28,7 +28,9 @@ class Live:
     released = False  # the node is stopping
     lost = False  # somebody else has the run
     untrusted = False  # the lease could not be renewed in time
+    committing = False  # its transaction is being committed
     committed = False  # its transaction committed, the run is completed
+    to_stop = False  # to be stopped when the commit is known
 
     def __init__(self, claim: Claim, handler: Handler | None, started: float, trusted_until: float) -> None:
         self.claim = claim
@@ -41,10 +43,23 @@ class Live:
         """Whether somebody wanted it to stop, for whatever reason."""
         return self.lost or self.timed_out or self.cancelled
 
+    @property
+    def held(self) -> bool:
+        """Whether this attempt lives by its claim: it is not over, and not completed by its own transaction."""
+        return not (self.ended or self.committing or self.committed)
+
     def stop(self) -> None:
-        """Cancel the handler; the flag set before says why."""
-        if self.task is not None and not self.ended:
+        """Cancel the handler; the flag set before says why. A commit is not interrupted: what became of it is known."""
+        if self.committing:
+            self.to_stop = True
+        elif self.task is not None and not self.ended:
             self.task.cancel()
+
+    def commit_known(self, *, committed: bool) -> None:
+        """The commit has succeeded or failed; whoever wanted to stop the handler meanwhile does so now."""
+        self.committing, self.committed = False, committed
+        if self.to_stop:
+            self.stop()
 
 
 class LiveRuns:

@@ -8,13 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextvars import Context, ContextVar, Token, copy_context
 from types import TracebackType
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from duly.errors import DulyError
 from duly.model import Delivery, Put, Run
 from duly.ports import Store, Transaction
 from duly.runtime.live import Live
+
+_inside: ContextVar[bool] = ContextVar("duly_inside_transaction", default=False)
+
+
+def inside_transaction() -> bool:
+    """Whether the running code is in a handler's transaction: its other writes must not wait behind those of others."""
+    return _inside.get()
 
 
 class Compose(Protocol):
@@ -53,30 +64,44 @@ class HandlerTransaction:
         self._begin = begin
         self._compose = compose
         self._block: Any = None
+        self._errand: _Errand | None = None
 
     async def __aenter__(self) -> TransactionHandle:
-        self._block = self._begin()
-        return TransactionHandle(await self._block.__aenter__(), self._compose)
+        block = self._begin()
+        handle = TransactionHandle(await block.__aenter__(), self._compose)
+        self._block = block
+        _inside.set(True)
+        return handle
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        swallowed: bool | None = await self._block.__aexit__(kind, exc, trace)
-        if kind is None:
-            self._live.committed = True
-        return swallowed
+        _inside.set(False)
+        if kind is not None:
+            swallowed: bool | None = await self._block.__aexit__(kind, exc, trace)
+            return swallowed
+        committed = False
+        self._live.committing = True
+        try:
+            await self._block.__aexit__(None, None, None)
+            committed = True
+        finally:
+            self._live.commit_known(committed=committed)
+        return None
 
     def __enter__(self) -> SyncTransactionHandle:
         task = self._live.task
         if task is None:
             raise DulyError("ctx.transaction() outside of a running attempt")
-        errand = self._block = _Errand(task.get_loop(), self)
-        return errand.start()
+        self._errand = _Errand(task.get_loop(), self)
+        self._errand.start()
+        return SyncTransactionHandle(self._errand)
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._block.finish(exc)
+        assert self._errand is not None
+        self._errand.finish(exc)
 
 
 class TransactionHandle:
@@ -116,60 +141,87 @@ class SyncTransactionHandle:
 _Question = tuple[Callable[[TransactionHandle], Any], "asyncio.Future[Any]"]
 
 
+class _Leave(Struct, frozen=True):
+    """The thread leaves the block."""
+
+    commit: bool
+
+
+class _RolledBack(Exception):
+    """The thread left the block by an exception. That one stays in its thread: SystemExit would end the loop."""
+
+
 class _Errand:
     """One task on the loop that holds the block open for a thread: a block must begin and end in the same task."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, block: HandlerTransaction) -> None:
         self._loop = loop
         self._block = block
-        self._questions: asyncio.Queue[_Question | BaseException | None] = asyncio.Queue()
-        self._done: Any = None
+        self._questions: asyncio.Queue[_Question | _Leave] = asyncio.Queue()
+        self._done: Future[None] = Future()
+        self._tokens: list[Token[Any]] = []
 
-    def start(self) -> SyncTransactionHandle:
-        opened: asyncio.Future[Any] = self._loop.create_future()
-        self._done = asyncio.run_coroutine_threadsafe(self._serve(opened), self._loop)
-        asyncio.run_coroutine_threadsafe(_wait(opened), self._loop).result()
-        return SyncTransactionHandle(self)
+    # --- on the loop
 
-    async def _serve(self, opened: asyncio.Future[Any]) -> None:
+    async def _serve(self, opened: Future[Context]) -> None:
         try:
             async with self._block as handle:
-                opened.set_result(None)
+                opened.set_result(copy_context())
                 await self._answer_all(handle)
         except BaseException as exc:
             if not opened.done():
                 opened.set_exception(exc)
-                return
             raise
 
     async def _answer_all(self, handle: TransactionHandle) -> None:
-        while (question := await self._questions.get()) is not None:
-            if isinstance(question, BaseException):
-                raise question
+        while not isinstance(question := await self._questions.get(), _Leave):
             await _answer(handle, question)
+        if not question.commit:
+            raise _RolledBack
+
+    # --- in the thread
+
+    def start(self) -> None:
+        """Return when the block is open."""
+        opened: Future[Context] = Future()
+        self._done = asyncio.run_coroutine_threadsafe(self._serve(opened), self._loop)
+        self._tokens = _adopt(opened.result())
 
     def ask(self, ask: Callable[[TransactionHandle], Any]) -> Any:
         async def asked() -> Any:
             answer: asyncio.Future[Any] = self._loop.create_future()
             self._questions.put_nowait((ask, answer))
-            await asyncio.wait([answer, asyncio.wrap_future(self._done)], return_when=asyncio.FIRST_COMPLETED)
+            over = asyncio.wrap_future(self._done)
+            over.add_done_callback(_look_at)  # it is `finish` that raises what ended the block
+            await asyncio.wait([answer, over], return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
-                raise DulyError("the transaction has ended: it took too long, or its claim is lost")
+                raise self._done.exception() or DulyError("this transaction is over: use it inside its `with` block")
             return answer.result()
 
         return asyncio.run_coroutine_threadsafe(asked(), self._loop).result()
 
     def finish(self, exc: BaseException | None) -> None:
-        self._loop.call_soon_threadsafe(self._questions.put_nowait, exc)
+        """Leave the block; return when it has committed, or has been rolled back for that exception."""
+        for token in reversed(self._tokens):
+            token.var.reset(token)
+        self._loop.call_soon_threadsafe(self._questions.put_nowait, _Leave(commit=exc is None))
         try:
             self._done.result()
-        except BaseException as raised:
-            if raised is not exc:
+        except (_RolledBack, TimeoutError):
+            if exc is None:
                 raise
 
 
-async def _wait(future: asyncio.Future[Any]) -> None:
-    await future
+def _adopt(context: Context) -> list[Token[Any]]:
+    """Let the block's variables hold in this thread: what the store refuses inside a block, it must refuse here."""
+    here = copy_context()
+    return [variable.set(value) for variable, value in context.items() if here.get(variable) is not value]
+
+
+def _look_at(future: asyncio.Future[None]) -> None:
+    """Asyncio complains about exceptions that nobody has looked at."""
+    if not future.cancelled():
+        future.exception()
 
 
 async def _answer(handle: TransactionHandle, question: _Question) -> None:

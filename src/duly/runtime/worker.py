@@ -203,13 +203,6 @@ class Worker:
             live.lost = True
             live.stop()
 
-    def distrust(self, run_ids: Sequence[str], *, stop: bool) -> None:
-        """The leases of these runs could not be renewed in time."""
-        for live in self._known(run_ids):
-            live.untrusted = True
-            if stop:
-                live.stop()
-
     def _known(self, run_ids: Sequence[str]) -> list[Live]:
         found = [self._lives.get(run_id) for run_id in run_ids]
         return [live for live in found if live is not None and not live.ended]

@@ -12,6 +12,7 @@ import msgspec
 
 from duly.errors import ConfigurationError, DuplicateJob, PayloadError
 from duly.model import JobRecord, JobSpec, SchedulerConfig
+from duly.model.job import JOB_SHARD
 from duly.rules.schedules import Cron, Every, Once, Schedule
 from duly.runtime.command import Command
 from duly.runtime.executors import importable
@@ -153,7 +154,7 @@ class Registry:
 
     def shards(self) -> list[str]:
         """The planning leases that only processes with this code compete for."""
-        return [f"job:{name}" for name in self._custom]
+        return [f"{JOB_SHARD}{name}" for name in self._custom]
 
 
 def bounded(name: str, payload: bytes, most: int) -> bytes:

@@ -27,6 +27,7 @@ from duly.model import (
 from duly.ports import Backend
 from duly.rules.admission import group_of
 from duly.runtime.batcher import Batcher
+from duly.runtime.transactions import inside_transaction
 from duly.scheduler.definition import Job, check_priority, check_queue
 from duly.scheduler.registry import Registry
 
@@ -161,7 +162,7 @@ class Submitter:
         self._ids = ids
         self._now = now
         self._blueprints: dict[str, Blueprint] = {}
-        self._put: Batcher[Run, Put] = Batcher(backend.queue.put, _MOST_AT_ONCE)
+        self._batch: Batcher[Run, Put] = Batcher(backend.queue.put, _MOST_AT_ONCE)
 
     def compose(self, handler: object, payload: Mapping[str, Any] | None = None, **options: Any) -> Run:
         """The run of a submission to a handler of this process, or of one that will be checked when it is claimed."""
@@ -186,6 +187,13 @@ class Submitter:
             for run_id, payload in zip(new_ids, checked, strict=True)
         ]
         return await self._put_all(runs)
+
+    async def _put(self, run: Run) -> Put:
+        """Put one run. Inside a handler's transaction the store is asked directly: it may refuse this caller alone."""
+        if inside_transaction():
+            [put] = await self._backend.queue.put([run])
+            return put
+        return await self._batch(run)
 
     async def _put_all(self, runs: Sequence[Run]) -> list[Put]:
         answers: list[Put] = []

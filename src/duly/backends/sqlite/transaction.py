@@ -17,7 +17,6 @@ from duly.backends.sqlite.adding import add
 from duly.backends.sqlite.faults import translated
 from duly.backends.sqlite.session import Gear, Session
 from duly.backends.sqlite.texts import Texts
-from duly.backends.sqlite.threads import Work
 from duly.backends.sqlite.unit import Memory, Row, Unit
 from duly.errors import BackendError
 from duly.model import Claim, Put, Run
@@ -92,14 +91,15 @@ class Block:
 
     async def _end(self, gear: Gear, *, commit: bool) -> None:
         if commit:
-            gear.bell.ring(await self._to_the_end(gear, lambda unit: gear.transactor.complete(unit, self._claim)))
+            completing = gear.transactor.submit(lambda unit: gear.transactor.complete(unit, self._claim))
+            completing.add_done_callback(lambda _: _ring(gear, completing))
+            await self._to_the_end(completing)
         else:
             gear.transactor.interrupt()
-            await self._to_the_end(gear, gear.transactor.roll_back)
+            await self._to_the_end(gear.transactor.submit(gear.transactor.roll_back))
 
-    async def _to_the_end(self, gear: Gear, work: Work[T]) -> T:
+    async def _to_the_end(self, step: asyncio.Future[T]) -> T:
         """Wait for a step that must not be left half done, even if this task is cancelled meanwhile."""
-        step = gear.transactor.submit(work)
         cancelled = False
         while not step.done():
             try:
@@ -109,6 +109,12 @@ class Block:
         if cancelled and not self._alarm.expired() and step.exception() is None:
             raise asyncio.CancelledError
         return step.result()
+
+
+def _ring(gear: Gear, completing: asyncio.Future[int]) -> None:
+    """Wake those of this session who wait for the run, even if the block's own task does not come so far."""
+    if not completing.cancelled() and completing.exception() is None:
+        gear.bell.ring(completing.result())
 
 
 class Joined:

@@ -1,0 +1,247 @@
+"""The janitor: jobs that nobody can run, runs held without a reason, and what retention no longer keeps."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from tests.sim.company import played
+
+from duly import Every, Job, RetryPolicy, RunNotFound, Scheduler, State
+from duly.errors import ResultExpired
+from duly.model import JobStatus, Origin, Retention
+from duly.model.event import JobSaved, PlanFailed, ServiceFailed
+from duly.rules import changes
+from duly.rules.admission import hold_for_job
+
+
+def program(*names, every=10):
+    """A program whose jobs have handlers of their own."""
+    scheduler = Scheduler("memory://")
+
+    async def work() -> None: ...
+
+    for name in names:
+        scheduler.add(Job(name=name, handler=work, schedule=Every(seconds=every), overlap="allow"))
+    return scheduler
+
+
+async def status(company, name):
+    return (await company.record(name)).status
+
+
+@played
+async def test_a_job_whose_handler_is_gone_is_retired_after_its_grace_and_comes_back(company):
+    leader = await company.start("old", program("kept"), misfire_grace=60)
+    other = await company.start("other", program("report"))
+    await company.until(lambda: company.runs("report", State.COMPLETED))
+    await company.stop(other)
+    gone = company.clock.now()
+
+    record = await company.until(lambda: retired(company, "report"))
+    assert record.retired_at - gone >= timedelta(seconds=60)
+    assert await status(company, "kept") is JobStatus.ACTIVE
+    await asyncio.sleep(100)
+    missed = record.retired_at + timedelta(seconds=50)
+    missed -= timedelta(seconds=missed.second % 10, microseconds=missed.microsecond)
+    story = await company.definitions.explain("report", missed)
+    assert (story.verdict, story.setting) == ("not_planned", "no_handler")
+    assert "No live node has its handler" in str(story)
+
+    await company.start("other", program("report"))
+    back = await company.until(lambda: active(company, "report"))
+    [skipped] = await company.runs("report", State.SKIPPED)
+    assert skipped.reason == "no_handler"
+    assert skipped.due <= missed <= skipped.until <= back.updated_at
+    story = await company.definitions.explain("report", missed)
+    assert (story.verdict, story.setting) == ("skipped", "no_handler")
+    await asyncio.sleep(60)
+    await every_instant_once(company, "report", seconds=10)
+    assert [event.what for event in leader.events(JobSaved) if event.job == "report"] == ["retired", "back"]
+    assert leader.events(ServiceFailed, PlanFailed) == []
+
+
+async def retired(company, name):
+    record = await company.record(name)
+    return record if record.status is JobStatus.RETIRED else None
+
+
+async def active(company, name):
+    record = await company.record(name)
+    return record if record.status is JobStatus.ACTIVE else None
+
+
+async def every_instant_once(company, name, seconds):
+    """From the first run to the last each instant has one record."""
+    step, runs = timedelta(seconds=seconds), await company.runs(name)
+    expected = runs[0].due
+    for run in runs:
+        assert run.due == expected, f"{name}: {expected} has no record, or two"
+        expected = (run.until or run.due) + step
+
+
+@played
+async def test_all_jobs_of_a_missing_handler_are_retired_together(company):
+    await company.start("old", program("kept"), misfire_grace=60)
+    shared = program("report")
+    for name in ("report-eu", "report-us", "report-jp"):
+        shared.add(Job(name=name, handler="report", schedule=Every(seconds=10)))
+    other = await company.start("other", shared)
+    await company.stop(other)
+    await company.until(lambda: retired(company, "report"))
+    await asyncio.sleep(15)
+    for name in ("report-eu", "report-us", "report-jp"):
+        assert await status(company, name) is JobStatus.RETIRED
+
+
+@played
+async def test_a_deploy_retires_nothing_and_its_runs_are_only_late(company):
+    await company.start("old", program("kept"), misfire_grace=60)
+    other = await company.start("other", program("report"))
+    await company.until(lambda: company.runs("report", State.COMPLETED))
+    await company.stop(other)
+    await asyncio.sleep(40)
+    held = [run for run in await company.runs("report") if run.hold == "handler:report"]
+    assert held
+    story = await company.definitions.explain("report", held[0].due)
+    assert (story.verdict, story.setting) == ("pending", "no_handler")
+    assert "waits for a node that has the handler" in str(story)
+    again = await company.start("other", program("report"))
+    await asyncio.sleep(60)
+    assert (await company.record("report")).revision == 1
+    assert (await company.office.run(held[0].id)).state is State.COMPLETED
+    await every_instant_once(company, "report", seconds=10)
+    assert again.events(ServiceFailed) == []
+
+
+@played
+async def test_a_rolling_deploy_of_many_lives_does_not_add_up_to_a_retirement(company):
+    await company.start("old", program("kept"), misfire_grace=60)
+    for _ in range(4):
+        other = await company.start("other", program("report"))
+        await asyncio.sleep(25)
+        await company.stop(other)
+        await asyncio.sleep(35)
+    assert await status(company, "report") is JobStatus.ACTIVE
+
+
+@played
+async def test_a_job_without_schedule_is_never_retired(company):
+    await company.start("old", program("kept"), misfire_grace=10)
+    scheduler = Scheduler("memory://")
+
+    @scheduler.job()
+    async def mail() -> None: ...
+
+    other = await company.start("other", scheduler)
+    await company.stop(other)
+    put = await company.submit("mail")
+    await asyncio.sleep(400)
+    assert await status(company, "mail") is JobStatus.ACTIVE
+    assert (await company.office.run(put.id)).hold == "handler:mail"
+    await company.start("other", scheduler)
+    run = await company.office.ended(put.id, 60)
+    assert run.state is State.COMPLETED
+
+
+@played
+async def test_runs_held_for_a_job_that_goes_on_come_back(company):
+    """As after a resume that was cut off between its two steps."""
+    await company.start("old", program("kept"))
+    scheduler = Scheduler("memory://")
+
+    @scheduler.job()
+    async def mail() -> None: ...
+
+    await company.start("other", scheduler)
+    await company.definitions.pause("mail", "")
+    put = await company.submit("mail")
+    await company.until(lambda: holding(company, put.id))
+    await asyncio.sleep(60)  # while it is paused its runs stay where they are
+    assert (await company.office.run(put.id)).hold == hold_for_job("mail")
+    change = changes.resume(await company.record("mail"), None, company.clock.now())
+    await company.office.backend.store.save([change])
+    assert (await company.office.ended(put.id, 60)).state is State.COMPLETED
+
+
+async def holding(company, run_id):
+    return (await company.office.run(run_id)).hold
+
+
+@played
+async def test_what_retention_no_longer_keeps_is_purged_with_its_attempts(company):
+    scheduler = Scheduler("memory://")
+
+    @scheduler.job()
+    async def good() -> str:
+        return "value"
+
+    @scheduler.job(retry=RetryPolicy.fixed(1, 1))
+    async def bad() -> None:
+        raise ValueError
+
+    retention = Retention(completed=100, failed=300, skipped=500, cancelled=200)
+    await company.start("one", scheduler, retention=retention)
+    fine, broken = await company.submit("good"), await company.submit("bad")
+    waiting = await company.submit("good", delay=3600)
+    called_off = await company.submit("good", delay=3600)
+    await company.office.cancel(called_off.id, None)
+    await company.office.ended(broken.id, 60)
+    assert await company.office.result(fine.id, 60) == "value"
+    assert len(await company.office.attempts(broken.id)) == 2
+
+    async def present():
+        found = await company.runs("good") + await company.runs("bad")
+        return {run.id for run in found}
+
+    await asyncio.sleep(80)
+    assert await present() == {fine.id, broken.id, waiting.id, called_off.id}
+    await asyncio.sleep(50)
+    assert await present() == {broken.id, waiting.id, called_off.id}
+    with pytest.raises(RunNotFound, match="retention has purged it"):
+        await company.office.result(fine.id, 60)
+    await asyncio.sleep(100)
+    assert await present() == {broken.id, waiting.id}
+    await asyncio.sleep(100)
+    assert await present() == {waiting.id}
+    assert await company.office.attempts(broken.id) == []
+
+
+@played
+async def test_the_number_of_completed_runs_is_bounded_and_the_newest_stay(company):
+    await company.start("one", program("tick", every=1), retention=Retention(max_completed=20))
+    await asyncio.sleep(200)
+    completed = await company.runs("tick", State.COMPLETED)
+    assert 20 <= len(completed) <= 32  # those of the last period come on top
+    assert completed[-1].due >= company.clock.now() - timedelta(seconds=2)
+    story = await company.definitions.explain("tick", company.clock.now() - timedelta(seconds=150))
+    assert story.verdict in ("forgotten", "not_due")
+
+
+async def test_a_result_that_was_not_kept_is_told_as_such(url):
+    scheduler = Scheduler(url)
+
+    @scheduler.job()
+    async def big() -> str:
+        return "x" * 100_000
+
+    async with scheduler:
+        run = await big.submit()
+        with pytest.raises(ResultExpired, match="result not kept"):
+            await run.result(timeout=30)
+
+
+@played
+async def test_a_job_of_the_api_is_retired_like_any_other(company):
+    await company.start("old", program("kept"), misfire_grace=30)
+    spec = (await company.record("kept")).spec
+    born = changes.create(
+        "0api",
+        type(spec)(name="foreign", handler="nobody", schedule=spec.schedule),
+        Every(seconds=10),
+        Origin.API,
+        company.clock.now(),
+        None,
+    )
+    await company.office.backend.store.save([born])
+    record = await company.until(lambda: retired(company, "foreign"))
+    assert record.origin is Origin.API
