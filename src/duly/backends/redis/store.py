@@ -53,7 +53,7 @@ _OPERATE = 500
 _NAMES = 1000
 _VERSION = struct.Struct(">Q")
 _TIME = struct.Struct(">q")
-_statistics = msgspec.msgpack.Decoder(tuple[int, int, int, int, int, int, int, int]).decode
+_SUMS = struct.Struct(">7qB")  # as `settle` writes them
 
 
 class RedisStore:
@@ -298,7 +298,7 @@ def _item(key: str, text: bytes) -> Item:
 
 
 def _statistics_of(text: bytes) -> JobStatistics:
-    completed, failed, cancelled, lost, retried, micros, last, outcome = _statistics(text)
+    completed, failed, cancelled, lost, retried, micros, last, outcome = _SUMS.unpack(text)
     return JobStatistics(
         completed,
         failed,

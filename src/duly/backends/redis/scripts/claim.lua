@@ -25,9 +25,12 @@ elseif staff and call('EXISTS', staff) == 0 then
     return false
 end
 
-local function is_known(handler)
-    if staff then return call('SISMEMBER', staff, handler) == 1 end
-    return not handlers or handlers[handler]
+-- Which of these handlers this node has.
+local function known_of(names)
+    if staff then return call('SMISMEMBER', staff, unpack(names)) end
+    local known = {}
+    for i = 1, #names do known[i] = (not handlers or handlers[names[i]]) and 1 or 0 end
+    return known
 end
 
 -- The earliest ready time among pending runs, '' if there is none.
@@ -55,8 +58,10 @@ else
 end
 
 -- Runs held for want of a handler come to a node that has it.
-for _, handler in ipairs(call('SMEMBERS', P .. 'unstaffed')) do
-    if is_known(handler) then
+local unstaffed = call('SMEMBERS', P .. 'unstaffed')
+local staffed = #unstaffed > 0 and known_of(unstaffed)
+for i, handler in ipairs(unstaffed) do
+    if staffed[i] == 1 then
         local key = HANDLER_HOLD .. handler
         local line = lazily().held_under(key, MOST)
         for i = 1, #line, 3 do lazily().unhold(line[i], key, line[i + 2], line[i + 1]) end
@@ -125,7 +130,7 @@ end
 
 local blocking = call('EXISTS', P .. 'blocked') == 1
 local touched = call('EXISTS', TOUCHED) == 1
-local n, looked_at, holds_by_kind = 0, 0, {}
+local n, looked_at = 0, 0
 local ids, claimed, bodies, texts, old_lives = {}, {}, {}, {}, {}
 local submitted, moved, again = {}, {}, {}
 
@@ -134,19 +139,23 @@ local function consider(taken)
     for i = 1, #taken / 2 do some[i] = taken[i * 2 - 1] end
     local found = call('HMGET', RUNS, unpack(some))
     local lives = touched and call('HMGET', LIVES, unpack(some)) or {}
+    local names, jobs, queued_in = {}, {}, {}
+    for i = 1, #some do
+        if found[i] then
+            local _, handler, job, lane = decode_some(found[i], 3, HANDLER_AT)
+            names[i], jobs[i], queued_in[i] = handler, job or handler, lane
+        else
+            names[i], jobs[i] = '', ''
+        end
+    end
+    local known = known_of(names)
+    local blocked = blocking and call('SMISMEMBER', P .. 'blocked', unpack(jobs))
     for i = 1, #some do
         local id, body, text = some[i], found[i], lives[i]
         if body then
-            local _, handler, job, lane = decode_some(body, 3, HANDLER_AT)
-            -- The hold under which runs of this handler and job must wait instead of starting here, if they must.
-            local kind = job and handler .. '\0' .. job or handler
-            local key = holds_by_kind[kind]
-            job = job or handler
-            if key == nil then
-                key = blocking and call('SISMEMBER', P .. 'blocked', job) == 1 and 'job:' .. job
-                    or not is_known(handler) and HANDLER_HOLD .. handler or false
-                holds_by_kind[kind] = key
-            end
+            local job, lane = jobs[i], queued_in[i]
+            -- The hold under which this run must wait instead of starting here, if it must.
+            local key = blocked and blocked[i] == 1 and 'job:' .. job or known[i] == 0 and HANDLER_HOLD .. names[i]
             if key then
                 lazily().hold(id, lazily().read_body(body), text and lazily().read_life(text) or nil, key)
             else

@@ -11,6 +11,7 @@
 -- Returns the numbers (from 1) of the stale rows. At most 500 rows a call.
 --! const FENCE_AT 5
 --! const FENCE_TO 12
+--! const SUMS '>i8i8i8i8i8i8i8B'
 
 local rows, texts, keys = cmsgpack.unpack(ARGV[1]), ARGV[2], cmsgpack.unpack(ARGV[3])
 local n = #rows / 8
@@ -34,7 +35,7 @@ end
 
 -- Those that have a group or a dedupe key and nothing else out of the ordinary give both back, all at once if nobody is
 -- in line for a place.
-local bound, groups, rosters = {}, {}, {}
+local bound, groups, rosters, group_of = {}, {}, {}, {}
 for i = 1, n do
     if lives[i] and byte(lives[i], 3) == BOUND then bound[#bound + 1] = ids[i] end
 end
@@ -42,9 +43,12 @@ local bodies, lines = {}, false
 if #bound > 0 then
     lines = call('EXISTS', P .. 'holds') == 1
     for i, body in ipairs(call('HMGET', RUNS, unpack(bound))) do
-        local _, _, _, _, group = decode_some(body, 4, HANDLER_AT)
         bodies[bound[i]] = body
-        if group and not lines then groups[#groups + 1] = group end
+        if not lines and byte(body, TRAITS_AT) % DEDUPED == GROUPED then
+            local _, _, _, _, group = decode_some(body, 4, HANDLER_AT)
+            group_of[bound[i]] = group
+            groups[#groups + 1] = group
+        end
     end
     for i, text in ipairs(#groups > 0 and call('HMGET', P .. 'groups', unpack(groups)) or {}) do
         rosters[groups[i]] = text
@@ -67,18 +71,24 @@ local function write_rosters()
 end
 
 local function let_go(id, body)
-    local _, handler, _, _, group, _, _, dedupe = decode_some(body, 7, HANDLER_AT)
-    if lines then
-        lazily().release(id, { handler = handler, group = group, dedupe = dedupe })
-        return
+    local group = group_of[id]
+    if group then
+        local text = rosters[group]
+        if text == ' ' .. id .. ' ' then
+            rosters[group] = false
+        elseif text then
+            rosters[group] = lazily().roster_without(text, id)
+        elseif text == nil then
+            lazily().leave(P .. 'groups', group, id)
+        end
     end
-    if group and rosters[group] then
-        rosters[group] = lazily().roster_without(rosters[group], id)
-    elseif group and rosters[group] == nil then
-        lazily().leave(P .. 'groups', group, id)
-    end
-    if dedupe and call('HGET', P .. 'dedupe', handler .. '\0' .. dedupe) == id then
-        call('HDEL', P .. 'dedupe', handler .. '\0' .. dedupe)
+    if lines or byte(body, TRAITS_AT) % SCHEDULED >= DEDUPED then
+        local _, handler, _, _, its_group, _, _, dedupe = decode_some(body, 7, HANDLER_AT)
+        if lines then
+            lazily().release(id, { handler = handler, group = its_group, dedupe = dedupe })
+        elseif call('HGET', P .. 'dedupe', handler .. '\0' .. dedupe) == id then
+            call('HDEL', P .. 'dedupe', handler .. '\0' .. dedupe)
+        end
     end
 end
 
@@ -190,13 +200,13 @@ for queue, number in pairs(again) do call('HINCRBY', P .. 'depths', 'w' .. queue
 if #jobs > 0 then
     local sums = {}
     for i, text in ipairs(call('HMGET', P .. 'statistics', unpack(jobs))) do
-        local added = counters[jobs[i]]
+        local a, b, c, d, e, f, last, outcome = unpack(counters[jobs[i]])
         if text then
-            local kept = cmsgpack.unpack(text)
-            for slot = 1, 6 do added[slot] = added[slot] + kept[slot] end
-            if kept[7] > added[7] then added[7], added[8] = kept[7], kept[8] end
+            local ka, kb, kc, kd, ke, kf, kept_last, kept_outcome = unpack_from(SUMS, text)
+            a, b, c, d, e, f = a + ka, b + kb, c + kc, d + kd, e + ke, f + kf
+            if kept_last > last then last, outcome = kept_last, kept_outcome end
         end
-        sums[i * 2 - 1], sums[i * 2] = jobs[i], encode(added)
+        sums[i * 2 - 1], sums[i * 2] = jobs[i], pack(SUMS, a, b, c, d, e, f, last, outcome)
     end
     call('HSET', P .. 'statistics', unpack(sums))
 end
