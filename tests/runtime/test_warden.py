@@ -73,7 +73,8 @@ async def test_a_program_starts_with_plain_signals_and_no_descriptors_of_ours() 
     async with opened(Wards()) as wards:
         status = await said(wards, "cat", "/proc/self/status")
         masks = dict(line.split(":\t") for line in status.splitlines() if line.startswith("Sig"))
-        assert int(masks["SigIgn"], 16) == int(masks["SigBlk"], 16) == int(masks["SigCgt"], 16) == 0
+        changeable = sum(1 << (number - 1) for number in signal.valid_signals())  # two are the C library's own
+        assert [int(masks[name], 16) & changeable for name in ("SigIgn", "SigBlk", "SigCgt")] == [0, 0, 0]
         assert (await said(wards, "ls", "/proc/self/fd")).split() == ["0", "1", "2", "3"]  # 3 is the listing itself
         assert await said(wards, "readlink", "/proc/self/fd/0") == "/dev/null\n"
 
