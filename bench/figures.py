@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,19 @@ class Row:
     shown: Callable[[Figures], str]
     bar: str
     reached: Callable[[Figures], bool]
+    merit: Callable[[Figures], float]
 
 
 def rate(name: str) -> Callable[[Figures], str]:
     return lambda figures: f"{figures[name]:,} /s"
+
+
+def more(name: str) -> Callable[[Figures], float]:
+    return lambda figures: float(figures[name])
+
+
+def less(name: str) -> Callable[[Figures], float]:
+    return lambda figures: -float(figures[name])
 
 
 def times(figures: Figures) -> str:
@@ -58,7 +68,9 @@ def at_least(name: str, bar: int) -> Callable[[Figures], bool]:
 
 
 def drain(what: str, bar: int, *options: str) -> Row:
-    return Row(what, ("drain", *options), rate("jobs_per_s"), f"{bar:,} /s", at_least("jobs_per_s", bar))
+    return Row(
+        what, ("drain", *options), rate("jobs_per_s"), f"{bar:,} /s", at_least("jobs_per_s", bar), more("jobs_per_s")
+    )
 
 
 def submit(single: int, concurrent: int, bulk: int) -> list[Row]:
@@ -68,7 +80,8 @@ def submit(single: int, concurrent: int, bulk: int) -> list[Row]:
         ("in bulk", "bulk_per_s", bulk),
     )
     return [
-        Row(f"submit, {what}", ("submit",), rate(name), f"{bar:,} /s", at_least(name, bar)) for what, name, bar in ways
+        Row(f"submit, {what}", ("submit",), rate(name), f"{bar:,} /s", at_least(name, bar), more(name))
+        for what, name, bar in ways
     ]
 
 
@@ -79,7 +92,12 @@ def idle(schedules: int, megabytes: int, percent: float = math.inf) -> Row:
         lambda found: f"{found['cpu_percent']} % of a core, {found['worker_rss_mb']} MB",
         f"{megabytes} MB" if percent == math.inf else f"{percent:g} %, {megabytes} MB",
         lambda found: bool(found["cpu_percent"] <= percent and found["worker_rss_mb"] <= megabytes),
+        less("worker_rss_mb"),
     )
+
+
+def timely(what: str, command: tuple[str, ...], bar: str, reached: Callable[[Figures], bool]) -> Row:
+    return Row(what, command, times, bar, reached, less("p99_ms"))
 
 
 def recovery(seconds: float) -> Row:
@@ -89,6 +107,7 @@ def recovery(seconds: float) -> Row:
         lambda found: f"after {found['recovery_s']:.1f} s",
         f"{seconds:g} s",
         lambda found: bool(found["recovery_s"] <= seconds),
+        less("recovery_s"),
     )
 
 
@@ -96,20 +115,20 @@ EMBEDDED = [
     drain("drain, memory", 60_000, "--url", "memory://"),
     drain("drain", 25_000),
     *submit(5_000, 30_000, 100_000),
-    Row("latency, p50 / p99", ("latency",), times, "1.5 / 5 ms", punctual(1.5, 5)),
-    Row("lateness, p50 / p99", ("lateness",), times, "1.5 / 5 ms", punctual(1.5, 5)),
-    Row("1,000 schedules at once, p50 / p99", ("recurring",), times, "p99 50 ms", punctual(50, 50)),
-    Row("20,000 schedules at once, p50 / p99", ("recurring", "-m", "20000"), times, "p99 900 ms", punctual(900, 900)),
+    timely("latency, p50 / p99", ("latency",), "1.5 / 5 ms", punctual(1.5, 5)),
+    timely("lateness, p50 / p99", ("lateness",), "1.5 / 5 ms", punctual(1.5, 5)),
+    timely("1,000 schedules at once, p50 / p99", ("recurring",), "p99 50 ms", punctual(50, 50)),
+    timely("20,000 schedules at once, p50 / p99", ("recurring", "-m", "20000"), "p99 900 ms", punctual(900, 900)),
     recovery(17),
     idle(20_000, 120, percent=1),
 ]
 REDIS = [
     drain("drain", 40_000),
     *submit(6_000, 60_000, 120_000),
-    Row("latency, p50 / p99", ("latency",), times, "0.8 / 2 ms", punctual(0.8, 2)),
-    Row("lateness, p50 / p99", ("lateness",), times, "1 / 3 ms", punctual(1, 3)),
-    Row("1,000 schedules at once, p50 / p99", ("recurring",), times, "p99 40 ms", punctual(40, 40)),
-    Row("20,000 schedules at once, p50 / p99", ("recurring", "-m", "20000"), times, "p99 600 ms", punctual(600, 600)),
+    timely("latency, p50 / p99", ("latency",), "0.8 / 2 ms", punctual(0.8, 2)),
+    timely("lateness, p50 / p99", ("lateness",), "1 / 3 ms", punctual(1, 3)),
+    timely("1,000 schedules at once, p50 / p99", ("recurring",), "p99 40 ms", punctual(40, 40)),
+    timely("20,000 schedules at once, p50 / p99", ("recurring", "-m", "20000"), "p99 600 ms", punctual(600, 600)),
     recovery(17),
     idle(1, 60),
 ]
@@ -180,54 +199,54 @@ def machine() -> Iterator[tuple[str, str]]:
     yield "bare SQLite, 100 rows a commit", bare_sqlite(100, 500)
 
 
-def measure_all(chosen: list[str]) -> dict[str, dict[tuple[str, ...], Figures]]:
-    """Every figure of these stores, by command."""
-    found: dict[str, dict[tuple[str, ...], Figures]] = {}
-    for store in chosen:
-        rows, opened = STORES[store]
-        found[store] = {}
-        with opened() as url:
-            for command in dict.fromkeys(row.command for row in rows):
-                sys.stderr.write(f"{store}: {' '.join(command)} …\n")
-                found[store][command] = measure(command, url)
+Found = dict[str, dict[tuple[str, ...], list[Figures]]]
+
+
+def measure_all(chosen: list[str], rounds: int) -> Found:
+    """Every figure of these stores, by command, of each round. Rounds go around, so that a noisy minute hits all."""
+    found: Found = {store: {row.command: [] for row in STORES[store][0]} for store in chosen}
+    for number, store in product(range(rounds), chosen):
+        with STORES[store][1]() as url:
+            for command, figures in found[store].items():
+                sys.stderr.write(f"round {number + 1}, {store}: {' '.join(command)} …\n")
+                figures.append(measure(command, url))
     return found
+
+
+def best(row: Row, figures: list[Figures]) -> Figures:
+    """The round in which this row came out best: what disturbs a measurement can only make it worse."""
+    return max(figures, key=row.merit)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=STORES, action="append", help="measure this store (again: this one too)")
+    parser.add_argument("--rounds", type=int, default=1, help="measure so often, and show the best of each figure")
     parser.add_argument("--markdown", action="store_true", help="write the table as Markdown")
     parser.add_argument("--json", action="store_true", help="write one JSON document")
     options = parser.parse_args()
     before = dict(machine())
-    found = measure_all(options.only or list(STORES))
+    found = measure_all(options.only or list(STORES), max(1, options.rounds))
     after = dict(machine())
     if options.json:
         named = {store: {" ".join(command): each for command, each in all_.items()} for store, all_ in found.items()}
         print(json.dumps({"bare_before": before, "figures": named, "bare_after": after}, indent=2))
     else:
         _write(found, before, after, markdown=options.markdown)
-    return 0 if all(row.reached(all_[row.command]) for store, all_ in found.items() for row in STORES[store][0]) else 1
+    rows = [(row, best(row, all_[row.command])) for store, all_ in found.items() for row in STORES[store][0]]
+    return 0 if all(row.reached(figures) for row, figures in rows) else 1
 
 
-def _write(
-    found: dict[str, dict[tuple[str, ...], Figures]], before: dict[str, str], after: dict[str, str], *, markdown: bool
-) -> None:
+def _write(found: Found, before: dict[str, str], after: dict[str, str], *, markdown: bool) -> None:
     lines = [
-        (
-            store,
-            row.what,
-            row.shown(all_[row.command]),
-            row.bar,
-            "" if row.reached(all_[row.command]) else "not reached",
-        )
+        (store, row.what, row.shown(best(row, all_[row.command])), row.bar, _verdict(row, all_[row.command]))
         for store, all_ in found.items()
         for row in STORES[store][0]
     ]
     lines.append(("", "import duly", bare_import(), "80 ms", ""))
     lines += [("bare machine", what, f"{before[what]}; afterwards {after[what]}", "", "") for what in before]
     header = ("store", "what", "measured", "bar", "")
-    some = next(iter(next(iter(found.values())).values()))
+    [some, *_] = next(iter(next(iter(found.values())).values()))
     versions = ", ".join(f"{name} {version}" for name, version in some["versions"].items())
     if markdown:
         print("\n".join(f"| {' | '.join(line)} |" for line in (header, ("---",) * 5, *lines)))
@@ -236,6 +255,10 @@ def _write(
         for line in (header, *lines):
             print("  ".join(part.ljust(width) for part, width in zip(line, (*widths, 0), strict=True)).rstrip())
     print(f"\n{versions}; {some['cpus']} cores")
+
+
+def _verdict(row: Row, figures: list[Figures]) -> str:
+    return "" if row.reached(best(row, figures)) else "not reached"
 
 
 if __name__ == "__main__":
