@@ -37,7 +37,7 @@ imports: $(VENV)/.dev  ## which layer may import which
 bench: figures bench-peers  ## how fast Duly is here, and beside others (both take a while)
 
 figures: $(VENV)/.dev  ## the figures of the README, on this machine
-	-$(BIN)/python bench/figures.py
+	-$(BIN)/python bench/figures.py --awake
 
 bench-peers: $(VENV)/.dev  ## Duly beside other job systems, one table (ONLY=duly,saq MEASURES=drain ROUNDS=3 JOBS=100000)
 	$(BIN)/python -m bench.side_by_side $(if $(ONLY),--only $(ONLY)) $(if $(MEASURES),--measures $(MEASURES)) \

@@ -95,7 +95,10 @@ def _after_failure(
     if outcome.verdict is Verdict.NEVER or failures > retry.max_retries or run.policy.delivery is Delivery.AT_MOST_ONCE:
         return _ended(run, fence, State.FAILED, kind, ended_at, failures=failures, failure=outcome.failure)
     delay = outcome.delay if outcome.delay is not None else delay_after(retry, failures, dice)
-    return _again(run, fence, kind, ended_at, delay=delay, failures=failures, failure=outcome.failure)
+    again_at = shift(ended_at, delay)
+    return _ended(
+        run, fence, State.PENDING, kind, ended_at, failures=failures, failure=outcome.failure, ready_at=again_at
+    )
 
 
 def _after_loss(run: Run, fence: int, ended_at: datetime) -> Settlement:
@@ -109,7 +112,8 @@ def _after_loss(run: Run, fence: int, ended_at: datetime) -> Settlement:
         return _ended(
             run, fence, State.FAILED, OutcomeKind.LOST, ended_at, losses=losses, reason=reason, failure=_VANISHED
         )
-    return _again(run, fence, OutcomeKind.LOST, ended_at, delay=0.0, losses=losses, failure=_VANISHED)
+    kind = OutcomeKind.LOST
+    return _ended(run, fence, State.PENDING, kind, ended_at, losses=losses, failure=_VANISHED, ready_at=ended_at)
 
 
 def _ended(
@@ -123,7 +127,9 @@ def _ended(
     losses: int | None = None,
     reason: str | None = None,
     failure: Failure | None = None,
+    ready_at: datetime | None = None,
 ) -> Settlement:
+    """The settlement of an attempt that counted; `ready_at` is when the next one may begin, where there is one."""
     return Settlement(
         run_id=run.id,
         fence=fence,
@@ -134,7 +140,7 @@ def _ended(
         outcome=kind,
         started_at=run.started_at or ended_at,
         ended_at=ended_at,
-        ready_at=run.ready_at,
+        ready_at=ready_at or run.ready_at,
         failures=run.failures if failures is None else failures,
         losses=run.losses if losses is None else losses,
         reason=reason,
@@ -143,52 +149,12 @@ def _ended(
     )
 
 
-def _again(
-    run: Run,
-    fence: int,
-    kind: OutcomeKind,
-    ended_at: datetime,
-    *,
-    delay: float,
-    failures: int | None = None,
-    losses: int | None = None,
-    failure: Failure | None = None,
-) -> Settlement:
-    return Settlement(
-        run_id=run.id,
-        fence=fence,
-        job=run.job,
-        queue=run.queue,
-        node=run.node or "",
-        state=State.PENDING,
-        outcome=kind,
-        started_at=run.started_at or ended_at,
-        ended_at=ended_at,
-        ready_at=shift(ended_at, delay),
-        failures=run.failures if failures is None else failures,
-        losses=run.losses if losses is None else losses,
-        failure=failure,
-        attempt=_attempt(run, fence, kind, ended_at, failure),
-    )
-
-
 def _release(run: Run, fence: int, ended_at: datetime, *, began: bool) -> Settlement:
-    return Settlement(
-        run_id=run.id,
-        fence=fence,
-        job=run.job,
-        queue=run.queue,
-        node=run.node or "",
-        state=State.PENDING,
-        outcome=None,
-        started_at=run.started_at or ended_at,
-        ended_at=ended_at,
-        ready_at=run.ready_at,
-        failures=run.failures,
-        losses=run.losses,
-        failure=run.failure,
-        attempt=_attempt(run, fence, OutcomeKind.INTERRUPTED, ended_at, None) if began else None,
-    )
+    """The run is given back as it was; an attempt that began is in the history all the same."""
+    kind = OutcomeKind.INTERRUPTED
+    given_back = _ended(run, fence, State.PENDING, kind, ended_at, failure=run.failure)
+    attempt = _attempt(run, fence, kind, ended_at, None) if began else None
+    return replace(given_back, outcome=None, attempt=attempt)
 
 
 def _attempt(run: Run, fence: int, kind: OutcomeKind, ended_at: datetime, failure: Failure | None) -> Attempt:

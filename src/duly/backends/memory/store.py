@@ -159,7 +159,7 @@ class MemoryStore:
         at = now or self._contents.clock.now()
         newest_first = sorted(self._runs.by_id.values(), key=_created, reverse=True)
         seen = [run for run in newest_first if cursor is None or _mark(run) < cursor]
-        found = [run for run in (_as_it_stands(run, at) for run in seen) if _matches(query, run)]
+        found = [run for run in (_as_it_stands(run, at) for run in seen) if query.matches(run)]
         return Page(found[:limit], _mark(found[limit - 1]) if len(found) > limit else None)
 
     async def upcoming(self, limit: int, job: str | None = None, *, now: datetime | None = None) -> list[Run]:
@@ -368,18 +368,6 @@ def _created(run: Run) -> tuple[datetime, str]:
 def _mark(run: Run) -> str:
     created_at, run_id = _created(run)
     return f"{created_at.isoformat(timespec='microseconds')} {run_id}"
-
-
-def _matches(query: RunQuery, run: Run) -> bool:
-    return (
-        (query.job is None or run.job == query.job)
-        and (query.handler is None or run.handler == query.handler)
-        and (query.queue is None or run.queue == query.queue)
-        and (not query.states or run.state in query.states)
-        and (query.cause is None or run.cause is query.cause)
-        and (query.due_from is None or run.due >= query.due_from)
-        and (query.due_until is None or run.due <= query.due_until)
-    )
 
 
 def _deepen(depth: Depth, run: Run, state: State) -> Depth:

@@ -57,7 +57,7 @@ async def page(wire: Wire, query: RunQuery, limit: int, cursor: str | None, now:
     before = None if cursor is None else _place(cursor)
     found: list[Seen] = []
     async for some in _newest(wire, query, before, now):
-        matching = [seen for seen in some if (before is None or seen.place < before) and _matches(query, seen.run)]
+        matching = [seen for seen in some if (before is None or seen.place < before) and query.matches(seen.run)]
         found += sorted(matching, key=lambda seen: seen.place, reverse=True)
         if len(found) > limit:
             break
@@ -100,18 +100,6 @@ async def _few(wire: Wire, query: RunQuery) -> list[str] | None:
         numbers.append(NUMBERS[State.PENDING])
     ids = await wire.call("few", _FEW, *numbers)
     return None if ids is None else [run_id.decode() for run_id in ids]
-
-
-def _matches(query: RunQuery, run: Run) -> bool:
-    return (
-        (query.job is None or run.job == query.job)
-        and (query.handler is None or run.handler == query.handler)
-        and (query.queue is None or run.queue == query.queue)
-        and (not query.states or run.state in query.states)
-        and (query.cause is None or run.cause is query.cause)
-        and (query.due_from is None or run.due >= query.due_from)
-        and (query.due_until is None or run.due <= query.due_until)
-    )
 
 
 # --- what waits

@@ -1,8 +1,8 @@
-"""What the Redis backend does per second, through its ports: `python bench/redis_ports.py [--url redis://…]`.
+"""What a backend does per second, through its ports: `python bench/ports.py [--url sqlite:///file|redis://…]`.
 
-Without a URL it starts a server of its own, without persistence (`--aof` for appendonly everysec). Every figure is the
-best of a few rounds, since the machine is shared; beside it the server's CPU time per thing done. Nothing here asserts
-anything.
+Without a URL it measures Redis on a server of its own, without persistence (`--aof` for appendonly everysec). Every
+figure is the best of a few rounds, since the machine is shared; beside it the server's processor time per thing done,
+where there is a server. Nothing here asserts anything.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 
-from duly.backends.redis import RedisBackend, open_url
+from duly.backends import open_backend
+from duly.backends.redis import RedisBackend
 from duly.model import (
     Cause,
     Claim,
@@ -31,7 +32,7 @@ from duly.model import (
     Succeeded,
     recurring_id,
 )
-from duly.ports import Opening
+from duly.ports import Backend, Opening
 from duly.rules.settling import settle
 from duly.testing.servers import redis_server
 
@@ -52,12 +53,14 @@ def settlements(claims: list[Claim]) -> list:
 class Bench:
     """One open backend, and the rows measured so far."""
 
-    def __init__(self, backend: RedisBackend) -> None:
+    def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.request = 0
 
     async def server_seconds(self) -> float:
-        """How long the server's processor has worked so far."""
+        """How long the server's processor has worked so far; 0 where there is none."""
+        if not isinstance(self.backend, RedisBackend):
+            return 0.0
         text = (await self.backend.wire.command("INFO", "cpu")).decode()
         used = dict(line.split(":") for line in text.splitlines() if ":" in line)
         return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
@@ -220,14 +223,14 @@ async def measure(bench: Bench, name: str, round_: Round, rounds: int, *, each: 
         number, seconds = await round_()
         best, server = min(best, seconds / number), min(server, (await bench.server_seconds() - worked) / number)
     figure = f"{best * 1e6:12,.0f} us" if each else f"{1 / best:12,.0f} /s"
-    print(f"{name:50}{figure}   server, with set-up {server * 1e6:8.1f} us", flush=True)
+    print(f"{name:50}{figure}" + (f"   server, with set-up {server * 1e6:8.1f} us" if server else ""), flush=True)
 
 
 async def main(url: str | None, rounds: int, only: str, *, aof: bool) -> None:
     with ExitStack() as stack:
         if url is None:
             url = stack.enter_context(redis_server(appendonly=aof)).url
-        async with open_url(url, Opening(namespace="bench")) as backend:
+        async with open_backend(url, Opening(namespace="bench")) as backend:
             await backend.store.migrate()
             await play(Bench(backend), rounds, only)
 
