@@ -62,15 +62,15 @@ def hold_for_group(group: str) -> str:
     return f"group:{group}"
 
 
-def hold_of(run: Run, blocked: Collection[str], handlers: Collection[str] | None) -> str | None:
-    """The hold under which a queued run must wait instead of starting on a node, or None if it may start.
+def hold_of(job: str, handler: str, blocked: Collection[str], handlers: Collection[str] | None) -> str | None:
+    """The hold under which a queued run of a job must wait instead of starting on a node, or None if it may start.
 
     `blocked` are the names of paused and removed jobs, `handlers` the names the node has code for (None: any).
     """
-    if run.job in blocked:
-        return hold_for_job(run.job)
-    if handlers is not None and run.handler not in handlers:
-        return hold_for_handler(run.handler)
+    if job in blocked:
+        return hold_for_job(job)
+    if handlers is not None and handler not in handlers:
+        return hold_for_handler(handler)
     return None
 
 

@@ -106,7 +106,7 @@ class MemoryQueue:
         blocked = self._contents.blocked_jobs
         claims: list[Claim] = []
         for run in self._runs.take_queued(open_queues) if limit > 0 else ():
-            hold = hold_of(run, blocked, handlers)
+            hold = hold_of(run.job, run.handler, blocked, handlers)
             if hold is not None:
                 self._runs.hold(run, hold)
                 continue

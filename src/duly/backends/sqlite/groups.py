@@ -63,7 +63,7 @@ def promote(unit: Unit, lines: Iterable[Line], limit: int, now: int) -> int:
     """Decide about the entrants of these lines that have been due for the longest time; how many it were."""
     entrants = [Entrant(*row) for row in due_entrants(unit, lines, limit, now)]
     if entrants:
-        _Door(unit, entrants, now).decide()
+        _Door(unit, entrants, now, members(unit, {entrant.group for entrant in entrants})).decide()
         for head in {entrant.line: entrant for entrant in entrants}.values():
             unit.run(_LEAVE_UP_TO, head.line, head.ready_at, head.id)
     return len(entrants)
@@ -74,9 +74,13 @@ def decide_about(unit: Unit, rows: Collection[Row], now: int) -> set[int]:
 
     Those of `rows` that enter are left to the caller, who lends or holds them; all others are moved here.
     """
-    wanted = as_list({row[GROUP] for row in rows if row[GROUP] is not None})
+    groups = {row[GROUP] for row in rows if row[GROUP] is not None}
+    wanted = as_list(groups)
     chosen = {row[SEQ]: row for row in rows if row[ENTERING]}
     due = unit.one(_COUNT_DUE, wanted, now)
+    present = members(unit, groups)
+    if due == (len(chosen),) == (len(groups),) and not any(present.values()):
+        return set()  # each is alone before an empty group, which lets it in whatever the rule
     if due == (len(chosen),):  # nobody else is before these groups: no need to read again
         entrants = [
             Entrant(row[READY_AT], row[ID], row[LINE], row[SEQ], row[KIND], row[GROUP]) for row in chosen.values()
@@ -85,7 +89,7 @@ def decide_about(unit: Unit, rows: Collection[Row], now: int) -> set[int]:
         entrants = [Entrant(*row) for row in unit.all(_DUE, wanted, now)]
     if not entrants:
         return set()
-    out = _Door(unit, entrants, now, chosen).decide()
+    out = _Door(unit, entrants, now, present, chosen).decide()
     unit.many(_LEAVE, [(each.line, each.ready_at, each.id) for each in entrants if each.seq not in chosen])
     return out
 
@@ -96,12 +100,19 @@ class _Door:
     That they are no longer before their group afterwards is the caller's to write.
     """
 
-    def __init__(self, unit: Unit, entrants: Sequence[Entrant], now: int, chosen: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        unit: Unit,
+        entrants: Sequence[Entrant],
+        now: int,
+        present: defaultdict[str, int],
+        chosen: Collection[int] = (),
+    ) -> None:
         self._unit = unit
         self._entrants = entrants
         self._chosen = chosen
         self._now = now
-        self._members = members(unit, {entrant.group for entrant in entrants})
+        self._members = present
         self._entered: defaultdict[str, list[Entrant]] = defaultdict(list)
         self._out: set[int] = set()
         self._kinds = unit.names.kinds(unit, {entrant.kind for entrant in entrants})

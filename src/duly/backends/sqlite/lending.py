@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -213,7 +214,7 @@ class _Holds:
         if self._any_blocked:
             blocked = {name for (name,) in self._unit.all(_BLOCKED, as_list({kind.job for kind in kinds}))}
         for kind in kinds:
-            self._known[kind.number] = hold_of(kind.sample(), blocked, self._handlers)
+            self._known[kind.number] = hold_of(kind.job, kind.handler, blocked, self._handlers)
 
 
 def _held(row: Row, key: str) -> Row:
@@ -261,20 +262,19 @@ def _claims(unit: Unit, asking: Asking, rows: Sequence[Row], first: int) -> list
             due_before, due = due_at, from_micros(due_at)
         if created_at != created_before:
             created_before, created = created_at, from_micros(created_at)
-        run = replace(
-            sample,
-            id=run_id,
-            job=kind.job,
-            handler=kind.handler,
-            due=due,
-            ready_at=due if ready_at == due_at else from_micros(ready_at),
-            payload=payload,
-            fence=fence,
-            created_at=created,
-        )
+        own = {
+            "id": run_id,
+            "job": kind.job,
+            "handler": kind.handler,
+            "due": due,
+            "ready_at": due if ready_at == due_at else from_micros(ready_at),
+            "payload": payload,
+            "fence": fence,
+            "created_at": created,
+        }
         if group is not None or extra is not None:
-            run = _with_extra(run, group, read_extra(extra))
-        claims.append(Claim(run, fence, expires_at))
+            own |= _apart(group, read_extra(extra))
+        claims.append(Claim(replace(sample, **own), fence, expires_at))
     return claims
 
 
@@ -310,19 +310,19 @@ class _Samples:
         )
 
 
-def _with_extra(run: Run, group: str | None, extra: Extra) -> Run:
-    return replace(
-        run,
-        group=group,
-        member=group is not None,
-        uid=extra.uid,
-        revision=extra.revision,
-        dedupe_key=extra.dedupe_key,
-        headers=extra.headers,
-        reason=extra.reason,
-        failures=extra.failures,
-        losses=extra.losses,
-        cancelling=extra.cancelling,
-        result=extra.result,
-        failure=extra.failure,
-    )
+def _apart(group: str | None, extra: Extra) -> dict[str, Any]:
+    """What few runs have."""
+    return {
+        "group": group,
+        "member": group is not None,
+        "uid": extra.uid,
+        "revision": extra.revision,
+        "dedupe_key": extra.dedupe_key,
+        "headers": extra.headers,
+        "reason": extra.reason,
+        "failures": extra.failures,
+        "losses": extra.losses,
+        "cancelling": extra.cancelling,
+        "result": extra.result,
+        "failure": extra.failure,
+    }

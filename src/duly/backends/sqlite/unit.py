@@ -26,7 +26,7 @@ ENDED = 2
 SHARED = 4
 
 Row = tuple[Any, ...]
-_SIZES = (64, 16, 4, 1)
+_SIZES = (100, 25, 5, 1)
 _FENCES_PER_SECOND = 1 << 20
 _HIGHEST_START = 1 << 52
 
