@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -36,6 +37,27 @@ class Cluster:
 
     def signal(self, name, number):
         self.nodes[name].send_signal(number)
+
+    async def freeze(self, name):
+        """Stop a process, but not while it holds the lock of a file: that would stop everybody, and nobody can help."""
+        self.signal(name, signal.SIGSTOP)
+        while not self._can_be_written():
+            self.signal(name, signal.SIGCONT)
+            await asyncio.sleep(0.01)
+            self.signal(name, signal.SIGSTOP)
+
+    def _can_be_written(self):
+        if not self.url.startswith("sqlite:"):
+            return True
+        connection = sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=2, isolation_level=None)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            return False
+        finally:
+            connection.close()
+        return True
 
     def kill(self, name):
         self.signal(name, signal.SIGKILL)

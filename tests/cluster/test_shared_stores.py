@@ -58,7 +58,7 @@ async def test_a_stopped_process_that_comes_back_can_settle_nothing(cluster):
     await cluster.up("a", "b")
     run = await cluster.client.submit("slow", {"name": "x"})
     [[_, _, first, _, _]] = await cluster.until(lambda: cluster.notes("begin", "x"), "it has begun")
-    cluster.signal(first, signal.SIGSTOP)
+    await cluster.freeze(first)
     await cluster.until(lambda: len(cluster.notes("begin", "x")) == 2, "it has begun again elsewhere")
     cluster.let_go("x")
     result = await run.result(timeout=40)
