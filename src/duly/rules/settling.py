@@ -45,10 +45,12 @@ def settle(run: Run, fence: int, outcome: Outcome, ended_at: datetime, dice: flo
         case TimedOut():
             return _after_failure(run, fence, OutcomeKind.TIMED_OUT, outcome, ended_at, dice)
         case Cancelled():
-            return _ended(run, fence, State.CANCELLED, OutcomeKind.CANCELLED, ended_at, reason=run.reason)
+            return _settled(run, fence, State.CANCELLED, OutcomeKind.CANCELLED, ended_at, reason=run.reason)
         case Interrupted(began):
             if began and run.policy.delivery is Delivery.AT_MOST_ONCE:
-                return _ended(run, fence, State.LOST, OutcomeKind.INTERRUPTED, ended_at, reason="interrupted by a stop")
+                return _settled(
+                    run, fence, State.LOST, OutcomeKind.INTERRUPTED, ended_at, reason="interrupted by a stop"
+                )
             return _release(run, fence, ended_at, began=began)
         case Lost():
             return _after_loss(run, fence, ended_at)
@@ -93,30 +95,30 @@ def _after_failure(
     failures = run.failures + 1
     retry = run.policy.retry
     if outcome.verdict is Verdict.NEVER or failures > retry.max_retries or run.policy.delivery is Delivery.AT_MOST_ONCE:
-        return _ended(run, fence, State.FAILED, kind, ended_at, failures=failures, failure=outcome.failure)
+        return _settled(run, fence, State.FAILED, kind, ended_at, failures=failures, failure=outcome.failure)
     delay = outcome.delay if outcome.delay is not None else delay_after(retry, failures, dice)
     again_at = shift(ended_at, delay)
-    return _ended(
+    return _settled(
         run, fence, State.PENDING, kind, ended_at, failures=failures, failure=outcome.failure, ready_at=again_at
     )
 
 
 def _after_loss(run: Run, fence: int, ended_at: datetime) -> Settlement:
     if run.cancelling:
-        return _ended(run, fence, State.CANCELLED, OutcomeKind.LOST, ended_at, reason=run.reason, failure=_VANISHED)
+        return _settled(run, fence, State.CANCELLED, OutcomeKind.LOST, ended_at, reason=run.reason, failure=_VANISHED)
     if run.policy.delivery is Delivery.AT_MOST_ONCE:
-        return _ended(run, fence, State.LOST, OutcomeKind.LOST, ended_at, reason="worker vanished", failure=_VANISHED)
+        return _settled(run, fence, State.LOST, OutcomeKind.LOST, ended_at, reason="worker vanished", failure=_VANISHED)
     losses = run.losses + 1
     if losses >= POISON_LIMIT:
         reason = f"its worker vanished {losses} times"
-        return _ended(
+        return _settled(
             run, fence, State.FAILED, OutcomeKind.LOST, ended_at, losses=losses, reason=reason, failure=_VANISHED
         )
     kind = OutcomeKind.LOST
-    return _ended(run, fence, State.PENDING, kind, ended_at, losses=losses, failure=_VANISHED, ready_at=ended_at)
+    return _settled(run, fence, State.PENDING, kind, ended_at, losses=losses, failure=_VANISHED, ready_at=ended_at)
 
 
-def _ended(
+def _settled(
     run: Run,
     fence: int,
     state: State,
@@ -152,7 +154,7 @@ def _ended(
 def _release(run: Run, fence: int, ended_at: datetime, *, began: bool) -> Settlement:
     """The run is given back as it was; an attempt that began is in the history all the same."""
     kind = OutcomeKind.INTERRUPTED
-    given_back = _ended(run, fence, State.PENDING, kind, ended_at, failure=run.failure)
+    given_back = _settled(run, fence, State.PENDING, kind, ended_at, failure=run.failure)
     attempt = _attempt(run, fence, kind, ended_at, None) if began else None
     return replace(given_back, outcome=None, attempt=attempt)
 

@@ -77,7 +77,7 @@ class Attempts:
         live.ended = True
         if live.told or run.policy.delivery is Delivery.EXACTLY_ONCE:
             return await self._after_return(live, handler, run, value)
-        return _SUCCEEDED if value is None else self._succeeded(handler, value)
+        return self._succeeded(handler, value)
 
     # --- the handler returned
 
