@@ -31,8 +31,9 @@ class Queue(Protocol):
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
         """Add runs: queued if ready and without a group, else pending. Sets `created_at`.
 
-        One that carries a hold is held from the start, and somebody is woken who may put it back. In order. A run whose id exists, or whose dedupe key an unfinished run of the same handler has (also one
-        earlier in this batch), is not added: the answer is that run's id and `created=False`.
+        One that carries a hold is held from the start, and somebody is woken who may put it back. In order. A run whose
+        id exists, or whose dedupe key an unfinished run of the same handler has (also one earlier in this batch), is
+        not added: the answer is that run's id and `created=False`.
         """
         ...
 
@@ -93,8 +94,8 @@ class Queue(Protocol):
         nothing, except that a result it carries is kept where the run is completed and has none. One that would make a
         run pending whose cancellation was asked for makes it cancelled instead; a cancelled run keeps the reason that
         was given with the wish. One that makes an assignable run pending holds it under `place`, without an assignee:
-        the node may be stopping or dead, and a retry may do better elsewhere. A final state frees the dedupe key and the group; an attempt is appended to the
-        history; the counters per job and node grow, once per key and call.
+        the node may be stopping or dead, and a retry may do better elsewhere. A final state frees the dedupe key and
+        the group; an attempt is appended to the history; the counters per job and node grow, once per key and call.
         """
         ...
 

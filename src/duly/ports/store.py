@@ -97,7 +97,8 @@ class Store(Protocol):
 
         A firing applies if `epoch` is the installed one, the job's uid, revision and cursor are as expected and it is
         plannable. Then cursor and plan_at are set, runs inserted where their id is new (pending, held if they carry a
-        hold, or as they are if skipped), and `planned` grows by the number of those that are not skipped. A repeat is STALE_JOB and harmless.
+        hold, or as they are if skipped), and `planned` grows by the number of those that are not skipped. A repeat is
+        STALE_JOB and harmless.
         """
         ...
 

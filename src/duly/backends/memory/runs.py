@@ -164,7 +164,7 @@ class Runs:
         return looked_at
 
     def take_queued(self, queues: list[str], node: str) -> Iterator[Run]:
-        """Take queued runs that a node may have out of these queues, the most urgent first, as many as are asked for."""
+        """Take queued runs that a node may have out of these queues, the most urgent first, as many as are wanted."""
         lines = [(queue, assignee) for queue in queues for assignee in (None, node)]
         heaps = [self._queued[line] for line in lines if line in self._queued]
         while True:

@@ -215,7 +215,7 @@ class _Holds:
             self._known[kind.number] = hold_of(kind.job, kind.handler, self._blocked, self._handlers)
 
     def _held(self, row: Row) -> Row:
-        """A run that may not start as a row under its hold; one assigned to a node without the code is nobody's again."""
+        """A run that may not start, as a row under its hold; one for a node without the code is nobody's again."""
         line, kind = row[LINE], self._unit.names.kind(self._unit, row[KIND])
         assigned = self._unit.names.home(self._unit, line)[1] is not None
         key = hold_of(kind.job, kind.handler, self._blocked, self._handlers, assigned=assigned)

@@ -1,8 +1,9 @@
 """Names as numbers: queues, and kinds of run (job, handler, cause and policies), each written down once.
 
-A queue has a number of its own for each node that runs are assigned to, `mail@node`, and one for those that are yet to be
-placed, `mail@`: so a claim never walks past what other nodes have. A session remembers what it has looked up. Numbers are never taken back, so memory can only be too small, never wrong,
-but for numbers that were given in a transaction which was rolled back: then it is forgotten (`unit.Memory`).
+A queue has a number of its own for each node that runs are assigned to, `mail@node`, and one for those that are yet to
+be placed, `mail@`: so a claim never walks past what other nodes have. A session remembers what it has looked up.
+Numbers are never taken back, so memory can only be too small, never wrong, but for numbers that were given in a
+transaction which was rolled back: then it is forgotten (`unit.Memory`).
 """
 
 from __future__ import annotations

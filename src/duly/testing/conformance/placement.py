@@ -102,7 +102,12 @@ class PlacementSuite:
 
     @scenario
     async def test_unplaced_runs_come_by_ready_time_then_id(self, world: World) -> None:
-        runs = [to_place(world, delay=5), to_place(world, delay=5), to_place(world, priority=9, delay=9), to_place(world)]
+        runs = [
+            to_place(world, delay=5),
+            to_place(world, delay=5),
+            to_place(world, priority=9, delay=9),
+            to_place(world),
+        ]
         await world.put(*runs)
         expected = [runs[3].id, *sorted(run.id for run in runs[:2]), runs[2].id]
         assert [run.id for run in await world.queue.unplaced(10)] == expected
@@ -183,7 +188,9 @@ class PlacementSuite:
         assert await give(world, run, "a")
         counts = await world.store.counts(now=world.now)
         assert (counts.queues["fast"].queued, set(counts.queues)) == (1, {"fast"})
-        assert [found.id for found in (await world.store.runs(RunQuery(queue="fast"), 10, now=world.now)).runs] == [run.id]
+        assert [found.id for found in (await world.store.runs(RunQuery(queue="fast"), 10, now=world.now)).runs] == [
+            run.id
+        ]
         assert await world.claim(node="a", queues=["slow"]) == []
         assert await world.store.pause("fast")
         assert await world.claim(node="a") == []
