@@ -130,8 +130,12 @@ class Queue(Protocol):
 
     # --- placement: who may start an assignable run. Such a run is put under the hold `place` (`rules.placement`).
 
-    async def unplaced(self, limit: int) -> list[Run]:
-        """The first `limit` runs held under `place`, by ready time, then id."""
+    async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
+        """The first `limit` runs held under `place`: ready ones by priority, ready time, id; then the others by time.
+
+        With `after` those that come after that run in this order (`rules.placement.placing_order`), whether or not it
+        is still there: so that runs which no node can have do not hide those behind them.
+        """
         ...
 
     async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:

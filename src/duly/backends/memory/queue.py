@@ -25,6 +25,7 @@ from duly.model import (
     shift,
 )
 from duly.rules.admission import UNPLACED, hold_for_handler, hold_of
+from duly.rules.placement import placing_order
 from duly.rules.settling import as_stored
 from duly.rules.statistics import tally
 
@@ -232,9 +233,12 @@ class MemoryQueue:
     async def holds(self) -> dict[str, int]:
         return {key: len(runs) for key, runs in self._runs.holds.items()}
 
-    async def unplaced(self, limit: int) -> list[Run]:
+    async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
+        at = now or self._contents.clock.now()
         held = [self._runs.by_id[run_id] for run_id in self._runs.holds.get(UNPLACED, ())]
-        return sorted(held, key=lambda run: (run.ready_at, run.id))[:limit]
+        ordered = sorted((placing_order(run.ready_at, run.priority, run.id, at), run) for run in held)
+        seen = None if after is None else placing_order(after.ready_at, after.priority, after.id, at)
+        return [run for key, run in ordered if seen is None or key > seen][:limit]
 
     async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
         given = []

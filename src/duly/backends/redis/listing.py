@@ -7,13 +7,15 @@ changes while it is read may be seen before or after.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 
 from msgspec import Struct
 
 from duly.backends.redis.codec import NUMBERS, body_of, encode, life_of, run_of
 from duly.backends.redis.wire import Wire
-from duly.model import FINAL, WAITING, Page, Run, RunQuery, State, from_micros
+from duly.model import FINAL, WAITING, Page, Run, RunQuery, State, from_micros, to_micros
 from duly.rules.admission import UNPLACED
+from duly.rules.placement import placing_order
 
 _LOOK = 500
 _FEW = 5_000
@@ -116,11 +118,15 @@ async def upcoming(wire: Wire, limit: int, job: str | None, now: int | None) -> 
     return sorted(waiting, key=lambda run: (run.ready_at, run.id))[:limit]
 
 
-async def unplaced(wire: Wire, limit: int) -> list[Run]:
-    """Runs that are yet to be placed, by ready time, then id."""
-    flat = await wire.call("unplaced", limit)
-    first = sorted((int(ready), run_id.decode()) for run_id, ready in zip(flat[::2], flat[1::2], strict=True))[:limit]
-    runs = [seen.run for seen in await look(wire, [run_id for _, run_id in first], None)]
+async def unplaced(wire: Wire, limit: int, after: Run | None, now: datetime | None) -> list[Run]:
+    """Runs that are yet to be placed, in the order of `placing_order`; those after one of them."""
+    start: tuple[bytes | int | str, ...] = (b"", b"", b"")
+    if after is not None:
+        start = (after.priority, to_micros(after.ready_at), after.id)
+    at, flat = await wire.call("unplaced", b"" if now is None else to_micros(now), limit, *start)
+    found = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+    keys = sorted(placing_order(int(ready), priority, run_id.decode(), at) for priority, run_id, ready in found)
+    runs = [seen.run for seen in await look(wire, [key[3] for key in keys[:limit]], at)]
     return [run for run in runs if run.hold == UNPLACED]
 
 

@@ -175,8 +175,8 @@ class RedisQueue:
 
     # --- placing
 
-    async def unplaced(self, limit: int) -> list[Run]:
-        return await listing.unplaced(self._wire, limit)
+    async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
+        return await listing.unplaced(self._wire, limit, after, now)
 
     async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
         given: list[bool] = []

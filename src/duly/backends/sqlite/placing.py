@@ -15,9 +15,11 @@ from msgspec.structs import replace
 from duly.backends.sqlite.codec import read_record
 from duly.backends.sqlite.line import survey
 from duly.backends.sqlite.moves import by_ids, by_seqs, hold, leave, pass_on, relocate, wait
+from duly.backends.sqlite.names import priority_of
 from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
-from duly.model import Assignment, Run, Share
+from duly.model import Assignment, Run, Share, to_micros
 from duly.rules.admission import UNPLACED
+from duly.rules.placement import placing_order
 
 # The ranks among the runs under a hold, found by leaping from one to the next.
 _RANKS = """
@@ -28,6 +30,14 @@ WITH RECURSIVE ranks (rank) AS (
     FROM ranks WHERE ranks.rank IS NOT NULL
 )
 SELECT rank FROM ranks WHERE rank IS NOT NULL
+"""
+_DUE_OF_RANK = """
+SELECT ready_at, id, seq FROM {ns}_held
+WHERE hold = ? AND rank = ? AND ready_at <= ? AND (ready_at, id) > (?, ?) ORDER BY ready_at, id LIMIT ?
+"""
+_LATER_OF_RANK = """
+SELECT ready_at, id, seq FROM {ns}_held
+WHERE hold = ? AND rank = ? AND ready_at > ? AND (ready_at, id) > (?, ?) ORDER BY ready_at, id LIMIT ?
 """
 _FIRST_OF_RANK = "SELECT ready_at, id, seq FROM {ns}_held WHERE hold = ? AND rank = ? ORDER BY ready_at, id LIMIT ?"
 _BY_SEQS = "SELECT {run} FROM json_each(?) AS wanted CROSS JOIN {ns}_runs AS r ON r.seq = wanted.value {standing}"
@@ -48,10 +58,25 @@ def first_unplaced(unit: Unit, limit: int) -> Iterator[Row]:
         yield from unit.all(_FIRST_OF_RANK, UNPLACED, rank, limit)
 
 
-def unplaced(unit: Unit, limit: int) -> list[Run]:
-    """Runs that are yet to be placed, by ready time, then id."""
-    seqs = [seq for _, _, seq in sorted(first_unplaced(unit, limit))[:limit]]
+def unplaced(unit: Unit, limit: int, after: Run | None, now: int) -> list[Run]:
+    """Runs that are yet to be placed, in the order of `placing_order`; those after one of them."""
+    seqs = [seq for _, seq in sorted(_in_order(unit, limit, after, now))[:limit]]
     return [read_record(unit, row).run for row in unit.all(_BY_SEQS, as_list(seqs))]
+
+
+def _in_order(unit: Unit, limit: int, after: Run | None, now: int) -> Iterator[tuple[tuple[bool, int, int, str], int]]:
+    """At least the first of those runs, with their sort keys."""
+    start = (0, "") if after is None else (to_micros(after.ready_at), after.id)
+    due = after is None or start[0] <= now
+    for (rank,) in unit.all(_RANKS, UNPLACED):
+        priority = priority_of(rank)
+        if due and (after is None or priority <= after.priority):
+            first = start if after is not None and priority == after.priority else (0, "")
+            for ready_at, run_id, seq in unit.all(_DUE_OF_RANK, UNPLACED, rank, now, *first, limit):
+                yield placing_order(ready_at, priority, run_id, now), seq
+        later = (now, "") if due else start
+        for ready_at, run_id, seq in unit.all(_LATER_OF_RANK, UNPLACED, rank, now, *later, limit):
+            yield placing_order(ready_at, priority, run_id, now), seq
 
 
 def assign(unit: Unit, assignments: Sequence[Assignment]) -> list[bool]:

@@ -81,8 +81,8 @@ class SqliteQueue:
     async def holds(self) -> dict[str, int]:
         return await self._session.browse(lambda unit: dict(unit.all(_HOLDS)))
 
-    async def unplaced(self, limit: int) -> list[Run]:
-        return await self._session.browse(lambda unit: placing.unplaced(unit, limit))
+    async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
+        return await self._session.browse(lambda unit: placing.unplaced(unit, limit, after, unit.at(now)))
 
     async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
         return await self._session.write(lambda unit: placing.assign(unit, assignments))

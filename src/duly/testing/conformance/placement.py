@@ -70,7 +70,7 @@ class PlacementSuite:
         firing = world.firing(record, instants, world.after(30))
         firing = replace(firing, runs=tuple(replace(run, hold=UNPLACED, assignable=True) for run in firing.runs))
         await world.store.fire([firing], "main", epoch, now=world.now)
-        assert [run.due for run in await world.queue.unplaced(10)] == instants
+        assert [run.due for run in await world.queue.unplaced(10, now=world.now)] == instants
         stored = await world.store.job("report")
         assert stored is not None
         assert stored.planned == 2
@@ -97,22 +97,31 @@ class PlacementSuite:
         [saved] = await world.store.save([change], now=world.now)
         assert saved is not None
         assert (saved.cursor, saved.planned) == (world.after(10), 0)
-        assert await world.queue.unplaced(10) == []
+        assert await world.queue.unplaced(10, now=world.now) == []
         assert (await world.queue.assigned(now=world.now)).get("a", Share()) == Share()
 
     @scenario
-    async def test_unplaced_runs_come_by_ready_time_then_id(self, world: World) -> None:
-        runs = [
-            to_place(world, delay=5),
-            to_place(world, delay=5),
-            to_place(world, priority=9, delay=9),
-            to_place(world),
-        ]
+    async def test_runs_to_be_placed_come_by_urgency_and_later_ones_by_time(self, world: World) -> None:
+        plans = ((5, 0), (5, 0), (9, 9), (7, 3), (-1, 0), (0, 0), (0, 9), (-3, 4), (0, 9))
+        runs = [to_place(world, delay=delay, priority=priority) for delay, priority in plans]
         await world.put(*runs)
-        expected = [runs[3].id, *sorted(run.id for run in runs[:2]), runs[2].id]
-        assert [run.id for run in await world.queue.unplaced(10)] == expected
-        assert [run.id for run in await world.queue.unplaced(2)] == expected[:2]
-        assert await world.queue.unplaced(0) == []
+        tied = [sorted(run.id for run in (one, other)) for one, other in ((runs[6], runs[8]), (runs[0], runs[1]))]
+        expected = [*tied[0], runs[7].id, runs[4].id, runs[5].id, *tied[1], runs[3].id, runs[2].id]
+        found = await world.queue.unplaced(10, now=world.now)
+        assert [run.id for run in found] == expected
+        assert [run.id for run in await world.queue.unplaced(2, now=world.now)] == expected[:2]
+        assert await world.queue.unplaced(0, now=world.now) == []
+        for place, run in enumerate(found, 1):
+            rest = await world.queue.unplaced(3, run, now=world.now)
+            assert [after.id for after in rest] == expected[place : place + 3]
+
+    @scenario
+    async def test_one_may_go_on_after_a_run_that_is_no_longer_there(self, world: World) -> None:
+        runs = [to_place(world, delay=delay) for delay in (-2, -1, 5)]
+        await world.put(*runs)
+        assert await give(world, runs[1], "a")
+        assert [run.id for run in await world.queue.unplaced(10, runs[1], now=world.now)] == [runs[2].id]
+        assert [run.id for run in await world.queue.unplaced(10, runs[0], now=world.now)] == [runs[2].id]
 
     # --- assigned
 
@@ -289,7 +298,7 @@ class PlacementSuite:
             again = await world.stored(run)
             assert (again.state, again.hold, again.assignee) == (State.PENDING, UNPLACED, None)
         assert await world.claim(node="a") == []
-        assert {run.id for run in await world.queue.unplaced(10)} == {placed.id, never.id}
+        assert {run.id for run in await world.queue.unplaced(10, now=world.now)} == {placed.id, never.id}
 
     @scenario
     async def test_waiting_runs_of_a_node_are_taken_back_and_running_ones_are_not(self, world: World) -> None:
@@ -304,7 +313,7 @@ class PlacementSuite:
         assert await world.queue.unassign("a", 10) == 1
         assert await world.queue.unassign("a", 10) == 0
         assert await world.queue.unassign("nobody", 10) == 0
-        assert {run.id for run in await world.queue.unplaced(10)} == {due.id, later.id}
+        assert {run.id for run in await world.queue.unplaced(10, now=world.now)} == {due.id, later.id}
         assert (await world.stored(due)).assignee is None
         assert await world.queue.assigned(now=world.now) == {"a": Share(due=1), "b": Share(due=1)}
         assert await give(world, due, "b")

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from duly.model import Assignment, Share
+from duly.model import Assignment, Run, Share
 from duly.ports import Backend
 from duly.rules.admission import UNPLACED
 from duly.testing.conformance.machine.base import ALL, NODES, PICKS, step
@@ -36,8 +36,16 @@ class PlacementMachine(QueueMachine):
 
     @step(limit=st.sampled_from([1, 2, ALL]))
     def look_at_the_unplaced(self, limit: int) -> None:
-        real, model = self.twins.ask(lambda backend: backend.queue.unplaced(limit))
+        """From the first to the last, a slice at a time."""
+        real, model = self.twins.ask(lambda backend: self._slices(backend, limit))
         self.twins.alike("unplaced", real, model)
+
+    async def _slices(self, backend: Backend, limit: int) -> list[Run]:
+        found: list[Run] = []
+        while some := await backend.queue.unplaced(limit, found[-1] if found else None, now=self.now):
+            assert len(some) <= limit, f"unplaced({limit}) gave {len(some)}"
+            found += some
+        return found
 
     @step(2)
     def look_at_shares(self) -> None:
