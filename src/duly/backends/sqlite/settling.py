@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.sqlite.codec import Record, attempt_row, extra_of
-from duly.backends.sqlite.moves import by_ids, count_ended, free_keys, insert_ended, release, wait
+from duly.backends.sqlite.moves import by_ids, count_ended, free_keys, insert_ended, release, wait_again
 from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
 from duly.model import OutcomeKind, Settlement, State, to_micros
 from duly.rules.admission import hold_for_group
@@ -221,7 +221,7 @@ def _apply(unit: Unit, record: Record, settled: Settlement) -> Record:
             release(unit, {run.group: 1})
     else:
         unit.run(_AGAIN, to_micros(run.ready_at), extra_of(run), record.seq)
-        wait(unit, after)
+        wait_again(unit, after)
         unit.rings |= WORK
     return after
 
