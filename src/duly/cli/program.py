@@ -38,7 +38,7 @@ class FleetProgram:
         try:
             file = read_file(path)
             self._refuse_rename(file)
-            await self.scheduler.carry(file.fleet)
+            stands = await self.scheduler.carry(file.fleet)
         except FleetFileError as exc:
             for problem in exc.problems:
                 _log.error("%s", problem)
@@ -46,7 +46,8 @@ class FleetProgram:
         except DulyError as exc:
             _log.error("%s was not reloaded, what was in force stays: %s", path, exc)  # it says all
         else:
-            _log.info("%s is reloaded: %d jobs", path, len(file.fleet.jobs))
+            if stands:
+                _log.info("%s is reloaded: %d jobs", path, len(file.fleet.jobs))
             if (file.url, file.settings) != (self._file.url, self._file.settings):
                 _log.warning("%s: the store and the node are set when a node starts; restart it for them", path)
             self._file = file

@@ -97,7 +97,7 @@ class Scheduler:
         self._portal = Portal()
         self._sessions = self._new_sessions()
         self._running: Running | None = None
-        self._fleet: tuple[Fleet, datetime] | None = None
+        self._fleet: Fleet | None = None
         self.sync = SyncScheduler(self, self._sync_loop)
 
     # --- settings
@@ -206,7 +206,7 @@ class Scheduler:
             raise DulyError(f"a handler's process is loading the main script, which starts a scheduler: {way_out}")
         running = self._build(await self._client(), self._rng)
         if self._fleet is not None:
-            running.carry(*self._fleet)
+            await running.carry(self._fleet)
         await running.start()
         self._running = running
 
@@ -336,17 +336,18 @@ class Scheduler:
 
     # --- fleets: jobs that a file defines
 
-    async def carry(self, fleet: Fleet) -> None:
-        """Define the jobs of a file: at the start, or now if a node runs. A file that was replaced does not come back.
+    async def carry(self, fleet: Fleet) -> bool:
+        """Define the jobs of a file: at the start, or now if a node runs; whether it stands, as far as that is known.
 
-        A file that changed while the node ran does: it is newer than what the node had.
+        A file that was replaced by a newer one does not come back by itself. One that has changed while the node ran is
+        newer than what the node had.
         """
-        since = self._clock.now()
+        stands = True
         if self._running is not None:
-            again = self._fleet is not None and self._fleet[0].digest() != fleet.digest()
-            await self._running.client.fleets.deploy(fleet, since, again=again)
-            self._running.carry(fleet, since)
-        self._fleet = (fleet, since)
+            changed = self._fleet is None or self._fleet.digest() != fleet.digest()
+            stands = await self._running.reload(fleet, changed=changed)
+        self._fleet = fleet
+        return stands
 
     async def compare(self, fleet: Fleet) -> Difference:
         """What the jobs of a file would change in the store."""
@@ -354,7 +355,7 @@ class Scheduler:
 
     async def apply(self, difference: Difference) -> list[str]:
         """Write what `compare` found, whichever file stood before; the names of what others changed meanwhile."""
-        return await (await self._client()).fleets.apply(difference, self._clock.now())
+        return await (await self._client()).fleets.apply(difference)
 
     # --- submitting
 

@@ -38,19 +38,19 @@ class Fleets:
         self._emit = emit
         self.changed: Callable[[], None] = lambda: None
 
-    async def deploy(self, fleet: Fleet, since: datetime, *, again: bool = False) -> Difference | None:
-        """Bring the store in line with a file that was read at `since`; None if a newer file has taken its place.
+    async def deploy(self, fleet: Fleet, since: datetime, *, changed: bool = False) -> bool:
+        """Bring the store in line with a file that was read at `since`; False if a newer file has taken its place.
 
-        With `again` the file has changed under a running node: it is new, even if it was in force before.
+        If it has `changed` under a running node it is new, even if it was in force before. `since` is by the store's
+        clock: a node whose own is behind must not lose against what was there before it.
         """
         for _ in range(_RACES):
             stands = _read(await self._store.get(FLEETS, fleet.name))
-            if stands is not None and not again and outdated(stands, fleet, since):
+            if stands is not None and not changed and outdated(stands, fleet, since):
                 self._emit(FleetOutdated(fleet.name, stands.since))
-                return None
-            found = await self.compare(fleet)
-            if not await self.apply(found, since):
-                return found
+                return False
+            if not await self.apply(await self.compare(fleet), since):
+                return True
         raise ConfigurationError(f"fleet {fleet.name!r} is being changed by others all the time: try again")
 
     async def compare(self, fleet: Fleet) -> Difference:
@@ -70,14 +70,14 @@ class Fleets:
             after = part[-1].name
         return found
 
-    async def apply(self, found: Difference, since: datetime) -> list[str]:
+    async def apply(self, found: Difference, since: datetime | None = None) -> list[str]:
         """Write a difference; returns the names of what somebody else changed meanwhile, the fleet's own among them.
 
         With a clash nothing is written: `ConfigurationError`.
         """
         if found.clashes:
             raise ConfigurationError("; ".join(found.clash_words()))
-        if not await self._put_in_force(found.fleet, since):
+        if not await self._put_in_force(found.fleet, since or await self._store.time()):
             return [found.fleet.name]
         lost = await self._save([each for each in found.alterations if each.kind is not AlterationKind.REMOVED], found)
         lost += await self._remove(found.of(AlterationKind.REMOVED))

@@ -67,9 +67,16 @@ class Running:
         if self._fleet is not None:
             await self.client.fleets.deploy(*self._fleet)
 
-    def carry(self, fleet: Fleet, since: datetime) -> None:
+    async def carry(self, fleet: Fleet) -> None:
         """Take over the jobs of a file: they are deployed at the start, and again if the store forgets this node."""
+        self._fleet = (fleet, await self.client.backend.store.time())
+
+    async def reload(self, fleet: Fleet, *, changed: bool) -> bool:
+        """Deploy a file that was read again; False if a newer one stands. If that fails, what was carried stays."""
+        since = await self.client.backend.store.time()
+        stands = await self.client.fleets.deploy(fleet, since, changed=changed)
         self._fleet = (fleet, since)
+        return stands
 
     def _adopt(self, jobs: Sequence[Job]) -> None:
         """Make the handlers of these jobs known to the node."""
