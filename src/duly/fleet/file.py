@@ -186,7 +186,7 @@ def _dotted(path: Any) -> str:
 
 
 def _unknown(path: Path, key: str, value: Any, known: Mapping[str, Convert]) -> str:
-    if len(path) == 2 and isinstance(value, Mapping):
+    if len(path) == 2 and isinstance(value, Mapping) and value.keys() & known.keys():
         return f'unknown table; a job\'s name with dots in it is quoted: [jobs."{path[1]}.{key}"]'
     if not path and isinstance(value, Mapping):
         return f"unknown table {key!r}; jobs are written as [jobs.{key}]"
