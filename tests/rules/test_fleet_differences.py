@@ -5,7 +5,21 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from duly.model import CommandSpec, EverySpec, Fleet, JobRecord, JobSpec, Origin, Pause, RunPolicy, Waiting
+from duly.model import (
+    CommandSpec,
+    Delivery,
+    EverySpec,
+    Fleet,
+    JobRecord,
+    JobSpec,
+    Misfire,
+    Origin,
+    Overlap,
+    Pause,
+    RunPolicy,
+    StoreLoss,
+    Waiting,
+)
 from duly.model.fleet import InForce
 from duly.model.job import COMMAND_HANDLER
 from duly.rules.fleets import AlterationKind, change_of, difference, field_changes, outdated, put_in_force
@@ -122,15 +136,15 @@ def test_of_the_environment_only_names_are_told():
         spec(description="x"),
         spec(queue="x"),
         spec(priority=1),
-        spec(overlap="queue"),
-        spec(misfire="skip"),
+        spec(overlap=Overlap.QUEUE),
+        spec(misfire=Misfire.SKIP),
         spec(max_runs=1),
         spec(tags=("x",)),
         spec(policy=RunPolicy(timeout=1.0)),
-        spec(policy=RunPolicy(delivery="at_most_once")),
-        spec(policy=RunPolicy(on_store_loss="stop")),
+        spec(policy=RunPolicy(delivery=Delivery.AT_MOST_ONCE)),
+        spec(policy=RunPolicy(on_store_loss=StoreLoss.STOP)),
     ],
-    ids=str,
+    ids=range(15),
 )
 def test_no_change_goes_untold(other):
     assert kinds(difference(fleet(other), [record(spec())])) == {"backup": AlterationKind.CHANGED.value}
