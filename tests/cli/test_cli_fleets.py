@@ -6,9 +6,11 @@ import signal
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from tests.cli.cli_support import ask, document, invoke, run_on_terminal, run_process, spawn, until
 
 from duly import Every, Job, Scheduler
+from duly.cli import cli
 from duly.cli import fleets as commands
 
 FILE = """fleet = "ops"
@@ -149,7 +151,6 @@ def test_a_lost_race_is_reported_with_code_1(file, monkeypatch):
 
     monkeypatch.setattr(commands, "_write", meanwhile)
     assert "backup: somebody else changed that meanwhile" in invoke("apply", "jobs.toml", code=1).stderr
-    monkeypatch.undo()
     assert document("show", "backup")["timeout"] == 600
 
 
@@ -166,7 +167,17 @@ def test_the_file_says_where_unless_a_flag_does(tmp_path):
     assert [job["name"] for job in listed] == ["backup", "report"]
 
 
-def test_on_a_terminal_it_asks_first(file):
+@pytest.mark.parametrize(("answer", "code", "after"), [("n", 1, []), ("y", 0, ["backup", "report"])])
+def test_on_a_terminal_it_asks_first(file, monkeypatch, answer, code, after):
+    monkeypatch.setattr(commands, "can_ask", lambda: True)
+    result = CliRunner().invoke(cli, ["apply", "jobs.toml"], input=f"{answer}\n")
+    assert result.exit_code == code
+    assert result.stdout.index("+ backup") >= 0
+    assert "Apply this?" in result.stderr
+    assert names() == after
+
+
+def test_with_yes_it_does_not_ask(file):
     code, said = run_on_terminal("apply", "jobs.toml", "--yes", folder=file.parent)
     assert (code, "Apply this?" in said, "applied" in said) == (0, False, True)
 

@@ -92,6 +92,8 @@ _SETTINGS: dict[str, Convert] = {
     "queues": _setting("queues"),
     "shutdown_timeout": _setting("shutdown_timeout", seconds),
     "misfire_grace": _setting("misfire_grace", seconds),
+    "lock_ttl": _setting("lock_ttl", seconds),
+    "leader_ttl": _setting("leader_ttl", seconds),
 }
 _TOP: dict[str, Convert] = {"fleet": _fleet_name, "url": text, **_SETTINGS}
 
