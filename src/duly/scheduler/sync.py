@@ -129,6 +129,12 @@ class SyncScheduler:
     def resume(self, name: str) -> None:
         self.call(lambda: self._scheduler.resume(name), "resume")
 
+    def compare(self, fleet: Fleet) -> Difference:
+        return self.call(lambda: self._scheduler.compare(fleet), "compare")
+
+    def apply(self, difference: Difference) -> list[str]:
+        return self.call(lambda: self._scheduler.apply(difference), "apply")
+
     def trigger(self, name: str, payload: Mapping[str, Any] | None = None) -> SyncRunHandle[Any]:
         return self.call(lambda: self._scheduler.trigger(name, payload), "trigger").sync
 
