@@ -14,8 +14,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from duly.errors import DulyError
-from duly.model import Attempt, CancelReply, Cause, Node, Page, Run, State
+from duly.model import Attempt, CancelReply, Cause, Fleet, Node, Page, Run, State
 from duly.rules.explain import Explanation
+from duly.rules.fleets import Difference
 from duly.scheduler.definition import Job
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
 
