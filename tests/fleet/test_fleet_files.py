@@ -249,6 +249,11 @@ def test_what_is_not_utf8_is_told_with_its_line(tmp_path):
         read_file(str(path))
 
 
+@pytest.mark.parametrize("depth", [330, 490, 100_000])
+def test_what_lies_too_deep_is_told(depth):
+    assert problems(f'fleet = "ops"\nx = {"[" * depth}{"]" * depth}\n')
+
+
 def test_a_file_that_is_not_there_is_told(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
         read_file(str(tmp_path / "jobs.toml"))

@@ -2,9 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
-from datetime import timedelta
 
-import msgspec
 import pytest
 from tests.conftest import emptied, eventually
 
@@ -322,16 +320,3 @@ async def _held(run):
 def test_other_values_of_allow_commands_are_refused():
     with pytest.raises(ConfigurationError, match="allow_commands='yes': one of False, True, stored is needed"):
         SchedulerConfig(allow_commands="yes")
-
-
-async def test_definitions_travel_through_every_store(url):
-    text = (
-        '[jobs.x]\nevery = "1h"\ncommand = ["a", "b"]\ncwd = "/"\nenvironment = { A = "1" }\npass_environment = ["B"]\n'
-    )
-    async with client(url) as scheduler:
-        await apply(scheduler, fleet(text))
-        record = await (await scheduler._client()).backend.store.job("x")
-        assert record.spec == fleet(text).jobs[0]
-        assert record.fleet == "ops"
-        assert msgspec.json.decode(msgspec.json.encode(record), type=type(record)) == record
-        assert record.cursor - record.created_at <= timedelta(hours=1)

@@ -51,10 +51,12 @@ def read_file(path: str) -> FleetFile:
 def read_text(content: str, path: str = "jobs.toml") -> FleetFile:
     """Read the text of a file; raises `FleetFileError`."""
     try:
-        tables = tomllib.loads(content)
+        tables, places = tomllib.loads(content), Places(content)
     except tomllib.TOMLDecodeError as exc:
         raise FleetFileError([_not_toml(path, content, str(exc))]) from exc
-    return _Reader(path, Places(content), tables).read()
+    except RecursionError as exc:
+        raise FleetFileError([Problem(path, 1, 1, "", "lists or tables lie too deep in each other")]) from exc
+    return _Reader(path, places, tables).read()
 
 
 def _not_toml(path: str, content: str, said: str) -> Problem:
