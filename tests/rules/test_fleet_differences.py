@@ -140,11 +140,12 @@ def test_of_the_environment_only_names_are_told():
         spec(misfire=Misfire.SKIP),
         spec(max_runs=1),
         spec(tags=("x",)),
+        spec(selector={"gpu": "yes"}),
         spec(policy=RunPolicy(timeout=1.0)),
         spec(policy=RunPolicy(delivery=Delivery.AT_MOST_ONCE)),
         spec(policy=RunPolicy(on_store_loss=StoreLoss.STOP)),
     ],
-    ids=range(15),
+    ids=range(16),
 )
 def test_no_change_goes_untold(other):
     assert kinds(difference(fleet(other), [record(spec())])) == {"backup": AlterationKind.CHANGED.value}

@@ -219,6 +219,7 @@ def _plain(spec: JobSpec) -> dict[str, str]:
         "max_runs": _NONE if spec.max_runs is None else str(spec.max_runs),
         "description": spec.description or _NONE,
         "tags": ", ".join(spec.tags) or _NONE,
+        "selector": ", ".join(f"{name}={value}" for name, value in sorted((spec.selector or {}).items())) or _NONE,
     }
 
 
