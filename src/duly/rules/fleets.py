@@ -69,12 +69,18 @@ class Clash(Struct, frozen=True):
 
 
 class Difference(Struct, frozen=True):
-    """What a fleet would change, by name. `unchanged` are the records that are as the file has them."""
+    """What a fleet would change, by name. `unchanged` are the records that are as the file has them.
+
+    `stands` is the version that was in force when this was found, and `version` that of the value which says so: if it
+    has moved, the difference holds no longer.
+    """
 
     fleet: Fleet
     alterations: tuple[Alteration, ...] = ()
     unchanged: tuple[JobRecord, ...] = ()
     clashes: tuple[Clash, ...] = ()
+    stands: InForce | None = None
+    version: int = 0
 
     def of(self, kind: AlterationKind) -> list[Alteration]:
         return [each for each in self.alterations if each.kind is kind]

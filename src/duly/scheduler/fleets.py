@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import msgspec
+from msgspec.structs import replace
 
 from duly.errors import ConfigurationError
 from duly.model import Fleet, Ids, Item, JobRecord, SchedulerConfig
@@ -45,11 +46,11 @@ class Fleets:
         clock: a node whose own is behind must not lose against what was there before it.
         """
         for _ in range(_RACES):
-            stands = _read(await self._store.get(FLEETS, fleet.name))
-            if stands is not None and not changed and outdated(stands, fleet, since):
-                self._emit(FleetOutdated(fleet.name, stands.since))
+            found = await self.compare(fleet)
+            if found.stands is not None and not changed and outdated(found.stands, fleet, since):
+                self._emit(FleetOutdated(fleet.name, found.stands.since))
                 return False
-            if not await self.apply(await self.compare(fleet), since):
+            if not await self.apply(found, since):
                 return True
         raise ConfigurationError(f"fleet {fleet.name!r} is being changed by others all the time: try again")
 
@@ -57,8 +58,9 @@ class Fleets:
         """What the fleet would change."""
         for spec in fleet.jobs:
             check_delivery(spec.name, spec.policy.delivery, self._capabilities, self._config)
-        records = await self._records(fleet)
-        return difference(fleet, records)
+        item = await self._store.get(FLEETS, fleet.name)  # before the records: whoever writes these moves it first
+        found = difference(fleet, await self._records(fleet))
+        return replace(found, stands=_read(item), version=item.version if item else 0)
 
     async def _records(self, fleet: Fleet) -> list[JobRecord]:
         """The records of the fleet's names and of its set, read in slices."""
@@ -77,7 +79,7 @@ class Fleets:
         """
         if found.clashes:
             raise ConfigurationError("; ".join(found.clash_words()))
-        if not await self._put_in_force(found.fleet, since or await self._store.time()):
+        if not await self._put_in_force(found, since or await self._store.time()):
             return [found.fleet.name]
         lost = await self._save([each for each in found.alterations if each.kind is not AlterationKind.REMOVED], found)
         lost += await self._remove(found.of(AlterationKind.REMOVED))
@@ -88,14 +90,14 @@ class Fleets:
             self._emit(FleetApplied(found.fleet.name, written))
         return lost
 
-    async def _put_in_force(self, fleet: Fleet, since: datetime) -> bool:
-        """Remember which version stands; False if somebody else was first."""
-        item = await self._store.get(FLEETS, fleet.name)
-        before = _read(item)
-        if before is not None and before.digest == fleet.digest():
-            return True
-        value = msgspec.json.encode(put_in_force(before, fleet, since))
-        return await self._store.put(FLEETS, fleet.name, value, expect=item.version if item else 0) is not None
+    async def _put_in_force(self, found: Difference, since: datetime) -> bool:
+        """Remember which version stands; False if another came into force since the difference was found."""
+        fleet = found.fleet
+        if found.stands is not None and found.stands.digest == fleet.digest():
+            item = await self._store.get(FLEETS, fleet.name)
+            return item is not None and item.version == found.version
+        value = msgspec.json.encode(put_in_force(found.stands, fleet, since))
+        return await self._store.put(FLEETS, fleet.name, value, expect=found.version) is not None
 
     async def _save(self, alterations: Sequence[Alteration], found: Difference) -> list[str]:
         now, fleet = self._now(), found.fleet.name
