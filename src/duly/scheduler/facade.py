@@ -157,6 +157,7 @@ class Scheduler:
         start_at: datetime | None = None,
         end_at: datetime | None = None,
         max_runs: int | None = None,
+        selector: Mapping[str, str] | None = None,
         restore: bool = False,
     ) -> JobDecorator: ...
 

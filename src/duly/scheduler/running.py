@@ -64,6 +64,7 @@ class Running:
         found = {}
         for job in jobs:
             check_delivery(job, self.client.backend.capabilities, self.config)
+            check_placement(job, self.config)
             handler = self._registry.handler(job, self.config)
             if handler is not None:
                 found[job.name] = handler
@@ -108,4 +109,14 @@ def check_delivery(job: Job, capabilities: Capabilities, config: SchedulerConfig
         raise ConfigurationError(
             f"job {job.name!r} is at_most_once, but this store may forget acknowledged writes; "
             f"see `duly doctor`, or accept it with SchedulerConfig(accept_data_loss=True)"
+        )
+
+
+def check_placement(job: Job, config: SchedulerConfig) -> None:
+    """Refuse what only a leader that assigns runs can keep."""
+    if job.selector and config.placement != "assign":
+        labels = ", ".join(f"{name}={value}" for name, value in job.selector.items())
+        raise ConfigurationError(
+            f"job {job.name!r} asks for nodes with {labels}, but with placement={config.placement!r} any node takes any"
+            f' run: set SchedulerConfig(placement="assign")'
         )

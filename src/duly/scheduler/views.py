@@ -51,6 +51,7 @@ class JobView(Struct, frozen=True):
     overlap: Overlap | None
     misfire: Misfire
     max_runs: int | None
+    selector: dict[str, str] | None
     payload: str
     created_at: datetime
     updated_at: datetime
@@ -123,6 +124,7 @@ def job_view(
         overlap=spec.overlap,
         misfire=spec.misfire,
         max_runs=spec.max_runs,
+        selector=spec.selector,
         payload=spec.payload.decode(),
         created_at=record.created_at,
         updated_at=record.updated_at,
