@@ -70,7 +70,8 @@ class Upcoming(Struct, frozen=True):
 class Health(Struct, frozen=True):
     """How this process is.
 
-    `status` is "healthy", "degraded" (the store is away; running handlers go on) or "closed".
+    `status` is "healthy", "degraded" (the store is away; running handlers go on) or "closed". `unplaced` tells in plain
+    words why due runs wait to be placed, and is empty if none do.
     """
 
     status: str
@@ -82,6 +83,7 @@ class Health(Struct, frozen=True):
     away_seconds: float
     busy: int
     slots: int
+    unplaced: str = ""
 
 
 class ShutdownReport(Struct, frozen=True):
