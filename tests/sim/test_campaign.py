@@ -8,7 +8,16 @@ import pytest
 from duly.testing.sim.campaign import SCENARIOS, play
 
 CHUNK = 10
-CHUNKS = {"storm": 16, "steps": 4, "outage": 5, "rolling": 3}
+CHUNKS = {
+    "storm": 16,
+    "steps": 4,
+    "outage": 5,
+    "rolling": 3,
+    "storm-assign": 3,
+    "steps-assign": 1,
+    "outage-assign": 1,
+    "rolling-assign": 2,
+}
 
 
 @pytest.mark.parametrize(

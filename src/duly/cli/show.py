@@ -35,7 +35,7 @@ def show(id_: str, url: str | None, as_json: bool) -> None:
     if id_[:1].isdigit():
         run, attempts, waits = ask(url, lambda scheduler: _find_run(scheduler, id_))
         if as_json:
-            write_json({**plain(run), "attempts": plain(attempts), "waits_for": waits})
+            write_json({**plain(run), "attempts": plain(attempts)})
         else:
             _write_run(run, attempts, waits, datetime.now(UTC))
     else:

@@ -17,7 +17,7 @@ from duly.runtime.service import Signal
 from duly.runtime.surroundings import Surroundings
 
 _SMALLEST, _LARGEST = 32, 500  # how many runs are looked at at once
-_PERIOD = 1.5  # how soon a node that came or vanished is noticed while there are runs to place
+_PERIOD = 1.8  # how soon a node that came or vanished is noticed while there are runs to place
 _FIRST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.25
 _SOONEST = 0.001
