@@ -23,7 +23,7 @@ from duly.runtime.attempt import Attempts
 from duly.runtime.deadlines import Deadlines
 from duly.runtime.deployer import Deploy, Deployer
 from duly.runtime.dispatcher import Dispatcher
-from duly.runtime.elector import MAIN, Elector
+from duly.runtime.elector import MAIN, STOPPING, Elector
 from duly.runtime.executors import Executor
 from duly.runtime.handler import Catalog, ExecutorKind
 from duly.runtime.heartbeat import NUDGE_PERIOD, Heartbeat, HeartbeatThread
@@ -136,8 +136,8 @@ class Node:
             "slots": float(self._around.config.max_concurrent),
             "leader": float(self.elector.leads),
         }
-        capacity = 0 if self.worker.stopping else self._around.card.capacity
-        return replace(self._around.card, handlers=self._catalog.names, metrics=metrics, capacity=capacity)
+        card = replace(self._around.card, handlers=self._catalog.names, metrics=metrics)
+        return replace(card, capacity=0, metrics=metrics | {STOPPING: 1.0}) if self.worker.stopping else card
 
     def services(self) -> list[Service]:
         """The services of this node's roles."""
@@ -222,10 +222,10 @@ class Node:
         """Hand over and end; handlers may run on for `timeout` seconds (None: as long as they take)."""
         self.worker.stopping = True
         running = self.worker.busy
-        with suppress(BackendError):  # without the store the lease lapses by itself
+        with suppress(BackendError):  # without the store its presence lapses by itself
+            await self._step_back()
+        with suppress(BackendError):  # and so does the lease
             await self.elector.resign()
-        with suppress(BackendError):  # without the store the leader finds out when the presence lapses
-            await self._give_back()
         released = await self._drain(timeout)
         await self._flush()
         await self._end()
@@ -233,12 +233,11 @@ class Node:
         self._around.emit(NodeStopped(self.id, stopped.drained, stopped.released))
         return stopped
 
-    async def _give_back(self) -> None:
-        """Take no more, and let the leader give to others what waits for this node; draining may take long."""
-        if self._works:
-            await self._backend.coordinator.announce(self.card_now(), self._around.config.lease)
-            while await self._backend.queue.unassign(self.id, _GIVE_BACK) == _GIVE_BACK:
-                pass
+    async def _step_back(self) -> None:
+        """Say that nothing more is for this node, and give back what waits for it: draining may take long."""
+        await self._backend.coordinator.announce(self.card_now(), self._around.config.lease)
+        while self._works and await self._backend.queue.unassign(self.id, _GIVE_BACK) == _GIVE_BACK:
+            pass
 
     async def _drain(self, timeout: float | None) -> int:
         """Let handlers end, then end them; how many had to be."""
