@@ -34,8 +34,8 @@ def run(number, job="mail", *, wait=0.0, **fields):
     return Run(id=f"0{number:03}", job=job, handler=job, due=at, ready_at=at, **fields)
 
 
-def placed(runs, nodes, shares=None, *, ahead=2, selectors=None):
-    return place(runs, rooms_of(nodes, shares or {}), ahead, selectors or {}, NOW, UNTIL)
+def placed(runs, nodes, shares=None, *, ahead=2, selectors=None, paused=()):
+    return place(runs, rooms_of(nodes, shares or {}), ahead, selectors or {}, paused, NOW, UNTIL)
 
 
 def pairs(placing):
@@ -154,7 +154,7 @@ def test_whatever_is_asked_nobody_is_given_more_than_it_may_have(runs, nodes, sh
 @given(runs=_RUNS, nodes=_NODES, shares=_SHARES)
 def test_no_due_run_is_left_while_a_node_that_can_run_it_has_a_free_slot(runs, nodes, shares):
     rooms = rooms_of(nodes, shares)
-    found = place(runs, rooms, 2, {"train": GPU}, NOW, UNTIL)
+    found = place(runs, rooms, 2, {"train": GPU}, (), NOW, UNTIL)
     given_ids = {assignment.run_id for assignment in found.assignments}
     left = [each for each in runs if each.id not in given_ids and each.ready_at <= NOW]
     for each in left:
@@ -198,7 +198,13 @@ def test_due_runs_come_by_urgency_and_others_by_time():
     ],
 )
 def test_why_a_run_is_not_placed_is_said_in_plain_words(nodes, leader, reason):
-    assert why_unplaced(run(1, "train"), nodes, GPU, leader) == reason
+    assert why_unplaced(run(1, "train"), nodes, GPU, leader, {"slow"}) == reason
+
+
+def test_runs_of_a_paused_queue_take_nobodys_room():
+    found = placed([run(1, queue="slow"), run(2)], [node("a", capacity=1)], paused={"slow"})
+    assert pairs(found) == [("0002", "a")]
+    assert why_unplaced(run(1, queue="slow"), [node("a")], None, "a", {"slow"}) == "its queue 'slow' is paused"
 
 
 def test_an_assignment_names_run_and_node():

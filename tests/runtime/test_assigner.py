@@ -170,6 +170,20 @@ async def test_the_selector_of_a_job_is_respected_and_others_go_past_it(stage):
     assert (await stage.backend.queue.assigned())["g"] == Share(due=2)
 
 
+async def test_a_paused_queue_does_not_fill_the_nodes(stage):
+    await stage.announce(stage.node("a"), ttl=1e6)
+    before = await stage.put(0, 0, queue="slow")
+    await stage.settle_down()
+    await stage.backend.store.pause("slow")
+    behind, mail = await stage.put(0, 0, queue="slow"), await stage.put(0, 0)
+    await stage.settle_down()
+    assert await stage.whose(*before, *mail) == ["a"] * 4
+    assert await stage.whose(*behind) == [None, None]
+    await stage.backend.store.resume("slow")
+    await stage.settle_down()
+    assert await stage.whose(*behind) == [None, None]  # the slots are taken by now
+
+
 async def test_who_does_not_lead_places_nothing(stage):
     stage.elector.leads = False
     await stage.announce(stage.node("a"))

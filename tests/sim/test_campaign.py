@@ -13,10 +13,10 @@ CHUNKS = {
     "steps": 4,
     "outage": 5,
     "rolling": 3,
-    "storm-assign": 3,
+    "storm-assign": 2,
     "steps-assign": 1,
     "outage-assign": 1,
-    "rolling-assign": 2,
+    "rolling-assign": 1,
 }
 
 

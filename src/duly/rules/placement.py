@@ -7,7 +7,7 @@ wrong about the nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, TypeVar
 
@@ -52,8 +52,12 @@ def lacks(node: Node, run: Run, selector: Selector | None) -> str | None:
     return f"has no label {', '.join(wrong)}" if wrong else None
 
 
-def why_unplaced(run: Run, nodes: Sequence[Node], selector: Selector | None, leader: str | None) -> str:
+def why_unplaced(
+    run: Run, nodes: Sequence[Node], selector: Selector | None, leader: str | None, paused: Collection[str]
+) -> str:
     """Why a run is not placed yet, in plain words."""
+    if run.queue in paused:
+        return f"its queue {run.queue!r} is paused"
     working = [node for node in nodes if Role.WORKER in node.roles]
     if not working:
         return "no working node is alive"
@@ -116,19 +120,20 @@ def place(
     rooms: Sequence[Room],
     ahead: int,
     selectors: Mapping[str, Selector | None],
+    paused: Collection[str],
     now: datetime,
     until: datetime,
 ) -> Placing:
     """Give runs to nodes, in the order in which they come; fills the rooms. `selectors` are by job.
 
-    A due run goes to a node with a free slot, one that is due by `until` to a node with fewer than `ahead` upcoming
-    runs; later ones stay.
+    Those of `paused` queues stay, or they would take room that nobody may use. A due run goes to a node with a free
+    slot, one that is due by `until` to a node with fewer than `ahead` upcoming runs; later ones stay.
     """
     able: dict[tuple[str, str, str], list[Room]] = {}
     assignments: list[Assignment] = []
     crowded = False
     for run in runs:
-        if run.ready_at > until:
+        if run.ready_at > until or run.queue in paused:
             continue
         kind = (run.job, run.handler, run.queue)
         if kind not in able:

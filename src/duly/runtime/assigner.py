@@ -84,9 +84,7 @@ class Assigner:
         wanted = min(sum(room.free + self._ahead for room in rooms), _LARGEST)
         if len(first) == _SMALLEST and wanted > _SMALLEST:
             runs, most = await self._queue.unplaced(wanted, self._after), wanted
-        selectors = await self._selectors_of({run.job for run in runs})
-        now = self._clock.now()
-        placing = place(runs, rooms, self._ahead, selectors, now, now + self._horizon)
+        placing = await self._decide(runs, rooms)
         given = await self._give(placing)
         self._after = runs[-1] if len(runs) == most and not _may_stop(placing) else None
         if placing.crowded and not (given and self._after):
@@ -94,6 +92,15 @@ class Assigner:
             return self._pause
         self._pause = 0.0
         return 0.0 if self._after else self._until_next(runs, placing)
+
+    async def _decide(self, runs: Sequence[Run], rooms: Sequence[Room]) -> Placing:
+        now = self._clock.now()
+        until = now + self._horizon
+        paused: Collection[str] = ()
+        if any(run.ready_at <= until for run in runs):
+            paused = await self._store.paused()
+        selectors = await self._selectors_of({run.job for run in runs})
+        return place(runs, rooms, self._ahead, selectors, paused, now, until)
 
     async def _give(self, placing: Placing) -> int:
         if not placing.assignments:

@@ -33,8 +33,8 @@ async def _reasons(backend: Backend, runs: list[Run]) -> list[str]:
     records = await backend.store.jobs(sorted({run.job for run in runs}))
     selectors = {record.name: record.spec.selector for record in records}
     nodes, lease = await backend.coordinator.nodes(), await backend.coordinator.holder(MAIN)
-    leader = None if lease is None else lease.holder
-    return [why_unplaced(run, nodes, selectors.get(run.job), leader) for run in runs]
+    leader, paused = None if lease is None else lease.holder, await backend.store.paused()
+    return [why_unplaced(run, nodes, selectors.get(run.job), leader, paused) for run in runs]
 
 
 async def overdue(backend: Backend) -> str:
