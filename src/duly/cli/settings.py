@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ class Settings(FileSettings, frozen=True):
     """The same, with what the environment says on top of it."""
 
     node_id: str | None = None
+    labels: dict[str, str] | None = None
 
 
 # Of each setting the environment variables that give it, the first that is set winning.
@@ -54,7 +55,17 @@ def read_settings(environment: Mapping[str, str] = os.environ, folder: Path | No
     """What is said around the program. An empty variable says nothing."""
     said = Settings(**asdict(_read_file((folder or Path.cwd()) / FILE)))
     found = {name: environment[variable] for name, variable in _set_variables(environment).items()}
-    return replace(said, **found)
+    labels = read_labels("DULY_LABELS", [part for part in environment.get("DULY_LABELS", "").split(",") if part])
+    return replace(said, **found, labels=labels or None)
+
+
+def read_labels(where: str, texts: Sequence[str]) -> dict[str, str]:
+    """Labels written as NAME=VALUE."""
+    pairs = [text.strip().partition("=") for text in texts]
+    for name, sign, value in pairs:
+        if not (name and sign and value):
+            raise ConfigurationError(f"{where}: {name + sign + value!r} is no label: write NAME=VALUE, as gpu=yes")
+    return {name: value for name, _, value in pairs}
 
 
 def _set_variables(environment: Mapping[str, str]) -> dict[str, str]:
