@@ -127,6 +127,7 @@ class Bell:
             await answer
         except BaseException as exc:
             connection.terminate()
+            self._lost(connection)  # now: who looks next must not find it
             if isinstance(exc, FOREIGN):
                 raise translated(exc, self._lanes.place.shown) from exc
             raise
