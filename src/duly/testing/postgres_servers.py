@@ -184,11 +184,13 @@ class PostgresServer:
 
 
 @contextmanager
-def postgres_server(*, config: Mapping[str, str] | None = None) -> Iterator[PostgresServer]:
-    """A server of one's own with fsync on, gone with its data at the end."""
+def postgres_server(*, config: Mapping[str, str] | None = None, trust: bool = False) -> Iterator[PostgresServer]:
+    """A server of one's own with fsync on, gone with its data at the end; `trust` lets everybody in."""
     with own_folder(None, "duly-postgres-") as place:
         server = PostgresServer(place, _OPTIONS | dict(config or {}))
         shutil.copytree(_template(), server.cluster, symlinks=True)
+        if trust:
+            (server.cluster / "pg_hba.conf").write_text("host all all 127.0.0.1/32 trust\n")
         _belongs_to_server(place)
         server.start()
         try:

@@ -61,13 +61,14 @@ class Bell:
         While the server is away this waits on, and listens again as soon as it can. Behind a pooler it returns early.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + (min(timeout, POLL) if self._lanes.pooled else timeout)
+        deadline = loop.time() + timeout
         while self.rings[kind] == heard and (left := deadline - loop.time()) > 0:
             if self._over:
                 raise BackendError("this session was closed while something was waited for")
             if self._lanes.pooled:
-                await self._sleep(kind, left)
-            elif self._connection is None:
+                await self._sleep(kind, min(left, POLL))
+                break
+            if self._connection is None:
                 await self._sleep(kind, await self._mended(left))
             elif (silent := loop.time() - self._heard_at) < _SILENCE:
                 await self._sleep(kind, min(left, _SILENCE - silent))
