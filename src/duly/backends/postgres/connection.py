@@ -274,6 +274,13 @@ class Lanes:
         self.check()
         return await self._door.connect()
 
+    def hang_up(self, connection: Connection) -> None:
+        """Close one that `connect` gave; in a forked child it is left alone, since it is the parent's."""
+        if self._process == os.getpid():
+            connection.terminate()
+        else:
+            _inherited.append(connection)
+
     @asynccontextmanager
     async def apart(self) -> AsyncIterator[Connection]:
         """A connection for one user's transaction, which must not wait for ours, nor we for it.

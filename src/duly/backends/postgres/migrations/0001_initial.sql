@@ -186,6 +186,8 @@ CREATE TABLE {ns}.pulse (
 ) WITH (fillfactor = 10);
 INSERT INTO {ns}.pulse (beat, spared_until) VALUES ((extract(epoch FROM clock_timestamp()) * 1000000)::bigint, 0);
 
+-- A lease that was given back stays for a while without a holder, so that its next fence is taken under its lock. node
+-- and metrics are JSON; metrics is what was said since the node announced itself.
 CREATE TABLE {ns}.leases (
     name TEXT COLLATE "C" PRIMARY KEY,
     holder TEXT COLLATE "C" NOT NULL,
@@ -196,7 +198,8 @@ CREATE TABLE {ns}.leases (
 CREATE TABLE {ns}.nodes (
     id TEXT COLLATE "C" PRIMARY KEY,
     expires_at BIGINT NOT NULL,
-    node TEXT COLLATE "C" NOT NULL
+    node TEXT COLLATE "C" NOT NULL,
+    metrics TEXT COLLATE "C"
 ) WITH (fillfactor = 50);
 
 CREATE TABLE {ns}.shared (
