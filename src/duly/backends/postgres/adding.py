@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import MIDDLE, Record, extra_of, micros, policy_of
 from duly.backends.postgres.moves import place_odd
-from duly.backends.postgres.unit import WORK, Unit
+from duly.backends.postgres.unit import Unit
 from duly.errors import BackendError
 from duly.model import WAITING, Put, Run, RunPolicy, to_micros
 
@@ -61,10 +62,10 @@ SELECT
     CASE WHEN count(*) < cardinality($2) THEN array_agg(id) END,
     CASE
         WHEN count(*) = 0 THEN NULL
-        WHEN min(ready_at) <= (SELECT now FROM clock) THEN pg_notify($14, $15)
+        WHEN min(ready_at) <= (SELECT now FROM clock) THEN pg_notify({bell}, $14)
         WHEN min(ready_at) < coalesce(("""
     + _FOLLOWING
-    + """), min(ready_at) + 1) THEN pg_notify($14, $15)
+    + """), min(ready_at) + 1) THEN pg_notify({bell}, $14)
     END
 FROM added
 """
@@ -212,7 +213,7 @@ def _is_odd(run: Run) -> bool:
 
 
 async def _insert_plain(unit: Unit, runs: Sequence[Run], now: datetime | None) -> set[str] | None:
-    row = await unit.one(_ADD, micros(now), *_columns(runs), unit.channel, str(WORK))
+    row = await unit.one(_ADD, micros(now), *_columns(runs), str(WORK))
     assert row is not None
     added, ids = row[0], row[1]
     return None if added == len(runs) else set(ids or ())

@@ -13,9 +13,10 @@ from itertools import chain
 
 from msgspec import Struct
 
+from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import read_extra, to_json
 from duly.backends.postgres.moves import by_seqs, end_within, members
-from duly.backends.postgres.unit import WORK, Unit
+from duly.backends.postgres.unit import Unit
 from duly.model import EPOCH, Run, State, WhenFull
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, hold_for_group
 
@@ -25,7 +26,7 @@ FROM {ns}.waiting AS w INNER JOIN {ns}.runs AS r ON r.seq = w.seq
 WHERE w."group" = ANY($1::text[]) AND w.entering AND w.ready_at <= $2
 ORDER BY w.ready_at, w.id
 """
-# The groups of the entrants that have been due for the longest time, and the earliest ready time after now.
+# The groups of the $2 entrants that have been due for the longest time.
 _DUE_GROUPS = """
 WITH clock AS MATERIALIZED (
     SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
@@ -33,6 +34,25 @@ WITH clock AS MATERIALIZED (
 SELECT "group", now FROM clock LEFT JOIN LATERAL (
     SELECT "group" FROM {ns}.waiting WHERE entering AND ready_at <= clock.now ORDER BY ready_at, id LIMIT $2
 ) AS w ON true
+"""
+# The earliest ready time among runs that are pending: not ready at $1, or not decided about by their group yet.
+_NEXT_DUE = """
+WITH RECURSIVE lines AS (
+    (SELECT line, rank FROM {ns}.waiting ORDER BY line, rank LIMIT 1)
+    UNION ALL
+    SELECT n.line, n.rank FROM lines AS l CROSS JOIN LATERAL (
+        SELECT line, rank FROM {ns}.waiting WHERE (line, rank) > (l.line, l.rank) ORDER BY line, rank LIMIT 1
+    ) AS n
+)
+SELECT least(
+    (SELECT min(ready_at) FROM {ns}.waiting WHERE entering),
+    (
+        SELECT min(n.ready_at) FROM lines AS l CROSS JOIN LATERAL (
+            SELECT ready_at FROM {ns}.waiting AS w
+            WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at > $1 ORDER BY w.ready_at LIMIT 1
+        ) AS n
+    )
+)
 """
 
 _MEMBERS_THAT_WAIT = """
@@ -72,6 +92,12 @@ async def due_groups(unit: Unit, limit: int, now: int | None) -> tuple[list[str]
     """The groups of the `limit` entrants that have been due for the longest time; and what time it is."""
     rows = await unit.all(_DUE_GROUPS, now, limit)
     return sorted({row[0] for row in rows if row[0] is not None}), rows[0][1]
+
+
+async def next_due(unit: Unit, now: int) -> int | None:
+    """The earliest ready time among runs that are pending."""
+    row = await unit.one(_NEXT_DUE, now)
+    return None if row is None else row[0]
 
 
 async def decide_about(unit: Unit, groups: Collection[str], now: int) -> int:

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from duly.backends.postgres.bell import ENDED, WORK
 from duly.backends.postgres.codec import RUN, STANDING, Record, micros, read_extra, read_record, story_of
-from duly.backends.postgres.unit import ENDED, WORK, Unit
+from duly.backends.postgres.unit import Unit
 from duly.model import Run, State, to_micros
 from duly.rules.admission import hold_for_group
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
+from duly.backends.postgres.bell import ENDED, WORK
 from duly.backends.postgres.codec import Record, extra_of, optional_json
 from duly.backends.postgres.moves import (
     End,
@@ -23,7 +24,7 @@ from duly.backends.postgres.moves import (
     release,
     wait,
 )
-from duly.backends.postgres.unit import ENDED, WORK, Lent, Unit
+from duly.backends.postgres.unit import Lent, Unit
 from duly.model import Attempt, Run, Settlement, State, to_micros
 from duly.rules.settling import as_stored
 from duly.rules.statistics import Tally, tally
@@ -78,7 +79,7 @@ counted AS (
 SELECT
     count(*),
     CASE WHEN count(*) < cardinality($1) THEN array_agg(seq) END,
-    CASE WHEN count(*) > 0 THEN pg_notify($6, $7) END
+    CASE WHEN count(*) > 0 THEN pg_notify({bell}, $6) END
 FROM gone
 """
 )
@@ -168,7 +169,6 @@ async def complete(unit: Unit, first: First) -> list[Settlement]:
         [to_micros(settled.ended_at) for settled in first.settled],
         [settled.job for settled in first.settled],
         [settled.result for settled in first.settled],
-        unit.channel,
         str(ENDED),
     )
     assert row is not None
