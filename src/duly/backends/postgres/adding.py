@@ -36,11 +36,8 @@ SELECT min(n.ready_at) FROM lines AS l CROSS JOIN LATERAL (
 
 # Add runs whose id is new and let them wait: those without a group in line, the others before their group. Rings if one
 # is ready, or is the next to be. Answers how many were added, and which, unless it was all of them.
-_ADD = (
-    """
-WITH clock AS MATERIALIZED (
-    SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
-),
+_ADD = """
+WITH {clock},
 added AS (
     INSERT INTO {ns}.runs (
         id, job, handler, line, rank, cause, policy, due, ready_at, "group", extra, payload, created_at
@@ -63,13 +60,10 @@ SELECT
     CASE
         WHEN count(*) = 0 THEN NULL
         WHEN min(ready_at) <= (SELECT now FROM clock) THEN pg_notify({bell}, $14)
-        WHEN min(ready_at) < coalesce(("""
-    + _FOLLOWING
-    + """), min(ready_at) + 1) THEN pg_notify({bell}, $14)
+        WHEN min(ready_at) < coalesce(({following}), min(ready_at) + 1) THEN pg_notify({bell}, $14)
     END
 FROM added
-"""
-)
+""".replace("{following}", _FOLLOWING)
 
 # The same for runs that do not wait in line at once, or stand for a range: the record alone.
 _ADD_ODD = """

@@ -28,9 +28,7 @@ ORDER BY w.ready_at, w.id
 """
 # The groups of the $2 entrants that have been due for the longest time.
 _DUE_GROUPS = """
-WITH clock AS MATERIALIZED (
-    SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
-)
+WITH {clock}
 SELECT "group", now FROM clock LEFT JOIN LATERAL (
     SELECT "group" FROM {ns}.waiting WHERE entering AND ready_at <= clock.now ORDER BY ready_at, id LIMIT $2
 ) AS w ON true

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from duly.backends.postgres.codec import RUN, optional_json, read_record
+from duly.backends.postgres.codec import optional_json, read_record
 from duly.backends.postgres.unit import Unit
 from duly.model import Beat, Claim, Renewal
 
@@ -49,11 +49,8 @@ RETURNING c.cancelling
 
 # Take over the $2 claims that have expired for the longest time, for $3, unless an amnesty lasts or it has been silent
 # for more than $4. No longer lent by the request that lent them: a repeat of that must not learn the reaper's fence.
-_REAP = (
-    """
-WITH clock AS MATERIALIZED (
-    SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
-),
+_REAP = """
+WITH {clock},
 expired AS MATERIALIZED (
     SELECT c.seq, c.expires_at FROM {ns}.claims AS c
     WHERE c.expires_at <= (SELECT now FROM clock)
@@ -71,16 +68,13 @@ taken AS (
     FROM numbered AS n, clock WHERE c.seq = n.seq
     RETURNING c.*
 )
-SELECT """
-    + RUN
-    + """
+SELECT {run}
 FROM taken AS c INNER JOIN {ns}.runs AS r ON r.seq = c.seq
 LEFT JOIN {ns}.waiting AS w ON false
 LEFT JOIN {ns}.held AS h ON false
 LEFT JOIN {ns}.ended AS e ON false
 ORDER BY c.fence
 """
-)
 
 
 async def renew(unit: Unit, beats: Sequence[Beat], lease: int, silence: int | None, now: int | None) -> Renewal:

@@ -14,8 +14,6 @@ from msgspec import Struct
 from duly.backends.postgres.codec import (
     MIDDLE,
     NOTHING,
-    RUN,
-    STANDING,
     queue_of,
     read_extra,
     read_policy,
@@ -34,9 +32,7 @@ _SLICE = 32
 # lines: every line that has runs, with the first ready time in it, found by leaping from one to the next.
 # open: those with something due that this node may take from.
 _SURVEY = """
-WITH RECURSIVE clock AS MATERIALIZED (
-    SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
-),
+WITH RECURSIVE {clock},
 lines (line, rank, head) AS (
     (SELECT line, rank, ready_at FROM {ns}.waiting ORDER BY line, rank, ready_at LIMIT 1)
     UNION ALL
@@ -60,9 +56,8 @@ open AS MATERIALIZED (
 #   if due runs wait before their groups, or ($8) runs are held for a handler that this node has ($9: never mind).
 # Rows are locked in the order in which they are to be lent, those that others have locked are passed over; fences come
 # after the locks. How many of the rows are in which line is counted first: one line needs no counting.
-_LEND = (
-    _SURVEY
-    + """,
+_LEND = """
+{survey},
 fresh AS (
     INSERT INTO {ns}.requests AS q (node, request, at) SELECT $2, $4, now FROM clock
     ON CONFLICT (node) DO UPDATE SET request = greatest(q.request, excluded.request), at = excluded.at
@@ -146,14 +141,12 @@ SELECT
 FROM clock CROSS JOIN next
 LEFT JOIN (SELECT lent.fence, found.* FROM lent INNER JOIN found ON found.seq = lent.seq) AS f ON true
 ORDER BY f.fence
-"""
-)
+""".replace("{survey}", _SURVEY)
 
 # The groups to decide about before $4 runs are lent: those of the first runs in the open lines, and those of the
 # entrants that have been due for the longest time ($5 of them); as far as somebody is due before them.
-_GROUPS = (
-    _SURVEY
-    + """
+_GROUPS = """
+{survey}
 SELECT DISTINCT "group", (SELECT now FROM clock) FROM (
     (
         SELECT w."group" FROM open AS l CROSS JOIN LATERAL (
@@ -174,12 +167,9 @@ WHERE "group" IS NOT NULL
         SELECT FROM {ns}.waiting AS e
         WHERE e."group" = g."group" AND e.entering AND e.ready_at <= (SELECT now FROM clock)
     )
-"""
-)
+""".replace("{survey}", _SURVEY)
 
-_LENT_BEFORE = (
-    "SELECT " + RUN + " FROM {ns}.runs AS r " + STANDING + " WHERE c.node = $1 AND c.request = $2 ORDER BY c.fence"
-)
+_LENT_BEFORE = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE c.node = $1 AND c.request = $2 ORDER BY c.fence"
 
 # The holds that begin with a text, found by leaping from one to the next.
 _HANDLER_HOLDS = """

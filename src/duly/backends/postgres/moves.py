@@ -11,13 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from duly.backends.postgres.bell import ENDED, WORK
-from duly.backends.postgres.codec import RUN, STANDING, Record, micros, read_extra, read_record, story_of
+from duly.backends.postgres.codec import Record, micros, read_extra, read_record, story_of
 from duly.backends.postgres.unit import Unit
 from duly.model import Run, State, to_micros
 from duly.rules.admission import hold_for_group
 
-_BY_IDS = "SELECT " + RUN + " FROM {ns}.runs AS r " + STANDING + " WHERE r.id = ANY($1::text[])"
-_BY_SEQS = "SELECT " + RUN + " FROM {ns}.runs AS r " + STANDING + " WHERE r.seq = ANY($1::bigint[])"
+_BY_IDS = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.id = ANY($1::text[])"
+_BY_SEQS = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.seq = ANY($1::bigint[])"
 _GROUPS_OF = 'SELECT DISTINCT "group" FROM {ns}.runs WHERE id = ANY($1::text[]) AND "group" IS NOT NULL'
 
 _WAIT = """

@@ -43,8 +43,7 @@ ON CONFLICT (job, node) DO UPDATE SET
 
 # Complete first-time successes: numbers, fences, ends, jobs, results. Applies to each whose claim stands and has nothing
 # besides to tell (no wish to cancel, no progress); gives keys back, counts, and rings. Answers which, unless it was all.
-_COMPLETE = (
-    """
+_COMPLETE = """
 WITH gone AS (
     DELETE FROM {ns}.claims AS c
     USING unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bytea[])
@@ -72,17 +71,14 @@ counted AS (
     )
     SELECT job, node, count(*), 0, 0, 0, 0, sum(ended_at - started_at) / 1e6, max(started_at), 'succeeded'
     FROM gone GROUP BY job, node ORDER BY job, node
-    """
-    + _ADD_TO_STATISTICS
-    + """
+    {add}
 )
 SELECT
     count(*),
     CASE WHEN count(*) < cardinality($1) THEN array_agg(seq) END,
     CASE WHEN count(*) > 0 THEN pg_notify({bell}, $6) END
 FROM gone
-"""
-)
+""".replace("{add}", _ADD_TO_STATISTICS)
 
 _LOCK = """
 SELECT c.seq FROM {ns}.runs AS r INNER JOIN {ns}.claims AS c ON c.seq = r.seq
@@ -109,8 +105,7 @@ SELECT * FROM unnest(
 )
 ON CONFLICT (seq, fence) DO NOTHING
 """
-_COUNT = (
-    """
+_COUNT = """
 INSERT INTO {ns}.statistics AS s (
     job, node, completed, failed, cancelled, lost, retried, seconds, last_run_at, last_outcome
 )
@@ -118,9 +113,8 @@ SELECT * FROM unnest(
     $1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::float8[],
     $9::bigint[], $10::text[]
 )
-"""
-    + _ADD_TO_STATISTICS
-)
+{add}
+""".replace("{add}", _ADD_TO_STATISTICS)
 
 
 # --- many at once

@@ -57,6 +57,10 @@ class Unit:
         self.memory = memory
         self.rings = 0
 
+    @property
+    def namespace(self) -> str:
+        return self._texts.namespace
+
     # --- statements
 
     async def all(self, sql: str, *parameters: Any) -> list[Row]:
@@ -75,9 +79,13 @@ class Unit:
 
     async def at(self, now: datetime | None) -> int:
         """The instant this happens at, in microseconds: the server's, unless a test gives one."""
-        if now is not None:
-            return to_micros(now)
-        return int((await self._connection.fetchrow(_CLOCK))[0])
+        return await self.clock() if now is None else to_micros(now)
+
+    async def clock(self) -> int:
+        """The server's clock as it is now, whenever the transaction began."""
+        row = await self._connection.fetchrow(_CLOCK)
+        assert row is not None
+        return int(row[0])
 
     # --- groups
 
