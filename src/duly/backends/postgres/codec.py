@@ -1,4 +1,4 @@
-"""Between rows and structs. The order of columns is that of `RUN`, which all statements that read whole runs share."""
+"""Between rows and structs. The order of columns is that of `{run}` in texts."""
 
 from __future__ import annotations
 
@@ -25,21 +25,6 @@ from duly.model import (
 )
 
 MIDDLE = 500  # rank = MIDDLE - priority: the smaller, the more urgent
-
-# A run with everything that tells where it stands: it is in exactly one of the tables that are joined.
-RUN = """
-r.seq, r.id, r.job, r.handler, r.line, r.rank, r.cause, r.due, r.ready_at, r.created_at, r."group", r.policy, r.extra,
-r.payload, r.until,
-w.entering, h.hold, h.member,
-c.fence, c.node, c.request, c.started_at, c.expires_at, c.cancelling, c.reason, c.progress,
-e.state, e.finished_at, e.fence, e.node, e.request, e.started_at, e.story, e.result
-"""
-STANDING = """
-LEFT JOIN {ns}.waiting AS w ON w.line = r.line AND w.rank = r.rank AND w.ready_at = r.ready_at AND w.id = r.id
-LEFT JOIN {ns}.held AS h ON h.seq = r.seq
-LEFT JOIN {ns}.claims AS c ON c.seq = r.seq
-LEFT JOIN {ns}.ended AS e ON e.seq = r.seq
-"""
 
 _MOST_POLICIES = 10_000
 _CAUSES = {cause.value: cause for cause in Cause}
@@ -187,12 +172,12 @@ class Record(Struct, frozen=True):
 
 
 def read_records(rows: Sequence[Row], now: int | None = None) -> list[Record]:
-    """Runs from rows of `RUN`. With `now` a waiting run that is ready and not held is queued."""
+    """Runs from rows of `{run}`. With `now` a waiting run that is ready and not held is queued."""
     return [read_record(row, now) for row in rows]
 
 
 def read_record(row: Row, now: int | None = None) -> Record:
-    """One run from a row of `RUN`."""
+    """One run from a row of `{run}`."""
     extra = read_extra(row[12])
     seq, line, ready_at, group, entering, hold = row[0], row[4], row[8], row[10], row[15], row[16]
     standing = _standing(row, extra)

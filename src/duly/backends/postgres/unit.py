@@ -17,11 +17,6 @@ from duly.backends.postgres.connection import Connection
 from duly.backends.postgres.texts import Texts
 from duly.model import to_micros
 
-# What a unit tells those who wait for a change.
-WORK = 1
-ENDED = 2
-SHARED = 4
-
 Row = Any  # a record of the driver: a tuple with names
 
 _STRIPES = 64
@@ -30,7 +25,7 @@ _MOST_REMEMBERED = 200_000
 _CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 # In order, so that nobody waits in a circle.
 _LOCK = "SELECT pg_advisory_xact_lock($1, stripe) FROM unnest($2::int[]) AS stripe"
-_RING = "SELECT pg_notify($1, $2)"
+_RING = "SELECT pg_notify({bell}, $1)"
 
 
 class Lent(Struct, frozen=True, gc=False):
@@ -63,9 +58,8 @@ class Unit:
         self.rings = 0
 
     @property
-    def channel(self) -> str:
-        """Where others listen for rings."""
-        return channel_of(self._texts.namespace)
+    def namespace(self) -> str:
+        return self._texts.namespace
 
     # --- statements
 
@@ -85,9 +79,13 @@ class Unit:
 
     async def at(self, now: datetime | None) -> int:
         """The instant this happens at, in microseconds: the server's, unless a test gives one."""
-        if now is not None:
-            return to_micros(now)
-        return int((await self._connection.fetchrow(_CLOCK))[0])
+        return await self.clock() if now is None else to_micros(now)
+
+    async def clock(self) -> int:
+        """The server's clock as it is now, whenever the transaction began."""
+        row = await self._connection.fetchrow(_CLOCK)
+        assert row is not None
+        return int(row[0])
 
     # --- groups
 
@@ -105,12 +103,7 @@ class Unit:
     async def ring(self) -> None:
         """Tell others at commit what has happened."""
         if self.rings:
-            await self._connection.fetch(_RING, self.channel, str(self.rings))
-
-
-def channel_of(namespace: str) -> str:
-    """The channel of a namespace; a name is at most 63 bytes long, so it is made from a checksum."""
-    return f"duly_{zlib.crc32(namespace.encode()):08x}"
+            await self._connection.fetch(self._texts[_RING], str(self.rings))
 
 
 def _lock_class(namespace: str) -> int:
