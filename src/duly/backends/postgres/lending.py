@@ -26,6 +26,7 @@ from duly.model import Cause, Claim, Run, State, from_micros
 from duly.rules.admission import hold_for_handler
 
 _UNHOLD_SLICE = 1_000
+_SIFT_SLICE = 1_000
 _SLICE = 32
 
 # What the statements below begin with. $1 now, $2 node, $3 queues.
@@ -143,6 +144,39 @@ LEFT JOIN (SELECT lent.fence, found.* FROM lent INNER JOIN found ON found.seq = 
 ORDER BY f.fence
 """.replace("{survey}", _SURVEY)
 
+# Hold those of the first $5 runs of each open line whose job is paused or removed, or whose handler is not among $4: so
+# that a claim, which holds as few as it lends, does not have to ask again and again. Answers how many.
+_SIFT = """
+{survey},
+found AS MATERIALIZED (
+    SELECT w.place, w.seq, CASE
+        WHEN EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked) THEN 'job:' || r.job
+        WHEN r.handler <> ALL($4::text[]) THEN 'handler:' || r.handler
+    END AS hold
+    FROM open AS l CROSS JOIN LATERAL (
+        SELECT w.ctid AS place, w.seq FROM {ns}.waiting AS w
+        WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at <= (SELECT now FROM clock) AND NOT w.entering
+        ORDER BY w.ready_at, w.id LIMIT $5
+    ) AS w INNER JOIN {ns}.runs AS r ON r.seq = w.seq
+),
+taken AS MATERIALIZED (
+    SELECT ctid AS place FROM {ns}.waiting
+    WHERE ctid = ANY(ARRAY(SELECT place FROM found WHERE hold IS NOT NULL))
+    FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM {ns}.waiting WHERE ctid = ANY(ARRAY(SELECT place FROM taken))
+    RETURNING seq, line, rank, ready_at, id, "group"
+),
+held AS (
+    INSERT INTO {ns}.held (seq, line, rank, ready_at, id, "group", member, hold)
+    SELECT g.seq, g.line, g.rank, g.ready_at, g.id, g."group", g."group" IS NOT NULL, f.hold
+    FROM gone AS g INNER JOIN found AS f ON f.seq = g.seq
+    RETURNING 1
+)
+SELECT count(*) FROM held
+""".replace("{survey}", _SURVEY)
+
 # The groups to decide about before $4 runs are lent: those of the first runs in the open lines, and those of the
 # entrants that have been due for the longest time ($5 of them); as far as somebody is due before them.
 _GROUPS = """
@@ -255,6 +289,11 @@ async def decide_and_lend(unit: Unit, asking: Asking, limit: int) -> Lending:
         await unit.lock_groups(groups)
         await decide_about(unit, groups, rows[0][1])
     return await lend(unit, asking, limit, again=True, decided=True)
+
+
+async def sift(unit: Unit, asking: Asking) -> None:
+    """Hold what this node may not start, as far as it stands at the heads of the lines."""
+    await unit.run(_SIFT, asking.now, asking.node, asking.queues, asking.handlers, _SIFT_SLICE)
 
 
 async def lent_before(unit: Unit, asking: Asking) -> list[Claim]:

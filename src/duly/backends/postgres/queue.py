@@ -90,10 +90,11 @@ class PostgresQueue:
         return lent.fresh and (lent.back or lent.undecided is not None or lent.held > 0)
 
     async def _go_on(self, asking: lending.Asking, limit: int, lent: lending.Lending) -> lending.Lending:
+        if lent.held:
+            await self._session.run(CLAIMING, lambda unit: lending.sift(unit, asking))
         if lent.back:
-            await self._session.transact(
-                CLAIMING, lambda unit: lending.unhold_handlers(unit, asking.handlers, limit)
-            )
+            await self._session.transact(CLAIMING, lambda unit: lending.unhold_handlers(unit, asking.handlers, limit))
+        if lent.undecided is None:
             return await self._lend(asking, limit, again=True)
         return await self._session.transact(CLAIMING, lambda unit: lending.decide_and_lend(unit, asking, limit))
 

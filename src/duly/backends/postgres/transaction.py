@@ -192,9 +192,7 @@ class Joined:
         return answers
 
 
-async def _execute(
-    connection: Any, sql: str, parameters: Sequence[Any] | Mapping[str, Any]
-) -> list[tuple[Any, ...]]:
+async def _execute(connection: Any, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
     if isinstance(parameters, Mapping):
         raise BackendError("PostgreSQL numbers its parameters ($1, $2, …): give them as a sequence")
     return [tuple(row) for row in await connection.fetch(sql, *parameters)]
