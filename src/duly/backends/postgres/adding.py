@@ -1,7 +1,7 @@
 """Adding runs: the record, and its place among those that wait.
 
-Most runs are plain: one statement inserts the records of a whole batch, lets them wait, and rings. Dedupe keys are taken
-first, in an order that all share, so that two batches cannot wait for each other in a circle.
+Most runs are plain: one statement inserts the records of a whole batch, lets them wait, and rings. Dedupe keys are
+taken first, in an order that all share, so that two batches cannot wait for each other in a circle.
 """
 
 from __future__ import annotations

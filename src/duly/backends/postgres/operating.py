@@ -20,8 +20,8 @@ _GIVE_BACK_KEY = "DELETE FROM {ns}.keys WHERE handler = $1 AND key = $2 AND id =
 _NO_LONGER_ENDED = "DELETE FROM {ns}.ended WHERE seq = $1 AND state = $2 RETURNING 1"
 _BEGIN_AGAIN = "UPDATE {ns}.runs SET ready_at = $2, extra = $3 WHERE seq = $1"
 
-# The runs that ended in state $1 first, as many as ended before $2, or are more than $3, but no more than $4: their ends,
-# their records and their attempts. Who purges at the same time takes others. Answers how many.
+# The runs that ended in state $1 first, as many as ended before $2, or are more than $3, but no more than $4: their
+# ends, their records and their attempts. Who purges at the same time takes others. Answers how many.
 _PURGE = """
 WITH kept AS MATERIALIZED (
     SELECT coalesce(sum(kept), 0)::bigint AS number FROM {ns}.totals WHERE state = $1

@@ -41,8 +41,9 @@ ON CONFLICT (job, node) DO UPDATE SET
     last_run_at = greatest(s.last_run_at, excluded.last_run_at)
 """
 
-# Complete first-time successes: numbers, fences, ends, jobs, results. Applies to each whose claim stands and has nothing
-# besides to tell (no wish to cancel, no progress); gives keys back, counts, and rings. Answers which, unless it was all.
+# Complete first-time successes: numbers, fences, ends, jobs, results. Applies to each whose claim stands and has
+# nothing besides to tell (no wish to cancel, no progress); gives keys back, counts, and rings. Answers which, unless it
+# was all.
 _COMPLETE = """
 WITH gone AS (
     DELETE FROM {ns}.claims AS c
