@@ -7,6 +7,7 @@ and its programs are copied to where that user can read them.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
 import os
@@ -20,7 +21,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from msgspec import Struct
 
@@ -36,7 +36,6 @@ _NEEDED = ("postgres", "initdb", "pg_basebackup")
 _NOBODY = ("postgres", "nobody")
 _READY = "database system is ready to accept"  # connections, or read-only connections
 _TAKEN = "Address already in use"
-_FATAL = "FATAL"
 _PORTS_TO_TRY = 20
 _OPTIONS = {
     "listen_addresses": "127.0.0.1",
@@ -173,7 +172,7 @@ class PostgresServer:
                 return True
             if _TAKEN in said and self.port == 0:
                 return False
-            if _FATAL in said:
+            if not _runs(self.pid):
                 break
             time.sleep(0.002)
         said = self._said()
@@ -185,11 +184,13 @@ class PostgresServer:
 
 
 @contextmanager
-def postgres_server(*, config: Mapping[str, str] | None = None) -> Iterator[PostgresServer]:
-    """A server of one's own with fsync on, gone with its data at the end."""
+def postgres_server(*, config: Mapping[str, str] | None = None, trust: bool = False) -> Iterator[PostgresServer]:
+    """A server of one's own with fsync on, gone with its data at the end; `trust` lets everybody in."""
     with own_folder(None, "duly-postgres-") as place:
         server = PostgresServer(place, _OPTIONS | dict(config or {}))
         shutil.copytree(_template(), server.cluster, symlinks=True)
+        if trust:
+            (server.cluster / "pg_hba.conf").write_text("host all all 127.0.0.1/32 trust\n")
         _belongs_to_server(place)
         server.start()
         try:
@@ -280,14 +281,10 @@ def _template() -> Path:
 
 
 def _kept_until_exit() -> Path:
-    folder = TemporaryDirectory(prefix="duly-postgres-")
-    _folders.append(folder)
-    place = Path(folder.name)
+    place = Path(tempfile.mkdtemp(prefix="duly-postgres-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
     place.chmod(0o755)
     return place
-
-
-_folders: list[TemporaryDirectory[str]] = []  # each is removed when the process ends
 
 
 def _run(program: str, *words: str) -> None:

@@ -61,13 +61,14 @@ class Bell:
         While the server is away this waits on, and listens again as soon as it can. Behind a pooler it returns early.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + (min(timeout, POLL) if self._lanes.pooled else timeout)
+        deadline = loop.time() + timeout
         while self.rings[kind] == heard and (left := deadline - loop.time()) > 0:
             if self._over:
                 raise BackendError("this session was closed while something was waited for")
             if self._lanes.pooled:
-                await self._sleep(kind, left)
-            elif self._connection is None:
+                await self._sleep(kind, min(left, POLL))
+                break
+            if self._connection is None:
                 await self._sleep(kind, await self._mended(left))
             elif (silent := loop.time() - self._heard_at) < _SILENCE:
                 await self._sleep(kind, min(left, _SILENCE - silent))
@@ -127,6 +128,7 @@ class Bell:
             await answer
         except BaseException as exc:
             connection.terminate()
+            self._lost(connection)  # now: who looks next must not find it
             if isinstance(exc, FOREIGN):
                 raise translated(exc, self._lanes.place.shown) from exc
             raise
