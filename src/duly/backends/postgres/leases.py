@@ -11,7 +11,7 @@ from duly.model import Beat, Claim, Renewal
 # Somebody reaches the store: $1 now. After a silence of more than $3 an amnesty of $2 begins, all in microseconds.
 _BEAT = """
 UPDATE {ns}.pulse SET
-    spared_until = CASE WHEN now - beat > $3 THEN now + $2 ELSE spared_until END,
+    spared_until = CASE WHEN now - beat > $3::bigint THEN now + $2::bigint ELSE spared_until END,
     beat = now
 FROM (SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS clock
 RETURNING now
@@ -30,7 +30,7 @@ free AS MATERIALIZED (
     SELECT c.seq FROM {ns}.claims AS c WHERE c.seq = ANY(ARRAY(SELECT seq FROM mine)) FOR UPDATE SKIP LOCKED
 ),
 extended AS (
-    UPDATE {ns}.claims AS c SET expires_at = $1 + $2, progress = coalesce(m.progress, c.progress)
+    UPDATE {ns}.claims AS c SET expires_at = $1::bigint + $2::bigint, progress = coalesce(m.progress, c.progress)
     FROM mine AS m
     WHERE c.seq = m.seq AND c.fence = m.fence AND c.seq = ANY(ARRAY(SELECT seq FROM free))
     RETURNING c.seq, c.cancelling
@@ -41,7 +41,7 @@ ORDER BY m.n
 """
 # The same for one claim, waiting for whoever has it locked.
 _EXTEND_ONE = """
-UPDATE {ns}.claims AS c SET expires_at = $1 + $2, progress = coalesce($5, c.progress)
+UPDATE {ns}.claims AS c SET expires_at = $1::bigint + $2::bigint, progress = coalesce($5::text, c.progress)
 FROM {ns}.runs AS r
 WHERE r.id = $3 AND c.seq = r.seq AND c.fence = $4
 RETURNING c.cancelling
@@ -55,7 +55,7 @@ expired AS MATERIALIZED (
     SELECT c.seq, c.expires_at FROM {ns}.claims AS c
     WHERE c.expires_at <= (SELECT now FROM clock)
         AND EXISTS (
-            SELECT FROM {ns}.pulse, clock WHERE now >= spared_until AND ($4::bigint IS NULL OR now - beat <= $4)
+            SELECT FROM {ns}.pulse, clock WHERE now >= spared_until AND ($4::bigint IS NULL OR now - beat <= $4::bigint)
         )
     ORDER BY c.expires_at, c.seq LIMIT $2
     FOR UPDATE SKIP LOCKED
@@ -64,7 +64,7 @@ numbered AS MATERIALIZED (
     SELECT x.seq, nextval('{ns}.fences') AS fence FROM (SELECT seq FROM expired ORDER BY expires_at, seq) AS x
 ),
 taken AS (
-    UPDATE {ns}.claims AS c SET fence = n.fence, expires_at = clock.now + $3, request = 0
+    UPDATE {ns}.claims AS c SET fence = n.fence, expires_at = clock.now + $3::bigint, request = 0
     FROM numbered AS n, clock WHERE c.seq = n.seq
     RETURNING c.*
 )

@@ -26,6 +26,7 @@ from duly.model import Cause, Claim, Run, State, from_micros
 from duly.rules.admission import hold_for_handler
 
 _UNHOLD_SLICE = 1_000
+_SIFT_SLICE = 1_000
 _SLICE = 32
 
 # What the statements below begin with. $1 now, $2 node, $3 queues.
@@ -106,7 +107,8 @@ found AS MATERIALIZED (
         r.extra, r.payload,
         CASE
             WHEN EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked) THEN 'job:' || r.job
-            WHEN r.handler <> ALL($8::text[]) THEN 'handler:' || r.handler
+            WHEN r.handler <> ALL($8::text[])
+                THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
         END AS hold
     FROM taken AS t INNER JOIN {ns}.runs AS r ON r.seq = t.seq
 ),
@@ -115,8 +117,15 @@ gone AS (
 ),
 held AS (
     INSERT INTO {ns}.held (seq, line, rank, ready_at, id, "group", member, hold)
-    SELECT seq, line, rank, ready_at, id, "group", "group" IS NOT NULL, hold FROM found WHERE hold IS NOT NULL
+    SELECT
+        seq, CASE WHEN hold = 'place' THEN split_part(line, '@', 1) || '@' ELSE line END, rank, ready_at, id, "group",
+        "group" IS NOT NULL, hold
+    FROM found WHERE hold IS NOT NULL
     RETURNING 1
+),
+nobodys AS (
+    UPDATE {ns}.runs AS r SET line = split_part(r.line, '@', 1) || '@'
+    FROM found AS f WHERE f.hold = 'place' AND r.seq = f.seq
 ),
 lent AS (
     INSERT INTO {ns}.claims (seq, fence, node, request, started_at, expires_at, "group", keyed)
@@ -141,6 +150,45 @@ SELECT
 FROM clock CROSS JOIN next
 LEFT JOIN (SELECT lent.fence, found.* FROM lent INNER JOIN found ON found.seq = lent.seq) AS f ON true
 ORDER BY f.fence
+""".replace("{survey}", _SURVEY)
+
+# Hold those of the first $5 runs of each open line whose job is paused or removed, or whose handler is not among $4: so
+# that a claim, which holds as few as it lends, does not have to ask again and again. Answers how many.
+_SIFT = """
+{survey},
+found AS MATERIALIZED (
+    SELECT w.place, w.seq, CASE
+        WHEN EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked) THEN 'job:' || r.job
+        WHEN r.handler <> ALL($4::text[])
+            THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
+    END AS hold
+    FROM open AS l CROSS JOIN LATERAL (
+        SELECT w.ctid AS place, w.seq FROM {ns}.waiting AS w
+        WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at <= (SELECT now FROM clock) AND NOT w.entering
+        ORDER BY w.ready_at, w.id LIMIT $5
+    ) AS w INNER JOIN {ns}.runs AS r ON r.seq = w.seq
+),
+taken AS MATERIALIZED (
+    SELECT ctid AS place FROM {ns}.waiting
+    WHERE ctid = ANY(ARRAY(SELECT place FROM found WHERE hold IS NOT NULL))
+    FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM {ns}.waiting WHERE ctid = ANY(ARRAY(SELECT place FROM taken))
+    RETURNING seq, line, rank, ready_at, id, "group"
+),
+held AS (
+    INSERT INTO {ns}.held (seq, line, rank, ready_at, id, "group", member, hold)
+    SELECT
+        g.seq, CASE WHEN f.hold = 'place' THEN split_part(g.line, '@', 1) || '@' ELSE g.line END, g.rank, g.ready_at,
+        g.id, g."group", g."group" IS NOT NULL, f.hold
+    FROM gone AS g INNER JOIN found AS f ON f.seq = g.seq
+    RETURNING seq, line
+),
+nobodys AS (
+    UPDATE {ns}.runs AS r SET line = h.line FROM held AS h WHERE r.seq = h.seq AND r.line <> h.line
+)
+SELECT count(*) FROM held
 """.replace("{survey}", _SURVEY)
 
 # The groups to decide about before $4 runs are lent: those of the first runs in the open lines, and those of the
@@ -257,6 +305,11 @@ async def decide_and_lend(unit: Unit, asking: Asking, limit: int) -> Lending:
     return await lend(unit, asking, limit, again=True, decided=True)
 
 
+async def sift(unit: Unit, asking: Asking) -> None:
+    """Hold what this node may not start, as far as it stands at the heads of the lines."""
+    await unit.run(_SIFT, asking.now, asking.node, asking.queues, asking.handlers, _SIFT_SLICE)
+
+
 async def lent_before(unit: Unit, asking: Asking) -> list[Claim]:
     """What this request of the node lent and is still running."""
     runs = [read_record(row).run for row in await unit.all(_LENT_BEFORE, asking.node, asking.request)]
@@ -331,6 +384,8 @@ def _claims(asking: Asking, rows: Sequence[Row], now: int) -> list[Claim]:
             None,
             extra.result,
             extra.failure,
+            "@" in line,
+            line.partition("@")[2] or None,
         )
         claims.append(Claim(run, fence, expires_at))
     return claims

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import extra_of, to_json
-from duly.backends.postgres.moves import by_ids, count_ended, end, lock_groups_of, wait
+from duly.backends.postgres.moves import by_ids, count_ended, end, lock_groups_of, wait_again
 from duly.backends.postgres.unit import Unit
 from duly.model import CancelReply, RedriveReply, State, from_micros
 from duly.rules.lifecycle import REDRIVABLE
@@ -20,8 +20,8 @@ _GIVE_BACK_KEY = "DELETE FROM {ns}.keys WHERE handler = $1 AND key = $2 AND id =
 _NO_LONGER_ENDED = "DELETE FROM {ns}.ended WHERE seq = $1 AND state = $2 RETURNING 1"
 _BEGIN_AGAIN = "UPDATE {ns}.runs SET ready_at = $2, extra = $3 WHERE seq = $1"
 
-# The runs that ended in state $1 first, as many as ended before $2, or are more than $3, but no more than $4: their ends,
-# their records and their attempts. Who purges at the same time takes others. Answers how many.
+# The runs that ended in state $1 first, as many as ended before $2, or are more than $3, but no more than $4: their
+# ends, their records and their attempts. Who purges at the same time takes others. Answers how many.
 _PURGE = """
 WITH kept AS MATERIALIZED (
     SELECT coalesce(sum(kept), 0)::bigint AS number FROM {ns}.totals WHERE state = $1
@@ -95,7 +95,7 @@ async def redrive(unit: Unit, run_id: str, now: int) -> RedriveReply:
         return RedriveReply.NOT_ENDED
     again = replace(run, ready_at=from_micros(now), failures=0, losses=0, cancelling=False, reason=None)
     await unit.run(_BEGIN_AGAIN, record.seq, now, extra_of(again))
-    await wait(unit, [replace(record, run=again)])
+    await wait_again(unit, [replace(record, run=again)])
     await count_ended(unit, {run.state: -1}, kept_only=True)
     unit.rings |= WORK
     return RedriveReply.DONE

@@ -24,9 +24,9 @@ SELECT
     CASE WHEN $1 THEN (
         SELECT count(*) FROM (
             (SELECT 1 FROM {ns}.waiting LIMIT $4) UNION ALL (SELECT 1 FROM {ns}.held LIMIT $4)
-        ) AS some
+        ) AS few
     ) ELSE 0 END
-    + CASE WHEN $2 THEN (SELECT count(*) FROM (SELECT 1 FROM {ns}.claims LIMIT $4) AS some) ELSE 0 END
+    + CASE WHEN $2 THEN (SELECT count(*) FROM (SELECT 1 FROM {ns}.claims LIMIT $4) AS few) ELSE 0 END
     + (SELECT coalesce(sum(kept), 0)::bigint FROM {ns}.totals WHERE state = ANY($3::text[]))
 """
 

@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 
-from duly.backends.postgres import adding, groups, leases, lending, moves, settling
+from duly.backends.postgres import adding, groups, leases, lending, moves, placing, settling
 from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import duration, instant, micros
 from duly.backends.postgres.connection import Connection
-from duly.backends.postgres.session import BEATING, CLAIMING, LISTING, PUTTING, SETTLING, STORE, Session
+from duly.backends.postgres.session import BEATING, CLAIMING, LISTING, PUTTING, READING, SETTLING, STORE, Session
 from duly.backends.postgres.unit import Unit
-from duly.model import WAITING, Beat, Claim, Claimed, Put, Renewal, Run, Settlement
+from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
 _MOST_ROUNDS = 100
 _HOLDS = "SELECT hold, count(*) FROM {ns}.held GROUP BY hold"
@@ -90,10 +90,11 @@ class PostgresQueue:
         return lent.fresh and (lent.back or lent.undecided is not None or lent.held > 0)
 
     async def _go_on(self, asking: lending.Asking, limit: int, lent: lending.Lending) -> lending.Lending:
+        if lent.held:
+            await self._session.run(CLAIMING, lambda unit: lending.sift(unit, asking))
         if lent.back:
-            await self._session.transact(
-                CLAIMING, lambda unit: lending.unhold_handlers(unit, asking.handlers, limit)
-            )
+            await self._session.transact(CLAIMING, lambda unit: lending.unhold_handlers(unit, asking.handlers, limit))
+        if lent.undecided is None:
             return await self._lend(asking, limit, again=True)
         return await self._session.transact(CLAIMING, lambda unit: lending.decide_and_lend(unit, asking, limit))
 
@@ -137,6 +138,22 @@ class PostgresQueue:
     async def holds(self) -> dict[str, int]:
         rows = await self._session.run(LISTING, lambda unit: unit.all(_HOLDS))
         return {row[0]: row[1] for row in rows}
+
+    # --- placement
+
+    async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
+        return await self._session.run(READING, lambda unit: placing.unplaced(unit, limit, after, micros(now)))
+
+    async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
+        return await self._session.transact(STORE, lambda unit: placing.assign(unit, assignments))
+
+    async def unassign(self, node: str, limit: int) -> int:
+        return await self._session.transact(STORE, lambda unit: placing.unassign(unit, node, limit))
+
+    async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
+        return await self._session.run(READING, lambda unit: placing.assigned(unit, micros(now)))
+
+    # --- waiting
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         bell = self._session.bell

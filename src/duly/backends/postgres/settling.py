@@ -22,7 +22,7 @@ from duly.backends.postgres.moves import (
     insert_ended,
     lock_groups_of,
     release,
-    wait,
+    wait_again,
 )
 from duly.backends.postgres.unit import Lent, Unit
 from duly.model import Attempt, Run, Settlement, State, to_micros
@@ -41,8 +41,9 @@ ON CONFLICT (job, node) DO UPDATE SET
     last_run_at = greatest(s.last_run_at, excluded.last_run_at)
 """
 
-# Complete first-time successes: numbers, fences, ends, jobs, results. Applies to each whose claim stands and has nothing
-# besides to tell (no wish to cancel, no progress); gives keys back, counts, and rings. Answers which, unless it was all.
+# Complete first-time successes: numbers, fences, ends, jobs, results. Applies to each whose claim stands and has
+# nothing besides to tell (no wish to cancel, no progress); gives keys back, counts, and rings. Answers which, unless it
+# was all.
 _COMPLETE = """
 WITH gone AS (
     DELETE FROM {ns}.claims AS c
@@ -248,7 +249,7 @@ async def _put_back(unit: Unit, records: Sequence[Record]) -> None:
     if records:
         ready = [to_micros(record.run.ready_at) for record in records]
         await unit.run(_AGAIN, [record.seq for record in records], ready, [extra_of(record.run) for record in records])
-        await wait(unit, records)
+        await wait_again(unit, records)
         unit.rings |= WORK
 
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
@@ -126,19 +126,10 @@ class Block:
             raise asyncio.CancelledError
 
     async def _complete(self, connection: Connection) -> None:
-        claim, unit = self._claim, self._unit
-        assert unit is not None
         try:
             if not connection.is_in_transaction():
-                raise BackendError("the transaction is gone: a statement in the block has ended it")
-            if await unit.one(_STANDS, claim.run.id, claim.fence) is None:
-                raise ClaimLost(
-                    f"run {claim.run.id} is no longer this attempt's (fence {claim.fence}): the transaction is rolled"
-                    " back"
-                )
-            at = from_micros(await unit.clock())
-            await settle_each(unit, [settling.settle(claim.run, claim.fence, Succeeded(), at, dice=0.0)])
-            await unit.ring()
+                self._refuse()
+            await self._settle()
             await connection.execute("COMMIT")
         except FOREIGN as exc:
             connection.terminate()
@@ -146,6 +137,21 @@ class Block:
         except BaseException:
             await self._roll_back(connection)
             raise
+
+    @staticmethod
+    def _refuse() -> NoReturn:
+        raise BackendError("the transaction is gone: a statement in the block has ended it")
+
+    async def _settle(self) -> None:
+        claim, unit = self._claim, self._unit
+        assert unit is not None
+        if await unit.one(_STANDS, claim.run.id, claim.fence) is None:
+            raise ClaimLost(
+                f"run {claim.run.id} is no longer this attempt's (fence {claim.fence}): the transaction is rolled back"
+            )
+        at = from_micros(await unit.clock())
+        await settle_each(unit, [settling.settle(claim.run, claim.fence, Succeeded(), at, dice=0.0)])
+        await unit.ring()
 
     async def _roll_back(self, connection: Connection) -> None:
         """Nothing has happened: said to the server, or else found out by it when the connection is gone."""
@@ -192,9 +198,7 @@ class Joined:
         return answers
 
 
-async def _execute(
-    connection: Any, sql: str, parameters: Sequence[Any] | Mapping[str, Any]
-) -> list[tuple[Any, ...]]:
+async def _execute(connection: Any, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
     if isinstance(parameters, Mapping):
         raise BackendError("PostgreSQL numbers its parameters ($1, $2, …): give them as a sequence")
     return [tuple(row) for row in await connection.fetch(sql, *parameters)]
