@@ -168,7 +168,7 @@ async def _promote(limit: int, now: int | None, unit: Unit) -> tuple[int, int | 
     looked_at = 0
     if due:
         await unit.lock_groups(due)
-        looked_at = await groups.decide_about(unit, due, at)
+        looked_at = await groups.decide_about(unit, due, at, limit)
     return looked_at, await groups.next_due(unit, at)
 
 
