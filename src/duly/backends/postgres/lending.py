@@ -95,7 +95,7 @@ shares AS (
 ),
 taken AS MATERIALIZED (
     SELECT w.* FROM shares AS s CROSS JOIN LATERAL (
-        SELECT w.ctid AS place, w.seq, w.line, w.rank, w.ready_at, w.id FROM {ns}.waiting AS w
+        SELECT w.ctid AS place, w.seq FROM {ns}.waiting AS w
         WHERE w.line = s.line AND w.rank = s.rank AND w.ready_at <= (SELECT now FROM clock) AND NOT w.entering
         ORDER BY w.ready_at, w.id LIMIT s.share
         FOR UPDATE SKIP LOCKED
@@ -110,7 +110,7 @@ found AS MATERIALIZED (
             WHEN r.handler <> ALL($8::text[])
                 THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
         END AS hold
-    FROM taken AS t INNER JOIN {ns}.runs AS r ON r.seq = t.seq
+    FROM {ns}.runs AS r WHERE r.seq = ANY(ARRAY(SELECT seq FROM taken))
 ),
 gone AS (
     DELETE FROM {ns}.waiting WHERE ctid = ANY(ARRAY(SELECT place FROM taken))
@@ -125,7 +125,7 @@ held AS (
 ),
 nobodys AS (
     UPDATE {ns}.runs AS r SET line = split_part(r.line, '@', 1) || '@'
-    FROM found AS f WHERE f.hold = 'place' AND r.seq = f.seq
+    WHERE r.seq = ANY(ARRAY(SELECT seq FROM found WHERE hold = 'place'))
 ),
 lent AS (
     INSERT INTO {ns}.claims (seq, fence, node, request, started_at, expires_at, "group", keyed)
@@ -217,7 +217,11 @@ WHERE "group" IS NOT NULL
     )
 """.replace("{survey}", _SURVEY)
 
-_LENT_BEFORE = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE c.node = $1 AND c.request = $2 ORDER BY c.fence"
+_LENT_BEFORE = """
+SELECT {run} FROM {ns}.runs AS r {standing}
+WHERE r.seq = ANY(ARRAY(SELECT seq FROM {ns}.claims WHERE node = $1 AND request = $2)) AND c.request = $2
+ORDER BY c.fence
+"""
 
 # The holds that begin with a text, found by leaping from one to the next.
 _HANDLER_HOLDS = """
