@@ -34,7 +34,10 @@ Work = Callable[[Connection], Awaitable[T]]
 _IDLE_APART = 8
 # Plans are kept for as long as a connection, and may be made while a table is empty: an index is right all the same.
 # Behind a pooler, where nothing is kept, every plan is made for the tables as they are.
-_SETTINGS = "SET jit = off; SET enable_seqscan = off; SET enable_mergejoin = off"
+_SETTINGS = """
+SET jit = off; SET plan_cache_mode = force_generic_plan;
+SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off
+"""
 _inherited: list[object] = []  # kept from being closed by the collector of garbage
 
 

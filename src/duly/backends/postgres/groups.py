@@ -20,11 +20,14 @@ from duly.backends.postgres.unit import Unit
 from duly.model import EPOCH, Run, State, WhenFull
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, hold_for_group
 
+# By their groups, not by their times: others may be due before.
 _DUE = """
-SELECT w.ready_at, w.id, w.seq, w."group", (SELECT r.extra FROM {ns}.runs AS r WHERE r.seq = w.seq)
-FROM {ns}.waiting AS w
-WHERE w."group" = ANY($1::text[]) AND w.entering AND w.ready_at <= $2
-ORDER BY w.ready_at, w.id
+WITH due AS MATERIALIZED (
+    SELECT ready_at, id, seq, "group" FROM {ns}.waiting
+    WHERE "group" = ANY($1::text[]) AND entering AND ready_at <= $2
+)
+SELECT due.*, (SELECT r.extra FROM {ns}.runs AS r WHERE r.seq = due.seq) FROM due
+ORDER BY ready_at, id
 LIMIT $3
 """
 # The groups of the $2 entrants that have been due for the longest time.

@@ -54,7 +54,8 @@ open AS MATERIALIZED (
 # Lend the first $6 runs of the open lines to node $2 for $7 microseconds, and hold those among them whose job is paused
 # or removed, or whose handler is not among $8. Nothing is lent
 #   if request $4 of this node has been here before ($5: then it lent nothing that is still running, and may);
-#   if due runs wait before their groups, or ($8) runs are held for a handler that this node has ($9: never mind).
+#   if due runs wait before their groups ($9: never mind, those that matter have been decided about);
+#   if runs are held for a handler that this node has ($12: never mind, a slice of them has been put back).
 # Rows are locked in the order in which they are to be lent, those that others have locked are passed over; fences come
 # after the locks. How many of the rows are in which line is counted first: one line needs no counting.
 _LEND = """
@@ -77,7 +78,9 @@ back AS MATERIALIZED (
 ),
 chosen AS MATERIALIZED (
     SELECT line, rank FROM open
-    WHERE EXISTS (SELECT FROM fresh) AND ($9 OR NOT EXISTS (SELECT FROM undecided) AND NOT EXISTS (SELECT FROM back))
+    WHERE EXISTS (SELECT FROM fresh)
+        AND ($9 OR NOT EXISTS (SELECT FROM undecided))
+        AND ($12 OR NOT EXISTS (SELECT FROM back))
 ),
 counted AS (
     SELECT l.line, l.rank FROM chosen AS l CROSS JOIN LATERAL (
@@ -127,13 +130,15 @@ nobodys AS (
     UPDATE {ns}.runs AS r SET line = split_part(r.line, '@', 1) || '@'
     WHERE r.seq = ANY(ARRAY(SELECT seq FROM found WHERE hold = 'place'))
 ),
+numbered AS MATERIALIZED (
+    SELECT nextval('{ns}.fences') AS fence, f.*
+    FROM (SELECT * FROM found WHERE hold IS NULL ORDER BY rank, ready_at, id) AS f
+),
 lent AS (
     INSERT INTO {ns}.claims (seq, fence, node, request, started_at, expires_at, "group", keyed)
     SELECT
-        f.seq, nextval('{ns}.fences'), $2, $4, clock.now, clock.now + $7, f."group",
-        coalesce(strpos(f.extra, '"dedupe_key"') > 0, false)
-    FROM clock, (SELECT * FROM found WHERE hold IS NULL ORDER BY rank, ready_at, id) AS f
-    RETURNING seq, fence
+        seq, fence, $2, $4, clock.now, clock.now + $7, "group", coalesce(strpos(extra, '"dedupe_key"') > 0, false)
+    FROM clock, numbered
 ),
 next AS MATERIALIZED (
     SELECT min(n.ready_at) AS later FROM lines AS l CROSS JOIN LATERAL (
@@ -148,8 +153,7 @@ SELECT
     f.fence, f.seq, f.id, f.job, f.handler, f.line, f.rank, f.cause, f.due, f.ready_at, f.created_at, f."group",
     f.policy, f.extra, f.payload
 FROM clock CROSS JOIN next
-LEFT JOIN (SELECT lent.fence, found.* FROM lent INNER JOIN found ON found.seq = lent.seq) AS f ON true
-ORDER BY f.fence
+LEFT JOIN numbered AS f ON true
 """.replace("{survey}", _SURVEY)
 
 # Hold those of the first $5 runs of each open line whose job is paused or removed, or whose handler is not among $4: so
@@ -276,21 +280,29 @@ class Lending(Struct):
         return self.later if self.undecided is None else self.undecided
 
 
-async def lend(unit: Unit, asking: Asking, limit: int, *, again: bool, decided: bool) -> Lending:
-    """One statement's worth of lending. `again`: the request is known and may lend; `decided`: so are the groups."""
+class Step(Struct, frozen=True):
+    """How far a claim is. `again`: the request is known and may lend; `put_back`: so is what was held for handlers."""
+
+    again: bool = False
+    put_back: bool = False
+
+
+async def lend(unit: Unit, asking: Asking, limit: int, step: Step, *, decided: bool = False) -> Lending:
+    """One statement's worth of lending."""
     rows = await unit.all(
         _LEND,
         asking.now,
         asking.node,
         asking.queues,
         asking.request,
-        again,
+        step.again,
         limit,
         asking.lease,
         asking.handlers,
         decided,
         _PREFIX,
         _BEYOND,
+        step.put_back,
     )
     now, fresh, back, undecided, later, held = tuple(rows[0])[:6]
     lent = [] if rows[0][6] is None else rows
@@ -299,14 +311,14 @@ async def lend(unit: Unit, asking: Asking, limit: int, *, again: bool, decided: 
     return Lending(claims, now, fresh, back, undecided, later, held)
 
 
-async def decide_and_lend(unit: Unit, asking: Asking, limit: int) -> Lending:
+async def decide_and_lend(unit: Unit, asking: Asking, limit: int, step: Step) -> Lending:
     """Decide about the groups of what is about to be lent, then lend. Needs a transaction."""
     rows = await unit.all(_GROUPS, asking.now, asking.node, asking.queues, limit, _SLICE)
     if rows:
         groups = [row[0] for row in rows]
         await unit.lock_groups(groups)
         await decide_about(unit, groups, rows[0][1])
-    return await lend(unit, asking, limit, again=True, decided=True)
+    return await lend(unit, asking, limit, step, decided=True)
 
 
 async def sift(unit: Unit, asking: Asking) -> None:
