@@ -10,6 +10,7 @@ from duly.backends.postgres import adding, groups, leases, lending, moves, placi
 from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import duration, instant, micros
 from duly.backends.postgres.connection import Connection
+from duly.backends.postgres.relief import Relief
 from duly.backends.postgres.session import BEATING, CLAIMING, LISTING, PUTTING, READING, SETTLING, STORE, Session
 from duly.backends.postgres.unit import Unit
 from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
@@ -23,6 +24,7 @@ class PostgresQueue:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._relief = Relief(session.lanes)
         self._heard = 0
         self._fenced: Connection | None = None
         self._grouped = False  # whether the last claim met runs with groups, so that the next will probably
@@ -72,6 +74,7 @@ class PostgresQueue:
             step = lending.Step(again=True, put_back=step.put_back or lent.back)
             lent = await self._go_on(asking, limit - len(claims), lent, step)
             claims += lent.claims
+        self._relief.after(len(claims))
         self._grouped = lent.undecided is not None or any(claim.run.group is not None for claim in claims)
         return Claimed(claims, instant(lent.next_due))
 
