@@ -156,25 +156,38 @@ FROM clock CROSS JOIN next
 LEFT JOIN numbered AS f ON true
 """.replace("{survey}", _SURVEY)
 
-# Hold those of the first $5 runs of each open line whose job is paused or removed, or whose handler is not among $4: so
-# that a claim, which holds as few as it lends, does not have to ask again and again. Answers how many.
+# Hold those of the first $5 runs of the open lines whose job is paused or removed, or whose handler is not among $4, as
+# far as they come before the first $6 that may start: so that a claim, which takes no more rows than it may lend, does
+# not have to ask again and again. Answers how many.
 _SIFT = """
 {survey},
-found AS MATERIALIZED (
-    SELECT w.place, w.seq, CASE
-        WHEN EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked) THEN 'job:' || r.job
-        WHEN r.handler <> ALL($4::text[])
-            THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
-    END AS hold
-    FROM open AS l CROSS JOIN LATERAL (
-        SELECT w.ctid AS place, w.seq FROM {ns}.waiting AS w
+first AS (
+    SELECT w.place, w.seq, l.rank, w.ready_at, w.id FROM open AS l CROSS JOIN LATERAL (
+        SELECT w.ctid AS place, w.seq, w.ready_at, w.id FROM {ns}.waiting AS w
         WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at <= (SELECT now FROM clock) AND NOT w.entering
         ORDER BY w.ready_at, w.id LIMIT $5
-    ) AS w INNER JOIN {ns}.runs AS r ON r.seq = w.seq
+    ) AS w
+    ORDER BY l.rank, w.ready_at, w.id LIMIT $5
+),
+judged AS MATERIALIZED (
+    SELECT first.*, (
+        SELECT CASE
+            WHEN EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked) THEN 'job:' || r.job
+            WHEN r.handler <> ALL($4::text[])
+                THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
+        END FROM {ns}.runs AS r WHERE r.seq = first.seq
+    ) AS hold
+    FROM first
+),
+found AS MATERIALIZED (
+    SELECT place, seq, hold FROM (
+        SELECT *, count(*) FILTER (WHERE hold IS NULL) OVER (ORDER BY rank, ready_at, id) AS startable FROM judged
+    ) AS j
+    WHERE hold IS NOT NULL AND startable < $6
 ),
 taken AS MATERIALIZED (
     SELECT ctid AS place FROM {ns}.waiting
-    WHERE ctid = ANY(ARRAY(SELECT place FROM found WHERE hold IS NOT NULL))
+    WHERE ctid = ANY(ARRAY(SELECT place FROM found))
     FOR UPDATE SKIP LOCKED
 ),
 gone AS (
@@ -321,9 +334,9 @@ async def decide_and_lend(unit: Unit, asking: Asking, limit: int, step: Step) ->
     return await lend(unit, asking, limit, step, decided=True)
 
 
-async def sift(unit: Unit, asking: Asking) -> None:
-    """Hold what this node may not start, as far as it stands at the heads of the lines."""
-    await unit.run(_SIFT, asking.now, asking.node, asking.queues, asking.handlers, _SIFT_SLICE)
+async def sift(unit: Unit, asking: Asking, limit: int) -> None:
+    """Hold what this node may not start, as far as it comes before the first `limit` runs that it may."""
+    await unit.run(_SIFT, asking.now, asking.node, asking.queues, asking.handlers, _SIFT_SLICE, limit)
 
 
 async def lent_before(unit: Unit, asking: Asking) -> list[Claim]:

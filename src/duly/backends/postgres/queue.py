@@ -99,7 +99,7 @@ class PostgresQueue:
     ) -> lending.Lending:
         """Clear what was in the way, and lend again."""
         if lent.held:
-            await self._session.run(CLAIMING, lambda unit: lending.sift(unit, asking))
+            await self._session.run(CLAIMING, lambda unit: lending.sift(unit, asking, limit))
         if lent.back:
             await self._session.transact(CLAIMING, lambda unit: lending.unhold_handlers(unit, asking.handlers, limit))
         return await self._lend(asking, limit, step, deciding=lent.undecided is not None)
