@@ -11,7 +11,7 @@ from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import duration, instant, micros
 from duly.backends.postgres.connection import Connection
 from duly.backends.postgres.relief import Relief
-from duly.backends.postgres.session import BEATING, CLAIMING, LISTING, PUTTING, READING, SETTLING, STORE, Session
+from duly.backends.postgres.session import CLAIMING, LISTING, QUICK, SETTLING, STORE, Session
 from duly.backends.postgres.unit import Unit
 from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
@@ -33,7 +33,7 @@ class PostgresQueue:
         if not runs:
             return []
         do = self._session.run if adding.is_plain(runs) else self._session.transact
-        return await do(PUTTING, lambda unit: adding.add(unit, runs, now))
+        return await do(QUICK, lambda unit: adding.add(unit, runs, now))
 
     async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
         looked_at, next_due = await self._session.transact(CLAIMING, partial(_promote, limit, micros(now)))
@@ -111,7 +111,7 @@ class PostgresQueue:
     ) -> Renewal:
         quiet = None if silence is None else duration(silence)
         return await self._session.run(
-            BEATING, lambda unit: leases.renew(unit, beats, duration(lease), quiet, micros(now))
+            SETTLING, lambda unit: leases.renew(unit, beats, duration(lease), quiet, micros(now))
         )
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
@@ -130,7 +130,7 @@ class PostgresQueue:
     ) -> list[Claim]:
         quiet = None if silence is None else duration(silence)
         return await self._session.run(
-            BEATING, lambda unit: leases.reap(unit, limit, duration(lease), quiet, micros(now))
+            SETTLING, lambda unit: leases.reap(unit, limit, duration(lease), quiet, micros(now))
         )
 
     # --- holding
@@ -148,7 +148,7 @@ class PostgresQueue:
     # --- placement
 
     async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
-        return await self._session.run(READING, lambda unit: placing.unplaced(unit, limit, after, micros(now)))
+        return await self._session.run(QUICK, lambda unit: placing.unplaced(unit, limit, after, micros(now)))
 
     async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
         return await self._session.transact(STORE, lambda unit: placing.assign(unit, assignments))
@@ -157,7 +157,7 @@ class PostgresQueue:
         return await self._session.transact(STORE, lambda unit: placing.unassign(unit, node, limit))
 
     async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
-        return await self._session.run(READING, lambda unit: placing.assigned(unit, micros(now)))
+        return await self._session.run(QUICK, lambda unit: placing.assigned(unit, micros(now)))
 
     # --- waiting
 
