@@ -354,7 +354,7 @@ class Scheduler:
 
         A `sqlite3.Connection` to the same file, or an asyncpg connection to the same database, as the store is.
         """
-        return Within(self, connection)
+        return Within(self, self._client, connection)
 
     async def _submit(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], options: Options) -> RunHandle[Any]:
         client = await self._client()
