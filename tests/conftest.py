@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-import asyncpg
 import pytest
 import redis
 
@@ -12,6 +11,7 @@ from duly.testing.postgres_servers import named_postgres
 from duly.testing.postgres_servers import postgres_server as start_postgres
 from duly.testing.servers import named_redis
 from duly.testing.servers import redis_server as start_redis
+from tests.postgres_stores import emptied
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,7 @@ def postgres_url(request):
     return named_postgres() or request.getfixturevalue("postgres_server").url
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(params=["memory", "sqlite", "redis", "postgres"])
 def url(request, tmp_path) -> str:
     """A fresh store of each kind that a scheduler can be tested on."""
     match request.param:
@@ -48,8 +48,10 @@ def url(request, tmp_path) -> str:
             return "memory://"
         case "sqlite":
             return f"sqlite:///{tmp_path}/duly.db"
-        case _:
+        case "redis":
             return _emptied(request.getfixturevalue("redis_url"))
+        case _:
+            return emptied(request.getfixturevalue("postgres_url"))
 
 
 def _emptied(url: str) -> str:
@@ -58,20 +60,6 @@ def _emptied(url: str) -> str:
         keys = list(client.scan_iter("duly:{duly}:*", count=1000))
         if keys:
             client.delete(*keys)
-    return url
-
-
-def without_schema(url: str, namespace: str = "duly") -> str:
-    """The same database without what earlier tests left in that namespace."""
-
-    async def drop() -> None:
-        connection = await asyncpg.connect(url)
-        try:
-            await connection.execute(f'DROP SCHEMA IF EXISTS "{namespace}" CASCADE')
-        finally:
-            await connection.close()
-
-    asyncio.run(drop())
     return url
 
 
