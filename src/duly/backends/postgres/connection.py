@@ -18,7 +18,7 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from duly.backends.gate import Gate
-from duly.backends.postgres.faults import FOREIGN, is_read_only, translated
+from duly.backends.postgres.faults import FOREIGN, spoils, translated
 from duly.backends.postgres.texts import Texts
 from duly.backends.postgres.url import Place
 from duly.errors import BackendError, BackendUnavailable
@@ -182,8 +182,8 @@ class Lane:
         except FOREIGN as exc:
             if loop.time() >= late.when() and connection.is_closed():
                 raise BackendUnavailable(f"{self._door.place.shown} did not answer within {seconds:g} s") from exc
-            if is_read_only(exc):
-                connection.terminate()  # the next one may lead to the server that takes writes now
+            if spoils(exc):
+                connection.terminate()  # the next one may lead to a server that takes writes
             raise translated(exc, self._door.place.shown) from exc
         finally:
             late.cancel()
