@@ -11,7 +11,7 @@ from duly.testing.postgres_servers import named_postgres
 from duly.testing.postgres_servers import postgres_server as start_postgres
 from duly.testing.servers import named_redis
 from duly.testing.servers import redis_server as start_redis
-from tests.postgres_stores import emptied
+from tests import postgres_stores
 
 
 @pytest.fixture(scope="session")
@@ -49,12 +49,12 @@ def url(request, tmp_path) -> str:
         case "sqlite":
             return f"sqlite:///{tmp_path}/duly.db"
         case "redis":
-            return _emptied(request.getfixturevalue("redis_url"))
+            return emptied(request.getfixturevalue("redis_url"))
         case _:
-            return emptied(request.getfixturevalue("postgres_url"))
+            return postgres_stores.emptied(request.getfixturevalue("postgres_url"))
 
 
-def _emptied(url: str) -> str:
+def emptied(url: str) -> str:
     """The same server without what earlier tests left in the namespace that every scheduler uses."""
     with redis.Redis.from_url(url) as client:
         keys = list(client.scan_iter("duly:{duly}:*", count=1000))
