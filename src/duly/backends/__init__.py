@@ -11,6 +11,7 @@ from duly.ports import Backend, Opening
 Factory = Callable[[str, Opening], Backend]
 
 _REDIS = "duly.backends.redis"
+_POSTGRES = "duly.backends.postgres"
 _OWN = {
     "memory": "duly.backends.memory",
     "sqlite": "duly.backends.sqlite",
@@ -18,9 +19,11 @@ _OWN = {
     "rediss": _REDIS,
     "redis+sentinel": _REDIS,
     "rediss+sentinel": _REDIS,
+    "postgresql": _POSTGRES,
+    "postgres": _POSTGRES,
 }
 # The extra that brings what a package of ours imports.
-_EXTRAS = {_REDIS: "redis"}
+_EXTRAS = {_REDIS: "redis", _POSTGRES: "postgres"}
 _GROUP = "duly.backends"
 
 

@@ -65,6 +65,7 @@ from duly.scheduler.sessions import Sessions
 from duly.scheduler.submitting import Options, name_of
 from duly.scheduler.sync import Portal, SyncScheduler
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
+from duly.scheduler.within import Within
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -389,6 +390,14 @@ class Scheduler:
         """Submit many runs to one handler in as few round trips as possible; in order."""
         options = Options(at=at, delay=delay, priority=priority, queue=queue)
         return await self._submit_many(name_of(handler), payloads, options)
+
+    def within(self, connection: Any) -> Within:
+        """Submit in a transaction that you have open on a connection of yours to the same database.
+
+        `await scheduler.within(connection).submit(send_mail, {"to": "ada@example.org"})`: the run exists if and when
+        you commit. Only where the store has transactions: SQLite (`sqlite3`), PostgreSQL (asyncpg).
+        """
+        return Within(self._client, lambda put: RunHandle(self, put), connection)
 
     async def _submit(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], options: Options) -> RunHandle[Any]:
         client = await self._client()

@@ -58,7 +58,7 @@ class RedisServer:
     def start(self, *, ready: bool = True) -> None:
         """Start, and return when it takes commands; with `ready=False` as soon as the process exists."""
         for _ in range(_PORTS_TO_TRY if self.port == 0 else 1):
-            port = self.port or _free_port()
+            port = self.port or free_port()
             self._spawn(port)
             if not ready or self._is_ready():
                 self.port = port
@@ -148,7 +148,7 @@ def redis_server(
         "appendonly": "yes" if appendonly else "no",
         "daemonize": "no",
     } | dict(config or {})
-    with _folder(folder) as place:
+    with own_folder(folder, "duly-redis-") as place:
         server = RedisServer(place, options, binary or redis_binary())
         server.start()
         try:
@@ -175,7 +175,7 @@ def redis_sentinel(
             f"sentinel down-after-milliseconds {name}": str(down_after_ms),
             f"sentinel failover-timeout {name}": "3000",
         }
-    with _folder(folder) as place:
+    with own_folder(folder, "duly-redis-") as place:
         sentinel = RedisServer(place, options, binary or redis_binary(), sentinel=True)
         sentinel.start()
         try:
@@ -210,7 +210,7 @@ def _from_wheel() -> Path | None:
     return next((path for path in programs if os.access(path, os.X_OK)), None)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     """A port that nobody uses at the moment; a cluster needs another one, higher by ten thousand."""
     while True:
         with socket.socket() as probe:
@@ -221,10 +221,11 @@ def _free_port() -> int:
 
 
 @contextmanager
-def _folder(given: Path | None) -> Iterator[Path]:
+def own_folder(given: Path | None, prefix: str) -> Iterator[Path]:
+    """The folder that was given, else one that is gone at the end."""
     if given is not None:
         given.mkdir(parents=True, exist_ok=True)
         yield given
         return
-    with tempfile.TemporaryDirectory(prefix="duly-redis-") as made:
+    with tempfile.TemporaryDirectory(prefix=prefix) as made:
         yield Path(made)
