@@ -44,8 +44,9 @@ ON CONFLICT (job, node) DO UPDATE SET
 
 # Complete first-time successes: numbers, fences, ends, jobs, results. Applies to each whose claim stands and has
 # nothing besides to tell (no wish to cancel, no progress); gives keys back, counts, and rings. Answers which, unless it
-# was all; and whether runs are held for these groups ($7). A fence is given out once, so one that is among those offered
-# is that of its own run. They are in order, so that the place of each is found by halving (width_bucket), without a join.
+# was all; and whether runs are held for these groups ($7). A fence is given out once, so one that is among those
+# offered is that of its own run. They are in order, so that the place of each is found by halving (width_bucket),
+# without a join.
 _COMPLETE = """
 WITH gone AS (
     DELETE FROM {ns}.claims AS c
