@@ -231,7 +231,8 @@ SELECT count(*) FROM held
 """.replace("{survey}", _SURVEY)
 
 # The groups to decide about: those of the first $4 runs in the open lines, so that the next claims of a burst find them
-# decided, and those of the entrants that have been due for the longest time ($5 of them); as far as somebody is due before them.
+# decided, and those of the entrants that have been due for the longest time ($5 of them); as far as somebody is due
+# before them.
 _GROUPS = """
 {survey}
 SELECT DISTINCT "group", (SELECT now FROM clock) FROM (
