@@ -35,11 +35,15 @@ _IDLE_APART = 8
 # Plans are kept for as long as a connection, and may be made while a table is empty: an index is right all the same.
 # Behind a pooler, where nothing is kept, every plan is made for the tables as they are. A process that was stopped in
 # the middle of a transaction must not keep others out for as long as it sleeps.
-_SETTINGS = """
-SET jit = off; SET plan_cache_mode = force_generic_plan;
-SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off;
-SET idle_in_transaction_session_timeout = '5s'
-"""
+_SETTINGS = {
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_mergejoin": "off",
+    "idle_in_transaction_session_timeout": "5s",
+}
+_SET = "SELECT " + ", ".join(f"set_config('{name}', '{value}', false)" for name, value in _SETTINGS.items())
 _inherited: list[object] = []  # kept from being closed by the collector of garbage
 
 
@@ -74,23 +78,26 @@ class Door:
 
     async def _connect(self) -> Connection:
         made = await self._made()
+        if self.pooled:
+            return made
         try:
-            if self.place.pooler == "auto" and not self.pooled:
-                self.pooled = await self._is_pooled(made)
-                if self.pooled:
-                    made.terminate()
-                    return await self._made()
-            if not self.pooled:
-                await made.execute(_SETTINGS)
+            self.pooled = not await self._settled(made)
         except BaseException:
             made.terminate()
             raise
-        return made
+        if not self.pooled:
+            return made
+        made.terminate()
+        return await self._made()
 
-    @staticmethod
-    async def _is_pooled(made: Connection) -> bool:
-        # Asked without preparing anything: a pooler gives its clients a process id that is none of the server's.
-        return await made.execute(f"SELECT 1 WHERE pg_backend_pid() = {made.get_server_pid()}") != "SELECT 1"
+    async def _settled(self, made: Connection) -> bool:
+        """Make the settings of a connection that is ours alone; False if a pooler hands it around.
+
+        Said without preparing anything, and only where it is ours: a pooler gives its clients a process id that is none
+        of the server's.
+        """
+        ours = f" WHERE pg_backend_pid() = {made.get_server_pid()}" if self.place.pooler == "auto" else ""
+        return await made.execute(_SET + ours) == "SELECT 1"
 
     async def _made(self) -> Connection:
         place, login = self.place, self.place.login
