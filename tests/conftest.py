@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
-import asyncpg
 import pytest
 import redis
 
@@ -61,20 +60,6 @@ def emptied(url: str) -> str:
         keys = list(client.scan_iter("duly:{duly}:*", count=1000))
         if keys:
             client.delete(*keys)
-    return url
-
-
-def without_schema(url: str, namespace: str = "duly") -> str:
-    """The same database without what earlier tests left in that namespace."""
-
-    async def drop() -> None:
-        connection = await asyncpg.connect(url)
-        try:
-            await connection.execute(f'DROP SCHEMA IF EXISTS "{namespace}" CASCADE')
-        finally:
-            await connection.close()
-
-    asyncio.run(drop())
     return url
 
 

@@ -8,6 +8,7 @@ work goes on to its end: it has happened whole or not at all, and no transaction
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -35,15 +36,11 @@ _IDLE_APART = 8
 # Plans are kept for as long as a connection, and may be made while a table is empty: an index is right all the same.
 # Behind a pooler, where nothing is kept, every plan is made for the tables as they are. A process that was stopped in
 # the middle of a transaction must not keep others out for as long as it sleeps.
-_SETTINGS = {
-    "jit": "off",
-    "plan_cache_mode": "force_generic_plan",
-    "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
-    "enable_mergejoin": "off",
-    "idle_in_transaction_session_timeout": "5s",
-}
-_SET = "SELECT " + ", ".join(f"set_config('{name}', '{value}', false)" for name, value in _SETTINGS.items())
+_SETTINGS = """
+SET jit = off; SET plan_cache_mode = force_generic_plan;
+SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off;
+SET idle_in_transaction_session_timeout = '5s'
+"""
 _inherited: list[object] = []  # kept from being closed by the collector of garbage
 
 
@@ -64,10 +61,11 @@ class Door:
             case _:
                 self._tls = await asyncio.to_thread(self.place.tls.context)
 
-    async def connect(self) -> Connection:
+    async def connect(self, *, tuned: bool = True) -> Connection:
+        """A new connection: tuned for the statements of this package, or as the server sets it."""
         self.gate.check()
         try:
-            made = await self._connect()
+            made = await self._connect(tuned=tuned)
         except FOREIGN as exc:
             failure = self._failure(exc)
             if isinstance(failure, BackendUnavailable):
@@ -76,28 +74,28 @@ class Door:
         self.gate.passed()
         return made
 
-    async def _connect(self) -> Connection:
+    async def _connect(self, *, tuned: bool) -> Connection:
         made = await self._made()
-        if self.pooled:
-            return made
+        late = asyncio.get_running_loop().call_later(self.place.timeout, made.terminate)
         try:
-            self.pooled = not await self._settled(made)
+            if self.place.pooler == "auto" and not self.pooled:
+                self.pooled = await self._is_pooled(made)
+                if self.pooled:
+                    made.terminate()
+                    return await self._made()
+            if tuned and not self.pooled:
+                await made.execute(_SETTINGS)
         except BaseException:
             made.terminate()
             raise
-        if not self.pooled:
-            return made
-        made.terminate()
-        return await self._made()
+        finally:
+            late.cancel()
+        return made
 
-    async def _settled(self, made: Connection) -> bool:
-        """Make the settings of a connection that is ours alone; False if a pooler hands it around.
-
-        Said without preparing anything, and only where it is ours: a pooler gives its clients a process id that is none
-        of the server's.
-        """
-        ours = f" WHERE pg_backend_pid() = {made.get_server_pid()}" if self.place.pooler == "auto" else ""
-        return await made.execute(_SET + ours) == "SELECT 1"
+    @staticmethod
+    async def _is_pooled(made: Connection) -> bool:
+        """Asked without preparing anything: a pooler gives its clients a process id that is none of the server's."""
+        return await made.execute(f"SELECT 1 WHERE pg_backend_pid() = {made.get_server_pid()}") != "SELECT 1"
 
     async def _made(self) -> Connection:
         place, login = self.place, self.place.login
@@ -132,6 +130,9 @@ class Lane:
         self._door = door
         self._turn = asyncio.Lock()
         self._under_way: asyncio.Task[object] | None = None
+        self._deadline = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._late = False
         self._over = False
 
     async def run(self, work: Work[T], timeout: float | None = None) -> T:
@@ -184,18 +185,40 @@ class Lane:
         server to cancel too, on another connection and with no end in sight if the server is not there.
         """
         seconds = self._door.place.timeout if timeout is None else timeout
-        loop = asyncio.get_running_loop()
-        late = loop.call_later(seconds, connection.terminate)
+        self._arm(seconds)
         try:
             return await work(connection)
         except FOREIGN as exc:
-            if loop.time() >= late.when() and connection.is_closed():
+            if self._late:
                 raise BackendUnavailable(f"{self._door.place.shown} did not answer within {seconds:g} s") from exc
             if spoils(exc):
                 connection.terminate()  # the next one may lead to a server that takes writes
             raise translated(exc, self._door.place.shown) from exc
         finally:
-            late.cancel()
+            self._deadline = math.inf
+
+    def _arm(self, seconds: float) -> None:
+        """Set the deadline. The timer of an earlier one is left to find it, so a busy lane has few of them."""
+        loop = asyncio.get_running_loop()
+        self._late = False
+        self._deadline = loop.time() + seconds
+        if self._timer is None or self._timer.when() > self._deadline:
+            self._disarm()
+            self._timer = loop.call_at(self._deadline, self._check)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        if self._deadline <= loop.time():
+            self._late = True
+            self.drop()
+        elif self._deadline < math.inf:
+            self._timer = loop.call_at(self._deadline, self._check)
 
     def drop(self) -> None:
         """Give the connection up; the next piece of work makes another one."""
@@ -206,6 +229,7 @@ class Lane:
         """Give it up for good. Whoever waits for work under way is told."""
         self._over = True
         self.drop()
+        self._disarm()
         if self._under_way is not None:
             await asyncio.wait([self._under_way])
 
@@ -307,7 +331,7 @@ class Lanes:
         Exceptions pass through as they are. One that comes back whole and idle is kept for the next.
         """
         self.check()
-        connection = self._idle() or await self._door.connect()
+        connection = self._idle() or await self._door.connect(tuned=False)
         try:
             yield connection
         except BaseException:
