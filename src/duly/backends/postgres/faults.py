@@ -56,8 +56,8 @@ def translated(error: BaseException, place: str) -> BackendError:
             return unreachable(error, place)
         case asyncpg.InternalClientError():  # the server ended the connection just before it was used
             return unreachable(error, place)
-        case ConnectionError() if "SSL" in str(error):
-            return BackendError(f"{place} speaks no TLS, which sslmode wants: turn ssl on in the server")
+        case ConnectionError() if "SSL" in str(error):  # a server that is stopping answers like one that has no TLS
+            return BackendUnavailable(f"{place} speaks no TLS now: turn ssl on in the server if sslmode wants it")
         case OSError():
             return unreachable(error, place)
         case _:
