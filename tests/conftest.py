@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis
 
-from duly.testing.servers import named_redis
+from duly.testing.servers import etcd_server as start_etcd
+from duly.testing.servers import named_etcd, named_redis
 from duly.testing.servers import redis_server as start_redis
 
 
@@ -22,6 +23,19 @@ def redis_server():
 def redis_url(request):
     """Where to test: the server that the environment names, else one of our own."""
     return named_redis() or request.getfixturevalue("redis_server").url
+
+
+@pytest.fixture(scope="session")
+def etcd_server():
+    """An etcd shared by the tests of this process: use a namespace of your own, and do it no harm."""
+    with start_etcd() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def etcd_url(request):
+    """Where to test: the cluster that the environment names, else one of our own."""
+    return named_etcd() or request.getfixturevalue("etcd_server").url
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])

@@ -14,7 +14,7 @@ Obligations of every adapter, said once:
 * **Cancellation.** A cancelled call has either happened whole or not at all; no transaction stays open behind it.
 """
 
-from duly.ports.backend import Backend, Capabilities, Finding, Opening, Order, Severity
+from duly.ports.backend import Backend, Capabilities, Finding, Opening, Order, Seat, Severity
 from duly.ports.clock import Clock, SystemClock
 from duly.ports.coordinator import Coordinator
 from duly.ports.queue import Queue
@@ -29,6 +29,7 @@ __all__ = [
     "Opening",
     "Order",
     "Queue",
+    "Seat",
     "Severity",
     "Store",
     "SystemClock",

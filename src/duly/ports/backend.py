@@ -59,6 +59,33 @@ class Finding(Struct, frozen=True):
     message: str
 
 
+class Seat(Protocol):
+    """A coordinator with connections of its own, for a backend that keeps its runs elsewhere.
+
+    Opened and closed like a backend, and every backend is one. A factory registered for a scheme in the entry points
+    `duly.coordinators` takes (url, opening) and returns one.
+    """
+
+    url: str
+    coordinator: Coordinator
+
+    async def open(self) -> None:
+        """Connect and check, as of a backend."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything. Closing a closed one does nothing."""
+        ...
+
+    def session(self) -> Self:
+        """An independent, not yet opened set of connections to the same coordinator."""
+        ...
+
+    async def examine(self) -> list[Finding]:
+        """What an operator should know about it as it is configured."""
+        ...
+
+
 class Backend(Protocol):
     """Opened by `async with`, or by `open` and `close`. Constructing one does no I/O.
 

@@ -1,4 +1,4 @@
-"""Finding the server: an address from the URL, from sentinels, or from a cluster that sent us on; and knocking there."""
+"""Finding the server: an address from the URL, from sentinels, or from a cluster that sent us on; and knocking."""
 
 from __future__ import annotations
 
