@@ -20,14 +20,14 @@ class SplitBackend:
     queue: Queue
     coordinator: Coordinator
 
-    def __init__(self, truth: Backend, seat: Seat) -> None:
-        self.url = f"{truth.url} + {seat.url}"
+    def __init__(self, truth: Backend, seat: Seat | None = None) -> None:
+        self.url = truth.url if seat is None else f"{truth.url} + {seat.url}"
         self._truth = truth
-        self._seat = seat
+        self._seat = seat or truth
         self.capabilities = truth.capabilities
         self.store = truth.store
         self.queue = truth.queue
-        self.coordinator = seat.coordinator
+        self.coordinator = self._seat.coordinator
 
     async def open(self) -> None:
         try:
