@@ -6,11 +6,16 @@ it quicker to notice, or say who leads.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import Struct
 
 from duly.backends import open_backend, open_seat, scheme_of
-from duly.errors import ConfigurationError
+from duly.errors import ConfigurationError, MissingExtra
 from duly.ports import Backend, Opening
+
+if TYPE_CHECKING:
+    from duly.backends.split.doorbell import Doorbell
 
 STORES = ("postgresql", "postgres")
 _QUEUES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel")
@@ -41,11 +46,23 @@ def open_address(address: Address, opening: Opening) -> Backend:
     if not parts:
         return open_backend(address.store, opening)
     _check(address.store, parts)
-    from duly.backends.split import SplitBackend  # noqa: PLC0415  # one URL does not need it
-
     truth = open_backend(address.store, opening)
     seat = open_seat(parts["coordinator"], opening) if "coordinator" in parts else None
-    return SplitBackend(truth, seat)
+    from duly.backends.split import SplitBackend  # noqa: PLC0415  # one URL does not need it
+
+    return SplitBackend(truth, seat, _doorbell(parts.get("queue"), opening), opening.clock)
+
+
+def _doorbell(url: str | None, opening: Opening) -> Doorbell | None:
+    if url is None:
+        return None
+    try:
+        from duly.backends.split.doorbell import doorbell_at  # noqa: PLC0415  # what it imports is an extra
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").startswith("duly"):
+            raise
+        raise MissingExtra(f"{scheme_of(url)}://", "redis") from exc
+    return doorbell_at(url, opening.namespace)
 
 
 def _check(store: str, parts: dict[str, str]) -> None:

@@ -1,51 +1,120 @@
-"""A backend put together: a store that is the truth, and a coordinator of its own.
+"""A backend put together: a store that is the truth, and beside it a coordinator, a doorbell, or both.
 
-The store's own coordinator is not used then. What the parts promise is what the store promises: losing the coordinator
-costs time, never safety, since a leader's epoch is installed in the store before it writes.
+What the parts promise is what the store promises. Losing the doorbell costs milliseconds, until somebody looks; losing
+the coordinator costs planning, until it is back. Neither costs safety: every verb is the store's, and a leader's epoch
+is installed in the store before it writes.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Self
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Self, cast
 
-from duly.ports import Backend, Capabilities, Coordinator, Finding, Queue, Seat, Store
+from msgspec.structs import replace
+
+from duly.errors import DulyError
+from duly.ports import (
+    Backend,
+    Capabilities,
+    Clock,
+    Coordinator,
+    Finding,
+    Order,
+    Queue,
+    Seat,
+    Severity,
+    Store,
+    SystemClock,
+)
+
+if TYPE_CHECKING:
+    from duly.backends.split.doorbell import Doorbell
+    from duly.backends.split.porter import Porter
+
+_PATIENCE = 2.0
 
 
 class SplitBackend:
-    """One session on all parts."""
+    """One session on all parts. Without a doorbell the store's own queue is used as it is."""
 
     capabilities: Capabilities
     store: Store
     queue: Queue
     coordinator: Coordinator
 
-    def __init__(self, truth: Backend, seat: Seat | None = None) -> None:
-        self.url = truth.url if seat is None else f"{truth.url} + {seat.url}"
+    def __init__(
+        self, truth: Backend, seat: Seat | None = None, doorbell: Doorbell | None = None, clock: Clock | None = None
+    ) -> None:
+        self.url = " + ".join(part.url for part in (truth, doorbell, seat) if part is not None)
         self._truth = truth
-        self._seat = seat or truth
-        self.capabilities = truth.capabilities
-        self.store = truth.store
-        self.queue = truth.queue
-        self.coordinator = self._seat.coordinator
+        self._seat = seat
+        self._doorbell = doorbell
+        self._clock = clock or SystemClock()
+        self.capabilities = self._promised()
+        self.store, self.queue = truth.store, truth.queue
+        self.coordinator = (seat or truth).coordinator
+        self._porter: Porter | None = None
+        if doorbell is not None:
+            self._answer_the_door(doorbell)
+
+    def _answer_the_door(self, doorbell: Doorbell) -> None:
+        # Without a doorbell nothing of Redis is needed, nor need it be installed.
+        from duly.backends.split.coordinator import SplitCoordinator  # noqa: PLC0415
+        from duly.backends.split.porter import Porter  # noqa: PLC0415
+        from duly.backends.split.queue import SplitQueue  # noqa: PLC0415
+        from duly.backends.split.store import SplitStore  # noqa: PLC0415
+
+        porter = self._porter = Porter(doorbell, self._truth.queue, self._truth.store, self._clock)
+        # What these do not define they pass on, which a protocol cannot express.
+        self.store = cast("Store", SplitStore(self._truth.store, porter))
+        self.queue = cast("Queue", SplitQueue(self._truth.queue, porter))
+        self.coordinator = cast("Coordinator", SplitCoordinator((self._seat or self._truth).coordinator, porter))
+
+    def _promised(self) -> Capabilities:
+        promised = self._truth.capabilities
+        return promised if self._doorbell is None else replace(promised, push=True, order=Order.BANDED)
 
     async def open(self) -> None:
         try:
             await self._truth.open()
-            await self._seat.open()
+            if self._seat is not None:
+                await self._seat.open()
+            if self._doorbell is not None:
+                await self._doorbell.open()
         except BaseException:
             await self.close()
             raise
-        self.capabilities = self._truth.capabilities
+        self.capabilities = self._promised()
 
     async def close(self) -> None:
-        await asyncio.gather(self._seat.close(), self._truth.close())
+        if self._porter is not None:
+            await self._porter.close()
+        parts = [part for part in (self._doorbell, self._seat, self._truth) if part is not None]
+        await asyncio.gather(*(part.close() for part in parts))
 
     def session(self) -> Self:
-        return type(self)(self._truth.session(), self._seat.session())
+        seat = None if self._seat is None else self._seat.session()
+        doorbell = None if self._doorbell is None else self._doorbell.session()
+        return type(self)(self._truth.session(), seat, doorbell, self._clock)
+
+    async def parts(self) -> dict[str, str]:
+        """How each part is now: "reachable", or "away" and why."""
+        found = {"store": await _asked(self._truth.store.time())}
+        if self._doorbell is not None:
+            await self._doorbell.ring([])
+            found["queue"] = "reachable" if self._doorbell.away is None else f"away: {self._doorbell.away}"
+        if self._seat is not None:
+            found["coordinator"] = await _asked(self._seat.coordinator.nodes())
+        return found
 
     async def examine(self) -> list[Finding]:
-        return [*await self._truth.examine(), *await self._seat.examine()]
+        found = [*await self._truth.examine()]
+        if self._doorbell is not None:
+            away = (await self.parts())["queue"]
+            severity = Severity.OK if away == "reachable" else Severity.PROBLEM
+            found.append(Finding(severity, "queue", f"{self._doorbell.url} rings, and is {away}"))
+        return found if self._seat is None else [*found, *await self._seat.examine()]
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -53,3 +122,12 @@ class SplitBackend:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+
+async def _asked(question: Awaitable[object]) -> str:
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await question
+    except (DulyError, TimeoutError) as exc:
+        return f"away: {str(exc) or 'no answer'}"
+    return "reachable"
