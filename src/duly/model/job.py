@@ -87,7 +87,8 @@ JOB_SHARD = "job:"  # begins the planning lease of one job whose schedule only c
 class JobSpec(Struct, frozen=True, omit_defaults=True):
     """What a job is, as plain data. Two equal specs have equal digests; a deploy saves a job only if that changed.
 
-    Defaults are left out of the digest, so that a release which adds a field does not touch every job.
+    Defaults are left out of the digest, so that a release which adds a field does not touch every job. `selector` are
+    labels that a node must have to run it: such a job's runs are assigned by the leader.
     """
 
     name: str
@@ -102,6 +103,7 @@ class JobSpec(Struct, frozen=True, omit_defaults=True):
     max_runs: int | None = None
     description: str = ""
     tags: tuple[str, ...] = ()
+    selector: dict[str, str] | None = None
 
     def digest(self) -> str:
         """A short hash of everything above."""

@@ -103,15 +103,26 @@ local function settle_with_care(id, old, new, queue, finished, ready)
         life.reason = before.reason
     end
     life.flags = before.flags
-    if before.flags >= TOLD then
+    if before.flags % FRESH >= TOLD then
         local own, theirs = decode_some(before.tail, 1, 0), decode_some(life.tail, 1, 0)
         life.tail = sub(before.tail, 1, own) .. sub(life.tail, theirs + 1)
     end
+    local placed = before.flags >= ASSIGNED
+    if placed then
+        life.flags = life.flags - ASSIGNED
+        care.leave_node(id, '0@' .. before.node)
+    end
     if life.state == PENDING then
-        urgent = care.is_first(ready) or urgent
-        call('ZADD', WAITING, ready, id)
-        call('SADD', TOUCHED, id)
-        care.enlist(id, care.read_body(call('HGET', RUNS, id)))
+        local run = care.read_body(call('HGET', RUNS, id))
+        if placed then
+            care.hold(id, run, life, UNPLACED)
+            urgent = true -- whoever places runs has something to do
+        else
+            urgent = care.is_first(ready) or urgent
+            call('ZADD', WAITING, ready, id)
+            call('SADD', TOUCHED, id)
+        end
+        care.enlist(id, run)
         again[queue] = (again[queue] or 0) + 1
     elseif life.flags % TOLD >= BOUND then
         write_rosters()
