@@ -9,10 +9,18 @@ from duly.backends.split import SplitBackend
 from duly.backends.split.doorbell import doorbell_at
 from duly.backends.sqlite import open_url as open_sqlite
 from duly.ports import Opening, Order
-from duly.testing.conformance import CoordinatorSuite, CornerSuite, FuzzSuite, QueueSuite, StoreSuite, TransactionSuite
+from duly.testing.conformance import (
+    CoordinatorSuite,
+    CornerSuite,
+    FuzzSuite,
+    PlacementSuite,
+    QueueSuite,
+    StoreSuite,
+    TransactionSuite,
+)
 
 
-class TestSplit(QueueSuite, StoreSuite, CoordinatorSuite, TransactionSuite, CornerSuite, FuzzSuite):
+class TestSplit(QueueSuite, PlacementSuite, StoreSuite, CoordinatorSuite, TransactionSuite, CornerSuite, FuzzSuite):
     @pytest.fixture(autouse=True)
     def _servers(self, tmp_path, redis_url, etcd_url):
         self.folder, self.redis, self.etcd = tmp_path, redis_url, etcd_url

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from msgspec import Struct
 
@@ -83,6 +83,15 @@ class Seat(Protocol):
 
     async def examine(self) -> list[Finding]:
         """What an operator should know about it as it is configured."""
+        ...
+
+
+@runtime_checkable
+class Composed(Protocol):
+    """A backend of several servers, each of which may be away by itself."""
+
+    async def parts(self) -> dict[str, str]:
+        """How each part is now, by its name ("store", "queue", "coordinator"): "reachable", or "away: " and why."""
         ...
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 
 from duly.errors import DulyError
+from duly.ports import Backend, Composed
 from duly.runtime.elector import MAIN
 from duly.scheduler.client import Client
 from duly.scheduler.running import Running
 from duly.scheduler.views import Health
 
 _PATIENCE = 2.0
+_AWAY = "away"
 
 
 async def health_of(running: Running | None, client: Client | None) -> Health:
@@ -19,15 +21,11 @@ async def health_of(running: Running | None, client: Client | None) -> Health:
     away = 0.0 if node is None else node.reachability.away_for()
     leader: str | None = None
     store = "closed"
+    parts: dict[str, str] = {}
     if client is not None:
-        try:
-            async with asyncio.timeout(_PATIENCE):
-                lease = await client.backend.coordinator.holder(MAIN)
-            leader = None if lease is None else lease.holder
-            store = "reachable"
-        except (DulyError, TimeoutError) as exc:
-            store = f"away: {exc}" if str(exc) else "away: no answer"
-    degraded = away > 0 or store.startswith("away")
+        (leader, store), parts = await asyncio.gather(_leader(client.backend), _parts(client.backend))
+        store = parts.get("store", store)
+    degraded = away > 0 or any(each.startswith(_AWAY) for each in (store, *parts.values()))
     return Health(
         status="degraded" if degraded else "closed" if client is None else "healthy",
         node_id=None if node is None else node.id,
@@ -38,4 +36,20 @@ async def health_of(running: Running | None, client: Client | None) -> Health:
         away_seconds=away,
         busy=0 if node is None else node.worker.busy,
         slots=0 if running is None else running.config.max_concurrent,
+        parts=parts,
     )
+
+
+async def _leader(backend: Backend) -> tuple[str | None, str]:
+    """Who leads, and how the coordinator is that was asked."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            lease = await backend.coordinator.holder(MAIN)
+    except (DulyError, TimeoutError) as exc:
+        return None, f"{_AWAY}: {str(exc) or 'no answer'}"
+    return None if lease is None else lease.holder, "reachable"
+
+
+async def _parts(backend: Backend) -> dict[str, str]:
+    """Where the store is put together, how each part is."""
+    return await backend.parts() if isinstance(backend, Composed) else {}

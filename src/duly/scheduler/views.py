@@ -69,7 +69,8 @@ class Upcoming(Struct, frozen=True):
 class Health(Struct, frozen=True):
     """How this process is.
 
-    `status` is "healthy", "degraded" (the store is away; running handlers go on) or "closed".
+    `status` is "healthy", "degraded" (the store or a part of it is away; running handlers go on) or "closed". `parts`
+    tells of a store that is put together how each part is, by its name.
     """
 
     status: str
@@ -81,6 +82,7 @@ class Health(Struct, frozen=True):
     away_seconds: float
     busy: int
     slots: int
+    parts: dict[str, str] = {}
 
 
 class ShutdownReport(Struct, frozen=True):

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from duly.backends.split.porter import Porter
 
 _PATIENCE = 2.0
+_ANYTHING = "health"
 
 
 class SplitBackend:
@@ -105,7 +106,7 @@ class SplitBackend:
             await self._doorbell.ring([])
             found["queue"] = "reachable" if self._doorbell.away is None else f"away: {self._doorbell.away}"
         if self._seat is not None:
-            found["coordinator"] = await _asked(self._seat.coordinator.nodes())
+            found["coordinator"] = await _asked(self._seat.coordinator.get(_ANYTHING))
         return found
 
     async def examine(self) -> list[Finding]:

@@ -41,16 +41,21 @@ class Porter:
     # --- announcing
 
     async def added(self, runs: Iterable[Run]) -> None:
-        """These runs were put: the ready ones are rung for, of the others the earliest is made known."""
+        """These runs were put: the ready ones are rung for, of the others the earliest is made known.
+
+        One that is held is for whoever leads, and nobody here knows who that is.
+        """
         now = self._clock.now()
-        ready, later = [], []
+        ready, later, held = [], [], False
         for run in runs:
-            if run.ready_at <= now:
+            if run.hold is not None:
+                held = True
+            elif run.ready_at <= now:
                 ready.append((run.id, run.priority))
             else:
                 later.append(run.ready_at)
-        if ready or later:
-            await self.doorbell.ring(entries_of(ready), instant(min(later)) if later else b"")
+        if ready or later or held:
+            await self.doorbell.ring(entries_of(ready), LOOK if held else instant(min(later)) if later else b"")
 
     async def returned(self, waiting: Iterable[tuple[str, datetime]]) -> None:
         """These runs wait again, from that time on."""

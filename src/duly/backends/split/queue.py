@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from duly.backends.split.porter import Porter
-from duly.model import Claimed, Put, Run, Settlement, State
+from duly.model import Assignment, Claimed, Put, Run, Settlement, State
 from duly.ports import Queue
 
 
@@ -65,6 +65,12 @@ class SplitQueue:
         if number:
             await self._porter.look()
         return number
+
+    async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
+        given = await self._truth.assign(assignments)
+        if any(given):
+            await self._porter.look()
+        return given
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         await self._porter.wait(node, queues, timeout)
