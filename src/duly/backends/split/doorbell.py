@@ -172,6 +172,7 @@ class Doorbell:
         if self._ear is None:
             ear = self._wire.ear(_CHANNEL)
             await ear.open()
+            await ear.wait(0)  # a new connection begins with a ring for everybody
             self._ear = ear
         self._opened = True
 
