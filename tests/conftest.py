@@ -4,9 +4,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+import asyncpg
 import pytest
 import redis
 
+from duly.testing.postgres_servers import named_postgres
+from duly.testing.postgres_servers import postgres_server as start_postgres
 from duly.testing.servers import etcd_server as start_etcd
 from duly.testing.servers import named_etcd, named_redis
 from duly.testing.servers import redis_server as start_redis
@@ -38,6 +41,19 @@ def etcd_url(request):
     return named_etcd() or request.getfixturevalue("etcd_server").url
 
 
+@pytest.fixture(scope="session")
+def postgres_server():
+    """A server shared by the tests of this process: use a namespace of your own, and do it no harm."""
+    with start_postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_url(request):
+    """Where to test: the server that the environment names, else one of our own."""
+    return named_postgres() or request.getfixturevalue("postgres_server").url
+
+
 @pytest.fixture(params=["memory", "sqlite", "redis"])
 def url(request, tmp_path) -> str:
     """A fresh store of each kind that a scheduler can be tested on."""
@@ -56,6 +72,20 @@ def _emptied(url: str) -> str:
         keys = list(client.scan_iter("duly:{duly}:*", count=1000))
         if keys:
             client.delete(*keys)
+    return url
+
+
+def without_schema(url: str, namespace: str = "duly") -> str:
+    """The same database without what earlier tests left in that namespace."""
+
+    async def drop() -> None:
+        connection = await asyncpg.connect(url)
+        try:
+            await connection.execute(f'DROP SCHEMA IF EXISTS "{namespace}" CASCADE')
+        finally:
+            await connection.close()
+
+    asyncio.run(drop())
     return url
 
 

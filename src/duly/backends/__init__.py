@@ -10,6 +10,7 @@ from duly.errors import ConfigurationError, MissingExtra
 from duly.ports import Backend, Opening, Seat
 
 _REDIS = "duly.backends.redis"
+_POSTGRES = "duly.backends.postgres"
 _ETCD = "duly.backends.etcd"
 _OWN = {
     "memory": "duly.backends.memory",
@@ -18,6 +19,8 @@ _OWN = {
     "rediss": _REDIS,
     "redis+sentinel": _REDIS,
     "rediss+sentinel": _REDIS,
+    "postgresql": _POSTGRES,
+    "postgres": _POSTGRES,
 }
 # What coordinates, and keeps no runs.
 _OWN_SEATS = {
@@ -26,7 +29,7 @@ _OWN_SEATS = {
     "etcd+https": _ETCD,
 }
 # The extra that brings what a package of ours imports.
-_EXTRAS = {_REDIS: "redis", _ETCD: "etcd"}
+_EXTRAS = {_REDIS: "redis", _POSTGRES: "postgres", _ETCD: "etcd"}
 _GROUP = "duly.backends"
 _SEATS_GROUP = "duly.coordinators"
 

@@ -1,6 +1,6 @@
-"""A gate before a server: after a failure nobody knocks again for a while, longer each time.
+"""A gate before a server: closed for a while after each failure, longer each time and never in step with others.
 
-Never in step with others: a server that comes back is not met by everybody at once.
+A server that comes back is not met by everybody at once, and a call during an outage fails without knocking again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LONGEST_PAUSE = 1.0
 
 
 class Gate:
-    """Closed for a while after each failure."""
+    """Belongs to the event loop whose time it tells."""
 
     def __init__(self, dice: Callable[[], float] = random.random) -> None:
         self._dice = dice

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from duly.errors import ConfigurationError
-from duly.testing.guard import folder_for, free_port, guarded
+from duly.testing.guard import free_port, guarded, own_folder
 
 _URL = "DULY_TEST_ETCD_URL"
 _READY = "ready to serve client requests"
@@ -153,7 +153,7 @@ def etcd_cluster(
 ) -> Iterator[list[EtcdServer]]:
     """So many members that know each other."""
     binary = etcd_binary()
-    with folder_for(folder) as place:
+    with own_folder(folder, "duly-etcd-") as place:
         for number in range(_TRIES):
             own = place / f"try-{number}"
             own.mkdir(parents=True)

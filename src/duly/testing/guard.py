@@ -38,11 +38,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def folder_for(given: Path | None) -> Iterator[Path]:
+def own_folder(given: Path | None, prefix: str) -> Iterator[Path]:
     """The folder that was given, made if need be; else one that is gone afterwards."""
     if given is not None:
         given.mkdir(parents=True, exist_ok=True)
         yield given
         return
-    with tempfile.TemporaryDirectory(prefix="duly-server-") as made:
+    with tempfile.TemporaryDirectory(prefix=prefix) as made:
         yield Path(made)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from duly.errors import ConfigurationError
 from duly.testing.etcd_servers import EtcdServer, etcd_binary, etcd_cluster, etcd_server, named_etcd, url_of
-from duly.testing.guard import folder_for, free_port, guarded
+from duly.testing.guard import free_port, guarded, own_folder
 
 __all__ = [
     "EtcdServer",
@@ -152,7 +152,7 @@ def redis_server(
         "appendonly": "yes" if appendonly else "no",
         "daemonize": "no",
     } | dict(config or {})
-    with folder_for(folder) as place:
+    with own_folder(folder, "duly-redis-") as place:
         server = RedisServer(place, options, binary or redis_binary())
         server.start()
         try:
@@ -179,7 +179,7 @@ def redis_sentinel(
             f"sentinel down-after-milliseconds {name}": str(down_after_ms),
             f"sentinel failover-timeout {name}": "3000",
         }
-    with folder_for(folder) as place:
+    with own_folder(folder, "duly-redis-") as place:
         sentinel = RedisServer(place, options, binary or redis_binary(), sentinel=True)
         sentinel.start()
         try:
