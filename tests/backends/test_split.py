@@ -1,13 +1,11 @@
-"""The split stack passes the conformance suite, on a store that is not Redis and a coordinator that is neither."""
+"""The split stack passes the conformance suite, on PostgreSQL, Redis and etcd."""
 
 import uuid
 
 import pytest
 
-from duly.backends.etcd import open_url as open_etcd
+from duly.backends.address import Address, open_address
 from duly.backends.split import SplitBackend
-from duly.backends.split.doorbell import doorbell_at
-from duly.backends.sqlite import open_url as open_sqlite
 from duly.ports import Opening, Order
 from duly.testing.conformance import (
     CoordinatorSuite,
@@ -22,16 +20,11 @@ from duly.testing.conformance import (
 
 class TestSplit(QueueSuite, PlacementSuite, StoreSuite, CoordinatorSuite, TransactionSuite, CornerSuite, FuzzSuite):
     @pytest.fixture(autouse=True)
-    def _servers(self, tmp_path, redis_url, etcd_url):
-        self.folder, self.redis, self.etcd = tmp_path, redis_url, etcd_url
+    def _servers(self, postgres_url, redis_url, etcd_url):
+        self.parts = Address(postgres_url, redis_url, etcd_url)
 
     def backend(self) -> SplitBackend:
-        opening = Opening(namespace=f"n{uuid.uuid4().hex[:30]}")
-        return SplitBackend(
-            open_sqlite(f"sqlite:///{self.folder}/{uuid.uuid4().hex}.db", opening),
-            open_etcd(self.etcd, opening),
-            doorbell_at(self.redis, opening.namespace),
-        )
+        return open_address(self.parts, Opening(namespace=f"n{uuid.uuid4().hex[:30]}"))
 
     async def test_its_order_is_by_bands(self):
         async with self.backend() as backend:

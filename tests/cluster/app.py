@@ -22,6 +22,8 @@ scheduler = Scheduler(
         max_concurrent=4,
         accept_data_loss="CLUSTER_MAY_LOSE" in os.environ,
     ),
+    queue=os.environ.get("CLUSTER_QUEUE"),
+    coordinator=os.environ.get("CLUSTER_COORDINATOR"),
 )
 
 

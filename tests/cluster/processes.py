@@ -20,10 +20,11 @@ BEATS_PER_SECOND = 5
 class Cluster:
     """Nodes as real processes, and a client that looks on."""
 
-    def __init__(self, folder, url):
+    def __init__(self, folder, url, queue=None, coordinator=None):
         self.folder = folder
         self.url = url
-        self.client = Scheduler(self.url)
+        self.parts = {"CLUSTER_QUEUE": queue, "CLUSTER_COORDINATOR": coordinator}
+        self.client = Scheduler(self.url, queue=queue, coordinator=coordinator)
         self.nodes = {}
 
     def start(self, name):
@@ -31,6 +32,7 @@ class Cluster:
             "CLUSTER_FOLDER": str(self.folder),
             "CLUSTER_NODE": name,
             "CLUSTER_URL": self.url,
+            **{name: url for name, url in self.parts.items() if url is not None},
         }
         with (self.folder / f"{name}.log").open("ab") as log:
             self.nodes[name] = subprocess.Popen([sys.executable, str(APP)], env=environment, stderr=log)
