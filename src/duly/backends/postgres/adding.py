@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from duly.backends.postgres.bell import WORK
-from duly.backends.postgres.codec import MIDDLE, Record, extra_of, micros, policy_of
+from duly.backends.postgres.codec import MIDDLE, Record, extra_of, line_of, micros, policy_of
 from duly.backends.postgres.moves import place_odd
 from duly.backends.postgres.unit import Unit
 from duly.errors import BackendError
@@ -217,9 +217,9 @@ async def _insert_odd(unit: Unit, runs: Sequence[Run], now: datetime | None) -> 
     at = await unit.at(now)
     rows = await unit.all(_ADD_ODD, *_columns(runs), [micros(run.until) for run in runs], at)
     seqs = {row[1]: row[0] for row in rows}
-    placed = [Record(seqs[run.id], run.queue, run) for run in runs if run.id in seqs]
+    placed = [Record(seqs[run.id], line_of(run), run) for run in runs if run.id in seqs]
     await place_odd(unit, placed, at)
-    unit.rings |= WORK if any(not record.run.final and record.run.hold is None for record in placed) else 0
+    unit.rings |= WORK if any(not record.run.final for record in placed) else 0  # a hold may be somebody's to end
     return set(seqs)
 
 
@@ -229,7 +229,7 @@ def _columns(runs: Sequence[Run]) -> tuple[list[Any], ...]:
         [run.id for run in runs],
         [run.job for run in runs],
         [run.handler for run in runs],
-        [run.queue for run in runs],
+        [line_of(run) for run in runs],
         [_rank(run) for run in runs],
         [run.cause.value for run in runs],
         [policies.text(run.policy) for run in runs],

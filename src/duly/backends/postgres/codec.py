@@ -146,9 +146,17 @@ def instant(micros: int | None) -> datetime | None:
     return None if micros is None else from_micros(micros)
 
 
+# --- lines: "queue" is for anybody, "queue@node" for that node, "queue@" for one that is yet to be told
+
+
 def queue_of(line: str) -> str:
     """The queue that a line belongs to."""
     return line.partition("@")[0]
+
+
+def line_of(run: Run) -> str:
+    """The line of a run."""
+    return f"{run.queue}@{run.assignee or ''}" if run.assignable else run.queue
 
 
 # --- whole runs
@@ -213,6 +221,8 @@ def _run(row: Row, extra: Extra, standing: dict[str, Any]) -> Run:
         headers=extra.headers,
         until=instant(row[14]),
         created_at=from_micros(row[9]),
+        assignable="@" in row[4],
+        assignee=row[4].partition("@")[2] or None,
         **standing,
     )
 

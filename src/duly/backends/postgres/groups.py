@@ -25,6 +25,7 @@ SELECT w.ready_at, w.id, w.seq, w."group", r.extra
 FROM {ns}.waiting AS w INNER JOIN {ns}.runs AS r ON r.seq = w.seq
 WHERE w."group" = ANY($1::text[]) AND w.entering AND w.ready_at <= $2
 ORDER BY w.ready_at, w.id
+LIMIT $3
 """
 # The groups of the $2 entrants that have been due for the longest time.
 _DUE_GROUPS = """
@@ -98,9 +99,9 @@ async def next_due(unit: Unit, now: int) -> int | None:
     return None if row is None else row[0]
 
 
-async def decide_about(unit: Unit, groups: Collection[str], now: int) -> int:
-    """Decide about all due entrants of these groups; how many it were."""
-    rows = await unit.all(_DUE, list(groups), now)
+async def decide_about(unit: Unit, groups: Collection[str], now: int, limit: int | None = None) -> int:
+    """Decide about the due entrants of these groups, all or the first ones; how many it were."""
+    rows = await unit.all(_DUE, list(groups), now, limit)
     entrants = [_entrant(row[2], row[3], row[4]) for row in rows]
     if entrants:
         await _Door(unit, entrants, now, await members(unit, {entrant.group for entrant in entrants})).decide()

@@ -107,7 +107,8 @@ found AS MATERIALIZED (
         r.extra, r.payload,
         CASE
             WHEN EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked) THEN 'job:' || r.job
-            WHEN r.handler <> ALL($8::text[]) THEN 'handler:' || r.handler
+            WHEN r.handler <> ALL($8::text[])
+                THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
         END AS hold
     FROM taken AS t INNER JOIN {ns}.runs AS r ON r.seq = t.seq
 ),
@@ -116,8 +117,15 @@ gone AS (
 ),
 held AS (
     INSERT INTO {ns}.held (seq, line, rank, ready_at, id, "group", member, hold)
-    SELECT seq, line, rank, ready_at, id, "group", "group" IS NOT NULL, hold FROM found WHERE hold IS NOT NULL
+    SELECT
+        seq, CASE WHEN hold = 'place' THEN split_part(line, '@', 1) || '@' ELSE line END, rank, ready_at, id, "group",
+        "group" IS NOT NULL, hold
+    FROM found WHERE hold IS NOT NULL
     RETURNING 1
+),
+nobodys AS (
+    UPDATE {ns}.runs AS r SET line = split_part(r.line, '@', 1) || '@'
+    FROM found AS f WHERE f.hold = 'place' AND r.seq = f.seq
 ),
 lent AS (
     INSERT INTO {ns}.claims (seq, fence, node, request, started_at, expires_at, "group", keyed)
@@ -151,7 +159,8 @@ _SIFT = """
 found AS MATERIALIZED (
     SELECT w.place, w.seq, CASE
         WHEN EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked) THEN 'job:' || r.job
-        WHEN r.handler <> ALL($4::text[]) THEN 'handler:' || r.handler
+        WHEN r.handler <> ALL($4::text[])
+            THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
     END AS hold
     FROM open AS l CROSS JOIN LATERAL (
         SELECT w.ctid AS place, w.seq FROM {ns}.waiting AS w
@@ -170,9 +179,14 @@ gone AS (
 ),
 held AS (
     INSERT INTO {ns}.held (seq, line, rank, ready_at, id, "group", member, hold)
-    SELECT g.seq, g.line, g.rank, g.ready_at, g.id, g."group", g."group" IS NOT NULL, f.hold
+    SELECT
+        g.seq, CASE WHEN f.hold = 'place' THEN split_part(g.line, '@', 1) || '@' ELSE g.line END, g.rank, g.ready_at,
+        g.id, g."group", g."group" IS NOT NULL, f.hold
     FROM gone AS g INNER JOIN found AS f ON f.seq = g.seq
-    RETURNING 1
+    RETURNING seq, line
+),
+nobodys AS (
+    UPDATE {ns}.runs AS r SET line = h.line FROM held AS h WHERE r.seq = h.seq AND r.line <> h.line
 )
 SELECT count(*) FROM held
 """.replace("{survey}", _SURVEY)
@@ -370,6 +384,8 @@ def _claims(asking: Asking, rows: Sequence[Row], now: int) -> list[Claim]:
             None,
             extra.result,
             extra.failure,
+            "@" in line,
+            line.partition("@")[2] or None,
         )
         claims.append(Claim(run, fence, expires_at))
     return claims

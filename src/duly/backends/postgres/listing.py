@@ -21,6 +21,7 @@ from duly.model import (
     recurring_id,
     to_micros,
 )
+from duly.rules.admission import UNPLACED
 from duly.rules.history import told
 from duly.rules.statistics import combine
 
@@ -52,12 +53,17 @@ WITH RECURSIVE lines AS (
         SELECT line, rank FROM {ns}.waiting WHERE (line, rank) > (l.line, l.rank) ORDER BY line, rank LIMIT 1
     ) AS n
 ),
+unplaced AS (
+    SELECT seq, ready_at, id FROM {ns}.held WHERE hold = $2
+),
 soonest AS (
+    SELECT * FROM unplaced
+    UNION ALL
     SELECT n.seq, n.ready_at, n.id FROM lines AS l CROSS JOIN LATERAL (
         SELECT seq, ready_at, id FROM {ns}.waiting AS w
         WHERE w.line = l.line AND w.rank = l.rank ORDER BY w.ready_at, w.id LIMIT $1
     ) AS n
-    ORDER BY n.ready_at, n.id LIMIT $1
+    ORDER BY ready_at, id LIMIT $1
 )
 SELECT {run} FROM soonest AS s INNER JOIN {ns}.runs AS r ON r.seq = s.seq {standing} ORDER BY s.ready_at, s.id
 """
@@ -65,13 +71,19 @@ SELECT {run} FROM soonest AS s INNER JOIN {ns}.runs AS r ON r.seq = s.seq {stand
 _SOONEST_OF_JOB = """
 WITH soonest AS (
     SELECT w.seq, w.ready_at, w.id FROM {ns}.waiting AS w INNER JOIN {ns}.runs AS r ON r.seq = w.seq
-    WHERE r.job = $2
-    ORDER BY w.ready_at, w.id LIMIT $1
+    WHERE r.job = $3
+    UNION ALL
+    SELECT h.seq, h.ready_at, h.id FROM {ns}.held AS h INNER JOIN {ns}.runs AS r ON r.seq = h.seq
+    WHERE h.hold = $2 AND r.job = $3
+    ORDER BY ready_at, id LIMIT $1
 )
 SELECT {run} FROM soonest AS s INNER JOIN {ns}.runs AS r ON r.seq = s.seq {standing} ORDER BY s.ready_at, s.id
 """
 _FIRST_READY = """
-SELECT r.job, min(w.ready_at) FROM {ns}.waiting AS w INNER JOIN {ns}.runs AS r ON r.seq = w.seq GROUP BY r.job
+SELECT r.job, min(w.ready_at)
+FROM (SELECT seq, ready_at FROM {ns}.waiting UNION ALL SELECT seq, ready_at FROM {ns}.held WHERE hold = $1) AS w
+INNER JOIN {ns}.runs AS r ON r.seq = w.seq
+GROUP BY r.job
 """
 
 _STATISTICS = """
@@ -138,14 +150,17 @@ async def attempts(unit: Unit, run_id: str) -> list[Attempt]:
 
 
 async def upcoming(unit: Unit, limit: int, job: str | None, now: int) -> list[Run]:
-    """Waiting runs without a hold, by ready time, then id."""
-    rows = await unit.all(_SOONEST, limit) if job is None else await unit.all(_SOONEST_OF_JOB, limit, job)
+    """Waiting runs that nothing holds, or that are yet to be placed, by ready time, then id."""
+    if job is None:
+        rows = await unit.all(_SOONEST, limit, UNPLACED)
+    else:
+        rows = await unit.all(_SOONEST_OF_JOB, limit, UNPLACED, job)
     return [read_record(row, now).run for row in rows]
 
 
 async def next_runs(unit: Unit) -> dict[str, datetime]:
-    """For every job that has waiting runs without a hold: the earliest ready time among them."""
-    return {job: from_micros(ready_at) for job, ready_at in await unit.all(_FIRST_READY)}
+    """For every job that has runs which are upcoming: the earliest ready time among them."""
+    return {job: from_micros(ready_at) for job, ready_at in await unit.all(_FIRST_READY, UNPLACED)}
 
 
 # --- counters

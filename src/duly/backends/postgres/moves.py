@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from duly.backends.postgres.bell import ENDED, WORK
 from duly.backends.postgres.codec import Record, micros, read_extra, read_record, story_of
 from duly.backends.postgres.unit import Unit
 from duly.model import Run, State, to_micros
-from duly.rules.admission import hold_for_group
+from duly.rules.admission import UNPLACED, hold_for_group
 
 _BY_IDS = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.id = ANY($1::text[])"
 _BY_SEQS = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.seq = ANY($1::bigint[])"
@@ -57,6 +58,27 @@ placed AS (
     SELECT seq, line, rank, ready_at, id, "group", "group" IS NOT NULL AND NOT member FROM back
 )
 SELECT count(*) FROM back
+"""
+# The same for runs that are yet to be placed: they are for anybody from then on.
+_UNHOLD_UNPLACED = """
+WITH first AS MATERIALIZED (
+    SELECT seq FROM {ns}.held WHERE hold = $1 ORDER BY rank, ready_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
+),
+back AS (
+    DELETE FROM {ns}.held WHERE seq = ANY(ARRAY(SELECT seq FROM first))
+    RETURNING seq, split_part(line, '@', 1) AS line, rank, ready_at, id, "group", member
+),
+placed AS (
+    INSERT INTO {ns}.waiting (seq, line, rank, ready_at, id, "group", entering)
+    SELECT seq, line, rank, ready_at, id, "group", "group" IS NOT NULL AND NOT member FROM back
+),
+moved AS (
+    UPDATE {ns}.runs AS r SET line = back.line FROM back WHERE r.seq = back.seq
+)
+SELECT count(*) FROM back
+"""
+_RELOCATE = """
+UPDATE {ns}.runs AS r SET line = i.line FROM unnest($1::bigint[], $2::text[]) AS i (seq, line) WHERE r.seq = i.seq
 """
 _HELD_FOR = "SELECT hold, count(*) FROM {ns}.held WHERE hold = ANY($1::text[]) GROUP BY hold"
 _FIRST_HELD = """
@@ -129,6 +151,13 @@ async def wait(unit: Unit, records: Sequence[Record]) -> None:
         )
 
 
+async def wait_again(unit: Unit, records: Sequence[Record]) -> None:
+    """Let runs that have been claimed or ended wait: for their time, or first of all to be placed."""
+    await wait(unit, [record for record in records if not record.run.assignable])
+    placed = [record for record in records if record.run.assignable]
+    await hold(unit, placed, [UNPLACED] * len(placed))
+
+
 async def leave(unit: Unit, records: Sequence[Record]) -> set[int]:
     """Take waiting runs from where they wait; the numbers of those that were still there."""
     held = [record for record in records if record.run.hold is not None]
@@ -154,7 +183,14 @@ async def leave(unit: Unit, records: Sequence[Record]) -> set[int]:
 
 
 async def hold(unit: Unit, records: Sequence[Record], keys: Sequence[str]) -> None:
-    """Hold runs that are nowhere."""
+    """Hold runs that are nowhere. One that is yet to be placed is nobody's."""
+    records = [
+        replace(record, line=f"{record.run.queue}@") if key == UNPLACED and record.run.assignee is not None else record
+        for record, key in zip(records, keys, strict=True)
+    ]
+    moved = [record for record in records if record.run.assignee is not None and record.line.endswith("@")]
+    if moved:
+        await unit.run(_RELOCATE, [record.seq for record in moved], [record.line for record in moved])
     if records:
         await unit.run(
             _HOLD,
@@ -171,7 +207,7 @@ async def hold(unit: Unit, records: Sequence[Record], keys: Sequence[str]) -> No
 
 async def unhold(unit: Unit, key: str, limit: int) -> int:
     """Put the first runs under a hold back; how many."""
-    row = await unit.one(_UNHOLD, key, limit)
+    row = await unit.one(_UNHOLD_UNPLACED if key == UNPLACED else _UNHOLD, key, limit)
     back = 0 if row is None else int(row[0])
     unit.rings |= WORK if back else 0
     return back

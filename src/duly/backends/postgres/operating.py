@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import extra_of, to_json
-from duly.backends.postgres.moves import by_ids, count_ended, end, lock_groups_of, wait
+from duly.backends.postgres.moves import by_ids, count_ended, end, lock_groups_of, wait_again
 from duly.backends.postgres.unit import Unit
 from duly.model import CancelReply, RedriveReply, State, from_micros
 from duly.rules.lifecycle import REDRIVABLE
@@ -95,7 +95,7 @@ async def redrive(unit: Unit, run_id: str, now: int) -> RedriveReply:
         return RedriveReply.NOT_ENDED
     again = replace(run, ready_at=from_micros(now), failures=0, losses=0, cancelling=False, reason=None)
     await unit.run(_BEGIN_AGAIN, record.seq, now, extra_of(again))
-    await wait(unit, [replace(record, run=again)])
+    await wait_again(unit, [replace(record, run=again)])
     await count_ended(unit, {run.state: -1}, kept_only=True)
     unit.rings |= WORK
     return RedriveReply.DONE

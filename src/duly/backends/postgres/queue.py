@@ -6,13 +6,13 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 
-from duly.backends.postgres import adding, groups, leases, lending, moves, settling
+from duly.backends.postgres import adding, groups, leases, lending, moves, placing, settling
 from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import duration, instant, micros
 from duly.backends.postgres.connection import Connection
-from duly.backends.postgres.session import BEATING, CLAIMING, LISTING, PUTTING, SETTLING, STORE, Session
+from duly.backends.postgres.session import BEATING, CLAIMING, LISTING, PUTTING, READING, SETTLING, STORE, Session
 from duly.backends.postgres.unit import Unit
-from duly.model import WAITING, Beat, Claim, Claimed, Put, Renewal, Run, Settlement
+from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
 _MOST_ROUNDS = 100
 _HOLDS = "SELECT hold, count(*) FROM {ns}.held GROUP BY hold"
@@ -139,6 +139,22 @@ class PostgresQueue:
         rows = await self._session.run(LISTING, lambda unit: unit.all(_HOLDS))
         return {row[0]: row[1] for row in rows}
 
+    # --- placement
+
+    async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
+        return await self._session.run(READING, lambda unit: placing.unplaced(unit, limit, after, micros(now)))
+
+    async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
+        return await self._session.transact(STORE, lambda unit: placing.assign(unit, assignments))
+
+    async def unassign(self, node: str, limit: int) -> int:
+        return await self._session.transact(STORE, lambda unit: placing.unassign(unit, node, limit))
+
+    async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
+        return await self._session.run(READING, lambda unit: placing.assigned(unit, micros(now)))
+
+    # --- waiting
+
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         bell = self._session.bell
         if await bell.listen():  # it may have rung while nobody listened
@@ -152,7 +168,7 @@ async def _promote(limit: int, now: int | None, unit: Unit) -> tuple[int, int | 
     looked_at = 0
     if due:
         await unit.lock_groups(due)
-        looked_at = await groups.decide_about(unit, due, at)
+        looked_at = await groups.decide_about(unit, due, at, limit)
     return looked_at, await groups.next_due(unit, at)
 
 

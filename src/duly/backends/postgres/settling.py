@@ -22,7 +22,7 @@ from duly.backends.postgres.moves import (
     insert_ended,
     lock_groups_of,
     release,
-    wait,
+    wait_again,
 )
 from duly.backends.postgres.unit import Lent, Unit
 from duly.model import Attempt, Run, Settlement, State, to_micros
@@ -249,7 +249,7 @@ async def _put_back(unit: Unit, records: Sequence[Record]) -> None:
     if records:
         ready = [to_micros(record.run.ready_at) for record in records]
         await unit.run(_AGAIN, [record.seq for record in records], ready, [extra_of(record.run) for record in records])
-        await wait(unit, records)
+        await wait_again(unit, records)
         unit.rings |= WORK
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from duly.backends.postgres import cabinet, listing, migrating, operating, pages, planning
@@ -48,9 +49,7 @@ class PostgresStore:
         answers: list[JobRecord | None] = []
         for together in _slices(changes):
             if planning.is_creation(together[0]):
-                answers += await self._session.transact(
-                    STORE, lambda unit, batch=together: planning.create(unit, batch)
-                )
+                answers += await self._session.transact(STORE, partial(planning.create, changes=together))
             else:
                 answers.append(await self._session.transact(STORE, _at(now, planning.change, together[0])))
         return answers
