@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def ask(url: str | None, question: Callable[[Scheduler], Awaitable[T]]) -> T:
-    """Open the store, ask, close it. `url` is what the command line says, if it says something."""
+def ask(url: str | None, question: Callable[[Scheduler], Awaitable[T]], *, named: str | None = None) -> T:
+    """Open the store, ask, close it. `url` is what the command line says, if it says something.
+
+    `named` is the namespace that is meant where the command line names none.
+    """
     import asyncio  # noqa: PLC0415  # commands are listed and helped without it
 
     from duly.model import SchedulerConfig  # noqa: PLC0415
 
-    chosen = namespace() or read_settings().namespace or SchedulerConfig().namespace
+    chosen = namespace() or named or read_settings().namespace or SchedulerConfig().namespace
     address = address_of(url)
     missing = missing_file(address.store)
     if missing is not None:

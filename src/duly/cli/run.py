@@ -14,6 +14,7 @@ from duly.errors import ConfigurationError
 from duly.model import Role, SchedulerConfig
 
 if TYPE_CHECKING:
+    from duly.cli.program import FleetProgram
     from duly.scheduler import Scheduler
 
 _LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -23,6 +24,7 @@ _FORMATS = ("TEXT", "JSON")
 @command(
     "duly run app:scheduler",
     "duly run app -c 50 -q mail -q default",
+    "duly run jobs.toml --url redis://cache.example.org",
     "DULY_URL=sqlite:////var/lib/shop/duly.db duly run shop.jobs --log-format JSON",
 )
 @click.argument("app", required=False)
@@ -51,17 +53,21 @@ def run(
     log_level: str | None,
     log_format: str | None,
 ) -> None:
-    """Run a node of APP (module:attribute; default DULY_APP): plan and work until SIGINT or SIGTERM.
+    """Run a node of APP (module:attribute, or jobs.toml; default DULY_APP): plan and work until SIGINT or SIGTERM.
 
     Start it as often as you like on one store. The first signal lets running handlers end, a second one does not wait.
-    Without an attribute the module's only Scheduler is taken. The current folder is importable. Where code names no
-    store, it is DULY_URL (or DULY_STORE, DULY_QUEUE, DULY_COORDINATOR), else POSTGRES_DSN, REDIS_URL and
-    ETCD_ENDPOINTS, else duly.toml, else duly.db.
+    Without an attribute the module's only Scheduler is taken. The current folder is importable. A file of jobs runs
+    plain commands; SIGHUP reads it again.
+
+    Where code names no store, it is DULY_URL (or DULY_STORE, DULY_QUEUE, DULY_COORDINATOR), else POSTGRES_DSN,
+    REDIS_URL and ETCD_ENDPOINTS, else duly.toml, else duly.db.
     """
     settings = read_settings()
     level = _chosen("log level", log_level or settings.log_level or "INFO", _LEVELS)
     layout = _chosen("log format", log_format or settings.log_format or "TEXT", _FORMATS)
-    scheduler = _load(ctx, app or settings.app)
+    named = app or settings.app
+    file = _load_file(named, settings) if named is not None and named.endswith(".toml") else None
+    scheduler = file.scheduler if file is not None else _load(ctx, named)
     flags = {
         "max_concurrent": concurrency,
         "queues": queues or None,
@@ -71,7 +77,17 @@ def run(
     }
     scheduler.configure(url, config=configured(scheduler.config, flags, settings))
     _stand_in(settings)
-    scheduler.run_forever(log_level=level, log_format=layout)
+    if file is not None:
+        file.run_forever(level, layout)
+    else:
+        scheduler.run_forever(log_level=level, log_format=layout)
+
+
+def _load_file(path: str, settings: Settings) -> FleetProgram:
+    from duly.cli.fleets import load  # noqa: PLC0415  # only those who have such a file need it
+    from duly.cli.program import FleetProgram  # noqa: PLC0415
+
+    return FleetProgram(load(path), settings.namespace)
 
 
 def _load(ctx: click.Context, app: str | None) -> Scheduler:

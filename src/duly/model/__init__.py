@@ -1,9 +1,11 @@
 """The words of Duly as frozen structs: jobs, runs, outcomes, nodes, events. No behaviour beyond small properties."""
 
 from duly.model.config import Retention, SchedulerConfig
+from duly.model.fleet import Fleet
 from duly.model.identity import Ids, is_job_name, recurring_id
 from duly.model.instant import EPOCH, as_utc, from_micros, iso, seconds_between, shift, stamp, to_micros
 from duly.model.job import (
+    CommandSpec,
     CronSpec,
     CustomSpec,
     Dst,
@@ -77,6 +79,7 @@ __all__ = [
     "Cause",
     "Claim",
     "Claimed",
+    "CommandSpec",
     "Counts",
     "CronSpec",
     "CustomSpec",
@@ -89,6 +92,7 @@ __all__ = [
     "Failure",
     "Fired",
     "Firing",
+    "Fleet",
     "Ids",
     "Interrupted",
     "Item",

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from duly.scheduler.facade import Scheduler
 
 _log = logging.getLogger("duly.node")
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_STOPPING = (signal.SIGINT, signal.SIGTERM)
 _COLLECT_AFTER = 10_000
 
 T = TypeVar("T")
+Reload = Callable[[], Awaitable[None]]
 
 
 def run_forever(scheduler: Scheduler, log_level: str, log_format: str) -> ShutdownReport:
@@ -44,9 +45,9 @@ def run_alone(main: Coroutine[Any, Any, T]) -> T:
         gc.set_threshold(*before)
 
 
-async def live(scheduler: Scheduler) -> ShutdownReport:
-    """One life of a node: until the first signal, and what remains of it after that."""
-    stopping = asyncio.Event()
+async def live(scheduler: Scheduler, reload: Reload | None = None) -> ShutdownReport:
+    """One life of a node: until the first signal, and what remains of it after that; SIGHUP may reload."""
+    stopping, hung_up = asyncio.Event(), asyncio.Event()
 
     def signalled() -> None:
         if stopping.is_set():
@@ -54,27 +55,39 @@ async def live(scheduler: Scheduler) -> ShutdownReport:
             scheduler.hurry()
         stopping.set()
 
-    with _signals(signalled):
+    with _signals(dict.fromkeys(_STOPPING, signalled) | ({signal.SIGHUP: hung_up.set} if reload else {})):
         await scheduler.start()
-        await stopping.wait()
+        async with asyncio.TaskGroup() as group:
+            reloading = group.create_task(_reload(hung_up, reload)) if reload else None
+            await stopping.wait()
+            if reloading is not None:
+                reloading.cancel()
         _log.info("stopping: waiting for running handlers; a second signal stops at once")
         return await scheduler.stop()
 
 
-class _signals:  # noqa: N801  # a context manager used once, above
-    """Calls a function on SIGINT and SIGTERM for the block, where the thread allows it."""
+async def _reload(hung_up: asyncio.Event, reload: Reload) -> None:
+    """Reload after every SIGHUP; several in a row are one."""
+    while True:
+        await hung_up.wait()
+        hung_up.clear()
+        await reload()
 
-    def __init__(self, call: Callable[[], None]) -> None:
-        self._call = call
+
+class _signals:  # noqa: N801  # a context manager used once, above
+    """Calls functions on signals for the block, where the thread allows it."""
+
+    def __init__(self, calls: Mapping[signal.Signals, Callable[[], None]]) -> None:
+        self._calls = calls
 
     def __enter__(self) -> None:
         with suppress(ValueError, RuntimeError, NotImplementedError):
-            for each in _SIGNALS:
-                asyncio.get_running_loop().add_signal_handler(each, self._call)
+            for each, call in self._calls.items():
+                asyncio.get_running_loop().add_signal_handler(each, call)
 
     def __exit__(self, *exc: object) -> None:
         with suppress(ValueError, RuntimeError, NotImplementedError):
-            for each in _SIGNALS:
+            for each in self._calls:
                 asyncio.get_running_loop().remove_signal_handler(each)
 
 
