@@ -19,10 +19,10 @@ async def emptied(postgres_url):
     return postgres_url
 
 
-@pytest.fixture
-async def stack(tmp_path, emptied):
-    """A cluster whose Redis and etcd are its own, and may be killed."""
-    with redis_server() as ring, etcd_cluster(3) as members:
+@pytest.fixture(params=[1])
+async def stack(request, tmp_path, emptied):
+    """A cluster whose Redis and etcd (of so many members) are its own, and may be killed."""
+    with redis_server() as ring, etcd_cluster(request.param) as members:
         coordinator = url_of(members, {"timeout": "2"})
         cluster = Cluster(tmp_path, emptied, f"{ring.url}?timeout=1", coordinator)
         cluster.ring, cluster.members = ring, members
@@ -119,6 +119,7 @@ async def test_without_etcd_workers_go_on_and_health_says_so(stack):
     stack.beats_are_complete(first, now() - 5)
 
 
+@pytest.mark.parametrize("stack", [3], indirect=True)
 async def test_the_death_of_one_member_of_etcd_is_not_felt(stack):
     await stack.up("a", "b")
     await stack.until(stack.leader, "somebody leads")
