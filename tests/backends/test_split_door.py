@@ -14,16 +14,17 @@ import redis as client_library
 from split_script import LEASE, RUN, STEPS
 from tests.conftest import eventually
 
-from duly.backends import open_backend
+from duly.backends import open_backend, open_seat
 from duly.backends.redis.url import parse
 from duly.backends.split import SplitBackend
 from duly.backends.split.bands import band_of, entries_of
 from duly.backends.split.doorbell import doorbell_at
 from duly.backends.split.url import Door, parse_door
-from duly.errors import ConfigurationError
+from duly.errors import BackendError, BackendUnavailable, ConfigurationError
 from duly.model import Ids, Lost, Run, State, Succeeded, shift
 from duly.ports import Opening, SystemClock
 from duly.rules.settling import settle
+from duly.testing.servers import etcd_server
 from duly.testing.servers import redis_server as start_redis
 
 SCRIPT = Path(__file__).with_name("split_script.py")
@@ -324,3 +325,25 @@ async def _drained(backend, hall):
     await backend.queue.wait("survivor", None, 0.2)
     await claim(backend, "survivor", int(time.monotonic() * 1000))
     return not any(hall.entries(band) for band in ("high", "middle", "low"))
+
+
+async def test_without_a_coordinator_at_the_start_it_is_opened_when_it_is_there(hall):
+    with etcd_server() as server:
+        server.kill()
+        opening = Opening(namespace=hall.namespace)
+        seat = open_seat(server.url, opening)
+        async with SplitBackend(open_backend(hall.store, opening), seat) as backend:
+            await backend.queue.put([run()])
+            assert len(await claim(backend)) == 1
+            assert (await backend.parts())["coordinator"].startswith("away: no member of etcd://127.0.0.1")
+            with pytest.raises(BackendUnavailable):
+                await backend.coordinator.acquire("main", "a", 30)
+            server.restart()
+            await eventually(lambda: _coordinated(backend), "it is there")
+            assert (await backend.coordinator.acquire("main", "a", 30)).fence == 1
+        with pytest.raises(BackendError, match="is not open"):
+            await backend.coordinator.holder("main")
+
+
+async def _coordinated(backend):
+    return (await backend.parts())["coordinator"] == "reachable"

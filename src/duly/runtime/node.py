@@ -181,8 +181,9 @@ class Node:
     # --- life
 
     async def start(self) -> None:
-        """Announce this node and run its services. Raises if the store cannot be reached now."""
-        await self._backend.coordinator.announce(self.card_now(), self._around.config.lease)
+        """Announce this node and run its services. Without a coordinator it is announced later, by its presence."""
+        with suppress(BackendUnavailable):
+            await self._backend.coordinator.announce(self.card_now(), self._around.config.lease)
         self._runner = asyncio.get_running_loop().create_task(self._run(), name=f"duly-node-{self.id}")
         await asyncio.wait([self._serving, self._runner], return_when=asyncio.FIRST_COMPLETED)
         if self._runner.done():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 from msgspec.structs import replace
 
+from duly.backends.split.coordinator import SplitCoordinator
 from duly.errors import DulyError
 from duly.ports import (
     Backend,
@@ -54,23 +55,21 @@ class SplitBackend:
         self._clock = clock or SystemClock()
         self.capabilities = self._promised()
         self.store, self.queue = truth.store, truth.queue
-        self.coordinator = (seat or truth).coordinator
-        self._porter: Porter | None = None
-        if doorbell is not None:
-            self._answer_the_door(doorbell)
+        self._porter = None if doorbell is None else self._answer_the_door(doorbell)
+        self._coordinator = SplitCoordinator(seat or truth, None if self._porter is None else self._porter.look)
+        self.coordinator = cast("Coordinator", self._coordinator)
 
-    def _answer_the_door(self, doorbell: Doorbell) -> None:
+    def _answer_the_door(self, doorbell: Doorbell) -> Porter:
         # Without a doorbell nothing of Redis is needed, nor need it be installed.
-        from duly.backends.split.coordinator import SplitCoordinator  # noqa: PLC0415
         from duly.backends.split.porter import Porter  # noqa: PLC0415
         from duly.backends.split.queue import SplitQueue  # noqa: PLC0415
         from duly.backends.split.store import SplitStore  # noqa: PLC0415
 
-        porter = self._porter = Porter(doorbell, self._truth.queue, self._truth.store, self._clock)
+        porter = Porter(doorbell, self._truth.queue, self._truth.store, self._clock)
         # What these do not define they pass on, which a protocol cannot express.
         self.store = cast("Store", SplitStore(self._truth.store, porter))
         self.queue = cast("Queue", SplitQueue(self._truth.queue, porter))
-        self.coordinator = cast("Coordinator", SplitCoordinator((self._seat or self._truth).coordinator, porter))
+        return porter
 
     def _promised(self) -> Capabilities:
         promised = self._truth.capabilities
@@ -79,8 +78,7 @@ class SplitBackend:
     async def open(self) -> None:
         try:
             await self._truth.open()
-            if self._seat is not None:
-                await self._seat.open()
+            await self._coordinator.open()
             if self._doorbell is not None:
                 await self._doorbell.open()
         except BaseException:
@@ -91,8 +89,10 @@ class SplitBackend:
     async def close(self) -> None:
         if self._porter is not None:
             await self._porter.close()
-        parts = [part for part in (self._doorbell, self._seat, self._truth) if part is not None]
-        await asyncio.gather(*(part.close() for part in parts))
+        if self._doorbell is not None:
+            await self._doorbell.close()
+        await self._coordinator.close()
+        await self._truth.close()
 
     def session(self) -> Self:
         seat = None if self._seat is None else self._seat.session()
@@ -106,7 +106,7 @@ class SplitBackend:
             await self._doorbell.ring([])
             found["queue"] = "reachable" if self._doorbell.away is None else f"away: {self._doorbell.away}"
         if self._seat is not None:
-            found["coordinator"] = await _asked(self._seat.coordinator.get(_ANYTHING))
+            found["coordinator"] = await _asked(self.coordinator.get(_ANYTHING))
         return found
 
     async def examine(self) -> list[Finding]:
