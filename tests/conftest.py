@@ -13,6 +13,7 @@ from duly.testing.postgres_servers import postgres_server as start_postgres
 from duly.testing.servers import etcd_server as start_etcd
 from duly.testing.servers import named_etcd, named_redis
 from duly.testing.servers import redis_server as start_redis
+from tests.postgres_stores import emptied as emptied_postgres
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +55,7 @@ def postgres_url(request):
     return named_postgres() or request.getfixturevalue("postgres_server").url
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(params=["memory", "sqlite", "redis", "postgres"])
 def url(request, tmp_path) -> str:
     """A fresh store of each kind that a scheduler can be tested on."""
     match request.param:
@@ -62,8 +63,10 @@ def url(request, tmp_path) -> str:
             return "memory://"
         case "sqlite":
             return f"sqlite:///{tmp_path}/duly.db"
-        case _:
+        case "redis":
             return emptied(request.getfixturevalue("redis_url"))
+        case _:
+            return emptied_postgres(request.getfixturevalue("postgres_url"))
 
 
 def emptied(url: str) -> str:

@@ -1,10 +1,9 @@
 """The queue and the store of the split stack, on PostgreSQL and Redis, pass their conformance suites."""
 
-import asyncio
 import uuid
 
-import asyncpg
 import pytest
+from tests.postgres_stores import emptied
 
 from duly.backends.address import Address, open_address
 from duly.backends.split import SplitBackend
@@ -15,21 +14,12 @@ from duly.testing.conformance import QueueSuite, StoreSuite, TransactionSuite
 class TestSplit(QueueSuite, StoreSuite, TransactionSuite):
     @pytest.fixture(autouse=True)
     def _servers(self, postgres_url, redis_url):
-        self.parts = Address(postgres_url, redis_url)
-        self.namespaces: list[str] = []
-        yield
-        asyncio.run(self._sweep())
-
-    async def _sweep(self) -> None:
-        connection = await asyncpg.connect(self.parts.store)
-        for namespace in self.namespaces:
-            await connection.execute(f'DROP SCHEMA IF EXISTS "{namespace}" CASCADE')
-        await connection.execute("DROP TABLE IF EXISTS ledger")
-        await connection.close()
+        self.postgres, self.redis = postgres_url, redis_url
 
     def backend(self) -> SplitBackend:
-        self.namespaces.append(f"n{uuid.uuid4().hex[:30]}")
-        return open_address(self.parts, Opening(namespace=self.namespaces[-1]))
+        """On a stream of its own: what earlier tests rang for does not concern it."""
+        queue = f"{self.redis}?stream={uuid.uuid4().hex}"
+        return open_address(Address(emptied(self.postgres, "split"), queue), Opening(namespace="split"))
 
     async def test_its_order_is_by_bands(self):
         async with self.backend() as backend:

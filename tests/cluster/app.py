@@ -75,6 +75,15 @@ if URL.startswith("sqlite:"):  # where there are transactions
             await tx.execute("INSERT INTO payments VALUES (?, ?)", (number, ctx.fence))
 
 
+if URL.startswith("postgresql:"):  # the table is the test's
+
+    @scheduler.job(delivery="exactly_once", retry=RetryPolicy.fixed(50, 0.01))
+    async def charge(ctx: Context, number: int) -> None:
+        note("charge", number)
+        async with ctx.transaction() as tx:
+            await tx.execute("INSERT INTO charges (number, fence) VALUES ($1, $2)", (number, ctx.fence))
+
+
 if __name__ == "__main__":
     scheduler.run_forever(log_level="INFO")
     sys.exit(0)

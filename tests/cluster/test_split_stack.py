@@ -2,29 +2,20 @@
 
 import time
 
-import asyncpg
 import pytest
 import redis
 from tests.cluster.processes import BEATS_PER_SECOND, Cluster
+from tests.postgres_stores import emptied
 
 from duly.testing.servers import etcd_cluster, redis_server, url_of
 
 
-@pytest.fixture
-async def emptied(postgres_url):
-    """The shared database without what others left in the namespace that every scheduler uses."""
-    connection = await asyncpg.connect(postgres_url)
-    await connection.execute('DROP SCHEMA IF EXISTS "duly" CASCADE')
-    await connection.close()
-    return postgres_url
-
-
 @pytest.fixture(params=[1])
-async def stack(request, tmp_path, emptied):
+async def stack(request, tmp_path, postgres_url):
     """A cluster whose Redis and etcd (of so many members) are its own, and may be killed."""
     with redis_server() as ring, etcd_cluster(request.param) as members:
         coordinator = url_of(members, {"timeout": "2"})
-        cluster = Cluster(tmp_path, emptied, f"{ring.url}?timeout=1", coordinator)
+        cluster = Cluster(tmp_path, emptied(postgres_url), f"{ring.url}?timeout=1", coordinator)
         cluster.ring, cluster.members = ring, members
         async with cluster.client.client():
             yield cluster
@@ -130,3 +121,16 @@ async def test_the_death_of_one_member_of_etcd_is_not_felt(stack):
     await until_beat(stack, now() + 15)
     assert {node.id for node in await stack.client.nodes()} == {"a", "b"}
     stack.beats_are_complete(first, now() - 5)
+
+
+async def test_nodes_that_start_without_etcd_work_and_lead_when_it_is_there(stack):
+    [member] = stack.members
+    member.kill()
+    for name in ("a", "b"):
+        stack.start(name)
+    await counted(stack, range(20))
+    assert stack.notes("beat") == []
+    member.launch([member.peer])
+    await stack.until(stack.leader, "somebody leads")
+    await stack.until(lambda: len(stack.notes("beat")) > 3, "it beats")
+    assert {node.id for node in await stack.client.nodes()} == {"a", "b"}

@@ -57,6 +57,7 @@ from duly.scheduler.definition import (
 )
 from duly.scheduler.handles import JobHandle, RunHandle
 from duly.scheduler.health import health_of
+from duly.scheduler.joining import Within
 from duly.scheduler.locks import Lock, locked
 from duly.scheduler.registry import Registry, place_of
 from duly.scheduler.running import Running
@@ -387,6 +388,13 @@ class Scheduler:
         """Submit many runs to one handler in as few round trips as possible; in order."""
         options = Options(at=at, delay=delay, priority=priority, queue=queue)
         return await self._submit_many(name_of(handler), payloads, options)
+
+    def within(self, connection: Any) -> Within:
+        """Submit inside a transaction that you have open on `connection`: what is submitted exists if that commits.
+
+        A `sqlite3.Connection` to the same file, or an asyncpg connection to the same database, as the store is.
+        """
+        return Within(self, connection)
 
     async def _submit(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], options: Options) -> RunHandle[Any]:
         client = await self._client()

@@ -32,6 +32,12 @@ T = TypeVar("T")
 Work = Callable[[Connection], Awaitable[T]]
 
 _IDLE_APART = 8
+# Plans are kept for as long as a connection, and may be made while a table is empty: an index is right all the same.
+# Behind a pooler, where nothing is kept, every plan is made for the tables as they are.
+_SETTINGS = """
+SET jit = off; SET plan_cache_mode = force_generic_plan;
+SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off
+"""
 _inherited: list[object] = []  # kept from being closed by the collector of garbage
 
 
@@ -66,19 +72,23 @@ class Door:
 
     async def _connect(self) -> Connection:
         made = await self._made()
-        if self.place.pooler != "auto" or self.pooled:
-            return made
         try:
-            # Asked without preparing anything: a pooler gives its clients a process id that is none of the server's.
-            told = await made.execute(f"SELECT 1 WHERE pg_backend_pid() = {made.get_server_pid()}")
+            if self.place.pooler == "auto" and not self.pooled:
+                self.pooled = await self._is_pooled(made)
+                if self.pooled:
+                    made.terminate()
+                    return await self._made()
+            if not self.pooled:
+                await made.execute(_SETTINGS)
         except BaseException:
             made.terminate()
             raise
-        if told == "SELECT 1":
-            return made
-        self.pooled = True
-        made.terminate()
-        return await self._made()
+        return made
+
+    @staticmethod
+    async def _is_pooled(made: Connection) -> bool:
+        # Asked without preparing anything: a pooler gives its clients a process id that is none of the server's.
+        return await made.execute(f"SELECT 1 WHERE pg_backend_pid() = {made.get_server_pid()}") != "SELECT 1"
 
     async def _made(self) -> Connection:
         place, login = self.place, self.place.login

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from duly.backends.postgres.bell import ENDED
 from duly.backends.postgres.listing import ended_of
-from duly.backends.postgres.session import READING, Session
+from duly.backends.postgres.session import QUICK, Session
 from duly.model import Run
 
 _LONGEST = 30.0  # seconds between looks, should every ring be lost
@@ -50,6 +50,6 @@ class Endings:
         if look is not None and look[0] >= heard and look[1].issuperset(run_ids) and not look[2].done():
             return await asyncio.shield(look[2])
         wanted = frozenset(run_id for each in self._wanted.values() for run_id in each)
-        asked = asyncio.ensure_future(self._session.run(READING, lambda unit: ended_of(unit, sorted(wanted))))
+        asked = asyncio.ensure_future(self._session.run(QUICK, lambda unit: ended_of(unit, sorted(wanted))))
         self._look = (heard, wanted, asked)
         return await asyncio.shield(asked)

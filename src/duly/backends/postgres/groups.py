@@ -20,11 +20,14 @@ from duly.backends.postgres.unit import Unit
 from duly.model import EPOCH, Run, State, WhenFull
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, hold_for_group
 
+# By their groups, not by their times: others may be due before.
 _DUE = """
-SELECT w.ready_at, w.id, w.seq, w."group", r.extra
-FROM {ns}.waiting AS w INNER JOIN {ns}.runs AS r ON r.seq = w.seq
-WHERE w."group" = ANY($1::text[]) AND w.entering AND w.ready_at <= $2
-ORDER BY w.ready_at, w.id
+WITH due AS MATERIALIZED (
+    SELECT ready_at, id, seq, "group" FROM {ns}.waiting
+    WHERE "group" = ANY($1::text[]) AND entering AND ready_at <= $2
+)
+SELECT due.*, (SELECT r.extra FROM {ns}.runs AS r WHERE r.seq = due.seq) FROM due
+ORDER BY ready_at, id
 LIMIT $3
 """
 # The groups of the $2 entrants that have been due for the longest time.
@@ -63,18 +66,15 @@ _HELD_FOR = "SELECT seq FROM {ns}.held WHERE hold = $1"
 _ASK_TO_CANCEL = 'UPDATE {ns}.claims SET cancelling = true, reason = $1 WHERE "group" = $2'
 
 _ENTER = """
-UPDATE {ns}.waiting AS w SET entering = false
-FROM {ns}.runs AS r
-WHERE r.seq = ANY($1::bigint[]) AND w.line = r.line AND w.rank = r.rank AND w.ready_at = r.ready_at AND w.id = r.id
+UPDATE {ns}.waiting SET entering = false WHERE "group" = ANY($1::text[]) AND entering AND seq = ANY($2::bigint[])
 """
 _HOLD = """
 WITH gone AS (
-    DELETE FROM {ns}.waiting AS w USING {ns}.runs AS r
-    WHERE r.seq = ANY($1::bigint[]) AND w.line = r.line AND w.rank = r.rank AND w.ready_at = r.ready_at AND w.id = r.id
-    RETURNING w.seq, w.line, w.rank, w.ready_at, w.id, w."group"
+    DELETE FROM {ns}.waiting WHERE "group" = ANY($1::text[]) AND entering AND seq = ANY($2::bigint[])
+    RETURNING seq, line, rank, ready_at, id, "group"
 )
 INSERT INTO {ns}.held (seq, line, rank, ready_at, id, "group", member, hold)
-SELECT seq, line, rank, ready_at, id, "group", false, $2 || "group" FROM gone
+SELECT seq, line, rank, ready_at, id, "group", false, $3 || "group" FROM gone
 """
 
 
@@ -144,10 +144,10 @@ class _Door:
     async def _write(self) -> None:
         entered = list(chain.from_iterable(self._entered.values()))
         if entered:
-            await self._unit.run(_ENTER, entered)
+            await self._unit.run(_ENTER, list(self._entered), entered)
         held = list(chain.from_iterable(self._held.values()))
         if held:
-            await self._unit.run(_HOLD, held, hold_for_group(""))
+            await self._unit.run(_HOLD, list(self._held), held, hold_for_group(""))
 
     def _admit(self, entrant: Entrant) -> Admission:
         """What the rule says; it looks at nothing else of a run, so it is asked once for many alike."""

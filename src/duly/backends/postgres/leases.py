@@ -23,8 +23,10 @@ _EXTEND = """
 WITH mine AS MATERIALIZED (
     SELECT i.n, i.id, i.fence, i.progress, c.seq, c.cancelling
     FROM unnest($3::text[], $4::bigint[], $5::text[]) WITH ORDINALITY AS i (id, fence, progress, n)
-    INNER JOIN {ns}.runs AS r ON r.id = i.id
-    INNER JOIN {ns}.claims AS c ON c.seq = r.seq AND c.fence = i.fence
+    INNER JOIN {ns}.runs AS r ON r.id = i.id AND r.id = ANY($3::text[])
+    CROSS JOIN LATERAL (
+        SELECT seq, cancelling FROM {ns}.claims AS at WHERE at.seq = r.seq AND at.fence = i.fence LIMIT 1
+    ) AS c
 ),
 free AS MATERIALIZED (
     SELECT c.seq FROM {ns}.claims AS c WHERE c.seq = ANY(ARRAY(SELECT seq FROM mine)) FOR UPDATE SKIP LOCKED
@@ -69,7 +71,7 @@ taken AS (
     RETURNING c.*
 )
 SELECT {run}
-FROM taken AS c INNER JOIN {ns}.runs AS r ON r.seq = c.seq
+FROM taken AS c CROSS JOIN LATERAL (SELECT * FROM {ns}.runs AS at WHERE at.seq = c.seq LIMIT 1) AS r
 LEFT JOIN {ns}.waiting AS w ON false
 LEFT JOIN {ns}.held AS h ON false
 LEFT JOIN {ns}.ended AS e ON false

@@ -54,7 +54,8 @@ open AS MATERIALIZED (
 # Lend the first $6 runs of the open lines to node $2 for $7 microseconds, and hold those among them whose job is paused
 # or removed, or whose handler is not among $8. Nothing is lent
 #   if request $4 of this node has been here before ($5: then it lent nothing that is still running, and may);
-#   if due runs wait before their groups, or ($8) runs are held for a handler that this node has ($9: never mind).
+#   if due runs wait before their groups ($9: never mind, those that matter have been decided about);
+#   if runs are held for a handler that this node has ($12: never mind, a slice of them has been put back).
 # Rows are locked in the order in which they are to be lent, those that others have locked are passed over; fences come
 # after the locks. How many of the rows are in which line is counted first: one line needs no counting.
 _LEND = """
@@ -77,7 +78,9 @@ back AS MATERIALIZED (
 ),
 chosen AS MATERIALIZED (
     SELECT line, rank FROM open
-    WHERE EXISTS (SELECT FROM fresh) AND ($9 OR NOT EXISTS (SELECT FROM undecided) AND NOT EXISTS (SELECT FROM back))
+    WHERE EXISTS (SELECT FROM fresh)
+        AND ($9 OR NOT EXISTS (SELECT FROM undecided))
+        AND ($12 OR NOT EXISTS (SELECT FROM back))
 ),
 counted AS (
     SELECT l.line, l.rank FROM chosen AS l CROSS JOIN LATERAL (
@@ -95,7 +98,7 @@ shares AS (
 ),
 taken AS MATERIALIZED (
     SELECT w.* FROM shares AS s CROSS JOIN LATERAL (
-        SELECT w.ctid AS place, w.seq, w.line, w.rank, w.ready_at, w.id FROM {ns}.waiting AS w
+        SELECT w.ctid AS place, w.seq FROM {ns}.waiting AS w
         WHERE w.line = s.line AND w.rank = s.rank AND w.ready_at <= (SELECT now FROM clock) AND NOT w.entering
         ORDER BY w.ready_at, w.id LIMIT s.share
         FOR UPDATE SKIP LOCKED
@@ -110,7 +113,7 @@ found AS MATERIALIZED (
             WHEN r.handler <> ALL($8::text[])
                 THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
         END AS hold
-    FROM taken AS t INNER JOIN {ns}.runs AS r ON r.seq = t.seq
+    FROM {ns}.runs AS r WHERE r.seq = ANY(ARRAY(SELECT seq FROM taken))
 ),
 gone AS (
     DELETE FROM {ns}.waiting WHERE ctid = ANY(ARRAY(SELECT place FROM taken))
@@ -125,15 +128,17 @@ held AS (
 ),
 nobodys AS (
     UPDATE {ns}.runs AS r SET line = split_part(r.line, '@', 1) || '@'
-    FROM found AS f WHERE f.hold = 'place' AND r.seq = f.seq
+    WHERE r.seq = ANY(ARRAY(SELECT seq FROM found WHERE hold = 'place'))
+),
+numbered AS MATERIALIZED (
+    SELECT nextval('{ns}.fences') AS fence, f.*
+    FROM (SELECT * FROM found WHERE hold IS NULL ORDER BY rank, ready_at, id) AS f
 ),
 lent AS (
     INSERT INTO {ns}.claims (seq, fence, node, request, started_at, expires_at, "group", keyed)
     SELECT
-        f.seq, nextval('{ns}.fences'), $2, $4, clock.now, clock.now + $7, f."group",
-        coalesce(strpos(f.extra, '"dedupe_key"') > 0, false)
-    FROM clock, (SELECT * FROM found WHERE hold IS NULL ORDER BY rank, ready_at, id) AS f
-    RETURNING seq, fence
+        seq, fence, $2, $4, clock.now, clock.now + $7, "group", coalesce(strpos(extra, '"dedupe_key"') > 0, false)
+    FROM clock, numbered
 ),
 next AS MATERIALIZED (
     SELECT min(n.ready_at) AS later FROM lines AS l CROSS JOIN LATERAL (
@@ -148,29 +153,41 @@ SELECT
     f.fence, f.seq, f.id, f.job, f.handler, f.line, f.rank, f.cause, f.due, f.ready_at, f.created_at, f."group",
     f.policy, f.extra, f.payload
 FROM clock CROSS JOIN next
-LEFT JOIN (SELECT lent.fence, found.* FROM lent INNER JOIN found ON found.seq = lent.seq) AS f ON true
-ORDER BY f.fence
+LEFT JOIN numbered AS f ON true
 """.replace("{survey}", _SURVEY)
 
-# Hold those of the first $5 runs of each open line whose job is paused or removed, or whose handler is not among $4: so
-# that a claim, which holds as few as it lends, does not have to ask again and again. Answers how many.
+# Hold those of the first $5 runs of the open lines whose job is paused or removed, or whose handler is not among $4, as
+# far as they come before the first $6 that may start: so that a claim, which takes no more rows than it may lend, does
+# not have to ask again and again. Answers how many.
 _SIFT = """
 {survey},
-found AS MATERIALIZED (
-    SELECT w.place, w.seq, CASE
-        WHEN EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked) THEN 'job:' || r.job
-        WHEN r.handler <> ALL($4::text[])
-            THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
-    END AS hold
-    FROM open AS l CROSS JOIN LATERAL (
-        SELECT w.ctid AS place, w.seq FROM {ns}.waiting AS w
+first AS (
+    SELECT w.place, w.seq, l.rank, w.ready_at, w.id FROM open AS l CROSS JOIN LATERAL (
+        SELECT w.ctid AS place, w.seq, w.ready_at, w.id FROM {ns}.waiting AS w
         WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at <= (SELECT now FROM clock) AND NOT w.entering
         ORDER BY w.ready_at, w.id LIMIT $5
-    ) AS w INNER JOIN {ns}.runs AS r ON r.seq = w.seq
+    ) AS w
+    ORDER BY l.rank, w.ready_at, w.id LIMIT $5
+),
+judged AS MATERIALIZED (
+    SELECT first.*, (
+        SELECT CASE
+            WHEN EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked) THEN 'job:' || r.job
+            WHEN r.handler <> ALL($4::text[])
+                THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
+        END FROM {ns}.runs AS r WHERE r.seq = first.seq
+    ) AS hold
+    FROM first
+),
+found AS MATERIALIZED (
+    SELECT place, seq, hold FROM (
+        SELECT *, count(*) FILTER (WHERE hold IS NULL) OVER (ORDER BY rank, ready_at, id) AS startable FROM judged
+    ) AS j
+    WHERE hold IS NOT NULL AND startable < $6
 ),
 taken AS MATERIALIZED (
     SELECT ctid AS place FROM {ns}.waiting
-    WHERE ctid = ANY(ARRAY(SELECT place FROM found WHERE hold IS NOT NULL))
+    WHERE ctid = ANY(ARRAY(SELECT place FROM found))
     FOR UPDATE SKIP LOCKED
 ),
 gone AS (
@@ -217,7 +234,11 @@ WHERE "group" IS NOT NULL
     )
 """.replace("{survey}", _SURVEY)
 
-_LENT_BEFORE = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE c.node = $1 AND c.request = $2 ORDER BY c.fence"
+_LENT_BEFORE = """
+SELECT {run} FROM {ns}.runs AS r {standing}
+WHERE r.seq = ANY(ARRAY(SELECT seq FROM {ns}.claims WHERE node = $1 AND request = $2)) AND c.request = $2
+ORDER BY c.fence
+"""
 
 # The holds that begin with a text, found by leaping from one to the next.
 _HANDLER_HOLDS = """
@@ -272,21 +293,29 @@ class Lending(Struct):
         return self.later if self.undecided is None else self.undecided
 
 
-async def lend(unit: Unit, asking: Asking, limit: int, *, again: bool, decided: bool) -> Lending:
-    """One statement's worth of lending. `again`: the request is known and may lend; `decided`: so are the groups."""
+class Step(Struct, frozen=True):
+    """How far a claim is. `again`: the request is known and may lend; `put_back`: so is what was held for handlers."""
+
+    again: bool = False
+    put_back: bool = False
+
+
+async def lend(unit: Unit, asking: Asking, limit: int, step: Step, *, decided: bool = False) -> Lending:
+    """One statement's worth of lending."""
     rows = await unit.all(
         _LEND,
         asking.now,
         asking.node,
         asking.queues,
         asking.request,
-        again,
+        step.again,
         limit,
         asking.lease,
         asking.handlers,
         decided,
         _PREFIX,
         _BEYOND,
+        step.put_back,
     )
     now, fresh, back, undecided, later, held = tuple(rows[0])[:6]
     lent = [] if rows[0][6] is None else rows
@@ -295,19 +324,19 @@ async def lend(unit: Unit, asking: Asking, limit: int, *, again: bool, decided: 
     return Lending(claims, now, fresh, back, undecided, later, held)
 
 
-async def decide_and_lend(unit: Unit, asking: Asking, limit: int) -> Lending:
+async def decide_and_lend(unit: Unit, asking: Asking, limit: int, step: Step) -> Lending:
     """Decide about the groups of what is about to be lent, then lend. Needs a transaction."""
     rows = await unit.all(_GROUPS, asking.now, asking.node, asking.queues, limit, _SLICE)
     if rows:
         groups = [row[0] for row in rows]
         await unit.lock_groups(groups)
         await decide_about(unit, groups, rows[0][1])
-    return await lend(unit, asking, limit, again=True, decided=True)
+    return await lend(unit, asking, limit, step, decided=True)
 
 
-async def sift(unit: Unit, asking: Asking) -> None:
-    """Hold what this node may not start, as far as it stands at the heads of the lines."""
-    await unit.run(_SIFT, asking.now, asking.node, asking.queues, asking.handlers, _SIFT_SLICE)
+async def sift(unit: Unit, asking: Asking, limit: int) -> None:
+    """Hold what this node may not start, as far as it comes before the first `limit` runs that it may."""
+    await unit.run(_SIFT, asking.now, asking.node, asking.queues, asking.handlers, _SIFT_SLICE, limit)
 
 
 async def lent_before(unit: Unit, asking: Asking) -> list[Claim]:

@@ -73,12 +73,13 @@ placed AS (
     SELECT seq, line, rank, ready_at, id, "group", "group" IS NOT NULL AND NOT member FROM back
 ),
 moved AS (
-    UPDATE {ns}.runs AS r SET line = back.line FROM back WHERE r.seq = back.seq
+    UPDATE {ns}.runs SET line = split_part(line, '@', 1) WHERE seq = ANY(ARRAY(SELECT seq FROM first))
 )
 SELECT count(*) FROM back
 """
 _RELOCATE = """
-UPDATE {ns}.runs AS r SET line = i.line FROM unnest($1::bigint[], $2::text[]) AS i (seq, line) WHERE r.seq = i.seq
+UPDATE {ns}.runs AS r SET line = i.line FROM unnest($1::bigint[], $2::text[]) AS i (seq, line)
+WHERE r.seq = ANY($1::bigint[]) AND r.seq = i.seq
 """
 _HELD_FOR = "SELECT hold, count(*) FROM {ns}.held WHERE hold = ANY($1::text[]) GROUP BY hold"
 _FIRST_HELD = """

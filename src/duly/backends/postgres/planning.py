@@ -112,7 +112,7 @@ _ADVANCE = """
 UPDATE {ns}.plans AS p SET cursor = i.cursor, plan_at = i.plan_at, planned = i.planned, plannable = i.plannable
 FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bool[])
     AS i (name, cursor, plan_at, planned, plannable)
-WHERE p.name = i.name
+WHERE p.name = ANY($1::text[]) AND p.name = i.name
 """
 
 _record = msgspec.json.Decoder(JobRecord)

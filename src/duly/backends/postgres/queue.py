@@ -10,7 +10,8 @@ from duly.backends.postgres import adding, groups, leases, lending, moves, placi
 from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import duration, instant, micros
 from duly.backends.postgres.connection import Connection
-from duly.backends.postgres.session import BEATING, CLAIMING, LISTING, PUTTING, READING, SETTLING, STORE, Session
+from duly.backends.postgres.relief import Relief
+from duly.backends.postgres.session import CLAIMING, LISTING, QUICK, SETTLING, STORE, Session
 from duly.backends.postgres.unit import Unit
 from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
@@ -23,14 +24,16 @@ class PostgresQueue:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._relief = Relief(session.lanes)
         self._heard = 0
         self._fenced: Connection | None = None
+        self._grouped = False  # whether the last claim met runs with groups, so that the next will probably
 
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
         if not runs:
             return []
         do = self._session.run if adding.is_plain(runs) else self._session.transact
-        return await do(PUTTING, lambda unit: adding.add(unit, runs, now))
+        return await do(QUICK, lambda unit: adding.add(unit, runs, now))
 
     async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
         looked_at, next_due = await self._session.transact(CLAIMING, partial(_promote, limit, micros(now)))
@@ -58,17 +61,21 @@ class PostgresQueue:
             duration(lease),
         )
         await self._raise_fences()
-        lent = await self._lend(asking, limit, again=False)
+        lent = await self._lend(asking, limit, lending.Step(), deciding=self._grouped)
         if not lent.fresh:
             before = await self._session.run(CLAIMING, lambda unit: lending.lent_before(unit, asking))
             if before:
                 return Claimed(before, instant(lent.next_due))
-            lent = await self._lend(asking, limit, again=True)
-        claims, rounds = lent.claims, 1
-        while self._more(lent) and len(claims) < limit and rounds < _MOST_ROUNDS:
-            lent = await self._go_on(asking, limit - len(claims), lent)
+            lent = await self._lend(asking, limit, lending.Step(again=True), deciding=self._grouped)
+        claims, step = lent.claims, lending.Step(again=True)
+        for _ in range(_MOST_ROUNDS):
+            if len(claims) >= limit or not _more(lent, step):
+                break
+            step = lending.Step(again=True, put_back=step.put_back or lent.back)
+            lent = await self._go_on(asking, limit - len(claims), lent, step)
             claims += lent.claims
-            rounds += 1
+        self._relief.after(len(claims))
+        self._grouped = lent.undecided is not None or any(claim.run.group is not None for claim in claims)
         return Claimed(claims, instant(lent.next_due))
 
     async def _raise_fences(self) -> None:
@@ -79,24 +86,23 @@ class PostgresQueue:
             await self._session.transact(CLAIMING, lambda unit: lending.raise_fences(unit, namespace))
             self._fenced = lane.live
 
-    async def _lend(self, asking: lending.Asking, limit: int, *, again: bool) -> lending.Lending:
-        return await self._session.run(
-            CLAIMING, lambda unit: lending.lend(unit, asking, limit, again=again, decided=False)
-        )
+    async def _lend(self, asking: lending.Asking, limit: int, step: lending.Step, *, deciding: bool) -> lending.Lending:
+        """Lend; where groups are about, decide about them first, else only if it turns out that it has to be."""
+        if deciding:
+            return await self._session.transact(
+                CLAIMING, lambda unit: lending.decide_and_lend(unit, asking, limit, step)
+            )
+        return await self._session.run(CLAIMING, lambda unit: lending.lend(unit, asking, limit, step))
 
-    @staticmethod
-    def _more(lent: lending.Lending) -> bool:
-        """Whether something was in the way, so that lending again brings more."""
-        return lent.fresh and (lent.back or lent.undecided is not None or lent.held > 0)
-
-    async def _go_on(self, asking: lending.Asking, limit: int, lent: lending.Lending) -> lending.Lending:
+    async def _go_on(
+        self, asking: lending.Asking, limit: int, lent: lending.Lending, step: lending.Step
+    ) -> lending.Lending:
+        """Clear what was in the way, and lend again."""
         if lent.held:
-            await self._session.run(CLAIMING, lambda unit: lending.sift(unit, asking))
+            await self._session.run(CLAIMING, lambda unit: lending.sift(unit, asking, limit))
         if lent.back:
             await self._session.transact(CLAIMING, lambda unit: lending.unhold_handlers(unit, asking.handlers, limit))
-        if lent.undecided is None:
-            return await self._lend(asking, limit, again=True)
-        return await self._session.transact(CLAIMING, lambda unit: lending.decide_and_lend(unit, asking, limit))
+        return await self._lend(asking, limit, step, deciding=lent.undecided is not None)
 
     # --- keeping and ending
 
@@ -105,7 +111,7 @@ class PostgresQueue:
     ) -> Renewal:
         quiet = None if silence is None else duration(silence)
         return await self._session.run(
-            BEATING, lambda unit: leases.renew(unit, beats, duration(lease), quiet, micros(now))
+            SETTLING, lambda unit: leases.renew(unit, beats, duration(lease), quiet, micros(now))
         )
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
@@ -124,7 +130,7 @@ class PostgresQueue:
     ) -> list[Claim]:
         quiet = None if silence is None else duration(silence)
         return await self._session.run(
-            BEATING, lambda unit: leases.reap(unit, limit, duration(lease), quiet, micros(now))
+            SETTLING, lambda unit: leases.reap(unit, limit, duration(lease), quiet, micros(now))
         )
 
     # --- holding
@@ -142,7 +148,7 @@ class PostgresQueue:
     # --- placement
 
     async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
-        return await self._session.run(READING, lambda unit: placing.unplaced(unit, limit, after, micros(now)))
+        return await self._session.run(QUICK, lambda unit: placing.unplaced(unit, limit, after, micros(now)))
 
     async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
         return await self._session.transact(STORE, lambda unit: placing.assign(unit, assignments))
@@ -151,7 +157,7 @@ class PostgresQueue:
         return await self._session.transact(STORE, lambda unit: placing.unassign(unit, node, limit))
 
     async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
-        return await self._session.run(READING, lambda unit: placing.assigned(unit, micros(now)))
+        return await self._session.run(QUICK, lambda unit: placing.assigned(unit, micros(now)))
 
     # --- waiting
 
@@ -161,6 +167,11 @@ class PostgresQueue:
             self._heard = bell.rings[WORK]
             return
         self._heard = await bell.wait(WORK, self._heard, timeout)
+
+
+def _more(lent: lending.Lending, step: lending.Step) -> bool:
+    """Whether something was in the way, so that lending again brings more."""
+    return (lent.back and not step.put_back) or lent.undecided is not None or lent.held > 0
 
 
 async def _promote(limit: int, now: int | None, unit: Unit) -> tuple[int, int | None]:

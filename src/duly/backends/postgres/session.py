@@ -1,7 +1,8 @@
 """A session: the lanes, the bell and the memory behind one opened backend, and how pieces of work run on them.
 
-Claims, settlements and submissions each have a lane, so that none waits for the others; lookups have one, and listings,
-which may take their time, another.
+Claims and settlements each have a lane, so that neither waits for the other; submissions and lookups share one, since
+they are short; changes by the planner and operators, and listings, which may take their time, have theirs. More would
+cost connections, of which a server has few.
 """
 
 from __future__ import annotations
@@ -17,11 +18,9 @@ T = TypeVar("T")
 Task = Callable[[Unit], Awaitable[T]]
 
 CLAIMING = "claiming"
-SETTLING = "settling"
-PUTTING = "putting"
-BEATING = "beating"
+SETTLING = "settling"  # and what keeps claims alive
+QUICK = "quick"
 STORE = "store"
-READING = "reading"
 LISTING = "listing"
 
 

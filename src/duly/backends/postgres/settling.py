@@ -43,14 +43,17 @@ ON CONFLICT (job, node) DO UPDATE SET
 
 # Complete first-time successes: numbers, fences, ends, jobs, results. Applies to each whose claim stands and has
 # nothing besides to tell (no wish to cancel, no progress); gives keys back, counts, and rings. Answers which, unless it
-# was all.
+# was all. A fence is given out once, so one that is among those offered is that of its own run. They are in order, so
+# that the place of each is found by halving (width_bucket), without a join.
 _COMPLETE = """
 WITH gone AS (
     DELETE FROM {ns}.claims AS c
-    USING unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::bytea[])
-        AS i (seq, fence, ended_at, job, result)
-    WHERE c.seq = i.seq AND c.fence = i.fence AND NOT c.cancelling AND c.progress IS NULL
-    RETURNING c.seq, c.fence, c.node, c.request, c.started_at, c.keyed, i.ended_at, i.job, i.result
+    WHERE c.seq = ANY($1::bigint[]) AND c.fence = ANY($2::bigint[]) AND NOT c.cancelling AND c.progress IS NULL
+    RETURNING
+        c.seq, c.fence, c.node, c.request, c.started_at, c.keyed,
+        ($3::bigint[])[width_bucket(c.fence, $2::bigint[])] AS ended_at,
+        ($4::text[])[width_bucket(c.fence, $2::bigint[])] AS job,
+        ($5::bytea[])[width_bucket(c.fence, $2::bigint[])] AS result
 ),
 over AS (
     INSERT INTO {ns}.ended (seq, state, finished_at, fence, node, request, started_at, result)
@@ -58,7 +61,7 @@ over AS (
 ),
 freed AS (
     DELETE FROM {ns}.keys WHERE id = ANY(ARRAY(
-        SELECT r.id FROM gone AS g INNER JOIN {ns}.runs AS r ON r.seq = g.seq WHERE g.keyed
+        SELECT id FROM {ns}.runs WHERE seq = ANY(ARRAY(SELECT seq FROM gone WHERE keyed))
     ))
 ),
 totalled AS (
@@ -82,22 +85,22 @@ FROM gone
 """.replace("{add}", _ADD_TO_STATISTICS)
 
 _LOCK = """
-SELECT c.seq FROM {ns}.runs AS r INNER JOIN {ns}.claims AS c ON c.seq = r.seq
-WHERE r.id = ANY($1::text[]) ORDER BY c.seq FOR UPDATE OF c
+SELECT seq FROM {ns}.claims
+WHERE seq = ANY(ARRAY(SELECT seq FROM {ns}.runs WHERE id = ANY($1::text[]))) ORDER BY seq FOR UPDATE
 """
 _GIVE_BACK = "DELETE FROM {ns}.claims WHERE seq = ANY($1::bigint[])"
 _KEEP_RESULTS = """
 UPDATE {ns}.ended AS e SET result = i.result FROM unnest($1::bigint[], $2::bytea[]) AS i (seq, result)
-WHERE e.seq = i.seq AND e.result IS NULL
+WHERE e.seq = ANY($1::bigint[]) AND e.seq = i.seq AND e.result IS NULL
 """
 _AGAIN = """
 UPDATE {ns}.runs AS r SET ready_at = i.ready_at, extra = i.extra
 FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS i (seq, ready_at, extra)
-WHERE r.seq = i.seq
+WHERE r.seq = ANY($1::bigint[]) AND r.seq = i.seq
 """
 _READY_AT = """
 UPDATE {ns}.runs AS r SET ready_at = i.ready_at FROM unnest($1::bigint[], $2::bigint[]) AS i (seq, ready_at)
-WHERE r.seq = i.seq
+WHERE r.seq = ANY($1::bigint[]) AND r.seq = i.seq
 """
 _ATTEMPTS = """
 INSERT INTO {ns}.attempts (seq, number, fence, node, started_at, ended_at, outcome, failure)
@@ -134,7 +137,7 @@ def sorted_out(settlements: Sequence[Settlement], lent: Mapping[int, Lent]) -> t
     first = First([], [], Counter())
     others: list[Settlement] = []
     seen: set[int] = set()
-    for settled in settlements:
+    for settled in sorted(settlements, key=lambda settled: settled.fence):
         known = lent.get(settled.fence)
         if (
             known is None

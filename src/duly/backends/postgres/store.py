@@ -11,7 +11,7 @@ from typing import Any
 from duly.backends.postgres import cabinet, listing, migrating, operating, pages, planning
 from duly.backends.postgres.codec import instant, micros
 from duly.backends.postgres.endings import Endings
-from duly.backends.postgres.session import LISTING, READING, STORE, Session
+from duly.backends.postgres.session import LISTING, QUICK, STORE, Session
 from duly.backends.postgres.transaction import Block, Joined
 from duly.backends.postgres.unit import Unit
 from duly.model import (
@@ -58,7 +58,7 @@ class PostgresStore:
         return await self._session.transact(STORE, _at(now, planning.remove, name, expect))
 
     async def job(self, name: str) -> JobRecord | None:
-        return await self._session.run(READING, lambda unit: planning.find_job(unit, name))
+        return await self._session.run(QUICK, lambda unit: planning.find_job(unit, name))
 
     async def jobs(
         self, names: Sequence[str] | None = None, *, after: str = "", limit: int | None = None
@@ -71,9 +71,7 @@ class PostgresStore:
     async def due(
         self, shard: str, limit: int, *, now: datetime | None = None
     ) -> tuple[list[JobRecord], datetime | None]:
-        records, following = await self._session.run(
-            READING, lambda unit: planning.due(unit, shard, limit, micros(now))
-        )
+        records, following = await self._session.run(STORE, lambda unit: planning.due(unit, shard, limit, micros(now)))
         return records, instant(following)
 
     async def fire(
@@ -84,7 +82,7 @@ class PostgresStore:
     # --- records and history
 
     async def run(self, run_id: str, *, now: datetime | None = None) -> Run | None:
-        return await self._session.run(READING, lambda unit: listing.find(unit, run_id, micros(now)))
+        return await self._session.run(QUICK, lambda unit: listing.find(unit, run_id, micros(now)))
 
     async def runs(
         self, query: RunQuery, limit: int, cursor: str | None = None, *, now: datetime | None = None
@@ -98,10 +96,10 @@ class PostgresStore:
         return await self._session.run(LISTING, listing.next_runs)
 
     async def covering(self, uid: str, at: datetime) -> Run | None:
-        return await self._session.run(READING, lambda unit: listing.covering(unit, uid, at))
+        return await self._session.run(QUICK, lambda unit: listing.covering(unit, uid, at))
 
     async def attempts(self, run_id: str) -> list[Attempt]:
-        return await self._session.run(READING, lambda unit: listing.attempts(unit, run_id))
+        return await self._session.run(QUICK, lambda unit: listing.attempts(unit, run_id))
 
     async def statistics(self, jobs: Sequence[str] | None = None) -> dict[str, JobStatistics]:
         return await self._session.run(LISTING, lambda unit: listing.statistics(unit, jobs))
@@ -139,10 +137,10 @@ class PostgresStore:
         return await self._session.transact(STORE, lambda unit: cabinet.append(unit, log, entries, expect))
 
     async def read(self, log: str, after: int = 0, limit: int = 100) -> list[Entry]:
-        return await self._session.run(READING, lambda unit: cabinet.read(unit, log, after, limit))
+        return await self._session.run(QUICK, lambda unit: cabinet.read(unit, log, after, limit))
 
     async def get(self, kind: str, key: str) -> Item | None:
-        return await self._session.run(READING, lambda unit: cabinet.get(unit, kind, key))
+        return await self._session.run(QUICK, lambda unit: cabinet.get(unit, kind, key))
 
     async def put(self, kind: str, key: str, value: bytes | None, expect: int | None = None) -> Item | None:
         return await self._session.transact(STORE, lambda unit: cabinet.put(unit, kind, key, value, expect))
@@ -171,7 +169,7 @@ class PostgresStore:
         return await migrating.migrate(self._session.lanes)
 
     async def time(self) -> datetime:
-        return from_micros(await self._session.run(READING, lambda unit: unit.clock()))
+        return from_micros(await self._session.run(QUICK, lambda unit: unit.clock()))
 
 
 def _at(now: datetime | None, work: Any, *arguments: Any) -> Any:

@@ -14,11 +14,16 @@ w.entering, h.hold, h.member,
 c.fence, c.node, c.request, c.started_at, c.expires_at, c.cancelling, c.reason, c.progress,
 e.state, e.finished_at, e.fence, e.node, e.request, e.started_at, e.story, e.result
 """
+# Each row is looked up by its key, whatever the planner believes about the sizes of tables: a plan that was made while
+# they were empty is kept for as long as the connection.
 STANDING = """
-LEFT JOIN {ns}.waiting AS w ON w.line = r.line AND w.rank = r.rank AND w.ready_at = r.ready_at AND w.id = r.id
-LEFT JOIN {ns}.held AS h ON h.seq = r.seq
-LEFT JOIN {ns}.claims AS c ON c.seq = r.seq
-LEFT JOIN {ns}.ended AS e ON e.seq = r.seq
+LEFT JOIN LATERAL (
+    SELECT * FROM {ns}.waiting AS at
+    WHERE at.line = r.line AND at.rank = r.rank AND at.ready_at = r.ready_at AND at.id = r.id LIMIT 1
+) AS w ON true
+LEFT JOIN LATERAL (SELECT * FROM {ns}.held AS at WHERE at.seq = r.seq LIMIT 1) AS h ON true
+LEFT JOIN LATERAL (SELECT * FROM {ns}.claims AS at WHERE at.seq = r.seq LIMIT 1) AS c ON true
+LEFT JOIN LATERAL (SELECT * FROM {ns}.ended AS at WHERE at.seq = r.seq LIMIT 1) AS e ON true
 """
 # The instant of a statement: $1 where a test gives one, else the server's, read when the statement is at work.
 CLOCK = """clock AS MATERIALIZED (
