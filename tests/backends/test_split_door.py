@@ -13,6 +13,7 @@ import pytest
 import redis as client_library
 from split_script import LEASE, RUN, STEPS
 from tests.conftest import eventually
+from tests.postgres_stores import emptied
 
 from duly.backends import open_backend, open_seat
 from duly.backends.redis.url import parse
@@ -35,10 +36,11 @@ ids = Ids(SystemClock().now, random.Random())
 class Hall:
     """Backends on one store and one doorbell, and an operator who looks at the streams."""
 
-    def __init__(self, folder, redis_url):
-        self.namespace = f"n{uuid.uuid4().hex[:30]}"
-        self.store = f"sqlite:///{folder}/{self.namespace}.db"
-        self.redis = redis_url
+    def __init__(self, folder, redis_url, store=None, stream="runs"):
+        self.namespace = f"n{uuid.uuid4().hex[:30]}" if store is None else "split"
+        self.store = store or f"sqlite:///{folder}/{self.namespace}.db"
+        self.name = stream
+        self.redis = redis_url if stream == "runs" else f"{redis_url}?stream={stream}"
         self.operator = client_library.Redis.from_url(redis_url)
 
     def backend(self, options=""):
@@ -46,8 +48,8 @@ class Hall:
         door = doorbell_at(f"{self.redis}{options}", self.namespace)
         return SplitBackend(open_backend(self.store, opening), None, door)
 
-    def stream(self, band="low", name="runs"):
-        return f"duly:{{{self.namespace}}}:stream:{name}:{band}"
+    def stream(self, band="low", name=None):
+        return f"duly:{{{self.namespace}}}:stream:{name or self.name}:{band}"
 
     def entries(self, band="low"):
         return [fields for _, fields in self.operator.xrange(self.stream(band))]
@@ -278,8 +280,17 @@ async def test_a_doorbell_that_is_away_at_the_start_is_no_obstacle(tmp_path):
 # --- killed between two steps
 
 
+@pytest.fixture
+def great_hall(tmp_path, redis_url, postgres_url):
+    """The same on PostgreSQL, with streams of its own."""
+    hall = Hall(tmp_path, redis_url, emptied(postgres_url, "split"), uuid.uuid4().hex)
+    yield hall
+    hall.operator.close()
+
+
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_process_killed_after_any_step_loses_and_doubles_nothing(hall, step):
+async def test_a_process_killed_after_any_step_loses_and_doubles_nothing(great_hall, step):
+    hall = great_hall
     dead = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, str(SCRIPT), hall.store, hall.redis, hall.namespace, step],
