@@ -97,6 +97,20 @@ async def test_a_member_that_hangs_costs_no_more_than_the_deadline():
             assert await _insisting(lambda: seat.coordinator.get("config")) is None
 
 
+async def test_a_server_that_is_not_etcd_is_named_as_such():
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\n<html>")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as stranger:
+        port = stranger.sockets[0].getsockname()[1]
+        with pytest.raises(BackendError, match=f"127.0.0.1:{port} does not speak as etcd does") as refusal:
+            await seat_at(f"etcd://127.0.0.1:{port}").open()
+    assert not isinstance(refusal.value, BackendUnavailable)
+
+
 # --- logins
 
 

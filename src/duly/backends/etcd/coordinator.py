@@ -272,32 +272,28 @@ class EtcdCoordinator:
         return Item(key, value, expect + 1) if done.succeeded or ours else None
 
     async def watch(self, key: str) -> AsyncIterator[Item]:
-        """Waits out an outage. What is heard is a hint as well as a value: silence is followed by a look."""
-        where, seen, looked = self._shared(key), 0, False
+        """Waits out an outage. Holds nothing open between two values: one that nobody goes on with costs nothing."""
+        where, seen, revision = self._shared(key), 0, 0
         while True:
-            try:
-                found = await self._gateway.call("kv/range", get(where), Found)
-            except BackendUnavailable:
-                if not looked:
-                    raise
-                await asyncio.sleep(max(self._gateway.pause, _SHORTEST_PAUSE))
-                continue
-            looked = True
-            if found.first is not None and found.first.mod_revision > seen:
-                seen = found.first.mod_revision
-                yield Item(key, found.first.value, found.first.version)
-            async for pair in self._written_after(where, found.header.revision):
-                seen = pair.mod_revision
-                yield Item(key, pair.value, pair.version)
+            pairs, revision = await self._looked(where, revision)
+            for pair in pairs:
+                if pair.mod_revision > seen:
+                    seen = pair.mod_revision
+                    yield Item(key, pair.value, pair.version)
 
-    async def _written_after(self, key: bytes, revision: int) -> AsyncIterator[Pair]:
+    async def _looked(self, key: bytes, revision: int) -> tuple[list[Pair], int]:
+        """What was written after that revision (0: what is there), and the revision up to which that is all."""
         try:
-            async for news in self._gateway.watch(key, revision, _LONGEST_SILENCE):
-                for change in news.events:
-                    if change.type == "PUT":
-                        yield change.kv
-        except BackendUnavailable:  # the next look waits for a member
-            return
+            news = await self._gateway.news(key, revision, _LONGEST_SILENCE) if revision else None
+            if news is not None:
+                return [change.kv for change in news.events if change.type == "PUT"], news.header.revision
+            found = await self._gateway.call("kv/range", get(key), Found)
+        except BackendUnavailable:
+            if not revision:
+                raise
+            await asyncio.sleep(max(self._gateway.pause, _SHORTEST_PAUSE))
+            return [], revision
+        return list(found.kvs), found.header.revision
 
     async def _found(self, key: bytes) -> Pair | None:
         return (await self._gateway.call("kv/range", get(key), Found)).first

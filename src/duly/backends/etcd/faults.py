@@ -14,6 +14,7 @@ from duly.errors import BackendError, BackendUnavailable
 _INVALID, _DEADLINE, _NOT_FOUND, _DENIED, _EXHAUSTED, _PRECONDITION = 3, 4, 5, 7, 8, 9
 _INTERNAL, _UNAVAILABLE, _UNAUTHENTICATED = 13, 14, 16
 
+_SERVERS_FAULT = 500
 _STALE_TOKENS = ("invalid auth token", "revision of auth store is old")
 _PASSING = {
     _DEADLINE: "did not answer in time",
@@ -47,8 +48,17 @@ def refused(status: int, content: bytes, host: str) -> BackendError:
     try:
         refusal = _refusal.decode(content)
     except msgspec.DecodeError:
-        refusal = Refusal(_UNAVAILABLE if status >= 500 else 0, f"HTTP status {status}")
+        if status < _SERVERS_FAULT:
+            return foreign(host)
+        refusal = Refusal(_UNAVAILABLE, f"HTTP status {status}")
     return refusal_of(refusal, host)
+
+
+def foreign(host: str) -> BackendError:
+    """Whoever answered is not etcd, or one that is too old."""
+    return BackendError(
+        f"{host} does not speak as etcd does: 3.4 or newer is needed, with its JSON gateway (on by default) at /v3"
+    )
 
 
 def refusal_of(refusal: Refusal, host: str) -> BackendError:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
 import httpx2
 import msgspec
 
-from duly.backends.etcd.faults import TokenStale, refusal_of, refused, unreachable
+from duly.backends.etcd.faults import TokenStale, foreign, refusal_of, refused, unreachable
 from duly.backends.etcd.messages import Heard, News, Token
 from duly.backends.etcd.url import Place
 from duly.backends.gate import Gate
@@ -27,7 +26,6 @@ _AUTHENTICATE = "auth/authenticate"
 _SHORTEST_TRY = 0.05
 
 _encode = msgspec.json.encode
-_heard = msgspec.json.Decoder(Heard, strict=False)
 _inherited: list[object] = []  # kept from being closed by the collector of garbage
 
 
@@ -120,7 +118,7 @@ class Gateway:
             else:
                 member.gate.passed()
                 self._prefer(member)
-                return msgspec.json.decode(said, type=answer, strict=False)
+                return _decoded(said, answer, member.host)
         raise BackendUnavailable(f"no member of {self.place.shown} answers: {'; '.join(reasons)}")
 
     def _candidates(self) -> list[Member]:
@@ -182,47 +180,55 @@ class Gateway:
             if not self._token or self._token == stale:
                 words = _encode({"name": login.name, "password": login.password})
                 said = await self._post(member, _AUTHENTICATE, words, "")
-                self._token = msgspec.json.decode(said, type=Token).token
+                self._token = _decoded(said, Token, member.host).token
             return self._token
 
     # --- watching
 
-    async def watch(self, key: bytes, after: int, silence: float) -> AsyncIterator[News]:
-        """What is written to a key after that revision, until there is reason to look again.
+    async def news(self, key: bytes, after: int, silence: float) -> News | None:
+        """The next that is written to a key after that revision; None when there is reason to look again.
 
-        That is: nothing was heard for `silence` seconds, the member is gone, etcd has compacted what we asked for.
-        A member that is stopped or cut off says nothing and closes nothing, so silence must not be trusted for long.
+        That is: nothing was heard for `silence` seconds, the member is gone, etcd has compacted what we asked for. A
+        member that is stopped or cut off says nothing and closes nothing, so silence must not be trusted for long.
         """
-        client = self._opened()
+        self._opened()
         [member, *_] = self._candidates()
         words = _encode({"create_request": {"key": key, "start_revision": after + 1}})
-        limits = httpx2.Timeout(self.place.timeout, read=silence)
         try:
-            headers = _headers(await self._entered(member))
-            origin = f"{member.origin}/v3/watch"
-            async with client.stream("POST", origin, content=words, headers=headers, timeout=limits) as said:
-                if said.status_code != httpx2.codes.OK:
-                    raise refused(said.status_code, await said.aread(), member.host)
-                async for line in said.aiter_lines():
-                    news = _news(line, member.host)
-                    if news.canceled:
-                        return
-                    yield news
-        except httpx2.ReadTimeout:
-            return
-        except httpx2.HTTPError as exc:
-            fault = unreachable(exc, member.host)
-            if not isinstance(fault, BackendUnavailable):
-                raise fault from exc
-            self._away(member, fault)
+            async with asyncio.timeout(silence):
+                return await self._heard(member, words, await self._entered(member))
+        except TimeoutError:
+            return None
         except TokenStale:
             self._token = ""
         except BackendUnavailable as exc:
             self._away(member, exc)
+        return None
+
+    async def _heard(self, member: Member, words: bytes, token: str) -> News | None:
+        client, origin = self._opened(), f"{member.origin}/v3/watch"
+        try:
+            async with client.stream("POST", origin, content=words, headers=_headers(token), timeout=None) as said:
+                if said.status_code != httpx2.codes.OK:
+                    raise refused(said.status_code, await said.aread(), member.host)
+                async for line in said.aiter_lines():
+                    news = _news(line, member.host)
+                    if news.events or news.canceled:
+                        return None if news.canceled else news
+        except httpx2.HTTPError as exc:
+            raise unreachable(exc, member.host) from exc
+        raise BackendUnavailable(f"{member.host} has ended a watch")
+
+
+def _decoded(said: bytes | str, answer: type[T], host: str) -> T:
+    try:
+        return msgspec.json.decode(said, type=answer, strict=False)
+    except msgspec.DecodeError as exc:
+        raise foreign(host) from exc
 
 
 def _news(line: str, host: str) -> News:
-    heard = _heard.decode(line)
+    heard = _decoded(line, Heard, host)
     if heard.error is not None:
         raise refusal_of(heard.error, host)
     return heard.result
