@@ -59,6 +59,11 @@ def address_of(url: str | None) -> Address:
     return Binding(store=said.url, queue=said.queue, coordinator=said.coordinator).address()
 
 
+def store_address(url: str | None) -> str:
+    """The store alone, where what is beside it does not matter."""
+    return address_of(url).store
+
+
 def missing_file(address: str) -> Path | None:
     """The file of an embedded store, if it does not exist: looking at it must not create it."""
     if not address.startswith("sqlite:"):

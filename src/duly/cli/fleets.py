@@ -9,7 +9,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from duly.cli.client import address_of, ask
+from duly.cli.client import ask, store_address
 from duly.cli.operate import can_ask
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import BAD, GOOD, WARN, write_block, write_json
@@ -90,7 +90,7 @@ def apply(file: str, dry_run: bool, yes: bool, url: str | None, as_json: bool) -
     lost: list[str] = []
     now = datetime.now(UTC)
     if not as_json:
-        _write(compared, masked(address_of(where).store), now)
+        _write(compared, masked(store_address(where)), now)
     _refuse_clashes(compared)
     if not dry_run:
         if compared.alterations and not yes and can_ask():
