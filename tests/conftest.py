@@ -13,7 +13,7 @@ from duly.testing.postgres_servers import postgres_server as start_postgres
 from duly.testing.servers import etcd_server as start_etcd
 from duly.testing.servers import named_etcd, named_redis
 from duly.testing.servers import redis_server as start_redis
-from tests.postgres_stores import emptied as emptied_postgres
+from tests import postgres_stores
 
 
 @pytest.fixture(scope="session")
@@ -66,7 +66,7 @@ def url(request, tmp_path) -> str:
         case "redis":
             return emptied(request.getfixturevalue("redis_url"))
         case _:
-            return emptied_postgres(request.getfixturevalue("postgres_url"))
+            return postgres_stores.emptied(request.getfixturevalue("postgres_url"))
 
 
 def emptied(url: str) -> str:

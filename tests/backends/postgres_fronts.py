@@ -171,6 +171,8 @@ async def _serving(serve):
             await serve(reader, writer)
         except (ConnectionError, ssl.SSLError, asyncio.IncompleteReadError):
             pass  # a client that hangs up, or does not like our certificate
+        except asyncio.CancelledError:
+            pass  # the end of the test; asyncio's streams complain about a cancelled handler
         finally:
             writer.transport.abort()
 

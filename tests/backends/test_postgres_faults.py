@@ -254,6 +254,7 @@ async def test_who_waits_for_a_bell_that_is_closed_is_told(server):
         (asyncpg.DiskFullError("x"), True, "no disk left"),
         (asyncpg.QueryCanceledError("x"), True, "statement_timeout"),
         (asyncpg.InterfaceError("connection is closed"), True, "cannot be reached"),
+        (asyncpg.InternalClientError("cannot switch to state 12"), True, "cannot be reached"),
         (ConnectionRefusedError(111, "refused"), True, "cannot be reached"),
         (asyncpg.InvalidCatalogNameError("x"), False, "no such database"),
         (asyncpg.InvalidPasswordError("x"), False, "does not know this user"),

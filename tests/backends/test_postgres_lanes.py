@@ -144,6 +144,7 @@ async def test_another_loop_is_refused(lanes):
     await asyncio.to_thread(lambda: asyncio.run(elsewhere()))
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")
 async def test_a_forked_child_refuses_and_leaves_the_parent_alone(lanes):
     assert await lanes["store"].run(one) == 1
     child = os.fork()

@@ -33,6 +33,7 @@ COMMANDS = {
     "remove": Entry("duly.cli.operate:remove", "Remove a job and cancel its waiting runs.", _OPERATING),
     "cancel": Entry("duly.cli.operate:cancel", "Cancel a run.", _OPERATING),
     "redrive": Entry("duly.cli.operate:redrive", "Run a failed, lost or cancelled run again.", _OPERATING),
+    "migrate": Entry("duly.cli.migrate:migrate", "Bring the store's schema up to date.", _OPERATING),
     "check": Entry("duly.cli.fleets:check", "Check a file of jobs, and show when they are due.", _CHECKING),
     "doctor": Entry("duly.cli.doctor:doctor", "Say what is well and what is not.", _CHECKING),
     "bench": Entry("duly.cli.bench:bench", "Measure how fast this machine and store are.", _CHECKING),

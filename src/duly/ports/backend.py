@@ -39,10 +39,15 @@ class Capabilities(Struct, frozen=True):
 
 
 class Opening(Struct, frozen=True):
-    """What a backend is opened with besides its URL. A factory registered for a scheme takes (url, opening)."""
+    """What a backend is opened with besides its URL. A factory registered for a scheme takes (url, opening).
+
+    Without `migrates`, opening leaves the schema as it is and asks nothing of it: for who calls `Store.migrate` next
+    and wants to know what that did.
+    """
 
     namespace: str = "duly"
     clock: Clock = SystemClock()
+    migrates: bool = True
 
 
 class Severity(StrEnum):

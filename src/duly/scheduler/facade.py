@@ -57,7 +57,6 @@ from duly.scheduler.definition import (
 )
 from duly.scheduler.handles import JobHandle, RunHandle
 from duly.scheduler.health import health_of
-from duly.scheduler.joining import Within
 from duly.scheduler.locks import Lock, locked
 from duly.scheduler.registry import Registry, place_of
 from duly.scheduler.running import Running
@@ -65,6 +64,7 @@ from duly.scheduler.sessions import Sessions
 from duly.scheduler.submitting import Options, name_of
 from duly.scheduler.sync import Portal, SyncScheduler
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
+from duly.scheduler.within import Within
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -390,11 +390,12 @@ class Scheduler:
         return await self._submit_many(name_of(handler), payloads, options)
 
     def within(self, connection: Any) -> Within:
-        """Submit inside a transaction that you have open on `connection`: what is submitted exists if that commits.
+        """Submit in a transaction that you have open on a connection of yours to the same database.
 
-        A `sqlite3.Connection` to the same file, or an asyncpg connection to the same database, as the store is.
+        `await scheduler.within(connection).submit(send_mail, {"to": "ada@example.org"})`: the run exists if and when
+        you commit. Only where the store has transactions: SQLite (`sqlite3`), PostgreSQL (asyncpg).
         """
-        return Within(self, connection)
+        return Within(self._client, lambda put: RunHandle(self, put), connection)
 
     async def _submit(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], options: Options) -> RunHandle[Any]:
         client = await self._client()

@@ -24,7 +24,7 @@ from duly.model import (
     is_job_name,
     shift,
 )
-from duly.ports import Backend
+from duly.ports import Backend, Queue, Transaction
 from duly.rules.admission import group_of
 from duly.runtime.batcher import Batcher
 from duly.runtime.transactions import inside_transaction
@@ -169,11 +169,19 @@ class Submitter:
         name = name_of(handler)
         return self._run(self._known(name) or Blueprint(name, name), payload, Options(**options), Cause.SUBMIT)
 
-    async def submit(self, name: str, payload: Mapping[str, Any] | None, options: Options) -> Put:
-        """Submit one run."""
-        return await self._put(self._run(await self._blueprint(name), payload, options, Cause.SUBMIT))
+    async def submit(
+        self, name: str, payload: Mapping[str, Any] | None, options: Options, into: Transaction | None = None
+    ) -> Put:
+        """Submit one run, as part of a transaction of the user's if there is one."""
+        run = self._run(await self._blueprint(name), payload, options, Cause.SUBMIT)
+        if into is None:
+            return await self._put(run)
+        [put] = await into.put([run])
+        return put
 
-    async def submit_many(self, name: str, payloads: Iterable[Mapping[str, Any]], options: Options) -> list[Put]:
+    async def submit_many(
+        self, name: str, payloads: Iterable[Mapping[str, Any]], options: Options, into: Transaction | None = None
+    ) -> list[Put]:
         """Submit many runs of one job, checked before the first is put; in order."""
         blueprint = await self._blueprint(name)
         if options.dedupe_key is not None:
@@ -186,7 +194,7 @@ class Submitter:
             blueprint.run(run_id, payload, due, options, Cause.SUBMIT)
             for run_id, payload in zip(new_ids, checked, strict=True)
         ]
-        return await self._put_all(runs)
+        return await self._put_all(runs, self._backend.queue if into is None else into)
 
     async def _put(self, run: Run) -> Put:
         """Put one run. Inside a handler's transaction the store is asked directly: it may refuse this caller alone."""
@@ -195,10 +203,11 @@ class Submitter:
             return put
         return await self._batch(run)
 
-    async def _put_all(self, runs: Sequence[Run]) -> list[Put]:
+    @staticmethod
+    async def _put_all(runs: Sequence[Run], into: Queue | Transaction) -> list[Put]:
         answers: list[Put] = []
         for start in range(0, len(runs), _MOST_AT_ONCE):
-            answers += await self._backend.queue.put(runs[start : start + _MOST_AT_ONCE])
+            answers += await into.put(runs[start : start + _MOST_AT_ONCE])
         return answers
 
     async def trigger(self, name: str, payload: Mapping[str, Any] | None) -> Put:

@@ -8,13 +8,13 @@ from duly.backends.postgres.bell import Bell
 from duly.backends.postgres.connection import Lanes
 from duly.backends.postgres.coordinator import PostgresCoordinator
 from duly.backends.postgres.examine import findings
-from duly.backends.postgres.facts import capabilities_of, gather
+from duly.backends.postgres.facts import Facts, capabilities_of, gather
 from duly.backends.postgres.migrating import check
 from duly.backends.postgres.queue import PostgresQueue
 from duly.backends.postgres.session import Session
 from duly.backends.postgres.store import PostgresStore
 from duly.backends.postgres.url import Place, checked_namespace, parse
-from duly.ports import Capabilities, Clock, Coordinator, Finding, Opening, Queue, Store
+from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store
 
 # Until the server was asked, nothing is promised.
 UNKNOWN = Capabilities(
@@ -35,12 +35,11 @@ class PostgresBackend:
     queue: Queue
     coordinator: Coordinator
 
-    def __init__(self, place: Place, namespace: str, clock: Clock) -> None:
+    def __init__(self, place: Place, opening: Opening) -> None:
         self.url = place.shown
         self._place = place
-        self._namespace = namespace
-        self._clock = clock
-        self.lanes = Lanes(place, namespace)
+        self._opening = opening
+        self.lanes = Lanes(place, checked_namespace(opening.namespace))
         self.bell = Bell(self.lanes)
         session = Session(self.lanes, self.bell)
         self.store = PostgresStore(session)
@@ -50,11 +49,13 @@ class PostgresBackend:
     async def open(self) -> None:
         if self.lanes.is_open:
             return
+        self.bell.close()  # in a forked child it may have a connection left, which is the parent's
         await self.lanes.open()
         self.bell.open()
         try:
-            await check(self.lanes)
-            facts = await gather(self.lanes, self._clock.now().timestamp())
+            if self._opening.migrates:
+                await check(self.lanes)
+            facts = await self._facts()
         except BaseException:
             await self.close()
             raise
@@ -65,14 +66,16 @@ class PostgresBackend:
         await self.lanes.close()
 
     def session(self) -> Self:
-        return type(self)(self._place, self._namespace, self._clock)
+        return type(self)(self._place, self._opening)
 
     async def examine(self) -> list[Finding]:
-        facts = await gather(self.lanes, self._clock.now().timestamp())
-        return findings(facts, self._place, self._namespace)
+        return findings(await self._facts(), self._place, self._opening.namespace)
+
+    async def _facts(self) -> Facts:
+        return await gather(self.lanes, self._opening.clock)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.url!r}, namespace={self._namespace!r})"
+        return f"{type(self).__name__}({self.url!r}, namespace={self._opening.namespace!r})"
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -84,4 +87,4 @@ class PostgresBackend:
 
 def open_url(url: str, opening: Opening) -> PostgresBackend:
     """`postgresql://` and `postgres://`; see docs/postgres.md. The server's clock decides."""
-    return PostgresBackend(parse(url), checked_namespace(opening.namespace), opening.clock)
+    return PostgresBackend(parse(url), opening)

@@ -18,7 +18,7 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from duly.backends.gate import Gate
-from duly.backends.postgres.faults import FOREIGN, is_read_only, translated
+from duly.backends.postgres.faults import FOREIGN, spoils, translated
 from duly.backends.postgres.texts import Texts
 from duly.backends.postgres.url import Place
 from duly.errors import BackendError, BackendUnavailable
@@ -33,10 +33,12 @@ Work = Callable[[Connection], Awaitable[T]]
 
 _IDLE_APART = 8
 # Plans are kept for as long as a connection, and may be made while a table is empty: an index is right all the same.
-# Behind a pooler, where nothing is kept, every plan is made for the tables as they are.
+# Behind a pooler, where nothing is kept, every plan is made for the tables as they are. A process that was stopped in the
+# middle of a transaction must not keep others out for as long as it sleeps.
 _SETTINGS = """
 SET jit = off; SET plan_cache_mode = force_generic_plan;
-SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off
+SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off;
+SET idle_in_transaction_session_timeout = '5s'
 """
 _inherited: list[object] = []  # kept from being closed by the collector of garbage
 
@@ -182,8 +184,8 @@ class Lane:
         except FOREIGN as exc:
             if loop.time() >= late.when() and connection.is_closed():
                 raise BackendUnavailable(f"{self._door.place.shown} did not answer within {seconds:g} s") from exc
-            if is_read_only(exc):
-                connection.terminate()  # the next one may lead to the server that takes writes now
+            if spoils(exc):
+                connection.terminate()  # the next one may lead to a server that takes writes
             raise translated(exc, self._door.place.shown) from exc
         finally:
             late.cancel()

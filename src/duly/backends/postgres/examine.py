@@ -109,7 +109,7 @@ def _replication(facts: Facts, place: Place) -> Finding:
 def _connections(facts: Facts) -> Finding:
     used = f"{facts.connections} of {facts.max_connections} in use"
     if facts.connections > _NEARLY_FULL * facts.max_connections:
-        return Finding(_WARNING, "connections", f"{used}: a node needs up to eight; raise max_connections")
+        return Finding(_WARNING, "connections", f"{used}: a node needs up to a dozen; raise max_connections")
     return Finding(_OK, "connections", used)
 
 

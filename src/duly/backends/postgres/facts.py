@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 
 from msgspec import Struct
 
 from duly.backends.postgres.connection import Connection, Lanes
 from duly.backends.postgres.migrating import LANE, applied_steps, steps
-from duly.backends.postgres.texts import Texts
 from duly.backends.postgres.url import Place
-from duly.ports import Capabilities
+from duly.ports import Capabilities, Clock
 
 _FACTS = """
 SELECT
@@ -31,9 +29,9 @@ SELECT
     (SELECT max(extract(epoch FROM clock_timestamp() - xact_start)) FROM pg_stat_activity
         WHERE state <> 'idle' AND pid <> pg_backend_pid() AND datname = current_database())::float8 AS longest,
     (SELECT age(datfrozenxid) FROM pg_database WHERE datname = current_database())::bigint AS age,
-    has_database_privilege(current_database(), 'CREATE') AS may_create,
-    extract(epoch FROM clock_timestamp())::float8 AS clock
+    has_database_privilege(current_database(), 'CREATE') AS may_create
 """
+_CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
 
 class Facts(Struct, frozen=True):
@@ -62,25 +60,22 @@ class Facts(Struct, frozen=True):
     missing: tuple[str, ...]
 
 
-async def gather(lanes: Lanes, wall: float) -> Facts:
-    """Ask the server. `wall` is this machine's clock now, in seconds since the epoch."""
-    return await lanes[LANE].run(partial(_gather, lanes.texts, lanes, wall))
+async def gather(lanes: Lanes, clock: Clock) -> Facts:
+    """Ask the server; `clock` is this machine's."""
+    return await lanes[LANE].run(partial(_gather, lanes, clock))
 
 
-async def _gather(texts: Texts, lanes: Lanes, wall: float, connection: Connection) -> Facts:
-    loop = asyncio.get_running_loop()
-    await connection.fetchrow(_FACTS)  # prepares it, so that the next one measures the trip
-    asked = loop.time()
+async def _gather(lanes: Lanes, clock: Clock, connection: Connection) -> Facts:
     row = await connection.fetchrow(_FACTS)
-    trip = loop.time() - asked
     assert row is not None
-    told = dict(row)
-    clock = told.pop("clock")
-    applied = [step.name for step in await applied_steps(connection, texts)]
+    asked, wall = clock.monotonic(), clock.now()
+    seconds = float(await connection.fetchval(_CLOCK))
+    trip = clock.monotonic() - asked
+    applied = [step.name for step in await applied_steps(connection, lanes.texts)]
     return Facts(
-        **told,
+        **dict(row),
         pooled=lanes.pooled,
-        clock_offset=clock - wall - trip / 2,
+        clock_offset=seconds - wall.timestamp() - trip / 2,
         round_trip=trip,
         applied=tuple(applied),
         missing=tuple(step.name for step in steps() if step.name not in applied),

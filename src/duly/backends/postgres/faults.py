@@ -54,6 +54,8 @@ def translated(error: BaseException, place: str) -> BackendError:
             return BackendError(f"{place}: {error}")
         case asyncpg.InterfaceError() if "closed" in str(error):
             return unreachable(error, place)
+        case asyncpg.InternalClientError():  # the server ended the connection just before it was used
+            return unreachable(error, place)
         case ConnectionError() if "SSL" in str(error):
             return BackendError(f"{place} speaks no TLS, which sslmode wants: turn ssl on in the server")
         case OSError():
@@ -67,9 +69,15 @@ def unreachable(error: BaseException, place: str) -> BackendUnavailable:
     return BackendUnavailable(f"{place} cannot be reached: {str(error) or type(error).__name__}")
 
 
-def is_read_only(error: BaseException) -> bool:
-    """Whether the server that answered is one to leave: it has become a standby."""
-    return isinstance(error, asyncpg.ReadOnlySQLTransactionError)
+def spoils(error: BaseException) -> bool:
+    """Whether a connection is of no more use after this: the driver is confused, or the server has become a standby."""
+    match error:
+        case asyncpg.ReadOnlySQLTransactionError():
+            return True
+        case asyncpg.PostgresError() | asyncpg.DataError():
+            return False
+        case _:
+            return True
 
 
 def _refused(error: asyncpg.PostgresError, place: str) -> BackendError:

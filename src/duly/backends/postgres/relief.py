@@ -21,18 +21,22 @@ class Relief:
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
         self._lent = 0
-        self._sweep: asyncio.Future[str] | None = None
+        self._sweep: asyncio.Future[None] | None = None
 
     def after(self, lent: int) -> None:
         """So many runs have been lent: sweep if they have become many. Not through a pooler, which lets nobody."""
         self._lent += lent
         if self._lent >= _AFTER and self._sweep is None and not self._lanes.pooled:
             self._lent = 0
-            sql = self._lanes.texts[_SWEEP]
-            self._sweep = asyncio.ensure_future(self._lanes[_LANE].run(lambda connection: connection.execute(sql)))
+            self._sweep = asyncio.ensure_future(self.sweep())
             self._sweep.add_done_callback(self._done)
 
-    def _done(self, sweep: asyncio.Future[str]) -> None:
+    async def sweep(self) -> None:
+        """Sweep now, beside whatever else is going on."""
+        sql = self._lanes.texts[_SWEEP]
+        await self._lanes[_LANE].run(lambda connection: connection.execute(sql))
+
+    def _done(self, sweep: asyncio.Future[None]) -> None:
         self._sweep = None
         if not sweep.cancelled():
             sweep.exception()  # whatever it was: the server sweeps too, and the next claim meets what is lasting
