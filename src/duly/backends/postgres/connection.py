@@ -33,8 +33,8 @@ Work = Callable[[Connection], Awaitable[T]]
 
 _IDLE_APART = 8
 # Plans are kept for as long as a connection, and may be made while a table is empty: an index is right all the same.
-# Behind a pooler, where nothing is kept, every plan is made for the tables as they are. A process that was stopped in the
-# middle of a transaction must not keep others out for as long as it sleeps.
+# Behind a pooler, where nothing is kept, every plan is made for the tables as they are. A process that was stopped in
+# the middle of a transaction must not keep others out for as long as it sleeps.
 _SETTINGS = """
 SET jit = off; SET plan_cache_mode = force_generic_plan;
 SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off;

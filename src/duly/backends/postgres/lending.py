@@ -28,6 +28,7 @@ from duly.rules.admission import hold_for_handler
 _UNHOLD_SLICE = 1_000
 _SIFT_SLICE = 1_000
 _SLICE = 32
+_DECIDED_AT_ONCE = 500
 
 # What the statements below begin with. $1 now, $2 node, $3 queues.
 # lines: every line that has runs, with the first ready time in it, found by leaping from one to the next.
@@ -54,7 +55,8 @@ open AS MATERIALIZED (
 # Lend the first $6 runs of the open lines to node $2 for $7 microseconds, and hold those among them whose job is paused
 # or removed, or whose handler is not among $8. Nothing is lent
 #   if request $4 of this node has been here before ($5: then it lent nothing that is still running, and may);
-#   if due runs wait before their groups ($9: never mind, those that matter have been decided about);
+#   if due runs wait before their groups ($9: never mind, those that matter have been decided about): a few of them
+#   anywhere, or in a burst one of the first, or one before the group of one of the first;
 #   if runs are held for a handler that this node has ($12: never mind, a slice of them has been put back).
 # Rows are locked in the order in which they are to be lent, those that others have locked are passed over; fences come
 # after the locks. How many of the rows are in which line is counted first: one line needs no counting.
@@ -68,7 +70,27 @@ fresh AS (
 ),
 undecided AS MATERIALIZED (
     SELECT ready_at FROM {ns}.waiting
-    WHERE entering AND ready_at <= (SELECT now FROM clock) ORDER BY ready_at LIMIT 1
+    WHERE entering AND ready_at <= (SELECT now FROM clock) ORDER BY ready_at, id LIMIT {slice} + 1
+),
+in_the_way AS MATERIALIZED (
+    SELECT 1 WHERE (SELECT count(*) FROM undecided) BETWEEN 1 AND {slice}
+    UNION ALL
+    SELECT 1 FROM (
+        SELECT w.entering, w."group" FROM open AS l CROSS JOIN LATERAL (
+            SELECT w.entering, w."group", w.ready_at, w.id FROM {ns}.waiting AS w
+            WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at <= (SELECT now FROM clock)
+            ORDER BY w.ready_at, w.id LIMIT $6
+        ) AS w
+        WHERE (SELECT count(*) FROM undecided) > {slice}
+        ORDER BY l.rank, w.ready_at, w.id LIMIT $6
+    ) AS w
+    WHERE w.entering OR (
+        w."group" IS NOT NULL AND EXISTS (
+            SELECT FROM {ns}.waiting AS e
+            WHERE e."group" = w."group" AND e.entering AND e.ready_at <= (SELECT now FROM clock)
+        )
+    )
+    LIMIT 1
 ),
 back AS MATERIALIZED (
     SELECT 1 FROM {ns}.held
@@ -79,7 +101,7 @@ back AS MATERIALIZED (
 chosen AS MATERIALIZED (
     SELECT line, rank FROM open
     WHERE EXISTS (SELECT FROM fresh)
-        AND ($9 OR NOT EXISTS (SELECT FROM undecided))
+        AND ($9 OR NOT EXISTS (SELECT FROM in_the_way))
         AND ($12 OR NOT EXISTS (SELECT FROM back))
 ),
 counted AS (
@@ -148,13 +170,13 @@ next AS MATERIALIZED (
     WHERE strpos(l.line, '@') = 0 OR l.line = split_part(l.line, '@', 1) || '@' || $2
 )
 SELECT
-    clock.now, EXISTS (SELECT FROM fresh), EXISTS (SELECT FROM back), (SELECT ready_at FROM undecided), next.later,
-    (SELECT count(*) FROM held),
+    clock.now, EXISTS (SELECT FROM fresh), EXISTS (SELECT FROM back), EXISTS (SELECT FROM in_the_way),
+    (SELECT min(ready_at) FROM undecided), next.later, (SELECT count(*) FROM held),
     f.fence, f.seq, f.id, f.job, f.handler, f.line, f.rank, f.cause, f.due, f.ready_at, f.created_at, f."group",
     f.policy, f.extra, f.payload
 FROM clock CROSS JOIN next
 LEFT JOIN numbered AS f ON true
-""".replace("{survey}", _SURVEY)
+""".replace("{survey}", _SURVEY).replace("{slice}", str(_SLICE))
 
 # Hold those of the first $5 runs of the open lines whose job is paused or removed, or whose handler is not among $4, as
 # far as they come before the first $6 that may start: so that a claim, which takes no more rows than it may lend, does
@@ -208,8 +230,9 @@ nobodys AS (
 SELECT count(*) FROM held
 """.replace("{survey}", _SURVEY)
 
-# The groups to decide about before $4 runs are lent: those of the first runs in the open lines, and those of the
-# entrants that have been due for the longest time ($5 of them); as far as somebody is due before them.
+# The groups to decide about: those of the first $4 runs in the open lines, so that the next claims of a burst find them
+# decided, and those of the entrants that have been due for the longest time ($5 of them); as far as somebody is due
+# before them.
 _GROUPS = """
 {survey}
 SELECT DISTINCT "group", (SELECT now FROM clock) FROM (
@@ -284,6 +307,7 @@ class Lending(Struct):
     now: int
     fresh: bool
     back: bool
+    in_the_way: bool
     undecided: int | None
     later: int | None
     held: int
@@ -317,16 +341,16 @@ async def lend(unit: Unit, asking: Asking, limit: int, step: Step, *, decided: b
         _BEYOND,
         step.put_back,
     )
-    now, fresh, back, undecided, later, held = tuple(rows[0])[:6]
-    lent = [] if rows[0][6] is None else rows
+    now, fresh, back, in_the_way, undecided, later, held = tuple(rows[0])[:7]
+    lent = [] if rows[0][7] is None else rows
     claims = _claims(asking, lent, now)
-    unit.memory.remember({row[6]: Lent(row[8], row[7], row[17]) for row in lent})
-    return Lending(claims, now, fresh, back, undecided, later, held)
+    unit.memory.remember({row[7]: Lent(row[9], row[8], row[18]) for row in lent})
+    return Lending(claims, now, fresh, back, in_the_way, undecided, later, held)
 
 
 async def decide_and_lend(unit: Unit, asking: Asking, limit: int, step: Step) -> Lending:
     """Decide about the groups of what is about to be lent, then lend. Needs a transaction."""
-    rows = await unit.all(_GROUPS, asking.now, asking.node, asking.queues, limit, _SLICE)
+    rows = await unit.all(_GROUPS, asking.now, asking.node, asking.queues, max(limit, _DECIDED_AT_ONCE), _SLICE)
     if rows:
         groups = [row[0] for row in rows]
         await unit.lock_groups(groups)
@@ -370,8 +394,8 @@ def _claims(asking: Asking, rows: Sequence[Row], now: int) -> list[Claim]:
     due_before = created_before = -1
     due = created = started_at
     for row in rows:
-        (_, _, _, _, _, _, fence, _, run_id, job, handler, line, rank, cause, due_at, ready_at) = tuple(row)[:16]
-        created_at, group, policy, extra_text, payload = tuple(row)[16:]
+        fence, _, run_id, job, handler, line, rank, cause, due_at, ready_at = row[7:17]
+        created_at, group, policy, extra_text, payload = row[17:]
         if due_at != due_before:
             due_before, due = due_at, from_micros(due_at)
         if created_at != created_before:

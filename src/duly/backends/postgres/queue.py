@@ -27,7 +27,6 @@ class PostgresQueue:
         self._relief = Relief(session.lanes)
         self._heard = 0
         self._fenced: Connection | None = None
-        self._grouped = False  # whether the last claim met runs with groups, so that the next will probably
 
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
         if not runs:
@@ -61,12 +60,12 @@ class PostgresQueue:
             duration(lease),
         )
         await self._raise_fences()
-        lent = await self._lend(asking, limit, lending.Step(), deciding=self._grouped)
+        lent = await self._lend(asking, limit, lending.Step(), deciding=False)
         if not lent.fresh:
             before = await self._session.run(CLAIMING, lambda unit: lending.lent_before(unit, asking))
             if before:
                 return Claimed(before, instant(lent.next_due))
-            lent = await self._lend(asking, limit, lending.Step(again=True), deciding=self._grouped)
+            lent = await self._lend(asking, limit, lending.Step(again=True), deciding=False)
         claims, step = lent.claims, lending.Step(again=True)
         for _ in range(_MOST_ROUNDS):
             if len(claims) >= limit or not _more(lent, step):
@@ -75,7 +74,6 @@ class PostgresQueue:
             lent = await self._go_on(asking, limit - len(claims), lent, step)
             claims += lent.claims
         self._relief.after(len(claims))
-        self._grouped = lent.undecided is not None or any(claim.run.group is not None for claim in claims)
         return Claimed(claims, instant(lent.next_due))
 
     async def _raise_fences(self) -> None:
@@ -102,7 +100,7 @@ class PostgresQueue:
             await self._session.run(CLAIMING, lambda unit: lending.sift(unit, asking, limit))
         if lent.back:
             await self._session.transact(CLAIMING, lambda unit: lending.unhold_handlers(unit, asking.handlers, limit))
-        return await self._lend(asking, limit, step, deciding=lent.undecided is not None)
+        return await self._lend(asking, limit, step, deciding=lent.in_the_way or lent.undecided is not None)
 
     # --- keeping and ending
 

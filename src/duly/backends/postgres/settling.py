@@ -26,6 +26,7 @@ from duly.backends.postgres.moves import (
 )
 from duly.backends.postgres.unit import Lent, Unit
 from duly.model import Attempt, Run, Settlement, State, to_micros
+from duly.rules.admission import hold_for_group
 from duly.rules.settling import as_stored
 from duly.rules.statistics import Tally, tally
 
@@ -43,8 +44,9 @@ ON CONFLICT (job, node) DO UPDATE SET
 
 # Complete first-time successes: numbers, fences, ends, jobs, results. Applies to each whose claim stands and has
 # nothing besides to tell (no wish to cancel, no progress); gives keys back, counts, and rings. Answers which, unless it
-# was all. A fence is given out once, so one that is among those offered is that of its own run. They are in order, so
-# that the place of each is found by halving (width_bucket), without a join.
+# was all; and whether runs are held for these groups ($7). A fence is given out once, so one that is among those
+# offered is that of its own run. They are in order, so that the place of each is found by halving (width_bucket),
+# without a join.
 _COMPLETE = """
 WITH gone AS (
     DELETE FROM {ns}.claims AS c
@@ -80,7 +82,8 @@ counted AS (
 SELECT
     count(*),
     CASE WHEN count(*) < cardinality($1) THEN array_agg(seq) END,
-    CASE WHEN count(*) > 0 THEN pg_notify({bell}, $6) END
+    CASE WHEN count(*) > 0 THEN pg_notify({bell}, $6) END,
+    EXISTS (SELECT FROM {ns}.held WHERE hold = ANY($7::text[]))
 FROM gone
 """.replace("{add}", _ADD_TO_STATISTICS)
 
@@ -168,10 +171,12 @@ async def complete(unit: Unit, first: First) -> list[Settlement]:
         [settled.job for settled in first.settled],
         [settled.result for settled in first.settled],
         str(ENDED),
+        [hold_for_group(group) for group in first.groups],
     )
     assert row is not None
     if row[0] == len(first.seqs):
-        await release(unit, first.groups)
+        if row[3]:
+            await release(unit, first.groups)
         for settled in first.settled:
             unit.memory.lent.pop(settled.fence, None)
         return []
