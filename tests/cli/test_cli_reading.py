@@ -213,6 +213,13 @@ def test_plain_variables_that_cannot_be_meant_are_refused(tmp_path, environment,
         read_settings(environment, tmp_path)
 
 
+def test_labels_come_from_the_environment(tmp_path):
+    assert read_settings({"DULY_LABELS": "gpu=yes, zone=a"}, tmp_path).labels == {"gpu": "yes", "zone": "a"}
+    for wrong in ("gpu", "=yes", "gpu="):
+        with pytest.raises(ConfigurationError, match=r"DULY_LABELS: .* is no label: write NAME=VALUE"):
+            read_settings({"DULY_LABELS": wrong}, tmp_path)
+
+
 def test_no_file_no_settings(tmp_path):
     assert read_settings({}, tmp_path) == Settings()
 

@@ -14,8 +14,14 @@ def durable_redis(tmp_path):
         yield server
 
 
+@pytest.fixture
+def placement():
+    """Who says which node starts a run; a module may try both ways."""
+    return "queue"
+
+
 @pytest.fixture(params=["sqlite", "redis", "postgres"])
-async def cluster(request, tmp_path):
+async def cluster(request, tmp_path, placement):
     """A cluster on each kind of store that processes can share."""
     match request.param:
         case "sqlite":
@@ -24,7 +30,7 @@ async def cluster(request, tmp_path):
             url = request.getfixturevalue("durable_redis").url
         case _:
             url = emptied(request.getfixturevalue("postgres_url"))
-    cluster = Cluster(tmp_path, url)
+    cluster = Cluster(tmp_path, url, placement)
     async with cluster.client.client():
         yield cluster
         cluster.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from duly import Scheduler
+from duly import Scheduler, SchedulerConfig
 
 APP = Path(__file__).with_name("app.py")
 BEATS_PER_SECOND = 5
@@ -20,11 +20,13 @@ BEATS_PER_SECOND = 5
 class Cluster:
     """Nodes as real processes, and a client that looks on."""
 
-    def __init__(self, folder, url, queue=None, coordinator=None):
+    def __init__(self, folder, url, placement="queue", *, queue=None, coordinator=None):
         self.folder = folder
         self.url = url
+        self.placement = placement
         self.parts = {"CLUSTER_QUEUE": queue, "CLUSTER_COORDINATOR": coordinator}
-        self.client = Scheduler(self.url, queue=queue, coordinator=coordinator)
+        config = SchedulerConfig(placement=placement)
+        self.client = Scheduler(self.url, config, queue=queue, coordinator=coordinator)
         self.nodes = {}
 
     def start(self, name):
@@ -32,6 +34,7 @@ class Cluster:
             "CLUSTER_FOLDER": str(self.folder),
             "CLUSTER_NODE": name,
             "CLUSTER_URL": self.url,
+            "CLUSTER_PLACEMENT": self.placement,
             **{name: url for name, url in self.parts.items() if url is not None},
         }
         with (self.folder / f"{name}.log").open("ab") as log:

@@ -15,7 +15,7 @@ async def stack(request, tmp_path, postgres_url):
     """A cluster whose Redis and etcd (of so many members) are its own, and may be killed."""
     with redis_server() as ring, etcd_cluster(request.param) as members:
         coordinator = url_of(members, {"timeout": "2"})
-        cluster = Cluster(tmp_path, emptied(postgres_url), f"{ring.url}?timeout=1", coordinator)
+        cluster = Cluster(tmp_path, emptied(postgres_url), queue=f"{ring.url}?timeout=1", coordinator=coordinator)
         cluster.ring, cluster.members = ring, members
         async with cluster.client.client():
             yield cluster

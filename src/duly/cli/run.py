@@ -9,7 +9,7 @@ import click
 
 from duly.cli.durations import duration
 from duly.cli.options import command, debugging
-from duly.cli.settings import Settings, read_settings
+from duly.cli.settings import Settings, read_labels, read_settings
 from duly.errors import ConfigurationError
 from duly.model import Role, SchedulerConfig
 
@@ -31,6 +31,9 @@ _FORMATS = ("TEXT", "JSON")
 @click.option("--url", metavar="URL", help="The store, instead of the one in code or around it.")
 @click.option("--concurrency", "-c", type=click.IntRange(1), help="How many runs at a time.")
 @click.option("--queue", "-q", "queues", multiple=True, help="Only runs of this queue; repeatable. Default: all.")
+@click.option(
+    "--label", "labels", multiple=True, metavar="NAME=VALUE", help="What jobs may select this node by; repeatable."
+)
 @click.option("--node-id", metavar="ID", help="What this node is called. Default: host, process and a random part.")
 @click.option(
     "--role", "roles", multiple=True, type=click.Choice([each.value for each in Role]), help="Only this; default both."
@@ -47,6 +50,7 @@ def run(
     url: str | None,
     concurrency: int | None,
     queues: tuple[str, ...],
+    labels: tuple[str, ...],
     node_id: str | None,
     roles: tuple[str, ...],
     shutdown_timeout: float | None,
@@ -71,6 +75,7 @@ def run(
     flags = {
         "max_concurrent": concurrency,
         "queues": queues or None,
+        "labels": read_labels("--label", labels) or None,
         "node_id": node_id,
         "roles": roles or None,
         "shutdown_timeout": shutdown_timeout,
@@ -107,7 +112,12 @@ def configured(code: SchedulerConfig, flags: dict[str, Any], settings: Settings)
     """The settings in code, with flags over them, and with what is said around the program where code says nothing."""
     from msgspec.structs import replace  # noqa: PLC0415
 
-    around = {"max_concurrent": settings.concurrency, "queues": settings.queues, "node_id": settings.node_id}
+    around = {
+        "max_concurrent": settings.concurrency,
+        "queues": settings.queues,
+        "node_id": settings.node_id,
+        "labels": settings.labels,
+    }
     unsaid = SchedulerConfig()
     chosen = {
         name: value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class Settings(FileSettings, frozen=True):
     node_id: str | None = None
     queue: str | None = None
     coordinator: str | None = None
+    labels: dict[str, str] | None = None
 
 
 # Of each setting the environment variables that give it, the first that is set winning.
@@ -62,7 +63,17 @@ def read_settings(environment: Mapping[str, str] = os.environ, folder: Path | No
     if not named and (plain := plain_address(environment)) is not None:
         said = replace(said, url=plain.store, queue=plain.queue, coordinator=plain.coordinator)
     found = {name: environment[variable] for name, variable in _set_variables(environment).items()}
-    return replace(said, **found)
+    labels = read_labels("DULY_LABELS", [part for part in environment.get("DULY_LABELS", "").split(",") if part])
+    return replace(said, **found, labels=labels or None)
+
+
+def read_labels(where: str, texts: Sequence[str]) -> dict[str, str]:
+    """Labels written as NAME=VALUE."""
+    pairs = [text.strip().partition("=") for text in texts]
+    for name, sign, value in pairs:
+        if not (name and sign and value):
+            raise ConfigurationError(f"{where}: {name + sign + value!r} is no label: write NAME=VALUE, as gpu=yes")
+    return {name: value for name, _, value in pairs}
 
 
 def _set_variables(environment: Mapping[str, str]) -> dict[str, str]:

@@ -41,10 +41,15 @@ class Presence:
 
     async def tick(self) -> float:
         node = self._card_now()
-        if self._announced is not None and self._announced.handlers == node.handlers:
+        if self._announced is not None and _as_announced(node) == _as_announced(self._announced):
             if await self._coordinator.beat(node.id, self._lease, node.metrics):
                 return self._refresh
             self._tell(self._forgotten)
         await self._coordinator.announce(node, self._lease)
         self._announced = node
         return self._refresh
+
+
+def _as_announced(node: Node) -> tuple[frozenset[str], int]:
+    """What of a node's card may change, its metrics aside, which every beat carries."""
+    return node.handlers, node.capacity

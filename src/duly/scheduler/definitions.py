@@ -31,6 +31,7 @@ from duly.rules.schedules import Schedule, step
 from duly.runtime.planner import schedule_of
 from duly.runtime.service import Emit
 from duly.scheduler.definition import Job, bound_schedule
+from duly.scheduler.placing import unplaced_because
 from duly.scheduler.registry import Registry
 from duly.scheduler.views import JobView, Upcoming, job_view
 
@@ -52,6 +53,7 @@ class Definitions:
         now: Callable[[], datetime],
         emit: Emit,
     ) -> None:
+        self._backend = backend
         self._store = backend.store
         self._queue = backend.queue
         self._registry = registry
@@ -206,6 +208,7 @@ class Definitions:
             attempts=[] if run is None else await self._store.attempts(run.id),
             grace=self._config.grace.total_seconds(),
             retention=self._config.retention,
+            unplaced=await unplaced_because(self._backend, run),
         )
         return explain(facts)
 

@@ -8,6 +8,7 @@ from duly.errors import DulyError
 from duly.ports import Backend, Composed
 from duly.runtime.elector import MAIN
 from duly.scheduler.client import Client
+from duly.scheduler.placing import overdue
 from duly.scheduler.running import Running
 from duly.scheduler.views import Health
 
@@ -20,10 +21,10 @@ async def health_of(running: Running | None, client: Client | None) -> Health:
     node = None if running is None else running.node
     away = 0.0 if node is None else node.reachability.away_for()
     leader: str | None = None
-    store = "closed"
+    store, unplaced = "closed", ""
     parts: dict[str, str] = {}
     if client is not None:
-        (leader, store), parts = await asyncio.gather(_leader(client.backend), _parts(client.backend))
+        (leader, unplaced, store), parts = await asyncio.gather(_told(client.backend), _parts(client.backend))
         store = parts.get("store", store)
     degraded = away > 0 or any(each.startswith(_AWAY) for each in (store, *parts.values()))
     return Health(
@@ -36,18 +37,19 @@ async def health_of(running: Running | None, client: Client | None) -> Health:
         away_seconds=away,
         busy=0 if node is None else node.worker.busy,
         slots=0 if running is None else running.config.max_concurrent,
+        unplaced=unplaced,
         parts=parts,
     )
 
 
-async def _leader(backend: Backend) -> tuple[str | None, str]:
-    """Who leads, and how the coordinator is that was asked."""
+async def _told(backend: Backend) -> tuple[str | None, str, str]:
+    """Who leads, what waits to be placed, and how the store is that was asked."""
     try:
         async with asyncio.timeout(_PATIENCE):
             lease = await backend.coordinator.holder(MAIN)
+            return None if lease is None else lease.holder, await overdue(backend), "reachable"
     except (DulyError, TimeoutError) as exc:
-        return None, f"{_AWAY}: {str(exc) or 'no answer'}"
-    return None if lease is None else lease.holder, "reachable"
+        return None, "", f"{_AWAY}: {str(exc) or 'no answer'}"
 
 
 async def _parts(backend: Backend) -> dict[str, str]:

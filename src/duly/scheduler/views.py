@@ -54,6 +54,7 @@ class JobView(Struct, frozen=True):
     overlap: Overlap | None
     misfire: Misfire
     max_runs: int | None
+    selector: dict[str, str] | None
     payload: str
     created_at: datetime
     updated_at: datetime
@@ -78,6 +79,8 @@ class Health(Struct, frozen=True):
 
     `status` is "healthy", "degraded" (the store or a part of it is away; running handlers go on) or "closed". `parts`
     tells of a store that is put together how each part is, by its name.
+    `status` is "healthy", "degraded" (the store is away; running handlers go on) or "closed". `unplaced` tells in plain
+    words why due runs wait to be placed, and is empty if none do.
     """
 
     status: str
@@ -90,6 +93,7 @@ class Health(Struct, frozen=True):
     busy: int
     slots: int
     parts: dict[str, str] = {}
+    unplaced: str = ""
 
 
 class ShutdownReport(Struct, frozen=True):
@@ -133,6 +137,7 @@ def job_view(
         overlap=spec.overlap,
         misfire=spec.misfire,
         max_runs=spec.max_runs,
+        selector=spec.selector,
         payload=spec.payload.decode(),
         created_at=record.created_at,
         updated_at=record.updated_at,
