@@ -9,7 +9,8 @@ import redis
 
 from duly.testing.postgres_servers import named_postgres
 from duly.testing.postgres_servers import postgres_server as start_postgres
-from duly.testing.servers import named_redis
+from duly.testing.servers import etcd_server as start_etcd
+from duly.testing.servers import named_etcd, named_redis
 from duly.testing.servers import redis_server as start_redis
 from tests import postgres_stores
 
@@ -25,6 +26,19 @@ def redis_server():
 def redis_url(request):
     """Where to test: the server that the environment names, else one of our own."""
     return named_redis() or request.getfixturevalue("redis_server").url
+
+
+@pytest.fixture(scope="session")
+def etcd_server():
+    """An etcd shared by the tests of this process: use a namespace of your own, and do it no harm."""
+    with start_etcd() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def etcd_url(request):
+    """Where to test: the cluster that the environment names, else one of our own."""
+    return named_etcd() or request.getfixturevalue("etcd_server").url
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,8 @@ scheduler = Scheduler(
         accept_data_loss="CLUSTER_MAY_LOSE" in os.environ,
         placement=os.environ["CLUSTER_PLACEMENT"],
     ),
+    queue=os.environ.get("CLUSTER_QUEUE"),
+    coordinator=os.environ.get("CLUSTER_COORDINATOR"),
 )
 
 

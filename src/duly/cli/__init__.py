@@ -56,7 +56,7 @@ EXAMPLES = (
 def cli() -> None:
     """Duly, a distributed job scheduler: every due instant is run once, on time, by one of your processes.
 
-    The store is --url, DULY_URL, the url of duly.toml, or the file duly.db in this folder.
+    The store is --url, DULY_URL, POSTGRES_DSN or REDIS_URL, the url of duly.toml, or the file duly.db in this folder.
     """
 
 

@@ -12,6 +12,8 @@ from duly.errors import ConfigurationError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from duly.backends.address import Address
+    from duly.model import SchedulerConfig
     from duly.scheduler import Scheduler
 
 T = TypeVar("T")
@@ -25,28 +27,41 @@ def ask(url: str | None, question: Callable[[Scheduler], Awaitable[T]], *, named
     import asyncio  # noqa: PLC0415  # commands are listed and helped without it
 
     from duly.model import SchedulerConfig  # noqa: PLC0415
-    from duly.scheduler import Scheduler  # noqa: PLC0415
 
     chosen = namespace() or named or read_settings().namespace or SchedulerConfig().namespace
-    address = store_address(url)
-    missing = missing_file(address)
+    address = address_of(url)
+    missing = missing_file(address.store)
     if missing is not None:
         raise ConfigurationError(
             f"there is no file {missing}: `duly run` makes it; give another store with --url or DULY_URL"
         )
 
     async def conversation() -> T:
-        async with Scheduler(address, SchedulerConfig(namespace=chosen)).client() as scheduler:
+        async with _scheduler(address, SchedulerConfig(namespace=chosen)).client() as scheduler:
             return await question(scheduler)
 
     return asyncio.run(conversation())
 
 
-def store_address(url: str | None) -> str:
-    """The store that is meant: the flag's, the environment's, the file's, or the default one."""
+def _scheduler(address: Address, config: SchedulerConfig) -> Scheduler:
+    from duly.scheduler import Scheduler  # noqa: PLC0415
+
+    return Scheduler(address.store, config, queue=address.queue, coordinator=address.coordinator)
+
+
+def address_of(url: str | None) -> Address:
+    """The store that is meant, and its parts: the flag's, the environment's, the file's, or the default one."""
     from duly.scheduler.binding import Binding  # noqa: PLC0415
 
-    return Binding(url or read_settings().url).address()
+    if url is not None:
+        return Binding(url).address()
+    said = read_settings()
+    return Binding(store=said.url, queue=said.queue, coordinator=said.coordinator).address()
+
+
+def store_address(url: str | None) -> str:
+    """The store alone, where what is beside it does not matter."""
+    return address_of(url).store
 
 
 def missing_file(address: str) -> Path | None:

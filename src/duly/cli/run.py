@@ -28,7 +28,7 @@ _FORMATS = ("TEXT", "JSON")
     "DULY_URL=sqlite:////var/lib/shop/duly.db duly run shop.jobs --log-format JSON",
 )
 @click.argument("app", required=False)
-@click.option("--url", metavar="URL", help="The store, instead of the one in code, DULY_URL, duly.toml or duly.db.")
+@click.option("--url", metavar="URL", help="The store, instead of the one in code or around it.")
 @click.option("--concurrency", "-c", type=click.IntRange(1), help="How many runs at a time.")
 @click.option("--queue", "-q", "queues", multiple=True, help="Only runs of this queue; repeatable. Default: all.")
 @click.option(
@@ -62,6 +62,9 @@ def run(
     Start it as often as you like on one store. The first signal lets running handlers end, a second one does not wait.
     Without an attribute the module's only Scheduler is taken. The current folder is importable. A file of jobs runs
     plain commands; SIGHUP reads it again.
+
+    Where code names no store, it is DULY_URL (or DULY_STORE, DULY_QUEUE, DULY_COORDINATOR), else POSTGRES_DSN,
+    REDIS_URL and ETCD_ENDPOINTS, else duly.toml, else duly.db.
     """
     settings = read_settings()
     level = _chosen("log level", log_level or settings.log_level or "INFO", _LEVELS)
@@ -126,9 +129,14 @@ def configured(code: SchedulerConfig, flags: dict[str, Any], settings: Settings)
 
 
 def _stand_in(settings: Settings) -> None:
-    """Let the file's URL stand in for the environment's: arguments in code come before both."""
-    if settings.url is not None and not os.environ.get("DULY_STORE"):
-        os.environ["DULY_URL"] = settings.url
+    """Let what is said around the program stand in for the library's variables: arguments in code come before both."""
+    for variable, url in (
+        ("DULY_URL", settings.url),
+        ("DULY_QUEUE", settings.queue),
+        ("DULY_COORDINATOR", settings.coordinator),
+    ):
+        if url is not None:
+            os.environ[variable] = url
 
 
 def _chosen(what: str, given: str, allowed: tuple[str, ...]) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
+from duly.cli.plain import plain_address
 from duly.errors import ConfigurationError
 
 FILE = "duly.toml"
@@ -37,12 +38,16 @@ class Settings(FileSettings, frozen=True):
     """The same, with what the environment says on top of it."""
 
     node_id: str | None = None
+    queue: str | None = None
+    coordinator: str | None = None
     labels: dict[str, str] | None = None
 
 
 # Of each setting the environment variables that give it, the first that is set winning.
 VARIABLES = {
-    "url": ("DULY_URL",),
+    "url": ("DULY_URL", "DULY_STORE"),
+    "queue": ("DULY_QUEUE",),
+    "coordinator": ("DULY_COORDINATOR",),
     "namespace": ("DULY_NAMESPACE",),
     "app": ("DULY_APP",),
     "log_level": ("DULY_LOG_LEVEL", "LOG_LEVEL"),
@@ -54,6 +59,9 @@ VARIABLES = {
 def read_settings(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> Settings:
     """What is said around the program. An empty variable says nothing."""
     said = Settings(**asdict(_read_file((folder or Path.cwd()) / FILE)))
+    named = any(environment.get(variable) for variable in VARIABLES["url"])
+    if not named and (plain := plain_address(environment)) is not None:
+        said = replace(said, url=plain.store, queue=plain.queue, coordinator=plain.coordinator)
     found = {name: environment[variable] for name, variable in _set_variables(environment).items()}
     labels = read_labels("DULY_LABELS", [part for part in environment.get("DULY_LABELS", "").split(",") if part])
     return replace(said, **found, labels=labels or None)

@@ -25,7 +25,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from duly.errors import ConfigurationError
-from duly.testing.servers import free_port, own_folder
+from duly.testing.guard import free_port, own_folder
 
 USER = "duly"  # of every server here, a superuser with a password that is no secret
 PASSWORD = "in-tests-only"  # noqa: S105

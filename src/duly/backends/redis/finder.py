@@ -1,8 +1,4 @@
-"""Finding the server: an address from the URL, from sentinels, or from a cluster that sent us on; and knocking there.
-
-After a failure nobody knocks again for a while, longer each time and never in step with others: a server that comes
-back is not met by everybody at once.
-"""
+"""Finding the server: an address from the URL, from sentinels, or from a cluster that sent us on; and knocking."""
 
 from __future__ import annotations
 
