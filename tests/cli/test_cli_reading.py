@@ -7,7 +7,7 @@ import pytest
 
 from duly import ConfigurationError, SchedulerConfig
 from duly.cli.client import store_address
-from duly.cli.durations import seconds_of
+from duly.rules.durations import seconds_of
 from duly.cli.moments import read_moment
 from duly.cli.payloads import read_payload
 from duly.cli.run import configured

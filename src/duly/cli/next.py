@@ -11,13 +11,13 @@ import click
 from msgspec import Struct
 
 from duly.cli.client import ask
-from duly.cli.durations import seconds_of
 from duly.cli.explain import job_zone
 from duly.cli.moments import Moment, moment, zone
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import WARN, note, write_json
 from duly.cli.words import full, relative
 from duly.model import CustomSpec, JobStatus
+from duly.rules.durations import seconds_of
 from duly.rules.schedules import Cron, Every, Once, from_spec
 
 if TYPE_CHECKING:

@@ -34,6 +34,8 @@ class EventLog:
                 _tell(logging.DEBUG, run, f"started, {late * 1000:.1f} ms late", late=late)
             case events.RunEnded():
                 _tell_end(event)
+            case events.RunsClaimed() | events.RunsSettled():
+                pass  # for meters only
             case events.RunReleased(run):
                 _tell(logging.INFO, run, "given back: the node is stopping")
             case _:
@@ -41,7 +43,7 @@ class EventLog:
                 _node.log(level, "%s", message)
 
 
-_CHATTY = (events.RunStarted, events.RunEnded)
+_CHATTY = (events.RunStarted, events.RunEnded, events.RunsClaimed, events.RunsSettled)
 
 
 def _tell(level: int, run: Any, message: str, **fields: Any) -> None:

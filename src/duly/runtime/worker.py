@@ -12,12 +12,13 @@ import random
 from collections.abc import Mapping, Sequence
 
 from duly.model import Claim, Claimed, Interrupted, seconds_between, to_micros
-from duly.model.event import RunStarted, ServiceFailed, SlotLeaked
+from duly.model.event import RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
 from duly.ports import Queue
 from duly.runtime.attempt import Attempts
 from duly.runtime.handler import Catalog, ExecutorKind
 from duly.runtime.live import Live, LiveRuns
 from duly.runtime.nextdue import NextDue
+from duly.runtime.pace import Pace
 from duly.runtime.service import Signal, failure_of
 from duly.runtime.settler import Settler
 from duly.runtime.surroundings import Surroundings
@@ -62,6 +63,8 @@ class Worker:
         self._freed_at: float | None = None
         self._may_be_more = True
         self._tell_starts = True
+        self.pace = Pace(around.clock.monotonic)
+        self.last_start: float | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self.stopping = False
@@ -129,7 +132,10 @@ class Worker:
         claimed = await self._ask(queues, limit, request)
         self._unanswered = None
         self._next_due.learn(claimed.next_due)
-        self._start(claimed.claims, sent)
+        if self._emit.wants(RunsClaimed):
+            self._emit(RunsClaimed(len(claimed.claims), self._clock.monotonic() - sent))
+        if claimed.claims:
+            self._start(claimed.claims, sent)
         return len(claimed.claims)
 
     async def _ask(self, queues: Sequence[str] | None, limit: int, request: int) -> Claimed:
@@ -140,6 +146,8 @@ class Worker:
     def _start(self, claims: Sequence[Claim], sent: float) -> None:
         now, trusted = self._clock.monotonic(), trusted_until(sent, self._lease)
         self._tell_starts = self._emit.wants(RunStarted)
+        self.pace.add(claim.run.queue for claim in claims)
+        self.last_start = self._clock.now().timestamp()
         create_task = asyncio.get_running_loop().create_task
         for claim in claims:
             live = Live(claim, self._catalog.find(claim.run), now, trusted)

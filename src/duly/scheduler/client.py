@@ -44,7 +44,7 @@ class Client:
     ) -> None:
         self.backend = backend
         self.config = config
-        self._clock = clock
+        self.clock = clock
         self._registry = registry
         self.ids = Ids(clock.now, rng)
         self.submitter = Submitter(backend, registry, config, self.ids, clock.now)
@@ -88,22 +88,22 @@ class Client:
 
     async def ended(self, run_id: str, timeout: float | None) -> Run:
         """Wait until a run is final; the builtin TimeoutError if that takes too long. A short outage is waited out."""
-        deadline = math.inf if timeout is None else self._clock.monotonic() + timeout
+        deadline = math.inf if timeout is None else self.clock.monotonic() + timeout
         away_since: float | None = None
         while True:
-            left = deadline - self._clock.monotonic()
+            left = deadline - self.clock.monotonic()
             try:
                 for run in await self.backend.store.finished([run_id], max(0.0, min(left, _LONGEST_WAIT))):
                     return run
                 await self.run(run_id)
                 away_since = None
             except BackendUnavailable:
-                now = self._clock.monotonic()
+                now = self.clock.monotonic()
                 away_since = away_since or now
                 if now >= min(deadline, away_since + _LONGEST_OUTAGE):
                     raise
                 await asyncio.sleep(_ASK_AGAIN)
-            if self._clock.monotonic() >= deadline:
+            if self.clock.monotonic() >= deadline:
                 raise TimeoutError(f"run {run_id} has not ended within {timeout:g} s; it goes on")
 
     async def result(self, run_id: str, timeout: float | None) -> Any:
@@ -128,6 +128,10 @@ class Client:
     def known(self, names: Sequence[str]) -> list[str]:
         """Those of these handlers that this process has."""
         return [name for name in names if self._registry.get(name) is not None]
+
+    def handlers(self) -> list[str]:
+        """The handlers that this process has."""
+        return self._registry.handlers()
 
 
 def _no_result(run: Run) -> Exception:

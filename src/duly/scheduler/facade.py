@@ -83,6 +83,7 @@ class Scheduler:
         self._portal = Portal()
         self._sessions = self._new_sessions()
         self._running: Running | None = None
+        self._holds = 0
         self.sync = SyncScheduler(self, self._sync_loop)
 
     # --- settings
@@ -237,16 +238,17 @@ class Scheduler:
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Self]:
         """Open the store for the block without running a node."""
-        await self._sessions.client()
+        self._holds += 1
         try:
+            await self._sessions.client()
             yield self
         finally:
-            if self._running is None:
-                await self.close()
+            self._holds -= 1
+            await self.close()
 
     async def close(self) -> None:
-        """Close what this event loop has open. Not while a node runs."""
-        if self._running is None:
+        """Close what this event loop has open. Not while a node runs, nor inside `client()`."""
+        if self._running is None and not self._holds:
             await self._sessions.close()
 
     def run_forever(self, *, log_level: str = "INFO", log_format: str = "TEXT") -> ShutdownReport:
@@ -263,6 +265,10 @@ class Scheduler:
 
     async def _client(self) -> Client:
         return await self._sessions.client()
+
+    async def opened(self) -> Client:
+        """The client of the running loop, for what is built on a scheduler: its API, a dashboard."""
+        return await self._client()
 
     def _sync_loop(self) -> asyncio.AbstractEventLoop:
         return self._portal.loop() if self._running is None else self._running.loop

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from duly.errors import ConfigurationError, DuplicateJob, PayloadError
+from duly.errors import ConfigurationError, DuplicateJob, PayloadError, PayloadTooLarge
 from duly.model import JobRecord, JobSpec, SchedulerConfig
 from duly.model.job import JOB_SHARD
 from duly.rules.schedules import Cron, Every, Once, Schedule
@@ -57,6 +57,10 @@ class Registry:
 
     def jobs(self) -> list[Job]:
         return list(self._jobs.values())
+
+    def handlers(self) -> list[str]:
+        """The names that runs may give as their handler."""
+        return [job.name for job in self._jobs.values() if not isinstance(job.handler, str)]
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -114,6 +118,10 @@ class Registry:
             raise ConfigurationError(f"job {job.name!r} has a payload but no schedule: give it when you submit")
         return job.spec(config.timezone, self.payload(job.name, given, config.max_payload_bytes))
 
+    def spec_for_handler(self, job: Job, config: SchedulerConfig) -> JobSpec:
+        """The definition of a job that no code defines: it names a handler, whose parameters its payload must fit."""
+        return job.spec(config.timezone, self.payload(job.handler_name, job.payload or {}, config.max_payload_bytes))
+
     def handler(self, job: Job, config: SchedulerConfig) -> Handler | None:
         """What the node calls for this job; None if the handler is another job's that is unknown here."""
         target, owner = self._target(job)
@@ -160,7 +168,7 @@ class Registry:
 def bounded(name: str, payload: bytes, most: int) -> bytes:
     """The payload, if it is not too large."""
     if len(payload) > most:
-        raise PayloadError(
+        raise PayloadTooLarge(
             f"payload of {name}: {len(payload)} bytes are more than max_payload_bytes={most}; "
             f"store the data elsewhere and submit a reference"
         )

@@ -7,15 +7,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from duly.errors import ConfigurationError, JobNotFound
 from duly.model import (
     Cause,
+    Delivery,
     Ids,
     JobRecord,
     JobStatus,
     Overlap,
     Put,
+    RetrySpec,
     Run,
     RunPolicy,
     SchedulerConfig,
@@ -28,7 +31,7 @@ from duly.ports import Backend
 from duly.rules.admission import group_of
 from duly.runtime.batcher import Batcher
 from duly.runtime.transactions import inside_transaction
-from duly.scheduler.definition import Job, check_priority, check_queue
+from duly.scheduler.definition import Job, check_priority, check_queue, check_timeout
 from duly.scheduler.registry import Registry
 
 _LONGEST_DELAY = 100 * 366 * 86400.0
@@ -44,6 +47,8 @@ class Options(Struct, frozen=True, kw_only=True):
     priority: int | None = None
     dedupe_key: str | None = None
     queue: str | None = None
+    timeout: float | None = None
+    retry: RetrySpec | None = None
 
     def __post_init__(self) -> None:
         if self.at is not None and self.delay is not None:
@@ -58,12 +63,22 @@ class Options(Struct, frozen=True, kw_only=True):
             check_queue(self.queue, "submit")
         if self.dedupe_key is not None:
             _check_key(self.dedupe_key)
+        if self.timeout is not None:
+            check_timeout("submit", self.timeout)
 
     def due(self, now: datetime) -> datetime:
         """The instant the run is due."""
         if self.at is not None:
             return as_utc(self.at, "at", ConfigurationError)
         return now if self.delay is None else shift(now, _delay(self.delay))
+
+    def policy(self, job: RunPolicy) -> RunPolicy:
+        """The job's policy with what this submission says otherwise."""
+        if self.timeout is None and self.retry is None:
+            return job
+        if self.retry is not None and self.retry.max_retries and job.delivery is Delivery.AT_MOST_ONCE:
+            raise ConfigurationError(f"retry={self.retry!r}: a run of an at_most_once job is never tried twice")
+        return replace(job, timeout=self.timeout or job.timeout, retry=self.retry or job.retry)
 
 
 def _delay(delay: object) -> float:
@@ -104,7 +119,7 @@ class Blueprint(Struct, frozen=True):
             queue=options.queue or self.queue,
             priority=self.priority if options.priority is None else options.priority,
             payload=payload,
-            policy=self.policy,
+            policy=options.policy(self.policy),
             group=self.group,
             when_full=self.when_full,
             dedupe_key=options.dedupe_key,
@@ -171,11 +186,18 @@ class Submitter:
 
     async def submit(self, name: str, payload: Mapping[str, Any] | None, options: Options) -> Put:
         """Submit one run."""
-        return await self._put(self._run(await self._blueprint(name), payload, options, Cause.SUBMIT))
+        return await self._put(self._run(await self.blueprint(name), payload, options, Cause.SUBMIT))
+
+    async def submit_each(self, wanted: Sequence[tuple[str, Mapping[str, Any], Options]]) -> list[Put]:
+        """Submit runs of various jobs, all checked before the first is put; in order."""
+        runs = [
+            self._run(await self.blueprint(name), payload, options, Cause.SUBMIT) for name, payload, options in wanted
+        ]
+        return await self._put_all(runs)
 
     async def submit_many(self, name: str, payloads: Iterable[Mapping[str, Any]], options: Options) -> list[Put]:
         """Submit many runs of one job, checked before the first is put; in order."""
-        blueprint = await self._blueprint(name)
+        blueprint = await self.blueprint(name)
         if options.dedupe_key is not None:
             raise ConfigurationError(f"dedupe_key={options.dedupe_key!r} would make all but one of many a duplicate")
         due = options.due(self._now())
@@ -225,7 +247,7 @@ class Submitter:
             blueprint = self._blueprints[name] = blueprint_of(job)
         return blueprint
 
-    async def _blueprint(self, name: str) -> Blueprint:
+    async def blueprint(self, name: str) -> Blueprint:
         """What the code says of this job, else what the store says, else nothing: it is checked when it is claimed."""
         known = self._known(name)
         if known is not None:
