@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -19,7 +20,7 @@ from duly.api.bodies import PreviewBody
 from duly.api.calls import Call, Reply, answer
 from duly.api.problems import Problem, not_found
 from duly.api.queries import AuditQuery
-from duly.model import as_utc, is_job_name, iso
+from duly.model import Depth, Node, as_utc, is_job_name, iso
 from duly.rules.schedules import Cron, Every, Once
 from duly.runtime.pace import ENDED, STARTED
 
@@ -36,11 +37,19 @@ async def list_queues(call: Call[None, None]) -> Reply:
 
     return answer(
         [
-            queue_answer(name, counts.queues[name], now, rate(STARTED, name), rate(ENDED, name))
-            for name in sorted(counts.queues)
+            queue_answer(name, counts.queues.get(name, _EMPTY), now, rate(STARTED, name), rate(ENDED, name))
+            for name in sorted(counts.queues.keys() | _moving(nodes))
             if call.principal.covers_queue(name)
         ]
     )
+
+
+_EMPTY = Depth()
+
+
+def _moving(nodes: Sequence[Node]) -> set[str]:
+    """The queues from which something was started of late: they may be empty by now."""
+    return {name.removeprefix(STARTED) for node in nodes for name in node.metrics if name.startswith(STARTED)}
 
 
 async def pause_queue(call: Call[None, None]) -> Reply:
