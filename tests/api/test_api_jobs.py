@@ -1,5 +1,6 @@
 """Jobs and runs over HTTP: definitions, listings, operations."""
 
+import itertools
 import re
 
 import pytest
@@ -233,7 +234,7 @@ async def test_every_administrative_action_is_in_the_audit_log(admin, scheduler)
     assert all(entry["actor"].startswith("a admin (") for entry in entries)
     assert entries[1]["before"]["status"] == "active"
     assert entries[1]["after"] == {"status": "paused", "note": "why"}
-    for before, after in zip(entries, entries[1:], strict=False):
+    for before, after in itertools.pairwise(entries):
         assert after["previous"] == before["hash"]
     assert [entry["sequence"] for entry in (await admin.get("/audit?after=6&limit=1")).json] == [7]
 

@@ -1,6 +1,7 @@
 """Who may do what: tokens, roles, limits; what is never let in, and what is never written down."""
 
 import io
+import itertools
 import json
 import logging
 from datetime import UTC, datetime, timedelta
@@ -53,7 +54,7 @@ async def test_every_route_lets_in_those_whose_role_grants_its_permission_and_no
 
 def test_each_role_may_do_all_that_the_one_before_may():
     roles = list(TokenRole)
-    for less, more in zip(roles, roles[1:], strict=False):
+    for less, more in itertools.pairwise(roles):
         assert GRANTS[less] < GRANTS[more]
     assert GRANTS[TokenRole.ADMIN] == frozenset(Permission)
 

@@ -7,13 +7,13 @@ import pytest
 
 from duly import ConfigurationError, SchedulerConfig
 from duly.cli.client import store_address
-from duly.rules.durations import seconds_of
 from duly.cli.moments import read_moment
 from duly.cli.payloads import read_payload
-from duly.cli.run import configured
+from duly.cli.programs import configured
 from duly.cli.secrets import masked
 from duly.cli.settings import Settings, read_settings
 from duly.cli.words import full, line, lines, point, relative, span
+from duly.rules.durations import seconds_of
 
 NOW = datetime(2027, 3, 15, 12, 0, tzinfo=UTC)
 

@@ -19,6 +19,9 @@ _CHECKING = "Checking"
 COMMANDS = {
     "demo": Entry("duly.cli.demo:demo", "Show a dozen jobs at work, on a store that is thrown away.", _RUNNING),
     "run": Entry("duly.cli.run:run", "Run a node: plan and work until it is told to stop.", _RUNNING),
+    "scheduler": Entry("duly.cli.run:scheduler", "Plan, and serve the API; workers do the work.", _RUNNING),
+    "worker": Entry("duly.cli.run:worker", "Work for what a scheduler plans.", _RUNNING),
+    "serve": Entry("duly.cli.run:serve", "Serve the API alone.", _RUNNING),
     "jobs": Entry("duly.cli.jobs:jobs", "List the jobs.", _LOOKING),
     "runs": Entry("duly.cli.runs:runs", "List runs, the newest first.", _LOOKING),
     "show": Entry("duly.cli.show:show", "Show all there is to know about a job or a run.", _LOOKING),
@@ -32,6 +35,9 @@ COMMANDS = {
     "remove": Entry("duly.cli.operate:remove", "Remove a job and cancel its waiting runs.", _OPERATING),
     "cancel": Entry("duly.cli.operate:cancel", "Cancel a run.", _OPERATING),
     "redrive": Entry("duly.cli.operate:redrive", "Run a failed, lost or cancelled run again.", _OPERATING),
+    "token": Entry("duly.cli.token:token", "Make, list and revoke tokens of the API.", _OPERATING),
+    "audit": Entry("duly.cli.audit:audit", "Show and verify the log of administrative actions.", _CHECKING),
+    "config": Entry("duly.cli.config:config", "Show every setting and where it comes from.", _CHECKING),
     "doctor": Entry("duly.cli.doctor:doctor", "Say what is well and what is not.", _CHECKING),
     "bench": Entry("duly.cli.bench:bench", "Measure how fast this machine and store are.", _CHECKING),
 }

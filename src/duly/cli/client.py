@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from duly.cli.options import namespace
-from duly.cli.settings import read_settings
+from duly.cli.settings import Settings, read_settings
 from duly.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -17,23 +17,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def ask(url: str | None, question: Callable[[Scheduler], Awaitable[T]]) -> T:
-    """Open the store, ask, close it. `url` is what the command line says, if it says something."""
+def ask(url: str | None, question: Callable[[Scheduler], Awaitable[T]], *, creates: bool = False) -> T:
+    """Open the store, ask, close it. `url` is what the command line says, if it says something.
+
+    A file that does not exist is an error, unless the command `creates` something in it.
+    """
     import asyncio  # noqa: PLC0415  # commands are listed and helped without it
 
     from duly.model import SchedulerConfig  # noqa: PLC0415
     from duly.scheduler import Scheduler  # noqa: PLC0415
 
-    chosen = namespace() or read_settings().namespace or SchedulerConfig().namespace
+    settings = read_settings()
+    chosen = namespace() or settings.namespace or SchedulerConfig().namespace
     address = store_address(url)
     missing = missing_file(address)
-    if missing is not None:
+    if missing is not None and not creates:
         raise ConfigurationError(
             f"there is no file {missing}: `duly run` makes it; give another store with --url or DULY_URL"
         )
 
     async def conversation() -> T:
-        async with Scheduler(address, SchedulerConfig(namespace=chosen)).client() as scheduler:
+        config = SchedulerConfig(namespace=chosen)
+        async with Scheduler(config=config, **_parts(url, settings)).client() as scheduler:
             return await question(scheduler)
 
     return asyncio.run(conversation())
@@ -43,7 +48,14 @@ def store_address(url: str | None) -> str:
     """The store that is meant: the flag's, the environment's, the file's, or the default one."""
     from duly.scheduler.binding import Binding  # noqa: PLC0415
 
-    return Binding(url or read_settings().url).address()
+    return Binding(**_parts(url, read_settings())).address()
+
+
+def _parts(url: str | None, settings: Settings) -> dict[str, Any]:
+    """The address that is meant, by part: a flag stands alone."""
+    if url is not None:
+        return {"url": url}
+    return {name: getattr(settings, name) for name in ("url", "store", "queue", "coordinator")}
 
 
 def missing_file(address: str) -> Path | None:

@@ -54,14 +54,14 @@ async def live(scheduler: Scheduler) -> ShutdownReport:
             scheduler.hurry()
         stopping.set()
 
-    with _signals(signalled):
+    with signals(signalled):
         await scheduler.start()
         await stopping.wait()
         _log.info("stopping: waiting for running handlers; a second signal stops at once")
         return await scheduler.stop()
 
 
-class _signals:  # noqa: N801  # a context manager used once, above
+class signals:  # noqa: N801  # a context manager, used as a verb
     """Calls a function on SIGINT and SIGTERM for the block, where the thread allows it."""
 
     def __init__(self, call: Callable[[], None]) -> None:
