@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -19,23 +19,16 @@ from duly.api import tokens as access
 from duly.api.addresses import Address, bind, bound_to
 from duly.api.app import Api
 from duly.api.desk import MAX_BODY, ApiSettings
+from duly.api.http import HttpServer
 from duly.api.routes import ROUTES, VITALS
-from duly.errors import ConfigurationError, MissingExtra
+from duly.errors import ConfigurationError
 from duly.observe.lag import watch_loop
 from duly.ports import Store
 from duly.scheduler import Scheduler
 from duly.scheduler.forever import signals
 from duly.scheduler.views import ShutdownReport
 
-try:
-    import uvicorn
-except ImportError as exc:
-    raise MissingExtra("serving the API", "server") from exc
-
 _log = logging.getLogger("duly.api")
-
-_KEEP_ALIVE = 75
-_LAST_CALLS = 10  # how long calls under way may take at the end
 
 
 class Serving(Struct, frozen=True):
@@ -141,7 +134,7 @@ async def listening(
     api: Api, serving: Serving, sockets: Sequence[socket.socket], hurry: asyncio.Event | None = None
 ) -> AsyncIterator[None]:
     """Serve calls for the block; at its end those under way may finish."""
-    server = HttpServer(api, serving)
+    server = HttpServer(api, serving.tls_cert, serving.tls_key)
     running = asyncio.get_running_loop().create_task(server.serve(sockets=list(sockets)))
     await server.is_up.wait()
     try:
@@ -150,34 +143,3 @@ async def listening(
         server.should_exit = True
         server.force_exit = hurry is not None and hurry.is_set()
         await running
-
-
-class HttpServer(uvicorn.Server):
-    """Uvicorn on sockets of ours, without its signals, its logs and its idea of life."""
-
-    def __init__(self, api: Api, serving: Serving) -> None:
-        config = uvicorn.Config(
-            api,
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE,
-            timeout_graceful_shutdown=_LAST_CALLS,
-            ssl_certfile=serving.tls_cert,
-            ssl_keyfile=serving.tls_key,
-        )
-        super().__init__(config)
-        self.is_up = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        try:
-            await super().startup(sockets)
-        finally:
-            self.is_up.set()
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
