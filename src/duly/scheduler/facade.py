@@ -44,7 +44,7 @@ from duly.scheduler.definition import (
 from duly.scheduler.handles import JobHandle, RunHandle
 from duly.scheduler.health import health_of
 from duly.scheduler.locks import Lock, locked
-from duly.scheduler.registry import Registry, place_of
+from duly.scheduler.registry import Registry, Wrapper, place_of
 from duly.scheduler.running import Running
 from duly.scheduler.sessions import Sessions
 from duly.scheduler.submitting import Options, name_of
@@ -124,6 +124,16 @@ class Scheduler:
     def subscribe(self, call: Callable[[Event], None], *kinds: type[Event]) -> Callable[[], None]:
         """Call a function on events of these kinds (all, if none is given); what is returned ends that."""
         return self._events.subscribe(Listening(call, kinds or (Event,)))
+
+    def wrap(self, wrapper: Wrapper) -> None:
+        """Put something around every handler, for frameworks: given a handler it returns what is called instead.
+
+        Called on the node's loop when the node is built. What it returns is async where the handler is, and runs where
+        the handler does, in its task or its thread. Handlers in processes of their own are not wrapped.
+        """
+        if self._running is not None:
+            raise SchedulerRunning("wrap() must come before start()")
+        self._registry.wrap(wrapper)
 
     # --- defining jobs
 
@@ -361,6 +371,11 @@ class Scheduler:
             assert signature is not None
             kwargs = signature.bind(args, kwargs)
         return RunHandle(self, await client.submitter.submit(name, kwargs, options))
+
+    def _check(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        signature = self._registry.signature(name)
+        bound = kwargs if signature is None else signature.bind(args, kwargs)
+        self._registry.payload(name, bound, self.config.max_payload_bytes)
 
     async def _submit_many(
         self, name: str, payloads: Iterable[Mapping[str, Any]], options: Options
