@@ -117,7 +117,7 @@ async def test_one_bad_submission_of_many_submits_none(admin, scheduler):
         ({"payload": 1, "delay": "soon"}, "/delay", ""),
         ({"payload": 1, "delay": 5, "schedule_at": "2030-01-01T00:00:00Z"}, None, "give one of them"),
         ({"payload": 1, "dedupe_key": ""}, "/dedupe_key", "length >= 1"),
-        ({"payload": 1, "timeout": 0}, None, "timeout=0"),
+        ({"payload": 1, "timeout": 0}, "/timeout", "> 0"),
         ([], None, "array"),
         (["x"], "/0", "object"),
         ("text", None, "object"),

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from duly.errors import ConfigurationError
-from duly.model import Delivery, Dst, Misfire, Overlap, RetrySpec, State, StoreLoss
+from duly.model import Delivery, Dst, Misfire, Overlap, RetrySpec, StoreLoss
 from duly.rules.durations import seconds_of
 from duly.rules.retry import RetryPolicy, Strategy
 from duly.rules.schedules import Cron, Every, Once
@@ -27,6 +27,8 @@ DurationText = Annotated[
     str, Meta(pattern=r"^\s*[0-9]", max_length=64, description="for example 90s, 10m, 1h30m or 500ms")
 ]
 Duration = Seconds | DurationText
+Timeout = Annotated[float, Meta(gt=0, le=366 * 86400)] | DurationText
+Pause = Annotated[float, Meta(ge=0, le=10 * 365 * 86400)] | DurationText
 Priority = Annotated[int, Meta(ge=0, le=9, description="0 to 9; larger is more urgent")]
 Note = Annotated[str, Meta(max_length=1000)]
 
@@ -35,8 +37,8 @@ class RetryBody(Struct, frozen=True, forbid_unknown_fields=True):
     """How failures are retried: `max_retries` 3 is four attempts in all."""
 
     max_retries: Annotated[int, Meta(ge=0, le=1_000_000)] = 3
-    initial_interval: Duration = 1.0
-    max_interval: Duration = 30.0
+    initial_interval: Pause = 1.0
+    max_interval: Pause = 30.0
     multiplier: Annotated[float, Meta(ge=0, le=1e9)] = 2.0
     strategy: Strategy = "exponential"
     jitter: Annotated[float, Meta(ge=0, le=1)] = 0.0
@@ -59,7 +61,7 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True):
     schedule_at: Instant | None = None
     delay: Duration | None = None
     queue: Name | None = None
-    timeout: Duration | None = None
+    timeout: Timeout | None = None
     retry: Retry | UnsetType = UNSET
 
 
@@ -89,7 +91,7 @@ class Definition(Struct, frozen=True, forbid_unknown_fields=True):
     timezone: Annotated[str, Meta(max_length=64)] | None = None
     queue: Name = "default"
     priority: Priority = 0
-    timeout: Duration | None = None
+    timeout: Timeout | None = None
     retry: Retry | UnsetType = UNSET
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     overlap: Overlap | None = None
@@ -119,9 +121,9 @@ class CancelBody(Struct, frozen=True, forbid_unknown_fields=True):
 class RedriveBody(Struct, frozen=True, forbid_unknown_fields=True):
     """Which ended runs to run again. Everything given must match; at most `limit` are."""
 
-    status: Annotated[
-        tuple[State, ...], Meta(min_length=1, max_length=8, description="any of failed, lost, cancelled")
-    ] = (State.FAILED,)
+    status: Annotated[tuple[Literal["failed", "lost", "cancelled"], ...], Meta(min_length=1, max_length=3)] = (
+        "failed",
+    )
     job: Name | None = None
     handler: Name | None = None
     queue: Name | None = None

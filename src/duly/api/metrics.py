@@ -20,7 +20,8 @@ async def get_metrics(call: Call[None, None]) -> Reply:
     client = await call.desk.client()
     states = (await client.backend.store.counts()).states
     nodes = await client.backend.coordinator.nodes()
-    last = max((node.metrics.get(LAST_START, 0.0) for node in nodes), default=0.0)
+    told = [node.metrics.get(LAST_START, 0.0) for node in nodes]
+    last = max(*told, call.desk.meters.last_start, 0.0)
 
     def count(state: State) -> int:
         return states.get(state, 0)

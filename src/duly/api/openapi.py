@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from duly.api.bodies import NAME
 from duly.api.permissions import GRANTS, Permission, TokenRole
 from duly.api.problems import ProblemDocument
 from duly.api.routes import TEXT, Route
@@ -96,7 +97,9 @@ def _any_of(schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _parameters(route: Route, components: dict[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     if route.variable is not None:
-        schema = {"type": "string", "minLength": 1}
+        schema: dict[str, Any] = {"type": "string", "minLength": 1}
+        if route.variable == "name":
+            schema["pattern"] = NAME
         found.append({"name": route.variable, "in": "path", "required": True, "schema": schema})
     if route.query is not None:
         properties = components[route.query.__name__]["properties"]

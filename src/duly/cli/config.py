@@ -16,6 +16,7 @@ from duly.cli.programs import around
 from duly.cli.run import API_PORT, WORKER_PORT
 from duly.cli.secrets import masked
 from duly.cli.settings import VARIABLES, Said, Settings, read_settings, said_around
+from duly.cli.words import line
 from duly.model import SchedulerConfig
 
 _DEFAULTS: dict[str, Any] = {
@@ -28,6 +29,7 @@ _DEFAULTS: dict[str, Any] = {
     "max_body_bytes": 1 << 20,
 }
 _ELSEWHERE = {"concurrency": "max_concurrent", "queues": "queues", "node_id": "node_id", "namespace": "namespace"}
+_WIDEST = 60
 _COLUMNS = (Column("SETTING"), Column("VALUE", gives_way=True), Column("FROM"), Column("VARIABLES", gives_way=True))
 
 
@@ -106,7 +108,7 @@ def _hidden(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    return "–" if value is None else str(value)
+    return "–" if value is None else line(str(value), _WIDEST)
 
 
 config.add_command(show, "show")

@@ -57,7 +57,7 @@ class Meters:
         self.store: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(LATENCY))
         self.loop_lag = Histogram(LATENCY)
         self.events: Counter[str] = Counter()
-        self.last_start: float | None = None
+        self.last_start = 0.0
         self._names: set[str] = set()
 
     def wants(self, kind: type[events.Event]) -> bool:
