@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import uvicorn
+from tests.conftest import eventually
 
 
 @asynccontextmanager
@@ -15,10 +16,12 @@ async def served(app):
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         server = uvicorn.Server(uvicorn.Config(app, lifespan="on", log_config=None))
-        server.install_signal_handlers = lambda: None
         serving = asyncio.create_task(server.serve(sockets=[listening]))
-        while not server.started and not serving.done():
-            await asyncio.sleep(0.005)
+
+        async def up():
+            return server.started or serving.done()
+
+        await eventually(up, "uvicorn is up")
         port = listening.getsockname()[1]
         try:
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:

@@ -1,9 +1,9 @@
 from django.db import transaction
 from django.http import HttpRequest, JsonResponse
-from orders.jobs import confirm
-from orders.models import Order
 
 from duly.integrations.django import on_commit
+from orders.jobs import confirm
+from orders.models import Order
 
 
 @transaction.atomic

@@ -2,7 +2,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    operations = [
+    operations = [  # noqa: RUF012  # as Django writes it
         migrations.CreateModel(
             name="Order",
             fields=[
