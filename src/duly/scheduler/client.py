@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from duly.errors import (
@@ -19,7 +19,7 @@ from duly.errors import (
     RunSkipped,
 )
 from duly.model import Attempt, CancelReply, Ids, Page, RedriveReply, Run, RunQuery, SchedulerConfig, State
-from duly.ports import Backend, Clock
+from duly.ports import Backend, Clock, Tracer
 from duly.runtime.service import Emit
 from duly.scheduler.definitions import Definitions
 from duly.scheduler.registry import Registry
@@ -41,13 +41,14 @@ class Client:
         clock: Clock,
         emit: Emit,
         rng: random.Random,
+        tracer: Callable[[], Tracer | None] = lambda: None,
     ) -> None:
         self.backend = backend
         self.config = config
         self.clock = clock
         self._registry = registry
         self.ids = Ids(clock.now, rng)
-        self.submitter = Submitter(backend, registry, config, self.ids, clock.now)
+        self.submitter = Submitter(backend, registry, config, self.ids, clock.now, tracer)
         self.definitions = Definitions(backend, registry, config, self.ids, clock.now, emit)
 
     # --- runs

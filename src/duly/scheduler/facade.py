@@ -20,9 +20,9 @@ from msgspec.structs import replace
 from duly.errors import ConfigurationError, DulyError, SchedulerRunning
 from duly.model import Attempt, CancelReply, Cause, Counts, Node, Page, Put, Run, RunQuery, SchedulerConfig, State
 from duly.model.event import Event
-from duly.observe import Bus, EventLog
+from duly.observe import Bus, Collecting, EventLog, Logger, MetricsCollector
 from duly.observe.bus import Listening
-from duly.ports import Backend, Clock, Finding, SystemClock
+from duly.ports import Backend, Clock, Finding, SystemClock, Tracer
 from duly.rules.explain import Explanation
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Schedule
@@ -79,7 +79,8 @@ class Scheduler:
         self._rng = random.Random()
         self._registry = Registry()
         self._events = Bus()
-        self._events.subscribe(EventLog())
+        self._silence = self._events.subscribe(EventLog())
+        self._tracer: Tracer | None = None
         self._portal = Portal()
         self._sessions = self._new_sessions()
         self._running: Running | None = None
@@ -124,6 +125,24 @@ class Scheduler:
     def subscribe(self, call: Callable[[Event], None], *kinds: type[Event]) -> Callable[[], None]:
         """Call a function on events of these kinds (all, if none is given); what is returned ends that."""
         return self._events.subscribe(Listening(call, kinds or (Event,)))
+
+    def observe(
+        self,
+        *,
+        logger: Logger | None = None,
+        metrics: MetricsCollector | None = None,
+        tracer: Tracer | None = None,
+    ) -> None:
+        """Plug in a logger of your own (instead of `duly.*`), a collector of metrics, a tracer; before `start()`."""
+        if self._running is not None:
+            raise SchedulerRunning("observe() must come before start()")
+        if logger is not None:
+            self._silence()
+            self._silence = self._events.subscribe(EventLog(logger))
+        if metrics is not None:
+            self._events.subscribe(Collecting(metrics))
+        if tracer is not None:
+            self._tracer = tracer
 
     def wrap(self, wrapper: Wrapper) -> None:
         """Put something around every handler, for frameworks: given a handler it returns what is called instead.
@@ -206,7 +225,7 @@ class Scheduler:
 
     def _build(self, client: Client, rng: random.Random) -> Running:
         self._load()
-        return Running(client, self._registry, self.config, self._clock, self._events, rng)
+        return Running(client, self._registry, self.config, self._clock, self._events, rng, self._tracer)
 
     def _load(self) -> None:
         """Import the modules that define jobs."""
@@ -271,7 +290,7 @@ class Scheduler:
         return Sessions(lambda: self._binding.open(self._clock), self._make_client)
 
     def _make_client(self, backend: Backend) -> Client:
-        return Client(backend, self._registry, self.config, self._clock, self._events, self._rng)
+        return Client(backend, self._registry, self.config, self._clock, self._events, self._rng, lambda: self._tracer)
 
     async def _client(self) -> Client:
         return await self._sessions.client()

@@ -27,7 +27,7 @@ from duly.model import (
     is_job_name,
     shift,
 )
-from duly.ports import Backend
+from duly.ports import Backend, Tracer
 from duly.rules.admission import group_of
 from duly.runtime.batcher import Batcher
 from duly.runtime.transactions import inside_transaction
@@ -49,6 +49,7 @@ class Options(Struct, frozen=True, kw_only=True):
     queue: str | None = None
     timeout: float | None = None
     retry: RetrySpec | None = None
+    headers: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
         if self.at is not None and self.delay is not None:
@@ -93,6 +94,9 @@ def _check_key(key: object) -> None:
         raise ConfigurationError(f"dedupe_key={key!r} must be a string of 1 to {_MAX_KEY_LENGTH} characters")
 
 
+_AS_THE_JOB_SAYS = Options()
+
+
 class Blueprint(Struct, frozen=True):
     """What all runs of one job share when they are submitted."""
 
@@ -106,7 +110,15 @@ class Blueprint(Struct, frozen=True):
     uid: str = ""
     revision: int = 0
 
-    def run(self, run_id: str, payload: bytes, due: datetime, options: Options, cause: Cause) -> Run:
+    def run(
+        self,
+        run_id: str,
+        payload: bytes,
+        due: datetime,
+        options: Options,
+        cause: Cause,
+        headers: dict[str, str] | None = None,
+    ) -> Run:
         return Run(
             id=run_id,
             job=self.job,
@@ -123,6 +135,7 @@ class Blueprint(Struct, frozen=True):
             group=self.group,
             when_full=self.when_full,
             dedupe_key=options.dedupe_key,
+            headers=headers,
         )
 
 
@@ -169,13 +182,20 @@ class Submitter:
     """Makes runs and puts them. Concurrent single submissions share round trips."""
 
     def __init__(
-        self, backend: Backend, registry: Registry, config: SchedulerConfig, ids: Ids, now: Callable[[], datetime]
+        self,
+        backend: Backend,
+        registry: Registry,
+        config: SchedulerConfig,
+        ids: Ids,
+        now: Callable[[], datetime],
+        tracer: Callable[[], Tracer | None],
     ) -> None:
         self._backend = backend
         self._registry = registry
         self._config = config
         self._ids = ids
         self._now = now
+        self._tracer = tracer
         self._blueprints: dict[str, Blueprint] = {}
         self._batch: Batcher[Run, Put] = Batcher(backend.queue.put, _MOST_AT_ONCE)
 
@@ -203,9 +223,9 @@ class Submitter:
         due = options.due(self._now())
         most, check = self._config.max_payload_bytes, self._registry.payload
         checked = [check(name, payload, most) for payload in payloads]
-        new_ids = self._ids.many(len(checked))
+        new_ids, headers = self._ids.many(len(checked)), self._headers(options)
         runs = [
-            blueprint.run(run_id, payload, due, options, Cause.SUBMIT)
+            blueprint.run(run_id, payload, due, options, Cause.SUBMIT, headers)
             for run_id, payload in zip(new_ids, checked, strict=True)
         ]
         return await self._put_all(runs)
@@ -232,14 +252,22 @@ class Submitter:
         blueprint = blueprint_of_record(record, default)
         if payload is not None or record.spec.schedule is None:
             return await self._put(self._run(blueprint, payload, Options(), Cause.TRIGGER))
-        run = blueprint.run(self._ids.new(), record.spec.payload, self._now(), Options(), Cause.TRIGGER)
+        headers = self._headers(_AS_THE_JOB_SAYS)
+        run = blueprint.run(self._ids.new(), record.spec.payload, self._now(), _AS_THE_JOB_SAYS, Cause.TRIGGER, headers)
         return await self._put(run)
 
     def _run(self, blueprint: Blueprint, payload: Mapping[str, Any] | None, options: Options, cause: Cause) -> Run:
         encoded = self._registry.payload(
             blueprint.handler, {} if payload is None else payload, self._config.max_payload_bytes
         )
-        return blueprint.run(self._ids.new(), encoded, options.due(self._now()), options, cause)
+        headers = self._headers(options)
+        return blueprint.run(self._ids.new(), encoded, options.due(self._now()), options, cause, headers)
+
+    def _headers(self, options: Options) -> dict[str, str] | None:
+        """The trace to carry on: the one that is active here, else the one that came with the submission."""
+        tracer = self._tracer()
+        active = None if tracer is None else tracer.headers()
+        return options.headers if active is None else active
 
     def _known(self, name: str) -> Blueprint | None:
         blueprint = self._blueprints.get(name)
