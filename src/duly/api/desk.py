@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
 
 from duly.errors import ConfigurationError
-from duly.model import is_job_name
 from duly.observe.meters import Meters
 from duly.ports import SystemClock
 from duly.scheduler import Scheduler
@@ -77,28 +75,23 @@ class Desk:
         """Entries of the audit log."""
         return await (await self._log()).read(after, limit)
 
-    async def handler(self, name: str | None) -> str:
+    async def handler(self, name: str | None, client: Client) -> str:
         """The handler that is meant: a name that somebody registered, else the default one."""
         chosen = name or self.scheduler.config.default_handler
         if chosen is None:
             raise ConfigurationError("handler: which one? The server has no default_handler, so name one")
-        if not await self._is_known(chosen):
-            raise ConfigurationError(f"handler={chosen!r}: no such handler is registered; {await self._known_ones()}")
-        return chosen
+        if client.knows(chosen) or await _is_known(chosen, client):
+            return chosen
+        raise ConfigurationError(f"handler={chosen!r}: no such handler is registered; {_known_ones(client)}")
 
-    async def _is_known(self, name: str) -> bool:
-        """Whether code of this process, a job in the store or a live node has that name. Never imported from data."""
-        client = await self.client()
-        if client.known([name]):
-            return True
-        if not is_job_name(name):
-            return False
-        if await client.backend.store.job(name) is not None:
-            return True
-        return any(name in node.handlers for node in await client.backend.coordinator.nodes())
 
-    async def _known_ones(self) -> str:
-        names: Sequence[str] = (await self.client()).handlers()
-        if not names:
-            return "this server has none of its own"
-        return f"registered here are {', '.join(sorted(names)[:20])}"
+async def _is_known(name: str, client: Client) -> bool:
+    """Whether a job in the store or a live node has that name. Names are looked up, never imported."""
+    if await client.backend.store.job(name) is not None:
+        return True
+    return any(name in node.handlers for node in await client.backend.coordinator.nodes())
+
+
+def _known_ones(client: Client) -> str:
+    names = sorted(client.handlers())
+    return f"registered here are {', '.join(names[:20])}" if names else "this server has none of its own"

@@ -18,6 +18,7 @@ from duly.errors import ConfigurationError
 from duly.model import Put, iso
 from duly.model.trace import trace_headers
 from duly.scheduler import Job
+from duly.scheduler.client import Client
 from duly.scheduler.submitting import Options
 
 MOST_AT_ONCE = 1000
@@ -46,7 +47,7 @@ async def submit(call: Call[None, Submission | list[Submission]]) -> Reply:
     if isinstance(call.body, list):
         return await _submit_each(call, call.body)
     client = await call.desk.client()
-    name, options = await _target(call, call.body)
+    name, options = await _target(call, call.body, client)
     put = await client.submitter.submit(name, bodies.arguments(call.body.payload), options)
     return answer(await _answer(call, put), 201 if put.created else 200)
 
@@ -57,7 +58,7 @@ async def _submit_each(call: Call[None, Any], submissions: Sequence[Submission])
     wanted = []
     for index, each in enumerate(submissions):
         try:
-            name, options = await _target(call, each)
+            name, options = await _target(call, each, client)
         except ConfigurationError as exc:
             raise Problem(422, "invalid", f"submission {index}: {exc}", pointer=f"/{index}") from exc
         wanted.append((name, bodies.arguments(each.payload), options))
@@ -73,12 +74,12 @@ async def _answer(call: Call[None, Any], put: Put) -> Accepted:
     return Accepted(run.id, run.state, iso(run.created_at or run.due), deduplicated=True)
 
 
-async def _target(call: Call[None, Any], body: Submission) -> tuple[str, Options]:
+async def _target(call: Call[None, Any], body: Submission, client: Client) -> tuple[str, Options]:
     """Which handler is meant and how it is to start, if the caller may do that."""
-    name = await call.desk.handler(body.handler)
+    name = await call.desk.handler(body.handler, client)
     options = _options(call, body)
     if call.principal.limited:
-        blueprint = await (await call.desk.client()).submitter.blueprint(name)
+        blueprint = await client.submitter.blueprint(name)
         call.principal.require_target(options.queue or blueprint.queue, blueprint.handler)
     return name, options
 
@@ -107,7 +108,7 @@ async def order(call: Call[None, Order]) -> Reply:
 
 async def _define(call: Call[None, Order], body: Definition) -> Reply:
     client = await call.desk.client()
-    job = await _job(call, body)
+    job = await _job(call, body, client)
     call.principal.require_target(job.queue, job.handler_name)
     expect, new = _condition(call.header(b"if-match"), call.header(b"if-none-match"))
     before = await client.backend.store.job(job.name)
@@ -122,10 +123,10 @@ async def _define(call: Call[None, Order], body: Definition) -> Reply:
     return answer(job_answer(view), 201 if created else 200, ((b"etag", b'"%d"' % record.revision),))
 
 
-async def _job(call: Call[None, Any], body: Definition) -> Job:
-    registered = body.handler or (body.name if (await call.desk.client()).known([body.name]) else None)
+async def _job(call: Call[None, Any], body: Definition, client: Client) -> Job:
+    registered = body.handler or (body.name if client.knows(body.name) else None)
     return Job(
-        handler=await call.desk.handler(registered),
+        handler=await call.desk.handler(registered, client),
         name=body.name,
         schedule=bodies.schedule(body.schedule, body.timezone),
         payload=bodies.arguments(body.payload),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from duly.errors import (
@@ -126,9 +126,9 @@ class Client:
         signature = self._registry.signature(run.handler)
         return msgspec.json.decode(run.result) if signature is None else signature.decode_result(run.result)
 
-    def known(self, names: Sequence[str]) -> list[str]:
-        """Those of these handlers that this process has."""
-        return [name for name in names if self._registry.get(name) is not None]
+    def knows(self, name: str) -> bool:
+        """Whether this process defines a job of that name."""
+        return self._registry.get(name) is not None
 
     def handlers(self) -> list[str]:
         """The handlers that this process has."""

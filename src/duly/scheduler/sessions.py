@@ -33,6 +33,8 @@ class Sessions:
         opening = self._clients.get(loop)
         if opening is None:
             opening = self._clients[loop] = loop.create_task(self._open())
+        elif opening.done() and not opening.cancelled() and opening.exception() is None:
+            return opening.result()  # as it nearly always is: no shield, no waiting
         try:
             return await asyncio.shield(opening)
         except BaseException:
