@@ -1,6 +1,8 @@
 """A user's own collector of metrics."""
 
 import asyncio
+import importlib
+from pathlib import Path
 
 import pytest
 from tests.conftest import eventually
@@ -99,3 +101,12 @@ async def test_a_collector_that_fails_is_told_and_the_run_completes(scheduler, k
     async with scheduler:
         await (await scheduler.submit("work")).result(timeout=30)
     assert "a subscriber failed on RunEnded" in caplog.text
+
+
+async def test_the_example_is_told(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
+    observed = importlib.import_module("observed")
+    async with observed.scheduler:
+        assert await (await observed.work.submit()).result(timeout=30) == "done"
+    assert observed.tally.completed == {"work": 1}
