@@ -25,7 +25,7 @@ from duly.errors import ConfigurationError
 from duly.observe.lag import watch_loop
 from duly.ports import Store
 from duly.scheduler import Scheduler
-from duly.scheduler.forever import signals
+from duly.scheduler.forever import Reload, signalled
 from duly.scheduler.views import ShutdownReport
 
 _log = logging.getLogger("duly.api")
@@ -51,24 +51,22 @@ class Serving(Struct, frozen=True):
             raise ConfigurationError("TLS needs both a certificate and its key: give tls_cert and tls_key")
 
 
-async def live(scheduler: Scheduler, serving: Serving, *, node: bool = True) -> ShutdownReport:
+async def live(
+    scheduler: Scheduler, serving: Serving, *, node: bool = True, reload: Reload | None = None
+) -> ShutdownReport:
     """One life of a process with a port: until the first signal, and what remains of it after that."""
     sockets = take_port(serving.address)
-    stopping = asyncio.Event()
     hurry = asyncio.Event()
 
-    def signalled() -> None:
-        if stopping.is_set():
-            _log.warning("second signal: not waiting any longer")
-            scheduler.hurry()
-            hurry.set()
-        stopping.set()
+    def hurried() -> None:
+        scheduler.hurry()
+        hurry.set()
 
-    with signals(signalled):
+    with signalled(hurried, reload) as signs:
         async with scheduler.client(), _port(scheduler, serving, sockets, hurry) as api:
             if node:
                 await scheduler.start()
-            await stopping.wait()
+            await signs.stop()
             if api is not None:
                 api.desk.draining = True
             if not node:

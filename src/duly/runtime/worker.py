@@ -170,14 +170,15 @@ class Worker:
         except Exception as exc:  # noqa: BLE001  # a fault of ours: the run is left to its lease, and the event tells
             self._emit(ServiceFailed("attempt", failure_of(exc), self._lease))
         live.elapsed = self._clock.monotonic() - live.started
-        if outcome is None:
-            self._lives.remove(live)
-        else:
-            self._settler.offer(live, outcome)
+        # The slot first: then the claim that it causes is on its way before the settlement, and others start sooner.
         if live.residue is None or live.residue.done():
             self._free()
         else:
             self._leave_slot(live.residue, live)
+        if outcome is None:
+            self._lives.remove(live)
+        else:
+            self._settler.offer(live, outcome)
 
     def _leave_slot(self, residue: asyncio.Future[None], live: Live) -> None:
         """A thread outlived its attempt: its slot is free when it ends."""

@@ -21,6 +21,7 @@ from duly.model import Attempt, CancelReply, Ids, Page, RedriveReply, Run, RunQu
 from duly.ports import Backend, Clock
 from duly.runtime.service import Emit
 from duly.scheduler.definitions import Definitions
+from duly.scheduler.fleets import Fleets
 from duly.scheduler.registry import Registry
 from duly.scheduler.submitting import Submitter
 
@@ -48,6 +49,7 @@ class Client:
         self.ids = Ids(clock.now, rng)
         self.submitter = Submitter(backend, registry, config, self.ids, clock.now)
         self.definitions = Definitions(backend, registry, config, self.ids, clock.now, emit)
+        self.fleets = Fleets(backend, config, self.ids, clock.now, emit)
 
     # --- runs
 

@@ -239,7 +239,8 @@ class Submitter:
         encoded = self._registry.payload(
             blueprint.handler, {} if payload is None else payload, self._config.max_payload_bytes
         )
-        return blueprint.run(self._ids.new(), encoded, options.due(self._now()), options, cause)
+        now = self._now()
+        return blueprint.run(self._ids.new(now), encoded, options.due(now), options, cause)
 
     def _known(self, name: str) -> Blueprint | None:
         blueprint = self._blueprints.get(name)
