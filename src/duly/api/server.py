@@ -20,6 +20,7 @@ from duly.api.addresses import Address, bind, bound_to
 from duly.api.app import Api
 from duly.api.desk import MAX_BODY, ApiSettings
 from duly.api.http import HttpServer
+from duly.api.rates import Limits
 from duly.api.routes import ROUTES, VITALS
 from duly.errors import ConfigurationError
 from duly.observe.lag import watch_loop
@@ -40,6 +41,7 @@ class Serving(Struct, frozen=True):
     max_body_bytes: int = MAX_BODY
     tls_cert: str | None = None
     tls_key: str | None = None
+    limits: Limits = Limits()
 
     def __post_init__(self) -> None:
         if self.authentication == "none" and not self.address.loopback:
@@ -98,7 +100,9 @@ async def _port(
         yield None
         return
     await _check_tokens((await scheduler.opened()).backend.store, serving)
-    settings = ApiSettings(authentication=serving.authentication, max_body_bytes=serving.max_body_bytes)
+    settings = ApiSettings(
+        authentication=serving.authentication, max_body_bytes=serving.max_body_bytes, limits=serving.limits
+    )
     api = Api(scheduler, settings, routes=VITALS if serving.vitals_only else ROUTES)
     where = bound_to(serving.address, sockets)
     async with listening(api, serving, sockets, hurry):

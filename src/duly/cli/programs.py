@@ -17,6 +17,7 @@ from duly.errors import ConfigurationError, MissingExtra
 from duly.model import SchedulerConfig
 
 if TYPE_CHECKING:
+    from duly.api.rates import Limits
     from duly.api.server import Serving
     from duly.cli.program import FleetProgram
     from duly.scheduler import Scheduler, ShutdownReport
@@ -200,7 +201,19 @@ def serving_for(port: Port, settings: Settings) -> Serving | None:
         max_body_bytes=settings.max_body_bytes or MAX_BODY,
         tls_cert=port.tls_cert or settings.tls_cert,
         tls_key=port.tls_key or settings.tls_key,
+        limits=_limits(settings),
     )
+
+
+def _limits(settings: Settings) -> Limits:
+    """The rate limits that are set, if any."""
+    from duly.api import rates  # noqa: PLC0415
+
+    given = settings.handler_rates or {}
+    handlers = (
+        rates.parse_each(given) if isinstance(given, str) else {name: rates.parse(text) for name, text in given.items()}
+    )
+    return rates.Limits(None if settings.token_rate is None else rates.parse(settings.token_rate), handlers)
 
 
 def run_program(program: Program, port: Port, *, node: bool = True) -> None:
