@@ -48,7 +48,7 @@ _CHATTY = (events.RunStarted, events.RunEnded, events.RunsClaimed, events.RunsSe
 
 def _tell(level: int, run: Any, message: str, **fields: Any) -> None:
     if _run.isEnabledFor(level):
-        extra = {"run_id": run.id, "job": run.job, "attempt": run.attempt, **fields}
+        extra = {"run_id": run.id, "job": run.job, "attempt": run.attempt, "node": run.node, **fields}
         _run.log(level, "%s %s: %s", run.job, run.id, message, extra=extra)
 
 
@@ -135,7 +135,7 @@ class RunFields(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         run = current_run.get()
         if run is not None and not hasattr(record, "run_id"):
-            record.run_id, record.job, record.attempt = run.id, run.job, run.attempt
+            record.run_id, record.job, record.attempt, record.node = run.id, run.job, run.attempt, run.node
         return True
 
 
