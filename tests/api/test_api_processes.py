@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from contextlib import contextmanager
 
 import pytest
 import trustme
@@ -206,29 +207,59 @@ def test_an_explicit_port_that_is_taken_is_refused(start, token, taken):
     assert f"cannot listen on 127.0.0.1:{taken}" in process.process.stderr.read()
 
 
-def test_a_default_port_that_is_taken_is_a_warning(tmp_path, taken):
-    script = f"""
-import duly.cli.run as run
-run.WORKER_PORT = {taken}
-from duly.cli import main
-import sys
-sys.argv = ["duly", "worker", "app:scheduler"]
-main()
-"""
-    (tmp_path / "app.py").write_text(APP)
+@contextmanager
+def scripted(folder, before: str, *arguments):
+    """A `duly` process in which something is said before it begins."""
+    (folder / "app.py").write_text(APP)
+    script = f"import sys\n{before}\nfrom duly.cli import main\nsys.argv = ['duly', *{arguments!r}]\nmain()"
     process = subprocess.Popen(
         [sys.executable, "-c", script],
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "DULY_URL": "memory://"},
         stderr=subprocess.PIPE,
         text=True,
     )
     with process:
-        first = process.stderr.readline()
-        assert "cannot listen on the default address" in first
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def test_a_default_port_that_is_taken_is_a_warning(tmp_path, taken):
+    before = f"import duly.cli.run as run; run.WORKER_PORT = {taken}"
+    with scripted(tmp_path, before, "worker", "app:scheduler") as process:
+        assert "cannot listen on the default address" in process.stderr.readline()
         assert "started on memory://" in process.stderr.readline()
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=40) == 0
+
+
+def test_without_the_extra_a_default_port_is_a_warning_and_one_asked_for_is_refused(tmp_path):
+    missing = "sys.modules['uvicorn'] = None"
+    with scripted(tmp_path, missing, "worker", "app:scheduler") as process:
+        assert "pip install 'duly[server]'" in process.stderr.readline()
+        assert "started on memory://" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=40) == 0
+    with scripted(tmp_path, missing, "run", "app:scheduler", "--http", "127.0.0.1:0") as process:
+        assert "pip install 'duly[server]'" in process.stderr.read()
+        assert process.wait(timeout=40) == 1
+
+
+async def test_an_old_client_that_asks_for_it_keeps_its_connection(start, token):
+    port = start("serve", "app:scheduler", "--http", "127.0.0.1:0").port()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for _ in range(3):
+        writer.write(b"GET /livez HTTP/1.0\r\nHost: x\r\nConnection: Keep-Alive\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert b"connection: keep-alive" in head
+        await reader.readexactly(int(re.search(rb"content-length: (\d+)", head)[1]))
+    writer.write(b"GET /livez HTTP/1.0\r\nHost: x\r\n\r\n")
+    assert b"connection: close" in await reader.read()
+    writer.close()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import termios
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 from click.testing import CliRunner
 
@@ -71,14 +72,16 @@ def until(check, what: str = "", seconds: float = 40.0):
     return value
 
 
-def spawn(*arguments: str, folder: Path, **environment: str) -> subprocess.Popen[str]:
+def spawn(
+    *arguments: str, folder: Path, stderr: int | TextIO = subprocess.PIPE, **environment: str
+) -> subprocess.Popen[str]:
     """Start `python -m duly` as a process of its own, in a session of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "duly", *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         start_new_session=True,
     )

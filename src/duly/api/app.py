@@ -115,6 +115,8 @@ class Api:
         if principal is None:
             raise _unknown(presented)
         principal.require(route.permission)
+        if principal.rate is not None or self.settings.limits.token is not None:
+            await self.settings.limits.count_call(await self._store(), principal.token_id, principal.rate)
         return principal
 
     async def _body(self, body: Body, headers: Mapping[bytes, bytes], receive: Receive) -> Any:

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from duly.api.rates import Limits
 from duly.errors import ConfigurationError
 from duly.observe.meters import Meters
 from duly.ports import SystemClock
@@ -28,6 +29,7 @@ class ApiSettings(Struct, frozen=True):
     authentication: str = "token"
     max_body_bytes: int = MAX_BODY
     instance_id: str | None = None
+    limits: Limits = Limits()
 
     def __post_init__(self) -> None:
         if self.authentication not in {"token", "none"}:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from duly.api.problems import Problem
+from duly.api.rates import Rate
 
 
 class Permission(StrEnum):
@@ -51,6 +52,8 @@ class Principal(Struct, frozen=True):
     role: TokenRole
     queues: frozenset[str] | None = None
     handlers: frozenset[str] | None = None
+    token_id: str = ""
+    rate: Rate | None = None
 
     @property
     def limited(self) -> bool:

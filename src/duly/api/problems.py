@@ -84,7 +84,7 @@ def problem_of(error: DulyError) -> Problem | None:
     text = str(error)
     match error:
         case BackendUnavailable():
-            away = "the store cannot be reached now: nothing was changed that was not answered; try again"
+            away = "the store cannot be reached now: try again; a dedupe_key makes repeating a submission harmless"
             return Problem(503, "store-away", away, headers=((b"retry-after", b"1"),))
         case JobNotFound() | RunNotFound():
             return Problem(404, "not-found", text)

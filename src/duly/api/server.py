@@ -20,12 +20,13 @@ from duly.api.addresses import Address, bind, bound_to
 from duly.api.app import Api
 from duly.api.desk import MAX_BODY, ApiSettings
 from duly.api.http import HttpServer
+from duly.api.rates import Limits
 from duly.api.routes import ROUTES, VITALS
 from duly.errors import ConfigurationError
 from duly.observe.lag import watch_loop
 from duly.ports import Store
 from duly.scheduler import Scheduler
-from duly.scheduler.forever import signals
+from duly.scheduler.forever import Reload, signalled
 from duly.scheduler.views import ShutdownReport
 
 _log = logging.getLogger("duly.api")
@@ -40,6 +41,7 @@ class Serving(Struct, frozen=True):
     max_body_bytes: int = MAX_BODY
     tls_cert: str | None = None
     tls_key: str | None = None
+    limits: Limits = Limits()
 
     def __post_init__(self) -> None:
         if self.authentication == "none" and not self.address.loopback:
@@ -51,24 +53,22 @@ class Serving(Struct, frozen=True):
             raise ConfigurationError("TLS needs both a certificate and its key: give tls_cert and tls_key")
 
 
-async def live(scheduler: Scheduler, serving: Serving, *, node: bool = True) -> ShutdownReport:
+async def live(
+    scheduler: Scheduler, serving: Serving, *, node: bool = True, reload: Reload | None = None
+) -> ShutdownReport:
     """One life of a process with a port: until the first signal, and what remains of it after that."""
     sockets = take_port(serving.address)
-    stopping = asyncio.Event()
     hurry = asyncio.Event()
 
-    def signalled() -> None:
-        if stopping.is_set():
-            _log.warning("second signal: not waiting any longer")
-            scheduler.hurry()
-            hurry.set()
-        stopping.set()
+    def hurried() -> None:
+        scheduler.hurry()
+        hurry.set()
 
-    with signals(signalled):
+    with signalled(hurried, reload) as signs:
         async with scheduler.client(), _port(scheduler, serving, sockets, hurry) as api:
             if node:
                 await scheduler.start()
-            await stopping.wait()
+            await signs.stop()
             if api is not None:
                 api.desk.draining = True
             if not node:
@@ -100,7 +100,9 @@ async def _port(
         yield None
         return
     await _check_tokens((await scheduler.opened()).backend.store, serving)
-    settings = ApiSettings(authentication=serving.authentication, max_body_bytes=serving.max_body_bytes)
+    settings = ApiSettings(
+        authentication=serving.authentication, max_body_bytes=serving.max_body_bytes, limits=serving.limits
+    )
     api = Api(scheduler, settings, routes=VITALS if serving.vitals_only else ROUTES)
     where = bound_to(serving.address, sockets)
     async with listening(api, serving, sockets, hurry):

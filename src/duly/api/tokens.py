@@ -19,6 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.api.permissions import Principal, TokenRole
+from duly.api.rates import Rate
 from duly.errors import ConfigurationError
 from duly.model import EPOCH
 from duly.ports import Clock, Store
@@ -43,6 +44,7 @@ class Token(Struct, frozen=True):
     revoked_at: datetime | None = None
     queues: tuple[str, ...] | None = None
     handlers: tuple[str, ...] | None = None
+    rate: Rate | None = None
 
     def status(self, now: datetime) -> str:
         if self.revoked_at is not None:
@@ -55,6 +57,8 @@ class Token(Struct, frozen=True):
             role=self.role,
             queues=None if self.queues is None else frozenset(self.queues),
             handlers=None if self.handlers is None else frozenset(self.handlers),
+            token_id=self.id,
+            rate=self.rate,
         )
 
 
@@ -72,6 +76,7 @@ async def create(
     expires_at: datetime | None = None,
     queues: Sequence[str] = (),
     handlers: Sequence[str] = (),
+    rate: Rate | None = None,
 ) -> tuple[Token, str]:
     """A new token, and the text that lets its holder in: it is not kept and cannot be shown again."""
     if expires_at is not None and expires_at <= now:
@@ -86,6 +91,7 @@ async def create(
         expires_at=expires_at,
         queues=tuple(queues) or None,
         handlers=tuple(handlers) or None,
+        rate=rate,
     )
     if await store.put(KIND, token.id, msgspec.json.encode(token), expect=0) is None:
         raise ConfigurationError(f"a token of the id {token.id} exists already: try again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,6 +49,8 @@ async def submit(call: Call[None, Submission | list[Submission]]) -> Reply:
         return await _submit_each(call, call.body)
     client = await call.desk.client()
     name, options = await _target(call, call.body, client)
+    if call.desk.settings.limits.handlers:
+        await call.desk.settings.limits.count_submissions(client.backend.store, {name: 1})
     put = await client.submitter.submit(name, bodies.arguments(call.body.payload), options)
     return answer(await _answer(call, put), 201 if put.created else 200)
 
@@ -62,6 +65,9 @@ async def _submit_each(call: Call[None, Any], submissions: Sequence[Submission])
         except ConfigurationError as exc:
             raise Problem(422, "invalid", f"submission {index}: {exc}", pointer=f"/{index}") from exc
         wanted.append((name, bodies.arguments(each.payload), options))
+    if call.desk.settings.limits.handlers:
+        counted = Counter(name for name, _, _ in wanted)
+        await call.desk.settings.limits.count_submissions(client.backend.store, counted)
     puts = await client.submitter.submit_each(wanted)
     answers = [await _answer(call, put) for put in puts]
     return answer(answers, 201 if any(put.created for put in puts) else 200)

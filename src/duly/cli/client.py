@@ -17,10 +17,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def ask(url: str | None, question: Callable[[Scheduler], Awaitable[T]], *, creates: bool = False) -> T:
+def ask(
+    url: str | None,
+    question: Callable[[Scheduler], Awaitable[T]],
+    *,
+    named: str | None = None,
+    creates: bool = False,
+) -> T:
     """Open the store, ask, close it. `url` is what the command line says, if it says something.
 
-    A file that does not exist is an error, unless the command `creates` something in it.
+    `named` is the namespace that is meant where the command line names none. A file that does not exist is an error,
+    unless the command `creates` something in it.
     """
     import asyncio  # noqa: PLC0415  # commands are listed and helped without it
 
@@ -28,7 +35,7 @@ def ask(url: str | None, question: Callable[[Scheduler], Awaitable[T]], *, creat
     from duly.scheduler import Scheduler  # noqa: PLC0415
 
     settings = read_settings()
-    chosen = namespace() or settings.namespace or SchedulerConfig().namespace
+    chosen = namespace() or named or settings.namespace or SchedulerConfig().namespace
     address = store_address(url)
     missing = missing_file(address)
     if missing is not None and not creates:

@@ -1,4 +1,4 @@
-"""Durations on the command line."""
+"""The type of options that take a length of time."""
 
 from __future__ import annotations
 

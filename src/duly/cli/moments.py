@@ -14,7 +14,7 @@ import click
 from msgspec import Struct
 
 from duly.errors import ConfigurationError, InvalidSchedule
-from duly.rules.zones import stretches, zone_key
+from duly.rules.zones import instant_of, zone_key
 
 _DAYS = {"yesterday": -1, "today": 0, "tomorrow": 1}
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?", re.ASCII)
@@ -42,7 +42,7 @@ class Moment(Struct, frozen=True):
                 assert self.clock is not None
                 today = now.astimezone(ZoneInfo(zone)).date()
                 wall = datetime.combine(today + timedelta(days=self.days), self.clock)
-            return _instant(wall, zone)
+            return instant_of(wall, zone)
         except OverflowError:
             raise ConfigurationError(f"{self.text!r} is beyond the calendar") from None
 
@@ -80,13 +80,6 @@ def _iso(text: str) -> Moment:
         raise ConfigurationError(f"{text!r} is no moment: {_EXAMPLES}") from None
     except OverflowError:
         raise ConfigurationError(f"{text!r} is beyond the calendar") from None
-
-
-def _instant(wall: datetime, zone: str) -> datetime:
-    for stretch in stretches(zone, wall.year):
-        if stretch.gap and stretch.start + stretch.before <= wall < stretch.start + stretch.offset:
-            return stretch.start.replace(tzinfo=UTC)
-    return wall.replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
 
 
 def moment(text: str) -> Moment:

@@ -17,8 +17,10 @@ from duly.errors import ConfigurationError, MissingExtra
 from duly.model import SchedulerConfig
 
 if TYPE_CHECKING:
+    from duly.api.rates import Limits
     from duly.api.server import Serving
-    from duly.scheduler import Scheduler
+    from duly.cli.program import FleetProgram
+    from duly.scheduler import Scheduler, ShutdownReport
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -93,6 +95,7 @@ class Program(Struct, frozen=True):
     settings: Settings
     log_level: str
     log_format: str
+    file: FleetProgram | None = None
 
 
 def prepare(ctx: click.Context, app: str | None, url: str | None, flags: dict[str, Any], logs: Logs) -> Program:
@@ -100,10 +103,12 @@ def prepare(ctx: click.Context, app: str | None, url: str | None, flags: dict[st
     settings = read_settings()
     level = _chosen("log level", logs.level or settings.log_level or "INFO", _LEVELS)
     layout = _chosen("log format", logs.layout or settings.log_format or "TEXT", _FORMATS)
-    scheduler = _load(ctx, app or settings.app)
+    named = app or settings.app
+    file = _load_file(named, settings) if named is not None and named.endswith(".toml") else None
+    scheduler = file.scheduler if file is not None else _load(ctx, named)
     scheduler.configure(url, config=configured(scheduler.config, flags, settings))
     stand_in(settings)
-    return Program(scheduler, settings, level, layout)
+    return Program(scheduler, settings, level, layout, file)
 
 
 class Logs(Struct, frozen=True):
@@ -124,6 +129,13 @@ def _load(ctx: click.Context, app: str | None) -> Scheduler:
         if not debugging(ctx):
             click.echo("\n".join(exc.tail), err=True)
         raise
+
+
+def _load_file(path: str, settings: Settings) -> FleetProgram:
+    from duly.cli.fleets import load  # noqa: PLC0415  # only those who have such a file need it
+    from duly.cli.program import FleetProgram  # noqa: PLC0415
+
+    return FleetProgram(load(path), settings.namespace)
 
 
 def configured(code: SchedulerConfig, flags: dict[str, Any], settings: Settings) -> SchedulerConfig:
@@ -189,19 +201,39 @@ def serving_for(port: Port, settings: Settings) -> Serving | None:
         max_body_bytes=settings.max_body_bytes or MAX_BODY,
         tls_cert=port.tls_cert or settings.tls_cert,
         tls_key=port.tls_key or settings.tls_key,
+        limits=_limits(settings),
     )
+
+
+def _limits(settings: Settings) -> Limits:
+    """The rate limits that are set, if any."""
+    from duly.api import rates  # noqa: PLC0415
+
+    given = settings.handler_rates or {}
+    handlers = (
+        rates.parse_each(given) if isinstance(given, str) else {name: rates.parse(text) for name, text in given.items()}
+    )
+    return rates.Limits(None if settings.token_rate is None else rates.parse(settings.token_rate), handlers)
 
 
 def run_program(program: Program, port: Port, *, node: bool = True) -> None:
     """Run a node, an API, or both, until it is told to stop."""
     from duly.observe import configure_logging  # noqa: PLC0415
-    from duly.scheduler.forever import live, run_alone  # noqa: PLC0415
+    from duly.scheduler.forever import run_alone  # noqa: PLC0415
 
     configure_logging(program.log_level, program.log_format)
-    serving = serving_for(port, program.settings)
+    run_alone(_live(program, serving_for(port, program.settings), node=node))
+
+
+async def _live(program: Program, serving: Serving | None, *, node: bool) -> ShutdownReport:
+    from duly.scheduler import forever  # noqa: PLC0415
+
+    file = program.file
+    if file is not None:
+        await file.carry()
+    reload = None if file is None else file.reload
     if serving is None:
-        run_alone(live(program.scheduler))
-        return
+        return await forever.live(program.scheduler, reload)
     from duly.api import server  # noqa: PLC0415  # an extra
 
-    run_alone(server.live(program.scheduler, serving, node=node))
+    return await server.live(program.scheduler, serving, node=node, reload=reload)

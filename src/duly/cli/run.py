@@ -24,6 +24,7 @@ WORKER_PORT = 9090
 @command(
     "duly run app:scheduler",
     "duly run app -c 50 -q mail -q default",
+    "duly run jobs.toml --url redis://cache.example.org",
     "DULY_URL=sqlite:////var/lib/shop/duly.db duly run shop.jobs --log-format JSON",
     "duly run app --http 127.0.0.1:8080",
 )
@@ -51,11 +52,11 @@ def run(
     tls_cert: str | None,
     tls_key: str | None,
 ) -> None:
-    """Run a node of APP (module:attribute; default DULY_APP): plan and work until SIGINT or SIGTERM.
+    """Run a node of APP (module:attribute, or jobs.toml; default DULY_APP): plan and work until SIGINT or SIGTERM.
 
     Start it as often as you like on one store. The first signal lets running handlers end, a second one does not wait.
-    Without an attribute the module's only Scheduler is taken. The current folder is importable. With --http or
-    HTTP_ADDR it serves the API, too.
+    Without an attribute the module's only Scheduler is taken. The current folder is importable. A file of jobs runs
+    plain commands; SIGHUP reads it again. With --http or HTTP_ADDR it serves the API, too.
     """
     flags = {
         "max_concurrent": concurrency,

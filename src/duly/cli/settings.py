@@ -43,6 +43,8 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     max_body_bytes: int | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
+    token_rate: str | None = None
+    handler_rates: str | dict[str, str] | None = None
 
 
 class Settings(FileSettings, frozen=True):
@@ -70,6 +72,8 @@ VARIABLES = {
     "max_body_bytes": ("DULY_MAX_BODY_BYTES",),
     "tls_cert": ("DULY_TLS_CERT",),
     "tls_key": ("DULY_TLS_KEY",),
+    "token_rate": ("DULY_TOKEN_RATE",),
+    "handler_rates": ("DULY_HANDLER_RATES",),
 }
 
 _STORES = frozenset({"url", "store", "queue", "coordinator"})

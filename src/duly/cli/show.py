@@ -15,6 +15,7 @@ from duly.cli.output import Cell, plain, worded, write_block, write_json, write_
 from duly.cli.runs import duration, lateness, tries
 from duly.cli.words import full, line, lines, relative, span
 from duly.model import Attempt, Delivery, Progress, RetrySpec, Run
+from duly.model.job import COMMAND_HANDLER
 
 if TYPE_CHECKING:
     from duly.scheduler import JobView, Scheduler, Upcoming
@@ -64,7 +65,7 @@ def _write_run(run: Run, attempts: Sequence[Attempt], now: datetime) -> None:
     write_pairs(
         _present(
             ("run", run.id),
-            ("job", run.job if run.handler == run.job else f"{run.job} (handler {run.handler})"),
+            ("job", run.job if run.handler in {run.job, COMMAND_HANDLER} else f"{run.job} (handler {run.handler})"),
             ("state", worded(run.state.value)),
             ("reason", run.reason),
             ("held by", run.hold),
@@ -89,11 +90,23 @@ def _write_run(run: Run, attempts: Sequence[Attempt], now: datetime) -> None:
     )
     write_block("Payload", _document(run.payload))
     if run.result is not None:
-        write_block("Result", _document(run.result))
+        _write_result(run.result, of_command=run.handler == COMMAND_HANDLER)
     for attempt in attempts:
         _write_attempt(attempt)
     if run.failure is not None and not any(attempt.failure == run.failure for attempt in attempts):
         write_block(line(f"{run.failure.type}: {run.failure.message}"), lines(run.failure.traceback))
+
+
+def _write_result(result: bytes, *, of_command: bool) -> None:
+    """What a run returned; of a command what it wrote, as it wrote it."""
+    value = plain(result)
+    if not (of_command and isinstance(value, dict) and value.keys() == {"exit_code", "stdout", "stderr"}):
+        write_block("Result", _document(result))
+        return
+    write_block(f"Exit code {value['exit_code']}", [])
+    for title, text in (("Standard output", value["stdout"]), ("Standard error", value["stderr"])):
+        if text:
+            write_block(title, lines(text))
 
 
 def progress(said: Progress) -> str:
@@ -141,7 +154,10 @@ def _write_job(view: JobView, upcoming: Sequence[Upcoming], latest: Sequence[Run
             ("note", view.note or None),
             ("schedule", view.schedule or "none: it runs when submitted"),
             ("next run", _when(view.next_run_at, now)),
-            ("handler", view.handler),
+            ("handler", None if view.command is not None else view.handler),
+            ("command", view.command),
+            ("directory", view.cwd),
+            ("environment", ", ".join(view.environment) or None),
             ("queue", f"{view.queue}, priority {view.priority}"),
             ("policy", _policy(view.delivery, view.retry, view.timeout)),
             ("overlap", view.overlap.value if view.overlap else None),
@@ -149,7 +165,7 @@ def _write_job(view: JobView, upcoming: Sequence[Upcoming], latest: Sequence[Run
             ("at most", None if view.max_runs is None else f"{view.max_runs} runs"),
             ("payload", None if view.payload == "{}" else line(view.payload)),
             ("tags", ", ".join(view.tags) or None),
-            ("defined by", f"{view.origin.value}, revision {view.revision}"),
+            ("defined by", f"{_origin(view)}, revision {view.revision}"),
             ("created", _when(view.created_at, now)),
             ("changed", None if view.updated_at == view.created_at else _when(view.updated_at, now)),
             ("runs", f"{view.run_count} ended: {view.completed} completed, {view.failed} failed"),
@@ -163,6 +179,10 @@ def _write_job(view: JobView, upcoming: Sequence[Upcoming], latest: Sequence[Run
         write_block("Next", [_when(each.at, now) or "" for each in upcoming])
     if latest:
         write_block("Latest runs", [line(f"{run.id}  {run.state.value}  {full(run.due)}") for run in latest])
+
+
+def _origin(view: JobView) -> str:
+    return view.origin.value if view.fleet is None else f"{view.origin.value} of fleet {view.fleet}"
 
 
 def _when(at: datetime | None, now: datetime) -> str | None:

@@ -50,6 +50,7 @@ def token() -> None:
 @click.option("--expires", type=duration, metavar="DURATION", help="For how long, for example 90d. Default: for ever.")
 @click.option("--queue", "queues", multiple=True, help="Only for runs of this queue; repeatable.")
 @click.option("--handler", "handlers", multiple=True, help="Only for runs of this handler; repeatable.")
+@click.option("--rate", metavar="RATE", help="How often it may call: 10/s, 600/m, or with a burst 10/s:20.")
 @store_option
 @json_option
 def create(
@@ -58,19 +59,29 @@ def create(
     expires: float | None,
     queues: tuple[str, ...],
     handlers: tuple[str, ...],
+    rate: str | None,
     url: str | None,
     as_json: bool,
 ) -> None:
     """Make a token and write it down once: the store keeps only a hash of it."""
-    from duly.api import tokens  # noqa: PLC0415
+    from duly.api import rates, tokens  # noqa: PLC0415
     from duly.api.permissions import TokenRole  # noqa: PLC0415
+
+    limit = None if rate is None else rates.parse(rate)
 
     async def make(scheduler: Scheduler) -> tuple[Token, str]:
         store = (await scheduler.opened()).backend.store
         now = datetime.now(UTC)
         expires_at = None if expires is None else now + timedelta(seconds=expires)
         made, text = await tokens.create(
-            store, now, name or role, TokenRole(role), expires_at=expires_at, queues=queues, handlers=handlers
+            store,
+            now,
+            name or role,
+            TokenRole(role),
+            expires_at=expires_at,
+            queues=queues,
+            handlers=handlers,
+            rate=limit,
         )
         shown = {"role": role, "name": made.name, "queues": made.queues, "handlers": made.handlers}
         await deeds.note(scheduler, "create", f"token {made.id}", after=shown)
@@ -121,7 +132,7 @@ def revoke(token_id: str, url: str | None) -> None:
 
 
 def _shown(token: Token) -> dict[str, object]:
-    fields = ("id", "name", "role", "created_at", "expires_at", "revoked_at", "queues", "handlers")
+    fields = ("id", "name", "role", "created_at", "expires_at", "revoked_at", "queues", "handlers", "rate")
     return {field: getattr(token, field) for field in fields} | {"status": token.status(datetime.now(UTC))}
 
 

@@ -1,9 +1,11 @@
 """The words of Duly as frozen structs: jobs, runs, outcomes, nodes, events. No behaviour beyond small properties."""
 
 from duly.model.config import Retention, SchedulerConfig
+from duly.model.fleet import Fleet
 from duly.model.identity import Ids, is_job_name, recurring_id
 from duly.model.instant import EPOCH, as_utc, from_micros, iso, seconds_between, shift, stamp, to_micros
 from duly.model.job import (
+    CommandSpec,
     CronSpec,
     CustomSpec,
     Dst,
@@ -39,6 +41,7 @@ from duly.model.outcome import (
 from duly.model.run import (
     FINAL,
     WAITING,
+    Assignment,
     Attempt,
     Beat,
     CancelReply,
@@ -58,6 +61,7 @@ from duly.model.run import (
     RunPolicy,
     RunQuery,
     Settlement,
+    Share,
     State,
     StoreLoss,
     WhenFull,
@@ -67,6 +71,7 @@ __all__ = [
     "EPOCH",
     "FINAL",
     "WAITING",
+    "Assignment",
     "Attempt",
     "Beat",
     "CancelReply",
@@ -74,6 +79,7 @@ __all__ = [
     "Cause",
     "Claim",
     "Claimed",
+    "CommandSpec",
     "Counts",
     "CronSpec",
     "CustomSpec",
@@ -86,6 +92,7 @@ __all__ = [
     "Failure",
     "Fired",
     "Firing",
+    "Fleet",
     "Ids",
     "Interrupted",
     "Item",
@@ -118,6 +125,7 @@ __all__ = [
     "ScheduleSpec",
     "SchedulerConfig",
     "Settlement",
+    "Share",
     "State",
     "StoreLoss",
     "Succeeded",

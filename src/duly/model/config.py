@@ -35,9 +35,9 @@ def _whole(name: str, value: object, least: int, most: int) -> None:
         raise ConfigurationError(f"{name}={value!r}: a whole number from {least} to {most} is needed")
 
 
-def _choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+def _choice(name: str, value: object, allowed: tuple[str | bool, ...]) -> None:
     if value not in allowed:
-        raise ConfigurationError(f"{name}={value!r}: one of {', '.join(allowed)} is needed")
+        raise ConfigurationError(f"{name}={value!r}: one of {', '.join(map(str, allowed))} is needed")
 
 
 def _fits(pattern: re.Pattern[str], value: object) -> bool:
@@ -95,6 +95,8 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
 
     `tick_interval` is a safety net only: work is found by timers and wake-ups. `lock_ttl` is how long a claim lasts
     without renewal, `leader_ttl` the same for leadership. `queues` is None for all, a list, or a dict of weights.
+    `allow_commands` lets jobs in code run commands; "stored" lets the node also run those that definitions in the store
+    name, such as the jobs of a file.
     """
 
     tick_interval: Duration = 5.0
@@ -118,7 +120,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     placement: Literal["queue"] = "queue"
     assign_ahead: int = 2
     default_handler: str | None = None
-    allow_commands: bool = False
+    allow_commands: bool | Literal["stored"] = False
     accept_data_loss: bool = False
     imports: tuple[str, ...] = ()
     on_error: Hook | None = None
@@ -132,6 +134,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
         _whole("assign_ahead", self.assign_ahead, 1, 1000)
         _choice("registry", self.registry, ("live", "frozen"))
         _choice("placement", self.placement, ("queue",))
+        _choice("allow_commands", self.allow_commands, (False, True, "stored"))
         self._check_names()
         force_setattr(self, "roles", _roles(self.roles))
         force_setattr(self, "queues", _queues(self.queues))

@@ -127,6 +127,20 @@ class JobConflict(Event, frozen=True):
     reason: str
 
 
+class FleetApplied(Event, frozen=True):
+    """The jobs of a file were written; `changes` has one text for each that was added, changed or removed."""
+
+    fleet: str
+    changes: tuple[str, ...]
+
+
+class FleetOutdated(Event, frozen=True):
+    """A file was not written: a newer one has taken its place at that time."""
+
+    fleet: str
+    since: datetime
+
+
 class PlanFailed(Event, frozen=True):
     """A job's schedule could not be computed; the other jobs go on."""
 

@@ -10,6 +10,7 @@ import random
 import re
 from collections.abc import Callable
 from datetime import datetime
+from functools import lru_cache
 
 from duly.model.instant import stamp, to_micros
 
@@ -30,22 +31,22 @@ class Ids:
         self._micros = -1
         self._tail = 0
 
-    def new(self) -> str:
-        """A new id, greater than every one this maker gave before."""
-        self._advance()
+    def new(self, now: datetime | None = None) -> str:
+        """A new id, greater than every one this maker gave before; of this moment, if the caller knows it."""
+        self._advance(now or self._now())
         return f"{self._micros:014x}{self._tail:012x}"
 
     def many(self, count: int) -> list[str]:
         """So many new ids, in order, all of this moment."""
-        self._advance()
+        self._advance(self._now())
         first, self._tail = self._tail, self._tail + count
         if self._tail > _ALL:
             return [self.new() for _ in range(count)]
         head = f"{self._micros:014x}"
         return [f"{head}{tail:012x}" for tail in range(first, self._tail)]
 
-    def _advance(self) -> None:
-        micros = to_micros(self._now())
+    def _advance(self, now: datetime) -> None:
+        micros = to_micros(now)
         if micros > self._micros:
             self._micros = micros
             self._tail = self._rng.getrandbits(_RANDOM_BITS) & ~_HALF
@@ -63,4 +64,9 @@ def recurring_id(uid: str, due: datetime) -> str:
 
 def is_job_name(name: str) -> bool:
     """Whether `name` may name a job: a letter or underscore, then letters, digits, `_`, `.`, `-`; at most 128."""
-    return len(name) <= MAX_NAME_LENGTH and JOB_NAME.fullmatch(name) is not None
+    return len(name) <= MAX_NAME_LENGTH and _is_well_formed(name)
+
+
+@lru_cache(maxsize=4096)  # asked about with every submission
+def _is_well_formed(name: str) -> bool:
+    return JOB_NAME.fullmatch(name) is not None

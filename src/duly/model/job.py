@@ -7,6 +7,7 @@ happened to the definition since: identity, revision, pause, cursor. `JobChange`
 from __future__ import annotations
 
 import hashlib
+import shlex
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -84,10 +85,35 @@ ScheduleSpec = CronSpec | EverySpec | OnceSpec | CustomSpec
 JOB_SHARD = "job:"  # begins the planning lease of one job whose schedule only code can compute
 
 
+COMMAND_HANDLER = "duly:command"  # runs what the job's `command` says; no job can have this name
+
+
+class CommandSpec(Struct, frozen=True, omit_defaults=True):
+    """A program to run, as plain data: words, or with `shell` one text for `/bin/sh -c`.
+
+    `environment` is given as it is, `pass_environment` names variables that the node hands on from its own. What the
+    environment holds may be secret: it is not shown.
+    """
+
+    argv: tuple[str, ...]
+    shell: bool = False
+    cwd: str | None = None
+    environment: dict[str, str] = {}
+    pass_environment: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.argv[0] if self.shell else shlex.join(self.argv)
+
+    def __repr__(self) -> str:
+        names = ", ".join(sorted(self.environment))
+        return f"CommandSpec({self.argv!r}, shell={self.shell}, cwd={self.cwd!r}, environment of {names or 'nothing'})"
+
+
 class JobSpec(Struct, frozen=True, omit_defaults=True):
     """What a job is, as plain data. Two equal specs have equal digests; a deploy saves a job only if that changed.
 
-    Defaults are left out of the digest, so that a release which adds a field does not touch every job.
+    Defaults are left out of the digest, so that a release which adds a field does not touch every job. `selector` are
+    labels that a node must have to run it: such a job's runs are assigned by the leader.
     """
 
     name: str
@@ -102,6 +128,8 @@ class JobSpec(Struct, frozen=True, omit_defaults=True):
     max_runs: int | None = None
     description: str = ""
     tags: tuple[str, ...] = ()
+    selector: dict[str, str] | None = None
+    command: CommandSpec | None = None
 
     def digest(self) -> str:
         """A short hash of everything above."""
@@ -138,7 +166,8 @@ class JobRecord(Struct, frozen=True):
 
     `revision` grows with every saved change and is what a change is compared with. `cursor` is the next due instant
     that has no run yet (None: no more); `plan_at` is when the planner should look again. `code_since` is when the node
-    started whose code this is: among code versions the newest started node's stands.
+    started whose code this is: among code versions the newest started node's stands. `fleet` is the set of jobs that a
+    file defines together, and whose file alone may change this one.
     """
 
     uid: str
@@ -154,6 +183,7 @@ class JobRecord(Struct, frozen=True):
     retired_at: datetime | None = None
     removed_at: datetime | None = None
     code_since: datetime | None = None
+    fleet: str | None = None
 
     @property
     def name(self) -> str:

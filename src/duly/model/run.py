@@ -95,7 +95,8 @@ class Run(Struct, frozen=True, gc=False):
     `due` is the instant it stands for and never changes; `ready_at` is when it may start next: due plus jitter at
     first, later after a retry. A skipped run may stand for a range of instants, `due` to `until`. `fence` is that of
     the latest claim. `hold` names why a waiting run is out of the indexes. `member` says whether it counts in its
-    group.
+    group. An `assignable` run starts only on the node that the leader assigns it to, its `assignee`; any other on
+    whichever node claims it.
     """
 
     id: str
@@ -133,6 +134,8 @@ class Run(Struct, frozen=True, gc=False):
     progress: Progress | None = None
     result: bytes | None = None
     failure: Failure | None = None
+    assignable: bool = False
+    assignee: str | None = None
 
     @property
     def attempt(self) -> int:
@@ -191,6 +194,8 @@ class Settlement(Struct, frozen=True, gc=False):
 
     `state` pending means another attempt at `ready_at`; with `outcome` None it is a release: the attempt never counted.
     `attempt` is None where the finished run itself tells the story (success at the first try) and for a release.
+    `group` and `keyed` (whether there is a dedupe key) remind of what the run gives back at its end, so that a store
+    need not look for it; None and True say nothing.
     """
 
     run_id: str
@@ -209,6 +214,22 @@ class Settlement(Struct, frozen=True, gc=False):
     result: bytes | None = None
     failure: Failure | None = None
     attempt: Attempt | None = None
+    group: str | None = None
+    keyed: bool = True
+
+
+class Assignment(Struct, frozen=True, gc=False):
+    """The leader's wish that a run starts on a node."""
+
+    run_id: str
+    node: str
+
+
+class Share(Struct, frozen=True, gc=False):
+    """What a node has been assigned: runs that run there or could by now, and runs whose time is yet to come."""
+
+    due: int = 0
+    upcoming: int = 0
 
 
 class Put(Struct, frozen=True, gc=False):

@@ -22,7 +22,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from duly.model import Beat, Claim, Claimed, Put, Renewal, Run, Settlement
+from duly.model import Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
 
 class Queue(Protocol):
@@ -31,8 +31,9 @@ class Queue(Protocol):
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
         """Add runs: queued if ready and without a group, else pending. Sets `created_at`.
 
-        In order. A run whose id exists, or whose dedupe key an unfinished run of the same handler has (also one
-        earlier in this batch), is not added: the answer is that run's id and `created=False`.
+        One that carries a hold is held from the start, and somebody is woken who may put it back. In order. A run whose
+        id exists, or whose dedupe key an unfinished run of the same handler has (also one earlier in this batch), is
+        not added: the answer is that run's id and `created=False`.
         """
         ...
 
@@ -61,11 +62,14 @@ class Queue(Protocol):
         fence, greater than all before in this store, taken after the run is locked. Stamps node, start, expiry; counts
         nothing. A run whose job is paused or removed goes to the hold `job:<job>` instead, one whose handler is not
         among `handlers` (None: all are known) to `handler:<handler>`; neither counts towards `limit`. Before that, runs
-        held for a handler that this node has are put back, so they come to a node that can start them.
+        held for a handler that this node has are put back, so they come to a node that can start them. A run that is
+        assigned to a node is lent to that node only, in the same order among the others; if that node has no handler
+        for it, it is held under `place` again, without an assignee.
 
         `request` is 1 or more and grows with every new call of a node. Repeating a call with the same number returns
         those runs it lent then which are still running, under the same fences, and lends nothing more; if there are
-        none, it is a new call. `next_due` is as in `promote`; one that has passed says that there is more to look at.
+        none, it is a new call. `next_due` is as in `promote`, but may leave out what is assigned to other nodes; one
+        that has passed says that there is more to look at.
         """
         ...
 
@@ -89,8 +93,9 @@ class Queue(Protocol):
         A settlement whose fence is that of a run that is no longer running was applied before: not stale, changes
         nothing, except that a result it carries is kept where the run is completed and has none. One that would make a
         run pending whose cancellation was asked for makes it cancelled instead; a cancelled run keeps the reason that
-        was given with the wish. A final state frees the dedupe key and the group; an attempt is appended to the
-        history; the counters per job and node grow, once per key and call.
+        was given with the wish. One that makes an assignable run pending holds it under `place`, without an assignee:
+        the node may be stopping or dead, and a retry may do better elsewhere. A final state frees the dedupe key and
+        the group; an attempt is appended to the history; the counters per job and node grow, once per key and call.
         """
         ...
 
@@ -113,12 +118,50 @@ class Queue(Protocol):
         ...
 
     async def unhold(self, key: str, limit: int) -> int:
-        """Put back up to `limit` runs held under `key`, in order; returns how many. Call again until 0."""
+        """Put back up to `limit` runs held under `key`, in order; returns how many. Call again until 0.
+
+        A run that is put back from `place` is assignable no longer: whoever has room claims it.
+        """
         ...
 
     async def holds(self) -> dict[str, int]:
         """How many runs are held, by key."""
         ...
+
+    # --- placement: who may start an assignable run. Such a run is put under the hold `place` (`rules.placement`).
+
+    async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
+        """The first `limit` runs held under `place`: ready ones by priority, ready time, id; then the others by time.
+
+        With `after` those that come after that run in this order (`rules.placement.placing_order`), whether or not it
+        is still there: so that runs which no node can have do not hide those behind them.
+        """
+        ...
+
+    async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
+        """Give runs to nodes: each that is still held under `place` waits again, and only that node's claims lend it.
+
+        In order; False for one that was not held so, which stays as it is: somebody else was first, or it has ended.
+        An assigned run is promoted, grouped, held, put back, cancelled, listed and counted like any other, under its
+        own queue's name; a paused queue gives it to nobody. Wakes the nodes.
+        """
+        ...
+
+    async def unassign(self, node: str, limit: int) -> int:
+        """Take up to `limit` runs that wait for a node back under `place`; returns how many. Call again until 0.
+
+        What runs there stays, and what is held for another reason; that comes when it is put back.
+        """
+        ...
+
+    async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
+        """By node, what it has been assigned and is not held: running or ready, and not ready yet.
+
+        A node that has nothing may be left out. Cost follows what is assigned, not what waits.
+        """
+        ...
+
+    # --- waiting
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         """Return when there may be something to do, at the latest after `timeout` seconds.

@@ -96,8 +96,9 @@ class Store(Protocol):
         """Advance cursors and insert runs; one atomic step per firing, in order.
 
         A firing applies if `epoch` is the installed one, the job's uid, revision and cursor are as expected and it is
-        plannable. Then cursor and plan_at are set, runs inserted where their id is new (pending, or as they are if
-        skipped), and `planned` grows by the number of those that are not skipped. A repeat is STALE_JOB and harmless.
+        plannable. Then cursor and plan_at are set, runs inserted where their id is new (pending, held if they carry a
+        hold, or as they are if skipped), and `planned` grows by the number of those that are not skipped. A repeat is
+        STALE_JOB and harmless.
         """
         ...
 
@@ -117,11 +118,11 @@ class Store(Protocol):
         ...
 
     async def upcoming(self, limit: int, job: str | None = None, *, now: datetime | None = None) -> list[Run]:
-        """Waiting runs without a hold, by ready time, then id."""
+        """Waiting runs that nothing holds, or nothing but that they are yet to be placed, by ready time, then id."""
         ...
 
     async def next_runs(self, *, now: datetime | None = None) -> dict[str, datetime]:
-        """For every job that has waiting runs without a hold: the earliest ready time among them."""
+        """For every job that has runs as in `upcoming`: the earliest ready time among them."""
         ...
 
     async def covering(self, uid: str, at: datetime) -> Run | None:
@@ -151,7 +152,10 @@ class Store(Protocol):
         ...
 
     async def redrive(self, run_ids: Sequence[str], *, now: datetime | None = None) -> list[RedriveReply]:
-        """Run failed, lost or cancelled runs again: same id, failures and losses 0, ready now; old attempts stay."""
+        """Run failed, lost or cancelled runs again: same id, failures and losses 0, ready now; old attempts stay.
+
+        An assignable one is held under `place`, without an assignee.
+        """
         ...
 
     async def purge(

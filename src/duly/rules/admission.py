@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from duly.model import Overlap, Run, WhenFull
 
+UNPLACED = "place"
 OVERLAP = "overlap"
 REPLACED = "replaced"
 REMOVED = "job removed"
@@ -62,15 +63,24 @@ def hold_for_group(group: str) -> str:
     return f"group:{group}"
 
 
-def hold_of(job: str, handler: str, blocked: Collection[str], handlers: Collection[str] | None) -> str | None:
+def hold_of(
+    job: str,
+    handler: str,
+    blocked: Collection[str],
+    handlers: Collection[str] | None,
+    *,
+    assigned: bool = False,
+) -> str | None:
     """The hold under which a queued run of a job must wait instead of starting on a node, or None if it may start.
 
-    `blocked` are the names of paused and removed jobs, `handlers` the names the node has code for (None: any).
+    `blocked` are the names of paused and removed jobs, `handlers` the names the node has code for (None: any). A run
+    that was `assigned` to a node without the code goes back to who assigns: put back for another node's handler, it
+    would only come to this one again.
     """
     if job in blocked:
         return hold_for_job(job)
     if handlers is not None and handler not in handlers:
-        return hold_for_handler(handler)
+        return UNPLACED if assigned else hold_for_handler(handler)
     return None
 
 

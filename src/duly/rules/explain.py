@@ -23,6 +23,7 @@ from duly.model import (
     State,
     seconds_between,
 )
+from duly.model.job import COMMAND_HANDLER
 from duly.rules.admission import OVERLAP, REPLACED, hold_for_group, hold_for_handler, hold_for_job
 from duly.rules.changes import CHANGED, NO_HANDLER, PAUSED
 from duly.rules.describe import duration, instant
@@ -205,7 +206,8 @@ def _tell_waiting(run: Run) -> tuple[str, str | None]:
     if run.hold == hold_for_job(run.job):
         return "It waits because the job is paused or removed.", "pause"
     if run.hold == hold_for_handler(run.handler):
-        return f"It waits for a node that has the handler {run.handler!r}.", "no_handler"
+        needed = "runs the commands of files" if run.handler == COMMAND_HANDLER else f"has the handler {run.handler!r}"
+        return f"It waits for a node that {needed}.", "no_handler"
     if run.group is not None and run.hold == hold_for_group(run.group):
         return "It waits for an earlier run of the job to finish.", f"overlap={run.when_full.value!r}"
     return f"It is held ({run.hold}).", run.hold

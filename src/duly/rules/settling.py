@@ -76,7 +76,10 @@ def _completed(run: Run, fence: int, outcome: Succeeded, ended_at: datetime) -> 
         run.losses,
         outcome.note,
         outcome.result,
-        attempt=None if first else _attempt(run, fence, OutcomeKind.SUCCEEDED, ended_at, None),
+        None,
+        None if first else _attempt(run, fence, OutcomeKind.SUCCEEDED, ended_at, None),
+        run.group,
+        run.dedupe_key is not None,
     )
 
 

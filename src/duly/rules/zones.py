@@ -70,6 +70,14 @@ def zone_key(timezone: object) -> str:
     return _known(timezone)
 
 
+def instant_of(wall: datetime, zone: str) -> datetime:
+    """The instant of a wall time: one that clocks skip is the end of the gap, a repeated one is the first."""
+    for stretch in stretches(zone, wall.year):
+        if stretch.gap and stretch.start + stretch.before <= wall < stretch.start + stretch.offset:
+            return stretch.start.replace(tzinfo=UTC)
+    return wall.replace(tzinfo=ZoneInfo(zone)).astimezone(UTC)
+
+
 def first_from(times: WallTimes, zone: str, dst: Dst, low: datetime) -> datetime | None:
     """The first due instant at or after `low`."""
     known = _Known()

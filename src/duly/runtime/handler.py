@@ -31,7 +31,8 @@ class Handler(Struct, frozen=True):
     """A registered callable or command, with what is needed to call it and to judge its exceptions.
 
     `decode` turns a payload into keyword arguments and raises `PayloadError`; `encode` turns what the handler returned
-    into a result and raises ValueError or TypeError. `job` is the user's own definition, given to hooks as it is.
+    into a result and raises ValueError or TypeError. The target of a command may be an async callable that finds the
+    `Command` of a run. `job` is the user's own definition, given to hooks as it is.
     """
 
     name: str

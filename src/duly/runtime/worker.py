@@ -176,14 +176,15 @@ class Worker:
         live.elapsed = self._clock.monotonic() - live.started
         if span is not None:
             self._end(span, live.claim.run, outcome)
-        if outcome is None:
-            self._lives.remove(live)
-        else:
-            self._settler.offer(live, outcome)
+        # The slot first: then the claim that it causes is on its way before the settlement, and others start sooner.
         if live.residue is None or live.residue.done():
             self._free()
         else:
             self._leave_slot(live.residue, live)
+        if outcome is None:
+            self._lives.remove(live)
+        else:
+            self._settler.offer(live, outcome)
 
     def _span(self, tracer: Tracer, live: Live) -> Span | None:
         """Trace this attempt. While it lasts the run's headers name its span: logs and child processes read them."""

@@ -22,6 +22,7 @@ from duly.model import Attempt, CancelReply, Ids, Page, RedriveReply, Run, RunQu
 from duly.ports import Backend, Clock, Tracer
 from duly.runtime.service import Emit
 from duly.scheduler.definitions import Definitions
+from duly.scheduler.fleets import Fleets
 from duly.scheduler.registry import Registry
 from duly.scheduler.submitting import Submitter
 
@@ -50,6 +51,7 @@ class Client:
         self.ids = Ids(clock.now, rng)
         self.submitter = Submitter(backend, registry, config, self.ids, clock.now, tracer)
         self.definitions = Definitions(backend, registry, config, self.ids, clock.now, emit)
+        self.fleets = Fleets(backend, config, self.ids, clock.now, emit)
 
     # --- runs
 

@@ -18,12 +18,26 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from duly.errors import ConfigurationError, DulyError, SchedulerRunning
-from duly.model import Attempt, CancelReply, Cause, Counts, Node, Page, Put, Run, RunQuery, SchedulerConfig, State
+from duly.model import (
+    Attempt,
+    CancelReply,
+    Cause,
+    Counts,
+    Fleet,
+    Node,
+    Page,
+    Put,
+    Run,
+    RunQuery,
+    SchedulerConfig,
+    State,
+)
 from duly.model.event import Event
 from duly.observe import Bus, Collecting, EventLog, Logger, MetricsCollector
 from duly.observe.bus import Listening
 from duly.ports import Backend, Clock, Finding, SystemClock, Tracer
 from duly.rules.explain import Explanation
+from duly.rules.fleets import Difference
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Schedule
 from duly.runtime.context import Context
@@ -85,6 +99,7 @@ class Scheduler:
         self._sessions = self._new_sessions()
         self._running: Running | None = None
         self._holds = 0
+        self._fleet: Fleet | None = None
         self.sync = SyncScheduler(self, self._sync_loop)
 
     # --- settings
@@ -220,6 +235,8 @@ class Scheduler:
             way_out = 'put it under `if __name__ == "__main__":`'
             raise DulyError(f"a handler's process is loading the main script, which starts a scheduler: {way_out}")
         running = self._build(await self._client(), self._rng)
+        if self._fleet is not None:
+            await running.carry(self._fleet)
         await running.start()
         self._running = running
 
@@ -351,6 +368,29 @@ class Scheduler:
     async def explain(self, job: str, at: datetime) -> Explanation:
         """Why the run of that instant did or did not happen."""
         return await (await self._client()).definitions.explain(job, at)
+
+    # --- fleets: jobs that a file defines
+
+    async def carry(self, fleet: Fleet) -> bool:
+        """Define the jobs of a file: at the start, or now if a node runs; whether it stands, as far as that is known.
+
+        A file that was replaced by a newer one does not come back by itself. One that has changed while the node ran is
+        newer than what the node had.
+        """
+        stands = True
+        if self._running is not None:
+            changed = self._fleet is None or self._fleet.digest() != fleet.digest()
+            stands = await self._running.reload(fleet, changed=changed)
+        self._fleet = fleet
+        return stands
+
+    async def compare(self, fleet: Fleet) -> Difference:
+        """What the jobs of a file would change in the store."""
+        return await (await self._client()).fleets.compare(fleet)
+
+    async def apply(self, difference: Difference) -> list[str]:
+        """Write what `compare` found, whichever file stood before; the names of what others changed meanwhile."""
+        return await (await self._client()).fleets.apply(difference)
 
     # --- submitting
 

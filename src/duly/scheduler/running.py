@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
+from datetime import datetime
 
-from duly.errors import ConfigurationError
-from duly.model import Delivery, SchedulerConfig
-from duly.ports import Capabilities, Clock, Tracer
+from duly.model import Fleet, SchedulerConfig
+from duly.model.job import COMMAND_HANDLER
+from duly.ports import Clock, Tracer
 from duly.runtime.elector import MAIN
 from duly.runtime.handler import Catalog
 from duly.runtime.node import Code, Node
 from duly.runtime.service import Emit
+from duly.runtime.stored import stored_commands
 from duly.runtime.surroundings import Surroundings, make_card
 from duly.scheduler.client import Client
 from duly.scheduler.definition import Job
 from duly.scheduler.executors import Executors
+from duly.scheduler.promises import check_delivery
 from duly.scheduler.registry import Registry
 from duly.scheduler.views import ShutdownReport
 from duly.version import __version__
@@ -53,11 +56,14 @@ class Running:
         self.node = Node(around, client.backend, code, self._executors)
         self._over = asyncio.Event()
         self._stopping: asyncio.Task[ShutdownReport] | None = None
+        self._fleet: tuple[Fleet, datetime] | None = None
+        if config.allow_commands == "stored":
+            self._catalog.add(COMMAND_HANDLER, stored_commands(client.backend.store))
 
     async def start(self) -> None:
         """Bring the store in line with the code, and run."""
         await self.deploy()
-        self.client.definitions.changed = self.node.changed
+        self.client.definitions.changed = self.client.fleets.changed = self.node.changed
         await self.node.start()
 
     async def deploy(self) -> None:
@@ -65,12 +71,25 @@ class Running:
         jobs = self._registry.jobs()
         self._adopt(jobs)
         await self.client.definitions.deploy(jobs, self._started_at)
+        if self._fleet is not None:
+            await self.client.fleets.deploy(*self._fleet)
+
+    async def carry(self, fleet: Fleet) -> None:
+        """Take over the jobs of a file: they are deployed at the start, and again if the store forgets this node."""
+        self._fleet = (fleet, await self.client.backend.store.time())
+
+    async def reload(self, fleet: Fleet, *, changed: bool) -> bool:
+        """Deploy a file that was read again; False if a newer one stands. If that fails, what was carried stays."""
+        since = await self.client.backend.store.time()
+        stands = await self.client.fleets.deploy(fleet, since, changed=changed)
+        self._fleet = (fleet, since)
+        return stands
 
     def _adopt(self, jobs: Sequence[Job]) -> None:
         """Make the handlers of these jobs known to the node."""
         found = {}
         for job in jobs:
-            check_delivery(job, self.client.backend.capabilities, self.config)
+            check_delivery(job.name, job.delivery, self.client.backend.capabilities, self.config)
             handler = self._registry.handler(job, self.config)
             if handler is not None:
                 found[job.name] = handler
@@ -101,18 +120,3 @@ class Running:
 
     async def wait(self) -> None:
         await self._over.wait()
-
-
-def check_delivery(job: Job, capabilities: Capabilities, config: SchedulerConfig) -> None:
-    """Refuse what the store cannot promise."""
-    if job.delivery is Delivery.EXACTLY_ONCE and not capabilities.transactions:
-        raise ConfigurationError(
-            f"job {job.name!r} is exactly_once, but this store has no transactions: use sqlite:// or postgresql://"
-        )
-    outlives_us = capabilities.durable or capabilities.shared  # what ends with this process cannot repeat a run
-    may_forget = outlives_us and not capabilities.durable_start and not config.accept_data_loss
-    if job.delivery is Delivery.AT_MOST_ONCE and may_forget:
-        raise ConfigurationError(
-            f"job {job.name!r} is at_most_once, but this store may forget acknowledged writes; "
-            f"see `duly doctor`, or accept it with SchedulerConfig(accept_data_loss=True)"
-        )

@@ -34,7 +34,7 @@ class Sessions:
         if opening is None:
             opening = self._clients[loop] = loop.create_task(self._open())
         elif opening.done() and not opening.cancelled() and opening.exception() is None:
-            return opening.result()  # as it nearly always is: no shield, no waiting
+            return opening.result()  # what nearly every call finds, a submission among thousands too
         try:
             return await asyncio.shield(opening)
         except BaseException:

@@ -261,7 +261,8 @@ class Submitter:
             blueprint.handler, {} if payload is None else payload, self._config.max_payload_bytes
         )
         headers = self._headers(options)
-        return blueprint.run(self._ids.new(), encoded, options.due(self._now()), options, cause, headers)
+        now = self._now()
+        return blueprint.run(self._ids.new(now), encoded, options.due(now), options, cause, headers)
 
     def _headers(self, options: Options) -> dict[str, str] | None:
         """The trace to carry on: the one that is active here, else the one that came with the submission."""

@@ -14,8 +14,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from duly.errors import DulyError
-from duly.model import Attempt, CancelReply, Cause, Node, Page, Run, State
+from duly.model import Attempt, CancelReply, Cause, Fleet, Node, Page, Run, State
 from duly.rules.explain import Explanation
+from duly.rules.fleets import Difference
 from duly.scheduler.definition import Job
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
 
@@ -145,6 +146,12 @@ class SyncScheduler:
 
     def resume(self, name: str) -> None:
         self.call(lambda: self._scheduler.resume(name), "resume")
+
+    def compare(self, fleet: Fleet) -> Difference:
+        return self.call(lambda: self._scheduler.compare(fleet), "compare")
+
+    def apply(self, difference: Difference) -> list[str]:
+        return self.call(lambda: self._scheduler.apply(difference), "apply")
 
     def trigger(self, name: str, payload: Mapping[str, Any] | None = None) -> SyncRunHandle[Any]:
         return self.call(lambda: self._scheduler.trigger(name, payload), "trigger").sync

@@ -24,7 +24,10 @@ from duly.rules.schedules import Schedule
 
 
 class JobView(Struct, frozen=True):
-    """A job as it stands: its definition, whether it is planned, and what became of its runs."""
+    """A job as it stands: its definition, whether it is planned, and what became of its runs.
+
+    Of a command's `environment` only the names are told.
+    """
 
     name: str
     status: JobStatus
@@ -55,6 +58,10 @@ class JobView(Struct, frozen=True):
     created_at: datetime
     updated_at: datetime
     note: str = ""
+    fleet: str | None = None
+    command: str | None = None
+    cwd: str | None = None
+    environment: tuple[str, ...] = ()
 
 
 class Upcoming(Struct, frozen=True):
@@ -97,6 +104,7 @@ def job_view(
     spec = record.spec
     describe = getattr(schedule, "describe", None)
     ended = statistics.run_count
+    command = spec.command
     return JobView(
         name=spec.name,
         status=record.status,
@@ -127,6 +135,10 @@ def job_view(
         created_at=record.created_at,
         updated_at=record.updated_at,
         note=record.paused.note if record.paused else "",
+        fleet=record.fleet,
+        command=None if command is None else str(command),
+        cwd=None if command is None else command.cwd,
+        environment=() if command is None else (*sorted(command.environment), *command.pass_environment),
     )
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from duly.backends.memory.contents import Contents
 from duly.model import (
     WAITING,
+    Assignment,
     Beat,
     Claim,
     Claimed,
@@ -18,11 +19,13 @@ from duly.model import (
     Renewal,
     Run,
     Settlement,
+    Share,
     State,
     seconds_between,
     shift,
 )
-from duly.rules.admission import hold_for_handler, hold_of
+from duly.rules.admission import UNPLACED, hold_for_handler, hold_of
+from duly.rules.placement import placing_order
 from duly.rules.settling import as_stored
 from duly.rules.statistics import tally
 
@@ -105,8 +108,8 @@ class MemoryQueue:
         open_queues = [queue for queue in wanted if queue not in self._contents.paused_queues]
         blocked = self._contents.blocked_jobs
         claims: list[Claim] = []
-        for run in self._runs.take_queued(open_queues) if limit > 0 else ():
-            hold = hold_of(run.job, run.handler, blocked, handlers)
+        for run in self._runs.take_queued(open_queues, node) if limit > 0 else ():
+            hold = hold_of(run.job, run.handler, blocked, handlers, assigned=run.assignee is not None)
             if hold is not None:
                 self._runs.hold(run, hold)
                 continue
@@ -174,6 +177,7 @@ class MemoryQueue:
             self._runs.attempts[run.id].append(settlement.attempt)
         settlement = as_stored(run, settlement)
         ended = settlement.state is not State.PENDING
+        unplaced = run.assignable and not ended
         self._runs.save(
             replace(
                 run,
@@ -187,6 +191,8 @@ class MemoryQueue:
                 member=run.member and not ended,
                 expires_at=None,
                 finished_at=settlement.ended_at if ended else None,
+                hold=UNPLACED if unplaced else None,
+                assignee=None if unplaced else run.assignee,
             )
         )
         return settlement
@@ -226,6 +232,45 @@ class MemoryQueue:
 
     async def holds(self) -> dict[str, int]:
         return {key: len(runs) for key, runs in self._runs.holds.items()}
+
+    async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
+        at = now or self._contents.clock.now()
+        held = [self._runs.by_id[run_id] for run_id in self._runs.holds.get(UNPLACED, ())]
+        ordered = sorted((placing_order(run.ready_at, run.priority, run.id, at), run) for run in held)
+        seen = None if after is None else placing_order(after.ready_at, after.priority, after.id, at)
+        return [run for key, run in ordered if seen is None or key > seen][:limit]
+
+    async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
+        given = []
+        for assignment in assignments:
+            run = self._runs.by_id.get(assignment.run_id)
+            if run is not None and run.hold == UNPLACED:
+                self._runs.assign(run, assignment.node)
+                given.append(True)
+            else:
+                given.append(False)
+        if any(given):
+            self._contents.bell.ring()
+        return given
+
+    async def unassign(self, node: str, limit: int) -> int:
+        waiting = [run for run in self._runs.by_id.values() if run.assignee == node and run.state in WAITING]
+        chosen = [run for run in waiting if run.hold is None][:limit]
+        for run in chosen:
+            self._runs.hold(run, UNPLACED)
+        if chosen:
+            self._contents.bell.ring()
+        return len(chosen)
+
+    async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
+        at = now or self._contents.clock.now()
+        shares: dict[str, Share] = {}
+        for run in self._runs.by_id.values():
+            if run.assignee is not None and not run.final and run.hold is None:
+                share = shares.get(run.assignee, Share())
+                due = run.state is State.RUNNING or run.ready_at <= at
+                shares[run.assignee] = Share(share.due + due, share.upcoming + (not due))
+        return shares
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         self._heard = await self._contents.bell.wait(self._heard, timeout)

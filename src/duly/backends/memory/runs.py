@@ -14,7 +14,9 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from duly.model import FINAL, WAITING, Attempt, Run, State
-from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, hold_for_group, urgency
+from duly.rules.admission import OVERLAP, REPLACED, UNPLACED, Admission, admit, hold_for_group, urgency
+
+_Entry = tuple[int, datetime, str, str | None]  # urgency, then for whom
 
 
 class Runs:
@@ -28,7 +30,8 @@ class Runs:
         self.holds: dict[str, dict[str, None]] = {}
         self._last_fence = last_fence
         self._pending: list[tuple[datetime, str]] = []
-        self._queued: defaultdict[str, list[tuple[int, datetime, str]]] = defaultdict(list)
+        # By queue, and the node whose claims alone give what is in there (None: anybody's).
+        self._queued: defaultdict[tuple[str, str | None], list[_Entry]] = defaultdict(list)
         self._running: list[tuple[datetime, str]] = []
         self._final: defaultdict[State, list[tuple[datetime, str]]] = defaultdict(list)
         self._members: defaultdict[str, set[str]] = defaultdict(set)
@@ -50,7 +53,7 @@ class Runs:
 
     def add(self, run: Run, now: datetime) -> None:
         """Insert a run that duplicates nothing: queued if it is ready and belongs to no group."""
-        ready = run.state is State.PENDING and run.group is None and run.ready_at <= now
+        ready = run.state is State.PENDING and run.group is None and run.hold is None and run.ready_at <= now
         finished_at = now if run.final else None
         self.save(replace(run, state=State.QUEUED if ready else run.state, created_at=now, finished_at=finished_at))
 
@@ -72,7 +75,7 @@ class Runs:
         elif run.state is State.PENDING:
             heapq.heappush(self._pending, (run.ready_at, run.id))
         elif run.state is State.QUEUED:
-            heapq.heappush(self._queued[run.queue], (-run.priority, run.ready_at, run.id))
+            heapq.heappush(self._queued[run.queue, run.assignee], (-run.priority, run.ready_at, run.id, run.assignee))
         elif run.expires_at is not None:
             heapq.heappush(self._running, (run.expires_at, run.id))
 
@@ -116,13 +119,18 @@ class Runs:
 
     def hold(self, run: Run, key: str) -> None:
         """Take a waiting run out of the indexes."""
-        self.save(replace(run, hold=key, state=State.PENDING))
+        assignee = None if key == UNPLACED else run.assignee
+        self.save(replace(run, hold=key, state=State.PENDING, assignee=assignee))
         if run.group is not None and not run.member and key != hold_for_group(run.group):
             self._pass_on(run)
 
     def unhold(self, run: Run) -> None:
         """Let a held run wait again."""
-        self.save(replace(run, hold=None))
+        self.save(replace(run, hold=None, assignable=run.assignable and run.hold != UNPLACED))
+
+    def assign(self, run: Run, node: str) -> None:
+        """Let a run that is yet to be placed wait for a node."""
+        self.save(replace(run, hold=None, assignable=True, assignee=node))
 
     def held(self, key: str) -> list[Run]:
         """The runs held under a key, the most urgent first."""
@@ -155,9 +163,10 @@ class Runs:
             looked_at += 1
         return looked_at
 
-    def take_queued(self, queues: list[str]) -> Iterator[Run]:
-        """Take queued runs out of these queues, the most urgent first, as many as are asked for."""
-        heaps = [self._queued[queue] for queue in queues]
+    def take_queued(self, queues: list[str], node: str) -> Iterator[Run]:
+        """Take queued runs that a node may have out of these queues, the most urgent first, as many as are wanted."""
+        lines = [(queue, assignee) for queue in queues for assignee in (None, node)]
+        heaps = [self._queued[line] for line in lines if line in self._queued]
         while True:
             best = heaps[0] if len(heaps) == 1 else min(filter(self._has_queued, heaps), key=_first, default=[])
             if not best:
@@ -166,20 +175,20 @@ class Runs:
             if run is not None:
                 yield run
 
-    def _has_queued(self, heap: list[tuple[int, datetime, str]]) -> bool:
+    def _has_queued(self, heap: list[_Entry]) -> bool:
         while heap and self._queued_run(heap[0]) is None:
             heapq.heappop(heap)
         return bool(heap)
 
-    def _queued_run(self, entry: tuple[int, datetime, str]) -> Run | None:
+    def _queued_run(self, entry: _Entry) -> Run | None:
         run = self.by_id.get(entry[2])
-        if run is None or run.state is not State.QUEUED or run.hold is not None or run.ready_at != entry[1]:
+        if run is None or run.state is not State.QUEUED or run.hold is not None:
             return None
-        return run
+        return run if (run.ready_at, run.assignee) == (entry[1], entry[3]) else None
 
     def queues(self) -> list[str]:
         """The queues that have ever had a queued run."""
-        return list(self._queued)
+        return list(dict.fromkeys(queue for queue, _ in self._queued))
 
     def take_expired(self, now: datetime) -> Run | None:
         """Take the running run whose lease ran out first, if any did."""
@@ -248,5 +257,5 @@ class Runs:
             self.unhold(held[0])
 
 
-def _first(heap: list[tuple[int, datetime, str]]) -> tuple[int, datetime, str]:
+def _first(heap: list[_Entry]) -> _Entry:
     return heap[0]

@@ -38,7 +38,7 @@ from duly.model import (
     seconds_between,
 )
 from duly.ports import Transaction
-from duly.rules.admission import REMOVED
+from duly.rules.admission import REMOVED, UNPLACED
 from duly.rules.buckets import refill
 from duly.rules.history import told
 from duly.rules.lifecycle import REDRIVABLE
@@ -164,14 +164,14 @@ class MemoryStore:
 
     async def upcoming(self, limit: int, job: str | None = None, *, now: datetime | None = None) -> list[Run]:
         at = now or self._contents.clock.now()
-        waiting = [run for run in self._runs.by_id.values() if run.state in WAITING and run.hold is None]
+        waiting = [run for run in self._runs.by_id.values() if run.state in WAITING and run.hold in (None, UNPLACED)]
         chosen = [run for run in waiting if job is None or run.job == job]
         return [_as_it_stands(run, at) for run in sorted(chosen, key=lambda run: (run.ready_at, run.id))[:limit]]
 
     async def next_runs(self, *, now: datetime | None = None) -> dict[str, datetime]:
         first: dict[str, datetime] = {}
         for run in self._runs.by_id.values():
-            if run.state in WAITING and run.hold is None:
+            if run.state in WAITING and run.hold in (None, UNPLACED):
                 first[run.job] = min(run.ready_at, first.get(run.job, run.ready_at))
         return first
 
@@ -251,7 +251,9 @@ class MemoryStore:
             return RedriveReply.DUPLICATE
         again = replace(
             run,
-            state=State.PENDING if run.group is not None else State.QUEUED,
+            state=State.PENDING if run.group is not None or run.assignable else State.QUEUED,
+            hold=UNPLACED if run.assignable else None,
+            assignee=None,
             ready_at=now,
             failures=0,
             losses=0,

@@ -36,7 +36,7 @@ WHENS = tuple(WhenFull)
 OUTCOMES = tuple(OutcomeKind)
 OUTCOME_NUMBERS = {kind: number for number, kind in enumerate(OUTCOMES, 1)}
 
-GROUPED, DEDUPED, SCHEDULED, RANGED, ENDED = 1, 2, 4, 8, 16
+GROUPED, DEDUPED, SCHEDULED, RANGED, ENDED, HELD = 1, 2, 4, 8, 16, 32
 CANCELLING = 1
 
 _CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}
@@ -151,8 +151,14 @@ def attempts_of(text: bytes) -> list[Attempt]:
 
 
 def lane_of(run: Run) -> str:
-    """The lane that a run waits in: its priority, one digit, and its queue."""
-    return f"{run.priority}{run.queue}"
+    """The lane that a run waits in: its priority, one digit, and its queue; then `@` and a node, if it is placed."""
+    return f"{run.priority}{run.queue}@{run.assignee or ''}" if run.assignable else f"{run.priority}{run.queue}"
+
+
+def home_of(lane: str) -> tuple[str, bool, str | None]:
+    """The queue of a lane, whether its runs are placed, and the node that has them."""
+    queue, sign, node = lane[1:].partition("@")
+    return queue, bool(sign), node or None
 
 
 def rest_of(run: Run, index: int, due: int, ready: int, lane: str) -> bytes:
@@ -162,7 +168,7 @@ def rest_of(run: Run, index: int, due: int, ready: int, lane: str) -> bytes:
         | (DEDUPED if run.dedupe_key is not None else 0)
         | (SCHEDULED if run.cause is Cause.SCHEDULE else 0)
         | (RANGED if run.until is not None else 0)
-        | (ENDED if run.final else 0)
+        | (ENDED if run.final else 0 if run.hold is None else HELD)
     )
     rest = Rest(
         traits,
@@ -188,18 +194,18 @@ def rest_of(run: Run, index: int, due: int, ready: int, lane: str) -> bytes:
 
 
 class Batch(Struct, frozen=True):
-    """Runs as the arguments of a script: a flat list, their bodies, and the ends of those that have ended."""
+    """Runs as the arguments of a script: a flat list, their bodies, the ends of those that have ended, and holds."""
 
     flat: list[str | int]
     bodies: bytes
-    finals: dict[str, tuple[int, str | None]]
+    odd: dict[str, tuple[int, str | None]]
 
 
 def batch_of(runs: Sequence[Run]) -> Batch:
     """Pack runs for `add_runs`."""
     flat: list[str | int] = []
     bodies: list[bytes] = []
-    finals: dict[str, tuple[int, str | None]] = {}
+    odd: dict[str, tuple[int, str | None]] = {}
     for index, run in enumerate(runs):
         due = to_micros(run.due)
         ready = due if run.ready_at is run.due else to_micros(run.ready_at)
@@ -208,8 +214,10 @@ def batch_of(runs: Sequence[Run]) -> Batch:
         flat += (run.id, ready, lane, run.job, len(rest))
         bodies.append(rest)
         if run.final:
-            finals[run.id] = (NUMBERS[run.state], run.reason)
-    return Batch(flat, b"".join(bodies), finals)
+            odd[run.id] = (NUMBERS[run.state], run.reason)
+        elif run.hold is not None:
+            odd[run.id] = (_PENDING, run.hold)
+    return Batch(flat, b"".join(bodies), odd)
 
 
 # --- reading
@@ -230,6 +238,7 @@ def lent_run(
     """A run that was lent just now. `life` is what it had before, if it had one."""
     job, lane = body.job, body.lane
     due = from_micros(body.due)
+    queue, placed, assignee = home_of(lane) if "@" in lane else (lane[1:], False, None)
     return Run(
         run_id,
         body.handler if job is None else job,
@@ -239,7 +248,7 @@ def lent_run(
         body.uid or "",
         body.revision,
         CAUSES[body.cause],
-        lane[1:],
+        queue,
         ord(lane[0]) - 48,
         body.payload,
         body.policy or _DEFAULT_POLICY,
@@ -266,6 +275,8 @@ def lent_run(
         None,
         None if life is None else life.result,
         None if life is None else life.failure,
+        placed,
+        assignee,
     )
 
 
@@ -275,6 +286,7 @@ def run_of(run_id: str, body: Body, life: Life | None, member: bool, expires: in
     state = _PENDING if life is None else life.state
     if state == _PENDING and ready <= now and (life is None or life.hold is None):
         state = _QUEUED
+    queue, placed, assignee = home_of(body.lane)
     run = Run(
         id=run_id,
         job=body.job or body.handler,
@@ -284,7 +296,7 @@ def run_of(run_id: str, body: Body, life: Life | None, member: bool, expires: in
         uid=body.uid or "",
         revision=body.revision,
         cause=CAUSES[body.cause],
-        queue=body.lane[1:],
+        queue=queue,
         priority=int(body.lane[0]),
         payload=body.payload,
         policy=body.policy or _DEFAULT_POLICY,
@@ -297,6 +309,8 @@ def run_of(run_id: str, body: Body, life: Life | None, member: bool, expires: in
         until=None if body.until is None else from_micros(body.until),
         member=member,
         created_at=from_micros(body.created),
+        assignable=placed,
+        assignee=assignee,
     )
     return run if life is None else _with_life(run, life, expires)
 

@@ -70,7 +70,7 @@ def change_words(change: JobChange) -> tuple[Word, ...]:
         job_text(change.record),
         encode(ledger.flat),
         ledger.bodies,
-        encode(ledger.finals),
+        encode(ledger.odd),
     )
 
 
@@ -90,7 +90,7 @@ def firing_words(firings: Sequence[Firing]) -> tuple[Word, ...]:
     ]
     runs: list[Run] = [run for firing in firings for run in firing.runs]
     batch = batch_of(runs)
-    return encode(steps), encode(batch.flat), batch.bodies, encode(batch.finals)
+    return encode(steps), encode(batch.flat), batch.bodies, encode(batch.odd)
 
 
 def slices_by_runs(firings: Sequence[Firing], most: int) -> Iterator[Sequence[Firing]]:

@@ -7,12 +7,15 @@ changes while it is read may be seen before or after.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 
 from msgspec import Struct
 
 from duly.backends.redis.codec import NUMBERS, body_of, encode, life_of, run_of
 from duly.backends.redis.wire import Wire
-from duly.model import FINAL, WAITING, Page, Run, RunQuery, State, from_micros
+from duly.model import FINAL, WAITING, Page, Run, RunQuery, State, from_micros, to_micros
+from duly.rules.admission import UNPLACED
+from duly.rules.placement import placing_order
 
 _LOOK = 500
 _FEW = 5_000
@@ -106,13 +109,25 @@ async def _few(wire: Wire, query: RunQuery) -> list[str] | None:
 
 
 async def upcoming(wire: Wire, limit: int, job: str | None, now: int | None) -> list[Run]:
-    """Waiting runs without a hold, by ready time, then id."""
+    """Waiting runs that nothing holds, or that are yet to be placed, by ready time, then id."""
     ids = await _of_job(wire, job) if job is not None else None
     if ids is None:
         ids = [run_id for line in await _lines(wire) for run_id in await _first_of_line(wire, line, limit, job)]
     runs = [seen.run for seen in await look(wire, ids, now)]
-    waiting = [run for run in runs if run.state in WAITING and run.hold is None]
+    waiting = [run for run in runs if run.state in WAITING and run.hold in (None, UNPLACED)]
     return sorted(waiting, key=lambda run: (run.ready_at, run.id))[:limit]
+
+
+async def unplaced(wire: Wire, limit: int, after: Run | None, now: datetime | None) -> list[Run]:
+    """Runs that are yet to be placed, in the order of `placing_order`; those after one of them."""
+    start: tuple[bytes | int | str, ...] = (b"", b"", b"")
+    if after is not None:
+        start = (after.priority, to_micros(after.ready_at), after.id)
+    at, flat = await wire.call("unplaced", b"" if now is None else to_micros(now), limit, *start)
+    found = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+    keys = sorted(placing_order(int(ready), priority, run_id.decode(), at) for priority, run_id, ready in found)
+    runs = [seen.run for seen in await look(wire, [key[3] for key in keys[:limit]], at)]
+    return [run for run in runs if run.hold == UNPLACED]
 
 
 async def _of_job(wire: Wire, job: str) -> list[str] | None:
@@ -138,7 +153,7 @@ async def _first_of_line(wire: Wire, line: bytes, limit: int, job: str | None) -
 
 
 async def next_runs(wire: Wire) -> dict[str, int]:
-    """The earliest ready time of every job that has waiting runs without a hold."""
+    """The earliest ready time of every job that has runs which are upcoming."""
     first: dict[str, int] = {}
     for line in await _lines(wire):
         start = 0

@@ -7,13 +7,26 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
+from duly.backends.redis import listing
 from duly.backends.redis.codec import batch_of, bodies_of, encode, lent_run, life_of, run_of
 from duly.backends.redis.gather import Gatherer
 from duly.backends.redis.settling import rows_of
 from duly.backends.redis.sleep import Sleep
 from duly.backends.redis.staff import Staff
 from duly.backends.redis.wire import Wire
-from duly.model import Beat, Claim, Claimed, Put, Renewal, Run, Settlement, from_micros, to_micros
+from duly.model import (
+    Assignment,
+    Beat,
+    Claim,
+    Claimed,
+    Put,
+    Renewal,
+    Run,
+    Settlement,
+    Share,
+    from_micros,
+    to_micros,
+)
 
 _PUT = 1000
 _PUTS_UNDER_WAY = 4
@@ -50,7 +63,7 @@ class RedisQueue:
     async def _put_slice(self, runs: Sequence[Run], now: datetime | None = None) -> list[Put]:
         batch = batch_of(runs)
         refused = await self._wire.call(
-            "put", moment(now), encode(batch.flat), batch.bodies, encode(batch.finals), lane="put"
+            "put", moment(now), encode(batch.flat), batch.bodies, encode(batch.odd), lane="put"
         )
         answers = [Put(run.id, True) for run in runs]
         for number, existing in zip(refused[::2], refused[1::2], strict=True):
@@ -159,6 +172,32 @@ class RedisQueue:
     async def holds(self) -> dict[str, int]:
         counted = await self._wire.call("holds")
         return {key.decode(): int(number) for key, number in zip(counted[::2], counted[1::2], strict=True)}
+
+    # --- placing
+
+    async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
+        return await listing.unplaced(self._wire, limit, after, now)
+
+    async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
+        given: list[bool] = []
+        for some in slices_of(assignments, _HOLD):
+            words = [word for assignment in some for word in (assignment.run_id, assignment.node)]
+            given += [bool(number) for number in await self._wire.call("assign", encode(words))]
+        return given
+
+    async def unassign(self, node: str, limit: int) -> int:
+        number = 0
+        while number < limit:
+            some: int = await self._wire.call("unassign", node, limit - number)
+            number += some
+            if some < _HOLD:
+                break
+        return number
+
+    async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
+        flat = await self._wire.call("assigned", moment(now))
+        shares = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+        return {node.decode(): Share(due, of_all - due) for node, due, of_all in shares}
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         await self._sleep.until_rung(timeout)

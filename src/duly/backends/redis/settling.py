@@ -39,6 +39,7 @@ def rows_of(settlements: Sequence[Settlement]) -> tuple[bytes, bytes, bytes]:
         if attempt:
             texts.append(attempt)
         outcome = 0 if each.outcome is None else OUTCOME_NUMBERS[each.outcome]
-        rows += (each.run_id, len(life), len(attempt), number, outcome, started, ended, ready)
+        group = None if each.keyed else each.group
+        rows += (each.run_id, len(life), len(attempt), number, outcome, started, ended, ready, group or "")
     flat = [part for key in keys for part in key]
     return encode(rows), b"".join(texts), encode(flat)

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from duly.backends.redis import listing
-from duly.backends.redis.codec import NUMBERS, OUTCOMES, STATES, attempts_of, encode, optional
+from duly.backends.redis.codec import NUMBERS, OUTCOMES, STATES, attempts_of, encode, home_of, optional
 from duly.backends.redis.jobs import change_words, firing_words, record_of, slices_by_runs
 from duly.backends.redis.layout import LAYOUT
 from duly.backends.redis.queue import moment, slices_of
@@ -158,7 +158,7 @@ class RedisStore:
             kind, queue = name[:1], name[1:].decode()
             _deepen(queues, queue, **{"pending" if kind == b"w" else "running": int(number)})
         for lane, number, oldest in zip(lanes[::3], lanes[1::3], lanes[2::3], strict=True):
-            _queued(queues, lane[1:].decode(), number, from_micros(int(oldest)))
+            _queued(queues, home_of(lane.decode())[0], number, from_micros(int(oldest)))
         states = {state: ended.get(state, 0) if state in FINAL else 0 for state in State}
         states[State.PENDING] = sum(depth.pending for depth in queues.values())
         states[State.QUEUED] = sum(depth.queued for depth in queues.values())

@@ -178,4 +178,5 @@ def _same_kind(run: Run, other: Run) -> bool:
         and run.cause is other.cause
         and run.limit == other.limit
         and run.when_full is other.when_full
+        and run.assignable is other.assignable
     )

@@ -125,6 +125,7 @@ def read_record(unit: Unit, row: Row, now: int | None = None) -> Record:
     claim, ended = row[14:22], row[22:]
     extra = read_extra(extra_text)
     kind = unit.names.kind(unit, number)
+    queue, node = unit.names.home(unit, line)
     run = Run(
         id=run_id,
         job=kind.job,
@@ -134,7 +135,7 @@ def read_record(unit: Unit, row: Row, now: int | None = None) -> Record:
         uid=extra.uid,
         revision=extra.revision,
         cause=kind.cause,
-        queue=unit.names.queue_name(unit, line),
+        queue=queue,
         priority=priority_of(line),
         payload=payload,
         policy=kind.policy,
@@ -145,6 +146,8 @@ def read_record(unit: Unit, row: Row, now: int | None = None) -> Record:
         headers=extra.headers,
         until=instant(until),
         created_at=from_micros(created_at),
+        assignable=node is not None,
+        assignee=node or None,
         **_standing(claim, ended, extra),
     )
     if run.state is State.PENDING:

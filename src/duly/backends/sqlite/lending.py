@@ -33,11 +33,11 @@ from duly.backends.sqlite.line import (
     ready,
     survey,
 )
-from duly.backends.sqlite.moves import by_seqs, unhold
+from duly.backends.sqlite.moves import by_seqs, relocate, unhold
 from duly.backends.sqlite.names import SPAN, Kind, priority_of
 from duly.backends.sqlite.unit import Row, Unit, as_list
 from duly.model import Cause, Claim, Delivery, Run, State, WhenFull, from_micros
-from duly.rules.admission import hold_for_handler, hold_of
+from duly.rules.admission import UNPLACED, hold_for_handler, hold_of
 
 _MOST_EXAMINED = 5_000
 _MOST_REMEMBERED = 200_000
@@ -51,7 +51,7 @@ ON CONFLICT (node) DO UPDATE SET request = max(request, ?2), at = ?3
 """
 _LENT_BEFORE = "SELECT seq FROM {ns}_claims WHERE node = ? AND request = ? ORDER BY seq"
 
-_PAUSED_QUEUES = "SELECT number FROM {ns}_queues WHERE paused = 1"
+_PAUSED_QUEUES = "SELECT name FROM {ns}_queues WHERE paused = 1"
 _ANY_BLOCKED = "SELECT 1 FROM {ns}_jobs WHERE blocked = 1 LIMIT 1"
 _BLOCKED = """
 SELECT j.name FROM json_each(?) AS wanted CROSS JOIN {ns}_jobs AS j ON j.name = wanted.value WHERE j.blocked = 1
@@ -102,12 +102,13 @@ def claim(unit: Unit, asking: Asking) -> tuple[list[Claim], int | None]:
         return claims, next_due(unit, asking.now)
     _unhold_handlers(unit, asking)
     lines = survey(unit, asking.now)
-    claims, everything = _lend(unit, asking, lines)
+    own = [line for line in lines if unit.names.home(unit, line.number)[1] in {None, asking.node}]
+    claims, everything = _lend(unit, asking, own)
     if not everything:
         return claims, asking.now
     if any(line.entering and line.head <= asking.now for line in lines):
         return claims, _decide_about_others(unit, asking.now, full=len(claims) == asking.limit)
-    return claims, earliest_later(lines)
+    return claims, earliest_later(own)
 
 
 def _decide_about_others(unit: Unit, now: int, *, full: bool) -> int | None:
@@ -163,13 +164,10 @@ def _lend(unit: Unit, asking: Asking, lines: Sequence[Line]) -> tuple[list[Claim
 
 def _ranks(unit: Unit, asking: Asking, lines: Sequence[Line]) -> Iterator[list[Line]]:
     """The lines that may be taken from and have something due, those of one rank together, the most urgent first."""
-    asked = None if asking.queues is None else {unit.names.queue(unit, name) for name in asking.queues}
-    paused = {number for (number,) in unit.all(_PAUSED_QUEUES)}
-    open_lines = [
-        line
-        for line in lines
-        if line.head <= asking.now and (asked is None or line.queue in asked) and line.queue not in paused
-    ]
+    asked = None if asking.queues is None else set(asking.queues)
+    paused = {name for (name,) in unit.all(_PAUSED_QUEUES)}
+    due = ((line, unit.names.home(unit, line.number)[0]) for line in lines if line.head <= asking.now)
+    open_lines = [line for line, queue in due if (asked is None or queue in asked) and queue not in paused]
     waiting = {line.number for line in open_lines if not line.entering}
     # An entrant may be let in on behalf of another one of its group, and then waits in line.
     let_in = [replace(line, entering=False) for line in open_lines if line.entering and line.number not in waiting]
@@ -193,6 +191,7 @@ class _Holds:
         self._unit = unit
         self._handlers = handlers
         self._any_blocked: bool | None = None
+        self._blocked: set[str] = set()
         self._known: dict[int, str | None] = {}
 
     def sift(self, rows: Sequence[Row]) -> Sequence[Row]:
@@ -204,22 +203,26 @@ class _Holds:
         self._learn({row[KIND] for row in rows} - self._known.keys())
         if all(self._known[row[KIND]] is None for row in rows):
             return rows
-        self._unit.many(_HOLD, [_held(row, key) for row in rows if (key := self._known[row[KIND]]) is not None])
+        self._unit.many(_HOLD, [self._held(row) for row in rows if self._known[row[KIND]] is not None])
         return [row for row in rows if self._known[row[KIND]] is None]
 
     def _learn(self, numbers: Collection[int]) -> None:
         known = self._unit.names.kinds(self._unit, numbers)
         kinds = [known[number] for number in numbers]
-        blocked: set[str] = set()
         if self._any_blocked:
-            blocked = {name for (name,) in self._unit.all(_BLOCKED, as_list({kind.job for kind in kinds}))}
+            self._blocked |= {name for (name,) in self._unit.all(_BLOCKED, as_list({kind.job for kind in kinds}))}
         for kind in kinds:
-            self._known[kind.number] = hold_of(kind.job, kind.handler, blocked, self._handlers)
+            self._known[kind.number] = hold_of(kind.job, kind.handler, self._blocked, self._handlers)
 
-
-def _held(row: Row, key: str) -> Row:
-    member = row[GROUP] is not None
-    return (key, row[LINE] % SPAN, row[READY_AT], row[ID], row[SEQ], row[LINE], row[KIND], row[GROUP], int(member))
+    def _held(self, row: Row) -> Row:
+        """A run that may not start, as a row under its hold; one for a node without the code is nobody's again."""
+        line, kind = row[LINE], self._unit.names.kind(self._unit, row[KIND])
+        assigned = self._unit.names.home(self._unit, line)[1] is not None
+        key = hold_of(kind.job, kind.handler, self._blocked, self._handlers, assigned=assigned)
+        if key == UNPLACED:
+            line = relocate(self._unit, row[SEQ], line, "")
+        member = row[GROUP] is not None
+        return (key, line % SPAN, row[READY_AT], row[ID], row[SEQ], line, row[KIND], row[GROUP], int(member))
 
 
 # --- handing out
@@ -297,9 +300,12 @@ class _Samples:
 
     def _make(self, kind: Kind, line: int) -> Run:
         self._unit.barrier |= kind.at_most_once
+        queue, assignee = self._unit.names.home(self._unit, line)
         return replace(
             kind.sample(),
-            queue=self._unit.names.queue_name(self._unit, line),
+            queue=queue,
+            assignable=assignee is not None,
+            assignee=assignee,
             priority=priority_of(line),
             group=None,
             state=State.RUNNING,

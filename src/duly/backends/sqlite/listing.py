@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from duly.backends.sqlite.codec import read_attempt, read_record
 from duly.backends.sqlite.line import survey
+from duly.backends.sqlite.placing import first_unplaced
 from duly.backends.sqlite.unit import Row, Unit, as_list
 from duly.model import (
     Attempt,
@@ -22,6 +23,7 @@ from duly.model import (
     recurring_id,
     to_micros,
 )
+from duly.rules.admission import UNPLACED
 from duly.rules.history import told
 
 _BY_IDS = "SELECT {run} FROM json_each(?) AS wanted CROSS JOIN {ns}_runs AS r ON r.id = wanted.value {standing}"
@@ -49,6 +51,9 @@ _SOONEST_OF_JOB = """
 SELECT ready_at, id, seq FROM {ns}_waiting WHERE kind IN (SELECT number FROM {ns}_kinds WHERE job = ?1)
 UNION ALL
 SELECT ready_at, id, seq FROM {ns}_entrants WHERE kind IN (SELECT number FROM {ns}_kinds WHERE job = ?1)
+UNION ALL
+SELECT ready_at, id, seq FROM {ns}_held
+WHERE hold = ?3 AND kind IN (SELECT number FROM {ns}_kinds WHERE job = ?1)
 ORDER BY 1, 2
 LIMIT ?2
 """
@@ -56,6 +61,8 @@ _FIRST_READY = """
 SELECT kind, min(ready_at) FROM {ns}_waiting GROUP BY kind
 UNION ALL
 SELECT kind, min(ready_at) FROM {ns}_entrants GROUP BY kind
+UNION ALL
+SELECT kind, min(ready_at) FROM {ns}_held WHERE hold = ? GROUP BY kind
 """
 
 _STATISTICS = """
@@ -119,8 +126,8 @@ def attempts(unit: Unit, run_id: str) -> list[Attempt]:
 
 
 def upcoming(unit: Unit, limit: int, job: str | None, now: int) -> list[Run]:
-    """Waiting runs without a hold, by ready time, then id."""
-    rows = _soonest(unit, limit, now) if job is None else unit.all(_SOONEST_OF_JOB, job, limit)
+    """Waiting runs that nothing holds, or that are yet to be placed, by ready time, then id."""
+    rows = _soonest(unit, limit, now) if job is None else unit.all(_SOONEST_OF_JOB, job, limit, UNPLACED)
     seqs = [seq for _, _, seq in sorted(rows)[:limit]]
     return [read_record(unit, row, now).run for row in unit.all(_BY_SEQS, as_list(seqs))]
 
@@ -128,12 +135,13 @@ def upcoming(unit: Unit, limit: int, job: str | None, now: int) -> list[Run]:
 def _soonest(unit: Unit, limit: int, now: int) -> Iterable[Row]:
     for line in survey(unit, now):
         yield from unit.all(_SOONEST_TO_ENTER if line.entering else _SOONEST, line.number, limit)
+    yield from first_unplaced(unit, limit)
 
 
 def next_runs(unit: Unit) -> dict[str, datetime]:
-    """For every job that has waiting runs without a hold: the earliest ready time among them."""
+    """For every job that has runs which are upcoming: the earliest ready time among them."""
     first: dict[str, int] = {}
-    for number, ready_at in unit.all(_FIRST_READY):
+    for number, ready_at in unit.all(_FIRST_READY, UNPLACED):
         job = unit.names.kind(unit, number).job
         first[job] = min(ready_at, first.get(job, ready_at))
     return {job: from_micros(ready_at) for job, ready_at in first.items()}
@@ -175,7 +183,7 @@ def counts(unit: Unit, now: int) -> Counts:
     """Runs by state and queue."""
     sums: dict[str, _Sum] = {}
     for line, queued, pending, running, oldest in unit.all(_DEPTHS, now):
-        entry = sums.setdefault(unit.names.queue_name(unit, line), _Sum())
+        entry = sums.setdefault(unit.names.home(unit, line)[0], _Sum())
         entry.queued += int(queued)
         entry.pending += int(pending)
         entry.running += running

@@ -9,7 +9,7 @@ from duly.backends.sqlite.codec import Record, micros, optional_json, read_recor
 from duly.backends.sqlite.names import SPAN
 from duly.backends.sqlite.unit import ENDED, WORK, Row, Unit, as_list
 from duly.model import Run, State, to_micros
-from duly.rules.admission import hold_for_group
+from duly.rules.admission import UNPLACED, hold_for_group
 
 _BY_IDS = "SELECT {run} FROM json_each(?) AS wanted CROSS JOIN {ns}_runs AS r ON r.id = wanted.value {standing}"
 _BY_SEQS = "SELECT {run} FROM json_each(?) AS wanted CROSS JOIN {ns}_runs AS r ON r.seq = wanted.value {standing}"
@@ -44,6 +44,10 @@ WHERE (hold, rank, ready_at, id) IN (
     SELECT hold, rank, ready_at, id FROM {ns}_held WHERE hold = ? ORDER BY rank, ready_at, id LIMIT ?
 )
 """
+
+_FIRST_LINES = "SELECT seq, line FROM {ns}_held WHERE hold = ? ORDER BY rank, ready_at, id LIMIT ?"
+_RELOCATE = "UPDATE {ns}_runs SET line = ? WHERE seq = ?"
+_RELOCATE_HELD = "UPDATE {ns}_held SET line = ? WHERE seq = ?"
 
 _FIRST_HELD = "SELECT kind FROM {ns}_held WHERE hold = ? ORDER BY rank, ready_at, id LIMIT 1"
 
@@ -100,6 +104,14 @@ def wait(unit: Unit, record: Record) -> None:
     unit.run(sql, record.line, ready_at, record.run.id, record.seq, record.kind, record.run.group)
 
 
+def wait_again(unit: Unit, record: Record) -> None:
+    """Let a run that has been claimed or ended wait: for its time, or first of all to be placed."""
+    if record.run.assignable:
+        hold(unit, record, UNPLACED)
+    else:
+        wait(unit, record)
+
+
 def leave(unit: Unit, record: Record) -> None:
     """Take a waiting run from where it waits."""
     if record.run.hold is not None:
@@ -113,23 +125,37 @@ def leave(unit: Unit, record: Record) -> None:
 
 
 def hold(unit: Unit, record: Record, key: str) -> None:
-    """Hold a run that is nowhere."""
+    """Hold a run that is nowhere. One that is yet to be placed is nobody's."""
+    line = record.line
+    if key == UNPLACED and record.run.assignee is not None:
+        line = relocate(unit, record.seq, line, "")
     unit.run(
         _HOLD,
         key,
-        record.line % SPAN,
+        line % SPAN,
         to_micros(record.run.ready_at),
         record.run.id,
         record.seq,
-        record.line,
+        line,
         record.kind,
         record.run.group,
         int(record.run.member),
     )
 
 
+def relocate(unit: Unit, seq: int, line: int, node: str | None) -> int:
+    """Make a run that is nowhere one for this node, "" for one yet to be placed, None for anybody; its line then."""
+    queue, _ = unit.names.home(unit, line)
+    moved = unit.names.line_for(unit, (queue, node)) + line % SPAN
+    unit.run(_RELOCATE, moved, seq)
+    return moved
+
+
 def unhold(unit: Unit, key: str, limit: int) -> int:
     """Put the first runs under a hold back; how many."""
+    if key == UNPLACED:
+        for seq, line in unit.all(_FIRST_LINES, key, limit):
+            unit.run(_RELOCATE_HELD, relocate(unit, seq, line, None), seq)
     back = unit.run(_UNHOLD, key, limit) + unit.run(_UNHOLD_TO_ENTER, key, limit)
     if back:
         unit.run(_LEAVE_HOLD, key, limit)
@@ -228,6 +254,7 @@ def place_odd(unit: Unit, seq: int, run: Run, row: Row, now: int) -> None:
         count_ended(unit, {run.state: 1})
     elif run.hold is not None:
         hold(unit, record, run.hold)
+        unit.rings |= WORK  # somebody may wait for it, to put it back
     else:
         wait(unit, record)
 

@@ -1,7 +1,9 @@
 """Names as numbers: queues, and kinds of run (job, handler, cause and policies), each written down once.
 
-A session remembers what it has looked up. Numbers are never taken back, so memory can only be too small, never wrong,
-but for numbers that were given in a transaction which was rolled back: then it is forgotten (`unit.Memory`).
+A queue has a number of its own for each node that runs are assigned to, `mail@node`, and one for those that are yet to
+be placed, `mail@`: so a claim never walks past what other nodes have. A session remembers what it has looked up.
+Numbers are never taken back, so memory can only be too small, never wrong, but for numbers that were given in a
+transaction which was rolled back: then it is forgotten (`unit.Memory`).
 """
 
 from __future__ import annotations
@@ -20,11 +22,13 @@ if TYPE_CHECKING:
 
 MIDDLE = 500
 SPAN = 1000
+_FOR = "@"  # not in the name of a queue, nor of a node
 _MOST_KINDS = 100_000
 _MOST_POLICIES = 10_000
 
 _FIND_QUEUE = "SELECT number FROM {ns}_queues WHERE name = ?"
 _ADD_QUEUE = "INSERT INTO {ns}_queues (name) VALUES (?) RETURNING number"
+_FIND_QUEUES = "SELECT number FROM {ns}_queues WHERE name = ?1 OR name >= ?2 AND name < ?3"
 _QUEUE_NAME = "SELECT name FROM {ns}_queues WHERE number = ?"
 
 _FIND_POLICY = "SELECT number FROM {ns}_policies WHERE policy = ?"
@@ -79,6 +83,8 @@ class Kind(Struct, frozen=True):
         )
 
 
+# A queue, and the node whose claims alone give what is in its line; "" for runs yet to be placed, None for anybody.
+Home = tuple[str, str | None]
 KindKey = tuple[str, str, str, int, str, int]
 
 
@@ -87,7 +93,7 @@ class Names:
 
     def __init__(self) -> None:
         self._queues: dict[str, int] = {}
-        self._queue_names: dict[int, str] = {}
+        self._homes: dict[int, Home] = {}
         self._kinds: dict[KindKey, int] = {}
         self._by_number: dict[int, Kind] = {}
         self._policies: dict[int, tuple[RunPolicy, int]] = {}
@@ -97,37 +103,36 @@ class Names:
     # --- queues
 
     def line(self, unit: Unit, run: Run) -> int:
-        """The line a run stands in: those with its queue and priority."""
+        """The line a run stands in: those with its queue and priority, for anybody or for its assignee."""
         if not 0 <= MIDDLE - run.priority < SPAN:
             raise BackendError(f"run {run.id} has priority {run.priority}: from 0 to 9")
-        number = self._queues.get(run.queue)
-        if number is None:
-            number = self.queue(unit, run.queue)
-            if number is None:
-                row = unit.one(_ADD_QUEUE, run.queue)
-                assert row is not None
-                number = self._queues[run.queue] = row[0]
-        return number * SPAN + MIDDLE - run.priority
+        home = (run.queue, run.assignee or "" if run.assignable else None)
+        return self.line_for(unit, home) + MIDDLE - run.priority
 
-    def queue(self, unit: Unit, name: str) -> int | None:
-        """The number of a queue; None when it never had a run."""
+    def line_for(self, unit: Unit, home: Home) -> int:
+        """The first line of a queue for one node or for anybody, made now if there is none."""
+        name = home[0] if home[1] is None else home[0] + _FOR + home[1]
         number = self._queues.get(name)
         if number is None:
-            row = unit.one(_FIND_QUEUE, name)
-            if row is None:
-                return None
-            number = self._queues[name] = row[0]
-        return number
+            row = unit.one(_FIND_QUEUE, name) or unit.one(_ADD_QUEUE, name)
+            assert row is not None
+            number = self._queues[name] = int(row[0])
+        return number * SPAN
 
-    def queue_name(self, unit: Unit, line: int) -> str:
-        """The queue that a line belongs to."""
+    def queues_of(self, unit: Unit, name: str) -> list[int]:
+        """All numbers of a queue: its own, and those for nodes."""
+        return [number for (number,) in unit.all(_FIND_QUEUES, name, name + _FOR, name + chr(ord(_FOR) + 1))]
+
+    def home(self, unit: Unit, line: int) -> Home:
+        """The queue that a line belongs to, and for whom it is."""
         number = line // SPAN
-        name = self._queue_names.get(number)
-        if name is None:
+        home = self._homes.get(number)
+        if home is None:
             row = unit.one(_QUEUE_NAME, number)
             assert row is not None
-            name = self._queue_names[number] = row[0]
-        return name
+            queue, sign, node = row[0].partition(_FOR)
+            home = self._homes[number] = (queue, node if sign else None)
+        return home
 
     # --- kinds
 

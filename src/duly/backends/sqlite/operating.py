@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from duly.backends.sqlite.codec import Record, extra_of
-from duly.backends.sqlite.moves import by_ids, count_ended, end, wait
+from duly.backends.sqlite.moves import by_ids, count_ended, end, wait_again
 from duly.backends.sqlite.unit import WORK, Unit
 from duly.model import CancelReply, RedriveReply, State, from_micros
 from duly.rules.lifecycle import REDRIVABLE
@@ -78,7 +78,7 @@ def _redrive(unit: Unit, record: Record | None, now: int) -> RedriveReply:
     again = replace(run, ready_at=from_micros(now), failures=0, losses=0, cancelling=False, reason=None)
     unit.run(_NO_LONGER_ENDED, record.seq)
     unit.run(_BEGIN_AGAIN, now, extra_of(again), record.seq)
-    wait(unit, replace(record, run=again))
+    wait_again(unit, replace(record, run=again))
     count_ended(unit, {run.state: -1}, kept_only=True)
     return RedriveReply.DONE
 

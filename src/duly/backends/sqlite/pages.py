@@ -109,8 +109,8 @@ def _conditions(unit: Unit, query: RunQuery, cursor: str | None, now: int) -> _C
     if cursor is not None:
         conditions.add("r.seq < ?", int(cursor))
     if query.queue is not None:
-        number = unit.names.queue(unit, query.queue)
-        conditions.add("r.line / 1000 = ?", -1 if number is None else number)
+        numbers = as_list(unit.names.queues_of(unit, query.queue))
+        conditions.add("r.line / 1000 IN (SELECT value FROM json_each(?))", numbers)
     if query.due_from is not None:
         conditions.add("r.due >= ?", to_micros(query.due_from))
     if query.due_until is not None:

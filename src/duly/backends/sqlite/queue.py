@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 
-from duly.backends.sqlite import adding, groups, leases, lending, line, moves, settling
+from duly.backends.sqlite import adding, groups, leases, lending, line, moves, placing, settling
 from duly.backends.sqlite.codec import instant
 from duly.backends.sqlite.session import Session
 from duly.backends.sqlite.unit import WORK, Unit
-from duly.model import WAITING, Beat, Claim, Claimed, Put, Renewal, Run, Settlement
+from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
 _HOLDS = "SELECT hold, count(*) FROM {ns}_held GROUP BY hold"
 
@@ -80,6 +80,18 @@ class SqliteQueue:
 
     async def holds(self) -> dict[str, int]:
         return await self._session.browse(lambda unit: dict(unit.all(_HOLDS)))
+
+    async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
+        return await self._session.browse(lambda unit: placing.unplaced(unit, limit, after, unit.at(now)))
+
+    async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
+        return await self._session.write(lambda unit: placing.assign(unit, assignments))
+
+    async def unassign(self, node: str, limit: int) -> int:
+        return await self._session.write(lambda unit: placing.unassign(unit, node, limit))
+
+    async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
+        return await self._session.browse(lambda unit: placing.assigned(unit, unit.at(now)))
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         bell = self._session.gear.bell

@@ -13,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.sqlite.codec import Record, attempt_row, extra_of
-from duly.backends.sqlite.moves import by_ids, count_ended, free_keys, insert_ended, release, wait
+from duly.backends.sqlite.moves import by_ids, count_ended, free_keys, insert_ended, release, wait_again
 from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
-from duly.model import Settlement, State, to_micros
+from duly.model import OutcomeKind, Settlement, State, to_micros
 from duly.rules.admission import hold_for_group
 from duly.rules.settling import as_stored
 from duly.rules.statistics import Tally, tally
@@ -77,12 +77,22 @@ ON CONFLICT (job) DO UPDATE SET
     END,
     last_run_at = max(last_run_at, excluded.last_run_at)
 """
+# The same for first-time successes.
+_COUNT_COMPLETED = """
+INSERT INTO {ns}_statistics (job, completed, failed, cancelled, lost, retried, seconds, last_run_at, last_outcome)
+VALUES {rows:(?, ?, 0, 0, 0, 0, ?, ?, ?1)}
+ON CONFLICT (job) DO UPDATE SET
+    completed = completed + excluded.completed,
+    seconds = seconds + excluded.seconds,
+    last_outcome = CASE WHEN excluded.last_run_at >= last_run_at THEN ?1 ELSE last_outcome END,
+    last_run_at = max(last_run_at, excluded.last_run_at)
+"""
 
 
 def settle(unit: Unit, settlements: Sequence[Settlement]) -> list[str]:
     """Apply settlements; the ids of those whose fence no longer stands, in order."""
     first, others = _sorted_out(settlements, unit.memory.lent)
-    if first.settled and not _complete(unit, first):
+    if first.seqs and not _complete(unit, first):
         return _settle_each(unit, settlements)
     return _settle_each(unit, others) if others else []
 
@@ -90,14 +100,17 @@ def settle(unit: Unit, settlements: Sequence[Settlement]) -> list[str]:
 # --- many at once
 
 
+_NONE = (0, 0.0, 0)
+
+
 class _First(Struct):
     """First-time successes of runs that this session lent, as the statements want them."""
 
-    settled: list[Settlement] = []
     seqs: list[int] = []
     fences: list[int] = []
     bare: list[Row] = []
     full: list[Row] = []
+    sums: dict[str, tuple[int, float, int]] = {}  # by job: how many, their seconds, the latest start
 
 
 def _sorted_out(
@@ -107,6 +120,7 @@ def _sorted_out(
     first = _First()
     others: list[Settlement] = []
     nobody = ("", 0)
+    start_before, started_at = None, 0
     for settled in settlements:
         run_id, seq = lent.get(settled.fence, nobody)
         if (
@@ -117,13 +131,17 @@ def _sorted_out(
         ):
             others.append(settled)
             continue
-        first.settled.append(settled)
+        if settled.started_at is not start_before:  # runs that were lent together share it
+            start_before, started_at = settled.started_at, to_micros(settled.started_at)
+        ended_at = to_micros(settled.ended_at)
         first.seqs.append(seq)
         first.fences.append(settled.fence)
         if settled.result is None:
-            first.bare.append((seq, to_micros(settled.ended_at)))
+            first.bare.append((seq, ended_at))
         else:
-            first.full.append((seq, to_micros(settled.ended_at), bytearray(settled.result)))
+            first.full.append((seq, ended_at, bytearray(settled.result)))
+        number, seconds, latest = first.sums.get(settled.job, _NONE)
+        first.sums[settled.job] = (number + 1, seconds + (ended_at - started_at) / 1e6, max(latest, started_at))
     return first, others
 
 
@@ -146,7 +164,8 @@ def _complete(unit: Unit, first: _First) -> bool:
         del unit.memory.lent[fence]
     release(unit, freed)
     count_ended(unit, {State.COMPLETED: claimed})
-    _count(unit, tally(first.settled))
+    sums = [(job, *parts) for job, parts in first.sums.items()]
+    unit.insert(_COUNT_COMPLETED, sums, OutcomeKind.SUCCEEDED.value)
     return True
 
 
@@ -202,7 +221,7 @@ def _apply(unit: Unit, record: Record, settled: Settlement) -> Record:
             release(unit, {run.group: 1})
     else:
         unit.run(_AGAIN, to_micros(run.ready_at), extra_of(run), record.seq)
-        wait(unit, after)
+        wait_again(unit, after)
         unit.rings |= WORK
     return after
 

@@ -51,12 +51,12 @@ class CommandExecutor:
 
     async def invoke(self, live: Live, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Any:
         """Run the command; the payload is in its environment. When cancelled, it is dead before this returns."""
-        assert isinstance(handler.target, Command)
+        command = handler.target if isinstance(handler.target, Command) else await handler.target(live.claim.run)
         if self._closed:
             raise executor_failed("the executor is closed")
         with closing(Tail(self._max_output_bytes)) as stdout, closing(Tail(self._max_output_bytes)) as stderr:
-            ended = await self._ended(self._spawn(handler.target, live.claim, stdout, stderr))
-            return self._judge(ended, handler.target, live.claim, stdout.finish(), stderr.finish())
+            ended = await self._ended(self._spawn(command, live.claim, stdout, stderr))
+            return self._judge(ended, command, live.claim, stdout.finish(), stderr.finish())
 
     async def close(self) -> None:
         """End all commands, by force where needed, and the warden unless it is shared. Idempotent."""

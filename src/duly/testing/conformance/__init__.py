@@ -14,13 +14,23 @@ from duly.testing.conformance.coordinator import CoordinatorSuite
 from duly.testing.conformance.corners import CornerSuite
 from duly.testing.conformance.fuzz import FuzzSuite
 from duly.testing.conformance.machine import MachineSuite
+from duly.testing.conformance.placement import PlacementSuite
 from duly.testing.conformance.queue import QueueSuite
 from duly.testing.conformance.store import StoreSuite
 from duly.testing.conformance.transactions import TransactionSuite
 from duly.testing.conformance.world import LEASE, World, scenario
 
 
-class BackendSuite(QueueSuite, StoreSuite, CoordinatorSuite, TransactionSuite, CornerSuite, FuzzSuite, MachineSuite):
+class BackendSuite(
+    QueueSuite,
+    PlacementSuite,
+    StoreSuite,
+    CoordinatorSuite,
+    TransactionSuite,
+    CornerSuite,
+    FuzzSuite,
+    MachineSuite,
+):
     """Everything a backend must do."""
 
 
@@ -31,6 +41,7 @@ __all__ = [
     "CornerSuite",
     "FuzzSuite",
     "MachineSuite",
+    "PlacementSuite",
     "QueueSuite",
     "StoreSuite",
     "TransactionSuite",

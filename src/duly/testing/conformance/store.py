@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from duly.model import (
     CancelReply,
     Cause,
+    CommandSpec,
     CronSpec,
     CustomSpec,
     Fired,
@@ -65,8 +66,11 @@ class StoreSuite:
             max_runs=9,
             description="Build and mail the report.",
             tags=("daily", "eu"),
+            command=CommandSpec(
+                ("report", "--all"), shell=False, cwd="/", environment={"A": "ü"}, pass_environment=("HOME",)
+            ),
         )
-        record = world.record("report", spec=spec, origin=Origin.API, code_since=world.now)
+        record = world.record("report", spec=spec, origin=Origin.FILE, code_since=world.now, fleet="night")
         await world.create(record)
         assert await world.store.job("report") == record
         assert await world.store.jobs() == [record]

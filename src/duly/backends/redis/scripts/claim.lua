@@ -4,8 +4,8 @@
 --
 -- ARGV: now or '', node, request, limit, lease in microseconds, queues and handlers (msgpack lists, '' for all), or
 -- instead of handlers the name of a set of them (see `staff`); if that is not known, nothing happens and nil is returned.
--- Promotes first what is ready, and puts back what was held for a handler that this node has. What may not start here
--- goes to its hold and does not count. Each claim has a fence of its own, growing in the order of the claims.
+-- Promotes first what is ready, and puts back what was held for a handler that this node has. What is assigned to other
+-- nodes is left to them. What may not start here goes to its hold and does not count. Each claim has a fence of its own, growing in the order of the claims.
 -- A repeat of a request gives what that request lent and is still running, and nothing new; if there is none of that,
 -- it is a new call. Looks at no more than a few thousand runs; `next due` is then in the past.
 -- Returns now, expiry, the first fence, next due ('' if none), ids and ready times (flat), their bodies in one string,
@@ -74,15 +74,16 @@ if due ~= '' and tonumber(due) <= now then
 end
 
 -- The lanes to take from, listed by priority.
-local lanes, paused, wanted = {}, {}, nil
+local lanes, own, paused, wanted = {}, {}, {}, nil
 if ARGV[6] ~= '' then
     wanted = {}
     for _, queue in ipairs(cmsgpack.unpack(ARGV[6])) do wanted[queue] = true end
 end
 for _, queue in ipairs(call('SMEMBERS', P .. 'paused')) do paused[queue] = true end
 for _, lane in ipairs(limit > 0 and call('SMEMBERS', P .. 'lanes') or {}) do
-    local queue, level = sub(lane, 2), byte(lane) - 48
-    if (not wanted or wanted[queue]) and not paused[queue] then
+    local level, queue, whose = byte(lane) - 48, queue_of(lane)
+    if (not whose or whose == node) and (not wanted or wanted[queue]) and not paused[queue] then
+        own[lane] = whose
         lanes[level] = lanes[level] or {}
         table.insert(lanes[level], lane)
     end
@@ -132,7 +133,7 @@ local blocking = call('EXISTS', P .. 'blocked') == 1
 local touched = call('EXISTS', TOUCHED) == 1
 local n, looked_at = 0, 0
 local ids, claimed, bodies, texts, old_lives = {}, {}, {}, {}, {}
-local submitted, moved, again = {}, {}, {}
+local submitted, moved, again, placed = {}, {}, {}, {}
 
 local function consider(taken)
     local some = {}
@@ -155,7 +156,8 @@ local function consider(taken)
         if body then
             local job, lane = jobs[i], queued_in[i]
             -- The hold under which this run must wait instead of starting here, if it must.
-            local key = blocked and blocked[i] == 1 and 'job:' .. job or known[i] == 0 and HANDLER_HOLD .. names[i]
+            local key = blocked and blocked[i] == 1 and 'job:' .. job
+                or known[i] == 0 and (own[lane] and UNPLACED or HANDLER_HOLD .. names[i])
             if key then
                 lazily().hold(id, lazily().read_body(body), text and lazily().read_life(text) or nil, key)
             else
@@ -177,6 +179,7 @@ local function consider(taken)
                     end
                 end
                 moved[lane] = (moved[lane] or 0) + 1
+                placed[n] = own[lane]
             end
         end
     end
@@ -214,7 +217,7 @@ local suffix = pack('>BI4BI4Bi8Bi8BI8', 0xce, 0, 0xce, 0, 0xd3, now, 0xd3, 0, 0x
     .. encode(node) .. NIL .. NIL .. NIL .. NIL .. NIL
 for i = 1, n do
     local k, fence, ready, text = i * 2, first + i - 1, claimed[i * 2], texts[i]
-    local bound = byte(bodies[i], TRAITS_AT) % SCHEDULED ~= 0 and BOUND or 0
+    local bound = (byte(bodies[i], TRAITS_AT) % SCHEDULED ~= 0 and BOUND or 0) + (placed[i] and ASSIGNED or 0)
     life_args[k - 1] = ids[i]
     if text then
         life_args[k] = lent_again(text, ready, fence, bound)
@@ -228,7 +231,8 @@ call_many('ZADD', RUNNING_SET, running_args)
 if #again > 0 then call_many('SREM', TOUCHED, again) end
 for job, members in pairs(submitted) do call_many('SREM', P .. 'job:' .. job, members) end
 for lane, count in pairs(moved) do
-    call('HINCRBY', P .. 'depths', 'w' .. sub(lane, 2), -count)
-    call('HINCRBY', P .. 'depths', 'r' .. sub(lane, 2), count)
+    local queue = queue_of(lane)
+    call('HINCRBY', P .. 'depths', 'w' .. queue, -count)
+    call('HINCRBY', P .. 'depths', 'r' .. queue, count)
 end
 return { now, expires, first, due, claimed, table.concat(bodies), old_lives }

@@ -26,13 +26,14 @@ for i, firing in ipairs(firings) do
     end
     from = from + number
 end
-local finals = cmsgpack.unpack(ARGV[7])
-local _, refused = add_runs(list, ARGV[6], finals, now)
+local odd = cmsgpack.unpack(ARGV[7])
+local _, refused = add_runs(list, ARGV[6], odd, now)
 from = 1
 for i, firing in ipairs(firings) do
     local job = jobs[firing[1]]
     for k = from, from + firing[7] - 1 do
-        if results[i] == '1' and not refused[k] and not finals[list[k * 5 - 4]] then job.planned = job.planned + 1 end
+        local ended = odd[list[k * 5 - 4]] and odd[list[k * 5 - 4]][1] ~= PENDING
+        if results[i] == '1' and not refused[k] and not ended then job.planned = job.planned + 1 end
     end
     from = from + firing[7]
 end

@@ -16,8 +16,11 @@ local function again(id, run, life)
     call('SADD', TOUCHED, id)
     if run.dedupe then call('HSET', P .. 'dedupe', run.handler .. '\0' .. run.dedupe, id) end
     enlist(id, run)
-    call('HINCRBY', P .. 'depths', 'w' .. queue_of(run.lane), 1)
-    if run.group then
+    local queue, node = queue_of(run.lane)
+    call('HINCRBY', P .. 'depths', 'w' .. queue, 1)
+    if node then
+        hold(id, run, life, UNPLACED)
+    elseif run.group then
         call('ZADD', WAITING, now, id)
     else
         call('ZADD', P .. 'ready:' .. run.lane, now, id)

@@ -25,7 +25,7 @@ for i, text in ipairs(call('HMGET', LIVES, unpack(ids))) do
             local life = read_life(text)
             local after = decode_some(life.tail, 1, 0)
             life.tail = told .. sub(life.tail, after + 1)
-            if life.flags < TOLD then life.flags = life.flags + TOLD end
+            if life.flags % FRESH < TOLD then life.flags = life.flags + TOLD end
             changed[#changed + 1] = ids[i]
             changed[#changed + 1] = write_life(life)
         end

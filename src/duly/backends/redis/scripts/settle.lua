@@ -2,9 +2,10 @@
 --! lazily waiting
 -- settle: applies each settlement whose run is running under its fence.
 --
--- ARGV: rows (msgpack, flat, eight for each), texts put together, keys (msgpack, flat: job and queue).
+-- ARGV: rows (msgpack, flat, nine for each), texts put together, keys (msgpack, flat: job and queue).
 -- A row: id, length of the new life, length of the attempt's record (0: none), number of its key, outcome (0: a release
--- that counts nothing), start, end, and ready time. The texts are life and attempt of each row in turn.
+-- that counts nothing), start, end, ready time, and the group, if that is all it has to give back ('': look it up). The
+-- texts are life and attempt of each row in turn.
 -- Final states free dedupe key and group; a wish to cancel turns a retry into its end and keeps its reason; the history
 -- grows; counters and totals change once per key. A row whose fence is that of a run which is no longer running was
 -- applied before: it changes nothing, but a result is kept where a completed run has none.
@@ -14,9 +15,9 @@
 --! const SUMS '>i8i8i8i8i8i8i8B'
 
 local rows, texts, keys = cmsgpack.unpack(ARGV[1]), ARGV[2], cmsgpack.unpack(ARGV[3])
-local n = #rows / 8
+local n = #rows / 9
 local ids = {}
-for i = 1, n do ids[i] = rows[i * 8 - 7] end
+for i = 1, n do ids[i] = rows[i * 9 - 8] end
 local lives = call('HMGET', LIVES, unpack(ids))
 
 local stale, applied, ended_ids, gone = {}, {}, {}, {}
@@ -37,12 +38,20 @@ end
 -- in line for a place.
 local bound, groups, rosters, group_of = {}, {}, {}, {}
 for i = 1, n do
-    if lives[i] and byte(lives[i], 3) == BOUND then bound[#bound + 1] = ids[i] end
+    if lives[i] and byte(lives[i], 3) == BOUND then
+        local group = rows[i * 9]
+        if group == '' then
+            bound[#bound + 1] = ids[i]
+        else
+            group_of[ids[i]] = group
+            groups[#groups + 1] = group
+        end
+    end
 end
 local bodies, lines = {}, false
-if #bound > 0 then
+if #bound + #groups > 0 then
     lines = call('EXISTS', P .. 'holds') == 1
-    for i, body in ipairs(call('HMGET', RUNS, unpack(bound))) do
+    for i, body in ipairs(#bound > 0 and call('HMGET', RUNS, unpack(bound)) or {}) do
         bodies[bound[i]] = body
         if not lines and byte(body, TRAITS_AT) % DEDUPED == GROUPED then
             local _, _, _, _, group = decode_some(body, 4, HANDLER_AT)
@@ -50,7 +59,7 @@ if #bound > 0 then
             groups[#groups + 1] = group
         end
     end
-    for i, text in ipairs(#groups > 0 and call('HMGET', P .. 'groups', unpack(groups)) or {}) do
+    for i, text in ipairs(#groups > 0 and not lines and call('HMGET', P .. 'groups', unpack(groups)) or {}) do
         rosters[groups[i]] = text
     end
 end
@@ -72,6 +81,10 @@ end
 
 local function let_go(id, body)
     local group = group_of[id]
+    if group and lines then
+        lazily().release(id, { group = group })
+        return
+    end
     if group then
         local text = rosters[group]
         if text == ' ' .. id .. ' ' then
@@ -82,7 +95,7 @@ local function let_go(id, body)
             lazily().leave(P .. 'groups', group, id)
         end
     end
-    if lines or byte(body, TRAITS_AT) % SCHEDULED >= DEDUPED then
+    if body and (lines or byte(body, TRAITS_AT) % SCHEDULED >= DEDUPED) then
         local _, handler, _, _, its_group, _, _, dedupe = decode_some(body, 7, HANDLER_AT)
         if lines then
             lazily().release(id, { handler = handler, group = its_group, dedupe = dedupe })
@@ -103,15 +116,26 @@ local function settle_with_care(id, old, new, queue, finished, ready)
         life.reason = before.reason
     end
     life.flags = before.flags
-    if before.flags >= TOLD then
+    if before.flags % FRESH >= TOLD then
         local own, theirs = decode_some(before.tail, 1, 0), decode_some(life.tail, 1, 0)
         life.tail = sub(before.tail, 1, own) .. sub(life.tail, theirs + 1)
     end
+    local placed = before.flags >= ASSIGNED
+    if placed then
+        life.flags = life.flags - ASSIGNED
+        care.leave_node(id, '0@' .. before.node)
+    end
     if life.state == PENDING then
-        urgent = care.is_first(ready) or urgent
-        call('ZADD', WAITING, ready, id)
-        call('SADD', TOUCHED, id)
-        care.enlist(id, care.read_body(call('HGET', RUNS, id)))
+        local run = care.read_body(call('HGET', RUNS, id))
+        if placed then
+            care.hold(id, run, life, UNPLACED)
+            urgent = true -- whoever places runs has something to do
+        else
+            urgent = care.is_first(ready) or urgent
+            call('ZADD', WAITING, ready, id)
+            call('SADD', TOUCHED, id)
+        end
+        care.enlist(id, run)
         again[queue] = (again[queue] or 0) + 1
     elseif life.flags % TOLD >= BOUND then
         write_rosters()
@@ -134,7 +158,7 @@ end
 
 local at, done = 1, 0
 for i = 1, n do
-    local k = i * 8
+    local k = i * 9 - 1
     local id, life_size, attempt_size, key = rows[k - 7], rows[k - 6], rows[k - 5], rows[k - 4]
     local new = sub(texts, at, at + life_size - 1)
     local old = applied[id] or lives[i]

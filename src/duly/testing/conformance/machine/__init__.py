@@ -13,6 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from duly.ports import Backend
 from duly.testing.conformance.machine.base import Machine
+from duly.testing.conformance.machine.placing import PlacementMachine
 from duly.testing.conformance.machine.planning import PlanningMachine
 from duly.testing.conformance.machine.runs import QueueMachine
 from duly.testing.conformance.machine.small import SmallMachine
@@ -47,6 +48,9 @@ class MachineSuite:
 
     def test_runs_go_the_same_way_as_in_the_model(self) -> None:
         self._play(QueueMachine)
+
+    def test_placed_runs_go_the_same_way_as_in_the_model(self) -> None:
+        self._play(PlacementMachine)
 
     def test_jobs_are_planned_as_in_the_model(self) -> None:
         self._play(PlanningMachine)

@@ -37,7 +37,7 @@ from duly.testing.conformance.machine.base import ALL, BACK, NODES, PICKS, Machi
 from duly.testing.conformance.machine.twins import Pair, agree, agree_on_next
 from duly.testing.conformance.world import LEASE
 
-_LIMITS = {None: 1, "one": 1, "two": 2}
+LIMITS = {None: 1, "one": 1, "two": 2}
 _FAILURE = Failure("ValueError", "boom", "Traceback …")
 _JOBS = st.sampled_from(["mail", "sms", "report"])
 _QUEUES = st.sampled_from(["fast", "slow"])
@@ -47,7 +47,7 @@ _POLICIES = st.builds(
     retry=st.sampled_from([RetrySpec(max_retries=0), RetrySpec(max_retries=2)]),
     delivery=st.sampled_from([Delivery.AT_LEAST_ONCE, Delivery.AT_LEAST_ONCE, Delivery.AT_MOST_ONCE]),
 )
-_DRAFTS = st.fixed_dictionaries(
+DRAFTS = st.fixed_dictionaries(
     {
         "job": _JOBS,
         "delay": st.sampled_from([-5.0, 0.0, 0.0, 0.5, 10.0]),
@@ -96,9 +96,9 @@ class WorkMachine(Machine):
         pairs = [self.pairs[-1 - pick % len(self.pairs)] for pick in picks] if self.pairs else []
         return list({pair.model.run.id: pair for pair in pairs}.values())
 
-    @step(3, drafts=st.lists(_DRAFTS, min_size=1, max_size=4))
+    @step(3, drafts=st.lists(DRAFTS, min_size=1, max_size=4))
     def put(self, drafts: list[dict[str, Any]]) -> None:
-        runs = [self.world.run(limit=_LIMITS[draft["group"]], **draft) for draft in drafts]
+        runs = [self.world.run(limit=LIMITS[draft["group"]], **draft) for draft in drafts]
         self.ids += [run.id for run in runs]
         self._put(runs)
 
@@ -125,7 +125,7 @@ class WorkMachine(Machine):
         real, model = self.twins.ask(
             lambda backend: backend.queue.claim(node, queues, handlers, most, LEASE, number, now=self.now)
         )
-        agree_on_next("claim", real.next_due, self.upcoming(), self.now)
+        agree_on_next("claim", real.next_due, self.upcoming(), self.now, node)
         self.pairs += self.twins.lent("claim", real.claims, model.claims, ordered=self.exact and not repeated)
 
     @step(4, picks=PICKS, outcomes=st.lists(_OUTCOMES, min_size=4, max_size=4))

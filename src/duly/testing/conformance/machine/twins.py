@@ -151,12 +151,19 @@ def agree(what: str, real: object, model: object) -> None:
     assert real == model, f"{what}\n  backend: {real!r}\n  model:   {model!r}"
 
 
-def agree_on_next(what: str, real: datetime | None, upcoming: Sequence[Run], now: datetime) -> None:
-    """When to ask again: the earliest later time; or a past one, as long as something is ready."""
-    later = min((run.ready_at for run in upcoming if run.ready_at > now), default=None)
-    ready = any(run.ready_at <= now for run in upcoming)
-    fine = real == later or (ready and real is not None and real <= now)
-    assert fine, f"{what}: the next is {later}, the backend says {real}"
+def agree_on_next(
+    what: str, real: datetime | None, upcoming: Sequence[Run], now: datetime, node: str | None = None
+) -> None:
+    """When to ask again: the earliest later time; or a past one, as long as something is ready.
+
+    What is assigned to other nodes than the one that asks may be left out.
+    """
+    waiting = [run for run in upcoming if run.hold is None]
+    own = [run for run in waiting if node is None or run.assignee in {None, node}]
+    later = [min((run.ready_at for run in runs if run.ready_at > now), default=None) for runs in (waiting, own)]
+    ready = any(run.ready_at <= now for run in waiting)
+    fine = real in later or (ready and real is not None and real <= now)
+    assert fine, f"{what}: the next is {later[0]}, the backend says {real}"
 
 
 def agree_on_due(

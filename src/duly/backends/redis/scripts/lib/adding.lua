@@ -54,16 +54,17 @@ local function push(lists, name, ...)
 end
 
 -- Adds the runs that duplicate nothing. `list` is flat: id, ready time, lane, job and the length of its part of `parts`,
--- which are bodies from `traits` on; one without a job (false) is left out; `finals` has state and reason of those that ended before they began.
+-- which are bodies from `traits` on; one without a job (false) is left out; `odd` has state and reason of those that ended
+-- before they began, and state and hold of those that are held.
 -- Returns how many were added, and a table from their number in the list to the id that stands in their way.
-local function add_runs(list, parts, finals, now)
+local function add_runs(list, parts, odd, now)
     local n = #list / 5
     if n == 0 then return 0, {} end
     local ids = {}
     for i = 1, n do ids[i] = list[i * 5 - 4] end
     local present = get_many(RUNS, ids)
     local bodies, lives, added, refused = {}, {}, {}, {}
-    local ready_sets, waiting, submitted, planned, depths, ended, seen = {}, {}, {}, {}, {}, {}, {}
+    local ready_sets, waiting, submitted, planned, depths, ended, held, seen = {}, {}, {}, {}, {}, {}, {}, {}
     local earliest, at, b = nil, 1, 0
     for i = 1, n do
         local k = i * 5
@@ -77,7 +78,7 @@ local function add_runs(list, parts, finals, now)
             run = lazily().read_body(string.rep('\0', TRAITS_AT - 1) .. rest)
             if run.dedupe then
                 twin = call('HGET', P .. 'dedupe', run.handler .. '\0' .. run.dedupe)
-                if not twin and traits < FINAL then
+                if not twin and traits % HELD < FINAL then
                     call('HSET', P .. 'dedupe', run.handler .. '\0' .. run.dedupe, id)
                 end
             end
@@ -90,15 +91,20 @@ local function add_runs(list, parts, finals, now)
             bodies[b + 1] = id
             bodies[b + 2] = rest
             b = b + 2
-            if traits >= FINAL then
+            if traits % HELD >= FINAL then
                 local life = lazily().new_life(ready)
-                life.state, life.reason, life.finished = finals[id][1], finals[id][2] or nil, now
+                life.state, life.reason, life.finished = odd[id][1], odd[id][2] or nil, now
                 push(lives, 1, id, lazily().write_life(life))
                 push(ended, life.state, now, id)
                 if run.group then lazily().pass_on(run.group) end
             else
                 depths[lane] = (depths[lane] or 0) + 1
-                if ready > now or (traits ~= 0 and run.group) then
+                if traits >= HELD then
+                    local life = lazily().new_life(ready)
+                    life.flags, life.hold = FRESH, odd[id][2]
+                    push(lives, 1, id, lazily().write_life(life))
+                    push(held, life.hold, byte(lane) - 48, ready, id)
+                elseif ready > now or (traits ~= 0 and run.group) then
                     waiting[#waiting + 1] = ready
                     waiting[#waiting + 1] = id
                     if not earliest or ready < earliest then earliest = ready end
@@ -133,8 +139,12 @@ local function add_runs(list, parts, finals, now)
     end
     for job, members in pairs(submitted) do call_many('SADD', P .. 'job:' .. job, members) end
     if next(planned) ~= nil then enter_plans(planned) end
-    for lane, count in pairs(depths) do call('HINCRBY', P .. 'depths', 'w' .. queue_of(lane), count) end
+    for lane, count in pairs(depths) do call('HINCRBY', P .. 'depths', 'w' .. (queue_of(lane)), count) end
     local urgent = next(ready_sets) ~= nil
+    for key, entries in pairs(held) do
+        lazily().hold_new(key, entries)
+        urgent = true -- somebody may wait for them, to put them back
+    end
     for lane, entries in pairs(ready_sets) do
         call_many('ZADD', P .. 'ready:' .. lane, entries)
         call('SADD', P .. 'lanes', lane)

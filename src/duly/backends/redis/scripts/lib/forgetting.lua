@@ -43,7 +43,8 @@ local function delete_waiting(id, run, life)
     take_out(id, run, life)
     delist(id, run)
     if life then call('SREM', TOUCHED, id) end
-    call('HINCRBY', P .. 'depths', 'w' .. queue_of(run.lane), -1)
+    leave_node(id, run.lane)
+    call('HINCRBY', P .. 'depths', 'w' .. (queue_of(run.lane)), -1)
     release(id, run)
     forget({ id })
 end

@@ -1,15 +1,17 @@
 -- What a script knows of the two records of a run (see `layout` for the whole).
 --
 -- body: the run as it was put, msgpack of which only the first parts are ever read here. Its `traits` say at a fixed
--- place what is out of the ordinary: 1 in a group, 2 with a dedupe key, 4 of a schedule, 8 a range, 16 ended when put.
+-- place what is out of the ordinary: 1 in a group, 2 with a dedupe key, 4 of a schedule, 8 a range, 16 ended when put,
+-- 32 held when put.
 -- life: what became of it, absent until it is claimed, held or ended. Numbers at fixed places, then node, hold, reason
 -- and progress, then a tail that no script reads. Its flags: 1 to be cancelled, 2 has a group or a dedupe key, 4 has
--- progress, 8 says nothing but that it is held.
+-- progress, 8 says nothing but that it is held, 16 was claimed by the node that it was assigned to.
 --! const GROUPED 1
 --! const DEDUPED 2
 --! const SCHEDULED 4
 --! const RANGED 8
 --! const FINAL 16
+--! const HELD 32
 --! const PENDING 0
 --! const RUNNING 2
 --! const COMPLETED 3
@@ -21,6 +23,8 @@
 --! const BOUND 2
 --! const TOLD 4
 --! const FRESH 8
+--! const ASSIGNED 16
+--! const UNPLACED 'place'
 --! const PLACE_AT 14
 --! const TRAITS_AT 22
 --! const HANDLER_AT 22
@@ -36,9 +40,12 @@ local call, P = redis.call, KEYS[1]
 local RUNS, LIVES, META = P .. 'runs', P .. 'lives', P .. 'meta'
 local WAITING, RUNNING_SET, TOUCHED = P .. 'waiting', P .. 'running', P .. 'touched'
 
--- The queue of a lane, whose first sign is the priority.
+-- The queue of a lane, whose first sign is the priority; and for whom it is: a node, '' for runs that are yet to be
+-- placed, nil for anybody.
 local function queue_of(lane)
-    return sub(lane, 2)
+    local sign = string.find(lane, '@', 2, true)
+    if not sign then return sub(lane, 2) end
+    return sub(lane, 2, sign - 1), sub(lane, sign + 1)
 end
 
 -- Variadic calls with any number of arguments, in pieces that fit on Lua's stack. An even number, so that pairs stay together.

@@ -1,4 +1,4 @@
---! use lives
+--! use placing
 -- Waiting runs: where they wait, how they are held and put back, how they end, and who is next in a group's line.
 
 --! const HANDLER_HOLD 'handler:'
@@ -43,6 +43,7 @@ local function unhold(id, key, priority, ready)
         save_life(id, life)
     end
     call('ZADD', WAITING, ready, id)
+    if call('HEXISTS', META, 'placed') == 1 then join_node(id, read_body(call('HGET', RUNS, id)).lane, ready) end
     put_back = put_back + 1
 end
 
@@ -103,12 +104,17 @@ local function take_out(id, run, life)
         return false
     end
     if call('ZREM', WAITING, id) == 1 then return false end
-    call('ZREM', P .. 'ready:' .. run.lane, id)
+    local lane = P .. 'ready:' .. run.lane
+    call('ZREM', lane, id)
+    if call('EXISTS', lane) == 0 then call('SREM', P .. 'lanes', run.lane) end
     return true
 end
 
--- Holds a run that is in no index at the moment.
+-- Holds a run that is in no index at the moment. One that is yet to be placed is nobody's.
 local function hold(id, run, life, key)
+    leave_node(id, run.lane)
+    local _, node = queue_of(run.lane)
+    if node and key == UNPLACED then run.lane = relocate(id, call('HGET', RUNS, id), '') end
     if not life then
         life = new_life(run.ready)
         life.flags = FRESH
@@ -122,6 +128,20 @@ local function hold(id, run, life, key)
         and not roster_has(call('HGET', GROUPS, run.group), id) then
         pass_on(run.group)
     end
+end
+
+-- Holds runs that were just added: a flat list of priority, ready time and id.
+local function hold_new(key, entries)
+    local sets, ids = {}, {}
+    for i = 1, #entries, 3 do
+        local set = sets[entries[i]] or {}
+        sets[entries[i]] = set
+        set[#set + 1], set[#set + 2] = entries[i + 1], entries[i + 2]
+        ids[#ids + 1] = entries[i + 2]
+    end
+    for priority, set in pairs(sets) do call_many('ZADD', held_key(priority, key), set) end
+    call_many('SADD', TOUCHED, ids)
+    count_hold(key, #ids)
 end
 
 -- Tells those who wait for the end of one of these runs.
@@ -150,7 +170,8 @@ local function finish(id, run, life, state, reason, now)
     save_life(id, life)
     call('ZADD', P .. 'ended:' .. state, now, id)
     count_ended(state, 1)
-    call('HINCRBY', P .. 'depths', 'w' .. queue_of(run.lane), -1)
+    leave_node(id, run.lane)
+    call('HINCRBY', P .. 'depths', 'w' .. (queue_of(run.lane)), -1)
     delist(id, run)
     release(id, run)
     tell_ended({ id })

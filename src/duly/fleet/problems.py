@@ -1,0 +1,55 @@
+"""Problems of a file: each with its place, all of them told at once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from duly.errors import ConfigurationError
+
+# What people write who know other schedulers.
+_MEANT = {
+    "args": "command",
+    "argv": "command",
+    "cmd": "command",
+    "dir": "cwd",
+    "directory": "cwd",
+    "env": "environment",
+    "interval": "every",
+    "max_retries": "retry",
+    "name": "fleet",
+    "retries": "retry",
+    "run": "command",
+    "schedule": "cron",
+    "tz": "timezone",
+}
+
+
+class Problem(Struct, frozen=True):
+    """One thing that is wrong in a file. Lines and columns count from 1."""
+
+    file: str
+    line: int
+    column: int
+    where: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {f'{self.where}: ' if self.where else ''}{self.message}"
+
+
+class FleetFileError(ConfigurationError):
+    """A file that cannot be used. `problems` are all that were found, in the order of the file."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: Sequence[Problem] = sorted(problems, key=lambda each: (each.line, each.column))
+        super().__init__("\n".join(str(each) for each in self.problems))
+
+
+def unknown(key: str, known: Iterable[str]) -> str:
+    """What is said about a key that is not known: the one that was probably meant, or all that are."""
+    names = list(known)
+    near = [_MEANT[key]] if _MEANT.get(key) in names else difflib.get_close_matches(key, names, n=1, cutoff=0.6)
+    return f"unknown key {key!r}; " + (f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}")

@@ -1,0 +1,145 @@
+"""Placement: which node an assignable run is given to, decided from what the nodes announce and already have.
+
+A node takes due runs for its free slots and, besides, a few upcoming ones, so that it fires them by its own timer. The
+least loaded goes first. Safety is none of this module's business: a run starts under its fenced claim, whoever is
+wrong about the nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Literal, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from duly.model import Assignment, Node, Role, Run, Share
+from duly.rules.admission import UNPLACED
+
+At = TypeVar("At", int, datetime)
+Selector = Mapping[str, str]
+
+
+def to_place(run: Run) -> Run:
+    """The same run, to be started where the leader says."""
+    return run if run.final else replace(run, assignable=True, hold=UNPLACED)
+
+
+def is_assigned(placement: Literal["queue", "assign"], selector: Selector | None) -> bool:
+    """Whether a job's runs are placed by the leader: where all are, or where only some nodes will do."""
+    return placement == "assign" or bool(selector)
+
+
+def placing_order(ready_at: At, priority: int, run_id: str, now: At) -> tuple[bool, int, At, str]:
+    """The sort key of runs to be placed: due ones by urgency, then the others by their time."""
+    due = ready_at <= now
+    return (not due, -priority if due else 0, ready_at, run_id)
+
+
+# --- who may have a run
+
+
+def lacks(node: Node, run: Run, selector: Selector | None) -> str | None:
+    """Why a node cannot run this, in plain words; None if it can."""
+    if Role.WORKER not in node.roles:
+        return "does not work"
+    if run.handler not in node.handlers:
+        return f"has no handler {run.handler!r}"
+    if node.queues is not None and run.queue not in node.queues:
+        return f"does not listen to queue {run.queue!r}"
+    wrong = [f"{name}={value}" for name, value in (selector or {}).items() if node.labels.get(name) != value]
+    return f"has no label {', '.join(wrong)}" if wrong else None
+
+
+def why_unplaced(run: Run, nodes: Sequence[Node], selector: Selector | None, leader: str | None) -> str:
+    """Why a run is not placed yet, in plain words."""
+    working = [node for node in nodes if Role.WORKER in node.roles]
+    if not working:
+        return "no working node is alive"
+    if leader is None:
+        return "nobody leads, and the leader places runs"
+    reasons = [lacks(node, run, selector) for node in working]
+    if None in reasons:
+        return "the nodes that match have no room yet, or its time is far off"
+    labels = " and ".join(f"{name}={value}" for name, value in sorted((selector or {}).items()))
+    if selector and not any(_labelled(node, selector) for node in working):
+        return f"no live node matches {labels}"
+    return f"no live node matches: {'; '.join(sorted({reason for reason in reasons if reason}))}"
+
+
+def _labelled(node: Node, selector: Selector) -> bool:
+    return all(node.labels.get(name) == value for name, value in selector.items())
+
+
+# --- placing
+
+
+class Placing(Struct, frozen=True):
+    """What was decided: whom to give what, and whether a due run found its nodes full."""
+
+    assignments: list[Assignment]
+    crowded: bool = False
+
+
+class _Room(Struct):
+    """A node, and what it has so far."""
+
+    node: Node
+    due: int
+    upcoming: int
+
+    @property
+    def load(self) -> tuple[float, str]:
+        """The least loaded node first; among equals the order is fixed."""
+        return ((self.due + self.upcoming) / self.node.capacity, self.node.id)
+
+
+def place(
+    runs: Iterable[Run],
+    nodes: Sequence[Node],
+    shares: Mapping[str, Share],
+    ahead: int,
+    selectors: Mapping[str, Selector | None],
+    now: datetime,
+    until: datetime,
+) -> Placing:
+    """Give runs to nodes, in the order in which they come. `selectors` are by job.
+
+    A due run goes to a node with a free slot, one that is due by `until` to a node with fewer than `ahead` upcoming
+    runs; later ones stay.
+    """
+    rooms = [_room(node, shares.get(node.id, Share())) for node in nodes if node.capacity > 0]
+    able: dict[tuple[str, str, str], list[_Room]] = {}
+    assignments: list[Assignment] = []
+    crowded = False
+    for run in runs:
+        if run.ready_at > until:
+            continue
+        kind = (run.job, run.handler, run.queue)
+        if kind not in able:
+            able[kind] = [room for room in rooms if lacks(room.node, run, selectors.get(run.job)) is None]
+        due = run.ready_at <= now
+        free = [room for room in able[kind] if (room.due < room.node.capacity if due else room.upcoming < ahead)]
+        if not free:
+            crowded = crowded or (due and bool(able[kind]))
+            continue
+        room = min(free, key=lambda room: room.load)
+        room.due, room.upcoming = room.due + due, room.upcoming + (not due)
+        assignments.append(Assignment(run.id, room.node.id))
+    return Placing(assignments, crowded)
+
+
+def _room(node: Node, share: Share) -> _Room:
+    return _Room(node, share.due, share.upcoming)
+
+
+def has_room(nodes: Sequence[Node], shares: Mapping[str, Share]) -> bool:
+    """Whether any working node has a free slot."""
+    working = [node for node in nodes if Role.WORKER in node.roles]
+    return any(shares.get(node.id, Share()).due < node.capacity for node in working)
+
+
+def lapsed(nodes: Sequence[Node], shares: Mapping[str, Share]) -> list[str]:
+    """Those who have been assigned runs and are no longer present."""
+    return sorted(set(shares) - {node.id for node in nodes})
