@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from duly.errors import (
@@ -149,3 +149,14 @@ def _no_result(run: Run) -> Exception:
             return RunLost(f"{name} is lost: its worker vanished after the start", run)
         case _:
             return RunSkipped(f"{name} was skipped: {run.reason}", run)
+
+
+def states_of(state: State | str | Iterable[State | str] | None) -> tuple[State, ...]:
+    """The states that a caller names; none means any."""
+    if state is None:
+        return ()
+    given = [state] if isinstance(state, str) else list(state)
+    try:
+        return tuple(State(each) for each in given)
+    except ValueError as exc:
+        raise ConfigurationError(f"state={state!r}: any of {', '.join(State)} is needed") from exc

@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from duly.errors import ConfigurationError, DulyError, SchedulerRunning
+from duly.errors import DulyError, SchedulerRunning
 from duly.model import (
     Attempt,
     CancelReply,
@@ -32,10 +32,7 @@ from duly.model import (
     SchedulerConfig,
     State,
 )
-from duly.model.event import Event
-from duly.observe import Bus, Collecting, EventLog, Logger, MetricsCollector
-from duly.observe.bus import Listening
-from duly.ports import Backend, Clock, Finding, SystemClock, Tracer
+from duly.ports import Backend, Clock, Finding, SystemClock
 from duly.rules.explain import Explanation
 from duly.rules.fleets import Difference
 from duly.rules.retry import RetryPolicy
@@ -44,7 +41,7 @@ from duly.runtime.context import Context
 from duly.runtime.executors.targets import loading_main
 from duly.runtime.handler import ErrorHook, FailureHook
 from duly.scheduler.binding import Binding
-from duly.scheduler.client import Client
+from duly.scheduler.client import Client, states_of
 from duly.scheduler.decorator import JobDecorator
 from duly.scheduler.definition import (
     DeliveryName,
@@ -58,6 +55,7 @@ from duly.scheduler.definition import (
 from duly.scheduler.handles import JobHandle, RunHandle
 from duly.scheduler.health import health_of
 from duly.scheduler.locks import Lock, locked
+from duly.scheduler.observed import Observed
 from duly.scheduler.registry import Registry, Wrapper, place_of
 from duly.scheduler.running import Running
 from duly.scheduler.sessions import Sessions
@@ -69,7 +67,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Scheduler:
+class Scheduler(Observed):
     """A distributed job scheduler: decorate functions, start as many copies of the program as you like.
 
     Without arguments it uses the file `duly.db` beside the program, or `DULY_URL`. `imports` names modules to load at
@@ -87,14 +85,12 @@ class Scheduler:
         imports: Sequence[str] = (),
         clock: Clock | None = None,
     ) -> None:
+        super().__init__()
         self._binding = Binding(url, config or SchedulerConfig(), store, queue, coordinator)
         self._imports = tuple(imports)
         self._clock: Clock = clock or SystemClock()
         self._rng = random.Random()
         self._registry = Registry()
-        self._events = Bus()
-        self._silence = self._events.subscribe(EventLog())
-        self._tracer: Tracer | None = None
         self._portal = Portal()
         self._sessions = self._new_sessions()
         self._running: Running | None = None
@@ -136,28 +132,6 @@ class Scheduler:
             yield self
         finally:
             self._binding, self._sessions, self._clock = before
-
-    def subscribe(self, call: Callable[[Event], None], *kinds: type[Event]) -> Callable[[], None]:
-        """Call a function on events of these kinds (all, if none is given); what is returned ends that."""
-        return self._events.subscribe(Listening(call, kinds or (Event,)))
-
-    def observe(
-        self,
-        *,
-        logger: Logger | None = None,
-        metrics: MetricsCollector | None = None,
-        tracer: Tracer | None = None,
-    ) -> None:
-        """Plug in a logger of your own (instead of `duly.*`), a collector of metrics, a tracer; before `start()`."""
-        if self._running is not None:
-            raise SchedulerRunning("observe() must come before start()")
-        if logger is not None:
-            self._silence()
-            self._silence = self._events.subscribe(EventLog(logger))
-        if metrics is not None:
-            self._events.subscribe(Collecting(metrics))
-        if tracer is not None:
-            self._tracer = tracer
 
     def wrap(self, wrapper: Wrapper) -> None:
         """Put something around every handler, for frameworks: given a handler it returns what is called instead.
@@ -466,7 +440,7 @@ class Scheduler:
             job=job,
             handler=handler,
             queue=queue,
-            states=_states(state),
+            states=states_of(state),
             cause=cause,
             due_from=due_from,
             due_until=due_until,
@@ -519,13 +493,3 @@ class Scheduler:
     async def examine(self) -> list[Finding]:
         """What an operator should know about the store as it is configured."""
         return await (await self._client()).backend.examine()
-
-
-def _states(state: State | str | Iterable[State | str] | None) -> tuple[State, ...]:
-    if state is None:
-        return ()
-    given = [state] if isinstance(state, str) else list(state)
-    try:
-        return tuple(State(each) for each in given)
-    except ValueError as exc:
-        raise ConfigurationError(f"state={state!r}: any of {', '.join(State)} is needed") from exc
