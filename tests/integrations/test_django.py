@@ -135,15 +135,16 @@ print(sorted(scheduler._registry.handlers()), scheduler.config.max_concurrent, s
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        ("redis://", "must be a dict"),
+        ("redis://:secret@host", "must be a dict"),
         ({"ADDRESS": "redis://"}, "unknown key 'ADDRESS'"),
         ({"CONFIG": {"slots": 3}}, "slots"),
         ({"CONFIG": {"max_concurrent": 0}}, "max_concurrent"),
     ],
 )
 def test_a_wrong_setting_is_named(setting, words):
-    with pytest.raises(ConfigurationError, match=words):
+    with pytest.raises(ConfigurationError, match=words) as raised:
         configuration(setting)
+    assert "secret" not in str(raised.value)
 
 
 def test_under_an_asgi_server_the_project_runs_its_own_node(project):

@@ -33,7 +33,8 @@ class DulyConfig(AppConfig):
 def configuration(said: Any) -> tuple[str | None, SchedulerConfig]:
     """The store's address, if the setting names one, and the settings of the node."""
     if not isinstance(said, dict):
-        raise ConfigurationError(f"settings.DULY={said!r} must be a dict with the keys {' and '.join(_KEYS)}")
+        kind = type(said).__name__  # not the value: it may hold a password
+        raise ConfigurationError(f"settings.DULY is a {kind}, but must be a dict with the keys {' and '.join(_KEYS)}")
     for key in said:
         if key not in _KEYS:
             raise ConfigurationError(f"settings.DULY: unknown key {key!r}; known are {', '.join(_KEYS)}")
@@ -41,4 +42,4 @@ def configuration(said: Any) -> tuple[str | None, SchedulerConfig]:
     try:
         return said.get("URL"), SchedulerConfig(**fields)
     except TypeError as exc:
-        raise ConfigurationError(f"settings.DULY['CONFIG']={fields!r}: {exc}; see SchedulerConfig") from exc
+        raise ConfigurationError(f"settings.DULY['CONFIG']: {exc}; its keys are the fields of SchedulerConfig") from exc
