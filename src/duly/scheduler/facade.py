@@ -58,6 +58,7 @@ from duly.scheduler.definition import (
 from duly.scheduler.handles import JobHandle, RunHandle
 from duly.scheduler.health import health_of
 from duly.scheduler.locks import Lock, locked
+from duly.scheduler.placing import examine_placement, waits_for
 from duly.scheduler.registry import Registry, place_of
 from duly.scheduler.running import Running
 from duly.scheduler.sessions import Sessions
@@ -173,6 +174,7 @@ class Scheduler:
         start_at: datetime | None = None,
         end_at: datetime | None = None,
         max_runs: int | None = None,
+        selector: Mapping[str, str] | None = None,
         restore: bool = False,
     ) -> JobDecorator: ...
 
@@ -443,6 +445,11 @@ class Scheduler:
         """The history of a run, oldest first."""
         return await (await self._client()).attempts(run_id)
 
+    async def waits_for(self, run_id: str) -> str | None:
+        """Why a waiting run waits, in plain words; None if it does not wait."""
+        client = await self._client()
+        return await waits_for(client.backend, await client.run(run_id))
+
     async def cancel(self, run_id: str, reason: str | None = None) -> CancelReply:
         """Cancel a run: at once while it waits, by asking its worker while it runs."""
         client = await self._client()
@@ -484,7 +491,8 @@ class Scheduler:
 
     async def examine(self) -> list[Finding]:
         """What an operator should know about the store as it is configured."""
-        return await (await self._client()).backend.examine()
+        backend = (await self._client()).backend
+        return [*await backend.examine(), *await examine_placement(backend)]
 
 
 def _states(state: State | str | Iterable[State | str] | None) -> tuple[State, ...]:
