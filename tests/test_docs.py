@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import duly
 from duly.model import SchedulerConfig
@@ -99,6 +100,18 @@ async def test_the_example_of_exactly_once_bills_once(monkeypatch, tmp_path):
         assert (await run.get()).state is duly.State.COMPLETED
         mails = await billing.scheduler.runs("mail_invoice")
     assert len(mails.runs) == 3
+
+
+async def test_the_example_of_placement_waits_for_a_node_with_the_label(monkeypatch, tmp_path):
+    placement = load("placement", monkeypatch, tmp_path)
+    with placement.scheduler.override("memory://"):
+        async with placement.scheduler:
+            run = await placement.train.submit(model="m")
+            assert "no live node matches gpu=yes" in await placement.scheduler.waits_for(run.id)
+    labelled = replace(placement.scheduler.config, labels={"gpu": "yes"})
+    with placement.scheduler.override("memory://", config=labelled):
+        async with placement.scheduler:
+            assert await (await placement.train.submit(model="m")).result(timeout=30) == "trained m"
 
 
 async def test_the_example_of_commands_runs(monkeypatch, tmp_path):

@@ -65,6 +65,13 @@ async def test_code_is_not_overwritten(admin, scheduler):
     assert "belongs to the code" in answer.problem["detail"]
 
 
+@pytest.mark.parametrize("url", ["redis"], indirect=True)
+async def test_what_the_store_cannot_promise_is_refused(admin):
+    answer = await admin.post("/jobs", report(delivery="exactly_once"))
+    assert answer.status == 422
+    assert "no transactions" in answer.problem["detail"]
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -78,6 +85,7 @@ async def test_code_is_not_overwritten(admin, scheduler):
         ({"name": "7up"}, "/name"),
         ({"payload": {"colour": 1}}, "colour"),
         ({"max_runs": 0}, "/max_runs"),
+        ({"selector": {"gpu": "yes"}}, "placement"),
         ({"delivery": "at_most_once", "retry": 3}, "never tried twice"),
     ],
 )

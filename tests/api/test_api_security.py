@@ -288,7 +288,20 @@ async def test_a_body_must_say_that_it_is_json(caller, kind):
     assert "application/json" in answer.problem["detail"]
 
 
-@pytest.mark.parametrize("target", ["/runs?limit=0", "/runs?limit=x", "/runs?colour=red", "/runs?limit=1&limit=2"])
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/runs?limit=0",
+        "/runs?limit=x",
+        "/runs?limit=%2B5",
+        "/runs?limit=null",
+        "/runs?colour=red",
+        "/runs?limit=1&limit=2",
+        "/runs?due_until=null",
+        "/runs?due_until=5",
+        "/runs?status=null",
+    ],
+)
 async def test_a_query_is_checked(caller, target):
     assert (await caller.get(target)).status == 422
 

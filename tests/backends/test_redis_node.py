@@ -42,10 +42,13 @@ async def test_a_run_on_redis(redis_url):
         assert await run.result(timeout=60) == 42
 
 
-async def test_an_idle_node_sends_few_commands():
+@pytest.mark.parametrize("placement", ["queue", "assign"])
+async def test_an_idle_node_sends_few_commands(placement):
     with start_redis() as server, operator(server) as client:
-        scheduler = _scheduler(server.url)
+        scheduler = _scheduler(server.url, placement=placement)
         async with scheduler:
+            await scheduler.submit("double", {"number": 2}, delay=3600)  # waits to be placed, and assigned or not
+            await scheduler.submit("double", {"number": 2}, delay=25)
             await (await scheduler.submit("double", {"number": 1})).result(timeout=60)
             client.config_resetstat()
             began = client.time()

@@ -1,14 +1,17 @@
 """Looking: jobs, runs, one of them, why, nodes, the doctor. As text for people, as JSON for programs."""
 
+import asyncio
 import json
 import re
+from datetime import UTC, datetime
 
 import pytest
 from tests.cli.cli_support import document, invoke, run_on_terminal, run_process
 
-from duly import Attempt, Explanation, JobView, Node, Run
+from duly import Attempt, Explanation, JobView, Node, Run, Scheduler, SchedulerConfig
 from duly.cli import doctor as doctor_module
 from duly.ports import Finding, Severity
+from duly.version import __version__
 
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
@@ -214,15 +217,38 @@ def test_the_doctor_finds_a_problem(ids, monkeypatch):
 
 
 def test_nodes_as_json_and_text(nodes, tmp_path):
-    process = nodes.start("--node-id", "n1", "-c", "3", "-q", "mail")
+    process = nodes.start("--node-id", "n1", "-c", "3", "-q", "mail", "--label", "gpu=yes")
     nodes.ready(process)
     [node] = document("nodes")
     assert set(node) == set(Node.__struct_fields__)
     assert (node["id"], node["pid"], node["capacity"], node["queues"]) == ("n1", process.pid, 3, ["mail"])
     assert "greet" in node["handlers"]
+    assert (node["labels"], node["version"], set(node["metrics"])) == (
+        {"gpu": "yes"},
+        __version__,
+        {"running", "slots", "leader"},
+    )
+    assert datetime.fromisoformat(node["started_at"]) <= datetime.now(UTC)
     row = invoke("nodes").stdout.splitlines()[1]
     assert row.startswith("n1 ")
     assert "scheduler, worker" in row
+    assert "gpu=yes" in row
+
+
+def test_an_unplaced_run_says_why_it_waits(tmp_path):
+    run_id = asyncio.run(_submit_to_be_placed(f"sqlite:///{tmp_path}/duly.db"))
+    shown = invoke("show", run_id).stdout
+    assert re.search(r"^waits +It waits to be given to a node: no working node is alive\.", shown, re.MULTILINE)
+    assert document("show", run_id)["assignee"] is None
+    assert "waits to be placed" in invoke("runs").stdout
+    reason = "1 due run waits to be placed: no working node is alive"
+    assert re.search(rf"^warning +placement +{reason}", invoke("doctor").stdout, re.MULTILINE)
+
+
+async def _submit_to_be_placed(url):
+    scheduler = Scheduler(url, SchedulerConfig(placement="assign"))
+    async with scheduler.client():
+        return (await scheduler.submit("train")).id
 
 
 @pytest.mark.parametrize("command", [("jobs",), ("runs",), ("show", "x"), ("submit", "x"), ("pause", "x"), ("nodes",)])

@@ -148,6 +148,13 @@ def test_settings_come_from_the_file_and_the_environment_is_stronger(tmp_path):
     assert (found.log_format, found.node_id) == ("JSON", "w1")
 
 
+def test_labels_come_from_the_environment(tmp_path):
+    assert read_settings({"DULY_LABELS": "gpu=yes, zone=a"}, tmp_path).labels == {"gpu": "yes", "zone": "a"}
+    for wrong in ("gpu", "=yes", "gpu="):
+        with pytest.raises(ConfigurationError, match=r"DULY_LABELS: .* is no label: write NAME=VALUE"):
+            read_settings({"DULY_LABELS": wrong}, tmp_path)
+
+
 def test_no_file_no_settings(tmp_path):
     assert read_settings({}, tmp_path) == Settings()
 

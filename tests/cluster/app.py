@@ -21,6 +21,7 @@ scheduler = Scheduler(
         shutdown_timeout=20,
         max_concurrent=4,
         accept_data_loss="CLUSTER_MAY_LOSE" in os.environ,
+        placement=os.environ["CLUSTER_PLACEMENT"],
     ),
 )
 

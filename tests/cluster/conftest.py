@@ -13,12 +13,18 @@ def durable_redis(tmp_path):
         yield server
 
 
+@pytest.fixture
+def placement():
+    """Who says which node starts a run; a module may try both ways."""
+    return "queue"
+
+
 @pytest.fixture(params=["sqlite", "redis"])
-async def cluster(request, tmp_path):
+async def cluster(request, tmp_path, placement):
     """A cluster on each kind of store that processes can share."""
     on_file = request.param == "sqlite"
     url = f"sqlite:///{tmp_path}/duly.db" if on_file else request.getfixturevalue("durable_redis").url
-    cluster = Cluster(tmp_path, url)
+    cluster = Cluster(tmp_path, url, placement)
     async with cluster.client.client():
         yield cluster
         cluster.close()

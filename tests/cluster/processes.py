@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from duly import Scheduler
+from duly import Scheduler, SchedulerConfig
 
 APP = Path(__file__).with_name("app.py")
 BEATS_PER_SECOND = 5
@@ -20,10 +20,11 @@ BEATS_PER_SECOND = 5
 class Cluster:
     """Nodes as real processes, and a client that looks on."""
 
-    def __init__(self, folder, url):
+    def __init__(self, folder, url, placement="queue"):
         self.folder = folder
         self.url = url
-        self.client = Scheduler(self.url)
+        self.placement = placement
+        self.client = Scheduler(self.url, SchedulerConfig(placement=placement))
         self.nodes = {}
 
     def start(self, name):
@@ -31,6 +32,7 @@ class Cluster:
             "CLUSTER_FOLDER": str(self.folder),
             "CLUSTER_NODE": name,
             "CLUSTER_URL": self.url,
+            "CLUSTER_PLACEMENT": self.placement,
         }
         with (self.folder / f"{name}.log").open("ab") as log:
             self.nodes[name] = subprocess.Popen([sys.executable, str(APP)], env=environment, stderr=log)

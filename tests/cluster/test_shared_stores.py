@@ -3,8 +3,16 @@
 import signal
 import time
 
+import pytest
+
 from duly import State
 from duly.model import OutcomeKind
+
+
+@pytest.fixture(params=["queue", "assign"])
+def placement(request):
+    """Whoever says which node starts a run, the promises are the same."""
+    return request.param
 
 
 async def test_every_instant_is_run_once_by_one_of_three(cluster):

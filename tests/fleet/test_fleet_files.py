@@ -53,6 +53,7 @@ on_store_loss = "stop"
 queue = "night"
 priority = 3
 tags = ["a", "b"]
+selector = { gpu = "yes" }
 """)
     assert spec.name == "shop.report"
     assert spec.handler == COMMAND_HANDLER
@@ -76,6 +77,7 @@ tags = ["a", "b"]
     )
     assert (spec.overlap, spec.misfire, spec.queue, spec.priority) == (Overlap.QUEUE, Misfire.ALL, "night", 3)
     assert (spec.max_runs, spec.tags, spec.description) == (7, ("a", "b"), "Build it.")
+    assert spec.selector == {"gpu": "yes"}
 
 
 @pytest.mark.parametrize(

@@ -222,6 +222,7 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
     overlap: Overlap | None
     misfire: Misfire
     max_runs: int | None
+    selector: dict[str, str] | None
     note: str
     created_at: Instant
     updated_at: Instant
@@ -254,6 +255,7 @@ def job_answer(view: JobView) -> JobAnswer:
         overlap=view.overlap,
         misfire=view.misfire,
         max_runs=view.max_runs,
+        selector=view.selector,
         note=view.note,
         created_at=iso(view.created_at),
         updated_at=iso(view.updated_at),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from contextlib import AsyncExitStack
@@ -38,6 +39,8 @@ _log = logging.getLogger("duly.api")
 
 _ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _BEARER = b"bearer "
+_NUMBERS = frozenset({"limit", "after"})
+_DIGITS = re.compile(r"[0-9]{1,18}")
 _HOME = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 
 
@@ -178,7 +181,10 @@ class Api:
 
 
 def _query(kind: type[Any], raw: bytes) -> Any:
-    """A query string as its struct. A field that is a tuple may be given several times, others once."""
+    """A query string as its struct: `status` may be given several times, others once; numbers are digits.
+
+    Not msgspec's lax conversion: it takes the text "null" for nothing, and would drop a filter silently.
+    """
     found: dict[str, Any] = {}
     try:
         pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, strict_parsing=bool(raw), errors="strict")
@@ -192,8 +198,8 @@ def _query(kind: type[Any], raw: bytes) -> Any:
         elif key in found:
             raise Problem(422, "invalid", f"{key} is given twice", pointer=f"/{key}")
         else:
-            found[key] = value
-    return shaped(found, kind, strict=False)
+            found[key] = int(value) if key in _NUMBERS and _DIGITS.fullmatch(value) else value
+    return shaped(found, kind)
 
 
 def _refuse_foreign(headers: Mapping[bytes, bytes]) -> None:

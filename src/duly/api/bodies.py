@@ -100,6 +100,7 @@ class Definition(Struct, frozen=True, forbid_unknown_fields=True):
     start_at: Instant | None = None
     end_at: Instant | None = None
     max_runs: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    selector: dict[str, str] | None = None
     description: Annotated[str, Meta(max_length=1000)] = ""
     tags: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=128)], ...], Meta(max_length=50)] = ()
 

@@ -42,10 +42,10 @@ def read(body: bytes) -> Any:
     return value
 
 
-def shaped(value: Any, kind: type[T], pointer: str = "", *, strict: bool = True) -> T:
+def shaped(value: Any, kind: type[T], pointer: str = "") -> T:
     """The value as this type; raises a `Problem` that points at the field which does not fit."""
     try:
-        return msgspec.convert(value, kind, strict=strict)
+        return msgspec.convert(value, kind)
     except msgspec.ValidationError as exc:
         text = str(exc)
         where = _PATH.search(text)

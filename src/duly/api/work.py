@@ -147,6 +147,7 @@ async def _job(call: Call[None, Any], body: Definition, client: Client) -> Job:
         start_at=body.start_at,
         end_at=body.end_at,
         max_runs=body.max_runs,
+        selector=body.selector,
         description=body.description,
         tags=body.tags,
     )

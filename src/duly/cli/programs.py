@@ -63,6 +63,13 @@ def work_options(function: F) -> F:
     options = (
         click.option("--concurrency", "-c", type=click.IntRange(1), help="How many runs at a time."),
         click.option(
+            "--label",
+            "labels",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="What jobs may select this node by; repeatable.",
+        ),
+        click.option(
             "--queue", "-q", "queues", multiple=True, help="Only runs of this queue; repeatable. Default: all."
         ),
     )
@@ -158,6 +165,7 @@ def around(settings: Settings) -> dict[str, Any]:
         "max_concurrent": settings.concurrency,
         "queues": settings.queues,
         "node_id": settings.node_id,
+        "labels": settings.labels,
         "namespace": settings.namespace,
     }
 

@@ -15,6 +15,7 @@ from duly.cli.programs import (
     run_program,
     work_options,
 )
+from duly.cli.settings import read_labels
 from duly.model import Role
 
 API_PORT = 8080
@@ -44,6 +45,7 @@ def run(
     log_format: str | None,
     concurrency: int | None,
     queues: tuple[str, ...],
+    labels: tuple[str, ...],
     node_id: str | None,
     shutdown_timeout: float | None,
     roles: tuple[str, ...],
@@ -61,6 +63,7 @@ def run(
     flags = {
         "max_concurrent": concurrency,
         "queues": queues or None,
+        "labels": read_labels("--label", labels) or None,
         "node_id": node_id,
         "roles": roles or None,
         "shutdown_timeout": shutdown_timeout,
@@ -110,6 +113,7 @@ def worker(
     log_format: str | None,
     concurrency: int | None,
     queues: tuple[str, ...],
+    labels: tuple[str, ...],
     node_id: str | None,
     shutdown_timeout: float | None,
     http_addr: str | None,
@@ -124,6 +128,7 @@ def worker(
     flags = {
         "max_concurrent": concurrency,
         "queues": queues or None,
+        "labels": read_labels("--label", labels) or None,
         "node_id": node_id,
         "roles": (Role.WORKER.value,),
         "shutdown_timeout": shutdown_timeout,

@@ -12,7 +12,8 @@ from duly.cli.client import ask
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import Column, Row, note, worded, write_json, write_table
 from duly.cli.words import line, point, span
-from duly.model import Cause, Run, State
+from duly.model import WAITING, Cause, Run, State
+from duly.rules.admission import UNPLACED
 
 if TYPE_CHECKING:
     from duly.scheduler import Scheduler
@@ -123,6 +124,10 @@ def tries(run: Run) -> int:
 def _where_or_why(run: Run) -> str:
     if run.failure is not None and run.state is not State.COMPLETED:
         return f"{run.failure.type}: {run.failure.message}"
+    if run.hold == UNPLACED:
+        return "waits to be placed"
     if run.hold is not None:
         return f"held: {run.hold}"
+    if run.state in WAITING and run.assignee is not None:
+        return f"for {run.assignee}"
     return run.reason or run.node or "–"

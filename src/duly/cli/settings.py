@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ class Settings(FileSettings, frozen=True):
     """The same, with what the environment says on top of it."""
 
     node_id: str | None = None
+    labels: dict[str, str] | None = None
 
 
 # Of each setting the environment variables that give it, the first that is set winning.
@@ -66,6 +67,7 @@ VARIABLES = {
     "log_level": ("DULY_LOG_LEVEL", "LOG_LEVEL"),
     "log_format": ("DULY_LOG_FORMAT", "LOG_FORMAT"),
     "node_id": ("DULY_NODE_ID", "WORKER_ID"),
+    "labels": ("DULY_LABELS",),
     "http_addr": ("DULY_HTTP_ADDR", "HTTP_ADDR"),
     "worker_http_addr": ("DULY_WORKER_HTTP_ADDR", "WORKER_HTTP_ADDR"),
     "auth": ("DULY_AUTH",),
@@ -77,6 +79,7 @@ VARIABLES = {
 }
 
 _STORES = frozenset({"url", "store", "queue", "coordinator"})
+_LISTS = frozenset({"queues", "labels"})
 _NUMBERS = frozenset({"concurrency", "max_body_bytes"})
 
 
@@ -90,6 +93,15 @@ class Said(Struct, frozen=True):
 def read_settings(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> Settings:
     """What is said around the program. An empty variable says nothing."""
     return replace(Settings(), **{name: said.value for name, said in said_around(environment, folder).items()})
+
+
+def read_labels(where: str, texts: Sequence[str]) -> dict[str, str]:
+    """Labels written as NAME=VALUE."""
+    pairs = [text.strip().partition("=") for text in texts]
+    for name, sign, value in pairs:
+        if not (name and sign and value):
+            raise ConfigurationError(f"{where}: {name + sign + value!r} is no label: write NAME=VALUE, as gpu=yes")
+    return {name: value for name, _, value in pairs}
 
 
 def said_around(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> dict[str, Said]:
@@ -138,8 +150,9 @@ def _plain_stores(environment: Mapping[str, str]) -> dict[str, Said]:
 
 def _typed(name: str, said: Said) -> Any:
     """A variable's text as its setting has it."""
-    if name == "queues":
-        return tuple(part.strip() for part in said.value.split(",") if part.strip())
+    if name in _LISTS:
+        parts = tuple(part.strip() for part in said.value.split(",") if part.strip())
+        return parts if name == "queues" else read_labels(said.source, parts)
     if name not in _NUMBERS:
         return said.value
     try:

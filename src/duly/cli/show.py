@@ -34,11 +34,11 @@ def show(id_: str, url: str | None, as_json: bool) -> None:
     Ids of runs begin with a digit, names of jobs never do.
     """
     if id_[:1].isdigit():
-        run, attempts = ask(url, lambda scheduler: _find_run(scheduler, id_))
+        run, attempts, waits = ask(url, lambda scheduler: _find_run(scheduler, id_))
         if as_json:
             write_json({**plain(run), "attempts": plain(attempts)})
         else:
-            _write_run(run, attempts, datetime.now(UTC))
+            _write_run(run, attempts, waits, datetime.now(UTC))
     else:
         view, upcoming, latest = ask(url, lambda scheduler: _find_job(scheduler, id_))
         if as_json:
@@ -47,8 +47,9 @@ def show(id_: str, url: str | None, as_json: bool) -> None:
             _write_job(view, upcoming, latest, datetime.now(UTC))
 
 
-async def _find_run(scheduler: Scheduler, run_id: str) -> tuple[Run, list[Attempt]]:
-    return await scheduler.get_run(run_id), await scheduler.attempts(run_id)
+async def _find_run(scheduler: Scheduler, run_id: str) -> tuple[Run, list[Attempt], str | None]:
+    found = await scheduler.get_run(run_id)
+    return found, await scheduler.attempts(run_id), await scheduler.waits_for(run_id)
 
 
 async def _find_job(scheduler: Scheduler, name: str) -> tuple[JobView, list[Upcoming], list[Run]]:
@@ -60,7 +61,7 @@ async def _find_job(scheduler: Scheduler, name: str) -> tuple[JobView, list[Upco
 # --- a run
 
 
-def _write_run(run: Run, attempts: Sequence[Attempt], now: datetime) -> None:
+def _write_run(run: Run, attempts: Sequence[Attempt], waits: str | None, now: datetime) -> None:
     late, took = lateness(run), duration(run, now)
     write_pairs(
         _present(
@@ -69,6 +70,8 @@ def _write_run(run: Run, attempts: Sequence[Attempt], now: datetime) -> None:
             ("state", worded(run.state.value)),
             ("reason", run.reason),
             ("held by", run.hold),
+            ("waits", waits),
+            ("assigned to", run.assignee),
             ("cancelling", "its worker has been asked to stop" if run.cancelling else None),
             ("due", _when(run.due, now) if run.until is None else f"{full(run.due)} to {full(run.until)}"),
             ("ready", None if run.ready_at == run.due else _when(run.ready_at, now)),
@@ -163,6 +166,7 @@ def _write_job(view: JobView, upcoming: Sequence[Upcoming], latest: Sequence[Run
             ("overlap", view.overlap.value if view.overlap else None),
             ("misfire", view.misfire.value if view.schedule else None),
             ("at most", None if view.max_runs is None else f"{view.max_runs} runs"),
+            ("only on", ", ".join(f"{name}={value}" for name, value in (view.selector or {}).items()) or None),
             ("payload", None if view.payload == "{}" else line(view.payload)),
             ("tags", ", ".join(view.tags) or None),
             ("defined by", f"{_origin(view)}, revision {view.revision}"),

@@ -31,6 +31,7 @@ _OF_JOB = (
     "queue",
     "priority",
     "tags",
+    "selector",
 )
 
 

@@ -230,6 +230,7 @@ FIELDS: dict[str, Convert] = {
     "queue": of_job("queue"),
     "priority": of_job("priority"),
     "tags": of_job("tags", texts),
+    "selector": of_job("selector"),
 }
 
 # What says which job it is cannot be a default of all.

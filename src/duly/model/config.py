@@ -21,6 +21,7 @@ Duration = float | timedelta
 _DAY = 86400.0
 _NAMESPACE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _NODE_ID = re.compile(r"[A-Za-z0-9][\w.:-]{0,127}", re.ASCII)
+_LABEL = re.compile(r"[\w.:/-]{1,128}", re.ASCII)
 
 
 def _seconds(name: str, value: object, least: float, most: float) -> float:
@@ -71,6 +72,15 @@ def _queues(value: object) -> tuple[str, ...] | dict[str, float] | None:
     return _strings("queues", value)
 
 
+def labels_of(name: str, value: object) -> dict[str, str]:
+    """Labels, as a node has them and as a selector asks for them."""
+    if not isinstance(value, Mapping) or not all(_fits(_LABEL, part) for pair in value.items() for part in pair):
+        raise ConfigurationError(
+            f"{name}={value!r}: a dict of names and values is needed, each of letters, digits and _ . : / -"
+        )
+    return dict(value)
+
+
 class Retention(Struct, frozen=True):
     """How long ended runs are kept, in seconds, and how many completed ones at most. None keeps for ever."""
 
@@ -94,7 +104,9 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     """How a node behaves. Durations are seconds or timedeltas; every field has a default that is meant to be kept.
 
     `tick_interval` is a safety net only: work is found by timers and wake-ups. `lock_ttl` is how long a claim lasts
-    without renewal, `leader_ttl` the same for leadership. `queues` is None for all, a list, or a dict of weights.
+    without renewal, `leader_ttl` the same for leadership. `queues` is None for all, a list, or a dict of weights. With
+    `placement` "assign" the leader says which node starts a run, and gives each up to `assign_ahead` runs ahead of
+    their time; `labels` are what a job's selector asks for.
     `allow_commands` lets jobs in code run commands; "stored" lets the node also run those that definitions in the store
     name, such as the jobs of a file.
     """
@@ -117,7 +129,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     max_payload_bytes: int = 262_144
     max_result_bytes: int = 65_536
     registry: Literal["live", "frozen"] = "live"
-    placement: Literal["queue"] = "queue"
+    placement: Literal["queue", "assign"] = "queue"
     assign_ahead: int = 2
     default_handler: str | None = None
     allow_commands: bool | Literal["stored"] = False
@@ -133,12 +145,13 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
         _whole("max_result_bytes", self.max_result_bytes, 2, 1 << 30)
         _whole("assign_ahead", self.assign_ahead, 1, 1000)
         _choice("registry", self.registry, ("live", "frozen"))
-        _choice("placement", self.placement, ("queue",))
+        _choice("placement", self.placement, ("queue", "assign"))
         _choice("allow_commands", self.allow_commands, (False, True, "stored"))
         self._check_names()
         force_setattr(self, "roles", _roles(self.roles))
         force_setattr(self, "queues", _queues(self.queues))
         force_setattr(self, "imports", _strings("imports", self.imports))
+        force_setattr(self, "labels", labels_of("labels", self.labels))
 
     def _check_durations(self) -> None:
         for name, least, most in (

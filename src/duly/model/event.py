@@ -90,6 +90,20 @@ class RunsHeld(Event, frozen=True):
     count: int
 
 
+class RunsPlaced(Event, frozen=True):
+    """The leader has given runs to nodes."""
+
+    runs: int
+    nodes: int
+
+
+class RunsTakenBack(Event, frozen=True):
+    """The leader has taken back runs that waited for a node which is gone."""
+
+    node: str
+    runs: int
+
+
 class SlotLeaked(Event, frozen=True):
     """A thread outlived its timeout; its slot stays taken until the thread ends."""
 

@@ -113,6 +113,10 @@ def _of_node(event: events.Event) -> tuple[int, str]:
             return logging.INFO, f"{service}: the store is back after {seconds:.1f} s"
         case events.RunsReaped(run_ids, nodes):
             return logging.WARNING, f"took over {len(run_ids)} runs of vanished {', '.join(nodes)}"
+        case events.RunsPlaced(runs, nodes):
+            return logging.DEBUG, f"placed {runs} runs on {nodes} nodes"
+        case events.RunsTakenBack(node, runs):
+            return logging.WARNING, f"took back {runs} runs that waited for {node}, which is gone"
         case _:
             return _of_trouble(event)
 

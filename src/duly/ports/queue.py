@@ -157,7 +157,8 @@ class Queue(Protocol):
     async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
         """By node, what it has been assigned and is not held: running or ready, and not ready yet.
 
-        A node that has nothing may be left out. Cost follows what is assigned, not what waits.
+        A ready run whose queue is paused is left out: it takes nobody's slot. A node that has nothing may be left out.
+        Cost follows what is assigned, not what waits.
         """
         ...
 

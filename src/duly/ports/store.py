@@ -181,6 +181,10 @@ class Store(Protocol):
         """Let claims go on. False if it was not paused."""
         ...
 
+    async def paused(self) -> set[str]:
+        """The queues that are paused."""
+        ...
+
     # --- small things
 
     async def append(self, log: str, entries: Sequence[bytes], expect: int | None = None) -> int | None:

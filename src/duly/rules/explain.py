@@ -24,7 +24,7 @@ from duly.model import (
     seconds_between,
 )
 from duly.model.job import COMMAND_HANDLER
-from duly.rules.admission import OVERLAP, REPLACED, hold_for_group, hold_for_handler, hold_for_job
+from duly.rules.admission import OVERLAP, REPLACED, UNPLACED, hold_for_group, hold_for_handler, hold_for_job
 from duly.rules.changes import CHANGED, NO_HANDLER, PAUSED
 from duly.rules.describe import duration, instant
 from duly.rules.planning import MISFIRE
@@ -52,7 +52,7 @@ class Explanation(Struct, frozen=True):
 
 
 class Facts(Struct, frozen=True):
-    """What the store and the settings say."""
+    """What the store and the settings say; `unplaced` is why the run is not placed yet, where it is to be."""
 
     record: JobRecord
     schedule: Schedule | None
@@ -62,6 +62,7 @@ class Facts(Struct, frozen=True):
     attempts: Sequence[Attempt]
     grace: float
     retention: Retention
+    unplaced: str = ""
 
 
 def explain(facts: Facts) -> Explanation:
@@ -165,7 +166,7 @@ def _tell_state(facts: Facts, run: Run) -> tuple[str, str | None]:
             since = instant(run.started_at) if run.started_at else "now"
             return f"It is running on {run.node} since {since} (attempt {run.attempt}).", None
         case State.QUEUED | State.PENDING:
-            return _tell_waiting(run)
+            return tell_waiting(run, facts.unplaced)
         case _:
             assert_never(run.state)
 
@@ -199,10 +200,14 @@ def _tell_skipped(facts: Facts, run: Run) -> tuple[str, str | None]:
             return f"It was skipped{_because(run)}.", None
 
 
-def _tell_waiting(run: Run) -> tuple[str, str | None]:
+def tell_waiting(run: Run, unplaced: str) -> tuple[str, str | None]:
+    """Why a waiting run waits, and the setting that decides; `unplaced` is why it is not placed yet."""
     if run.hold is None:
-        when = "is ready and waits for a worker with room" if run.state is State.QUEUED else "waits"
+        whom = "a worker with room" if run.assignee is None else f"room on {run.assignee}, which it is assigned to"
+        when = f"is ready and waits for {whom}" if run.state is State.QUEUED else f"waits{_whereabouts(run)}"
         return f"It {when} (ready at {instant(run.ready_at)}, attempt {run.attempt}).", None
+    if run.hold == UNPLACED:
+        return f"It waits to be given to a node: {unplaced or 'the leader has not placed it yet'}.", "placement"
     if run.hold == hold_for_job(run.job):
         return "It waits because the job is paused or removed.", "pause"
     if run.hold == hold_for_handler(run.handler):
@@ -211,6 +216,10 @@ def _tell_waiting(run: Run) -> tuple[str, str | None]:
     if run.group is not None and run.hold == hold_for_group(run.group):
         return "It waits for an earlier run of the job to finish.", f"overlap={run.when_full.value!r}"
     return f"It is held ({run.hold}).", run.hold
+
+
+def _whereabouts(run: Run) -> str:
+    return "" if run.assignee is None else f" for its time on {run.assignee}, which it is assigned to"
 
 
 # --- there is none

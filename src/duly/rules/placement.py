@@ -7,7 +7,7 @@ wrong about the nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, TypeVar
 
@@ -52,8 +52,12 @@ def lacks(node: Node, run: Run, selector: Selector | None) -> str | None:
     return f"has no label {', '.join(wrong)}" if wrong else None
 
 
-def why_unplaced(run: Run, nodes: Sequence[Node], selector: Selector | None, leader: str | None) -> str:
+def why_unplaced(
+    run: Run, nodes: Sequence[Node], selector: Selector | None, leader: str | None, paused: Collection[str]
+) -> str:
     """Why a run is not placed yet, in plain words."""
+    if run.queue in paused:
+        return f"its queue {run.queue!r} is paused"
     working = [node for node in nodes if Role.WORKER in node.roles]
     if not working:
         return "no working node is alive"
@@ -76,13 +80,18 @@ def _labelled(node: Node, selector: Selector) -> bool:
 
 
 class Placing(Struct, frozen=True):
-    """What was decided: whom to give what, and whether a due run found its nodes full."""
+    """What was decided: whom to give what; whether a due run found its nodes full; whether no node takes any more.
+
+    `full`: no slot is free anywhere. `sated`: nobody takes more upcoming runs either.
+    """
 
     assignments: list[Assignment]
-    crowded: bool = False
+    crowded: bool
+    full: bool
+    sated: bool
 
 
-class _Room(Struct):
+class Room(Struct):
     """A node, and what it has so far."""
 
     node: Node
@@ -90,56 +99,57 @@ class _Room(Struct):
     upcoming: int
 
     @property
+    def free(self) -> int:
+        """How many due runs it takes."""
+        return max(0, self.node.capacity - self.due)
+
+    @property
     def load(self) -> tuple[float, str]:
         """The least loaded node first; among equals the order is fixed."""
         return ((self.due + self.upcoming) / self.node.capacity, self.node.id)
 
 
+def rooms_of(nodes: Iterable[Node], shares: Mapping[str, Share]) -> list[Room]:
+    """The nodes that take runs. One that is stopping announces no capacity."""
+    working = [node for node in nodes if Role.WORKER in node.roles and node.capacity > 0]
+    return [Room(node, share.due, share.upcoming) for node in working for share in [shares.get(node.id, Share())]]
+
+
 def place(
     runs: Iterable[Run],
-    nodes: Sequence[Node],
-    shares: Mapping[str, Share],
+    rooms: Sequence[Room],
     ahead: int,
     selectors: Mapping[str, Selector | None],
+    paused: Collection[str],
     now: datetime,
     until: datetime,
 ) -> Placing:
-    """Give runs to nodes, in the order in which they come. `selectors` are by job.
+    """Give runs to nodes, in the order in which they come; fills the rooms. `selectors` are by job.
 
-    A due run goes to a node with a free slot, one that is due by `until` to a node with fewer than `ahead` upcoming
-    runs; later ones stay.
+    Those of `paused` queues stay, or they would take room that nobody may use. A due run goes to a node with a free
+    slot, one that is due by `until` to a node with fewer than `ahead` upcoming runs; later ones stay.
     """
-    rooms = [_room(node, shares.get(node.id, Share())) for node in nodes if node.capacity > 0]
-    able: dict[tuple[str, str, str], list[_Room]] = {}
+    able: dict[tuple[str, str, str], list[Room]] = {}
     assignments: list[Assignment] = []
     crowded = False
     for run in runs:
-        if run.ready_at > until:
+        if run.ready_at > until or run.queue in paused:
             continue
         kind = (run.job, run.handler, run.queue)
         if kind not in able:
             able[kind] = [room for room in rooms if lacks(room.node, run, selectors.get(run.job)) is None]
         due = run.ready_at <= now
-        free = [room for room in able[kind] if (room.due < room.node.capacity if due else room.upcoming < ahead)]
+        free = [room for room in able[kind] if (room.free if due else room.upcoming < ahead)]
         if not free:
             crowded = crowded or (due and bool(able[kind]))
             continue
         room = min(free, key=lambda room: room.load)
         room.due, room.upcoming = room.due + due, room.upcoming + (not due)
         assignments.append(Assignment(run.id, room.node.id))
-    return Placing(assignments, crowded)
+    full = not any(room.free for room in rooms)
+    return Placing(assignments, crowded, full, sated=full and all(room.upcoming >= ahead for room in rooms))
 
 
-def _room(node: Node, share: Share) -> _Room:
-    return _Room(node, share.due, share.upcoming)
-
-
-def has_room(nodes: Sequence[Node], shares: Mapping[str, Share]) -> bool:
-    """Whether any working node has a free slot."""
-    working = [node for node in nodes if Role.WORKER in node.roles]
-    return any(shares.get(node.id, Share()).due < node.capacity for node in working)
-
-
-def lapsed(nodes: Sequence[Node], shares: Mapping[str, Share]) -> list[str]:
+def lapsed(nodes: Iterable[Node], shares: Mapping[str, Share]) -> list[str]:
     """Those who have been assigned runs and are no longer present."""
     return sorted(set(shares) - {node.id for node in nodes})

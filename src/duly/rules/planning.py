@@ -7,12 +7,13 @@ which may cover a range. The planner only stores what is decided here.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import assert_never
+from typing import Literal, assert_never
 
 from msgspec import Struct
 
 from duly.model import Cause, Firing, JobRecord, Misfire, Overlap, Run, State, recurring_id
 from duly.rules.admission import group_of
+from duly.rules.placement import is_assigned, to_place
 from duly.rules.schedules import Schedule, latest, ready_at, step
 
 MISFIRE = "misfire"
@@ -26,10 +27,11 @@ _FARTHEST_FROM_INSTANT = timedelta(seconds=5)
 
 
 class Outlook(Struct, frozen=True):
-    """How far ahead runs are made, and how late an instant may be before it counts as missed."""
+    """How far ahead runs are made, how late an instant may be before it counts as missed, and who places runs."""
 
     horizon: timedelta
     grace: timedelta
+    placement: Literal["queue", "assign"] = "queue"
 
     @property
     def reach(self) -> timedelta:
@@ -48,6 +50,8 @@ def plan(record: JobRecord, schedule: Schedule, now: datetime, outlook: Outlook)
         planned.append(run_for(record, due))
         due = step(schedule, due)
     runs = (*missed, *planned)
+    if is_assigned(outlook.placement, record.spec.selector):
+        runs = tuple(to_place(run) for run in runs)
     if left <= len(planned):
         due = None
     return Firing(

@@ -21,8 +21,10 @@ from duly.runtime.surroundings import Surroundings
 from duly.runtime.worker import trusted_until
 
 MAIN = "main"
+STOPPING = "stopping"  # among a node's metrics: it takes nothing over any more
 _PER_RANK = 0.02
-_LONGEST_WAIT = 0.1
+_REACTION = 0.1  # how late a busy node may hear of a free lease: hints are passed on that seldom (`node`)
+_LONGEST_WAIT = 0.2
 
 
 class Leadership(Struct, frozen=True):
@@ -155,10 +157,11 @@ class Elector:
         return min(max(left, 0.05), self._ttl / 2)
 
     async def _turn(self) -> float:
-        """How long to let more senior candidates go first."""
-        candidates = [node.id for node in await self._coordinator.nodes() if Role.SCHEDULER in node.roles]
+        """How long to let more senior candidates go first. Those that are stopping are none."""
+        nodes = [node for node in await self._coordinator.nodes() if not node.metrics.get(STOPPING)]
+        candidates = [node.id for node in nodes if Role.SCHEDULER in node.roles]
         rank = candidates.index(self._node_id) if self._node_id in candidates else len(candidates)
-        return min(rank * _PER_RANK, _LONGEST_WAIT)
+        return min(_REACTION + rank * _PER_RANK, _LONGEST_WAIT) if rank else 0.0
 
     # --- leaving
 

@@ -96,8 +96,7 @@ class Heartbeat:
     async def _be_present(self) -> None:
         node = self._card_now()
         coordinator = self._backend.coordinator
-        same = self._announced is not None and self._announced.handlers == node.handlers
-        if same:
+        if self._announced is not None and _as_announced(node) == _as_announced(self._announced):
             if await coordinator.beat(node.id, self._lease, node.metrics):
                 return
             self._tell(self._forgotten)
@@ -113,6 +112,11 @@ class Heartbeat:
                 self._emit(ClaimUntrusted(live.claim.run.id, stopped=_stops(live)))
                 if _stops(live):
                     self._tell(live.stop)
+
+
+def _as_announced(node: Node) -> tuple[frozenset[str], int]:
+    """What of a node's card may change, its metrics aside, which every beat carries."""
+    return node.handlers, node.capacity
 
 
 def _stops(live: Live) -> bool:

@@ -18,11 +18,12 @@ from duly.model import Node as NodeCard
 from duly.model import Role
 from duly.model.event import NodeStarted, NodeStopped
 from duly.ports import Backend
+from duly.runtime.assigner import Assigner
 from duly.runtime.attempt import Attempts
 from duly.runtime.deadlines import Deadlines
 from duly.runtime.deployer import Deploy, Deployer
 from duly.runtime.dispatcher import Dispatcher
-from duly.runtime.elector import MAIN, Elector
+from duly.runtime.elector import MAIN, STOPPING, Elector
 from duly.runtime.executors import Executor
 from duly.runtime.handler import Catalog, ExecutorKind
 from duly.runtime.heartbeat import NUDGE_PERIOD, Heartbeat, HeartbeatThread
@@ -44,6 +45,8 @@ from duly.runtime.worker import Worker
 
 _LAST_WORDS = 5.0  # how long cancelled handlers, and settlements at the end, may take
 _HINT_PERIOD = 0.1
+_PLACE_PERIOD = 0.01  # a submitted run waits for it, under `assign`
+_GIVE_BACK = 500
 
 
 class Code(Struct, frozen=True):
@@ -88,6 +91,8 @@ class Node:
         self._heartbeat_thread: HeartbeatThread | None = None
         self._nudge_elector = Nudge(self.elector.signal, _HINT_PERIOD)
         self._nudge_planner = Nudge(self.planner.signal, _HINT_PERIOD)
+        period = _PLACE_PERIOD if around.config.placement == "assign" else _HINT_PERIOD
+        self._nudge_assigner = Nudge(self.assigner.signal, period)
         self._nudge_heartbeat = Nudge(self.heartbeat.signal, NUDGE_PERIOD)
         self._tasks: list[asyncio.Task[None]] = []
         self._runner: asyncio.Task[None] | None = None
@@ -110,7 +115,9 @@ class Node:
     def _build_scheduler(self, code: Code) -> None:
         around, store = self._around, self._backend.store
         self.elector = Elector(around, self._backend.coordinator, store, code.shards, elected=self._became_leader)
-        self.planner = Planner(around, store, self.elector, code.schedules, self.next_due)
+        self.assigner = Assigner(around, self._backend, self.elector)
+        wake = self.assigner.signal.wake
+        self.planner = Planner(around, store, self.elector, code.schedules, self.next_due, to_place=wake)
         self.janitor = Janitor(around, self._backend, self.elector, code.schedules, changed=self.planner.signal.wake)
 
     def _make_heartbeat(
@@ -134,7 +141,8 @@ class Node:
         }
         if self.worker.last_start is not None:
             metrics[LAST_START] = self.worker.last_start
-        return replace(self._around.card, handlers=self._catalog.names, metrics=metrics)
+        card = replace(self._around.card, handlers=self._catalog.names, metrics=metrics)
+        return replace(card, capacity=0, metrics=metrics | {STOPPING: 1.0}) if self.worker.stopping else card
 
     def services(self) -> list[Service]:
         """The services of this node's roles."""
@@ -142,7 +150,7 @@ class Node:
         if self._works:
             services += [self.settler, self.worker, self.dispatcher, self.reaper]
         if self._schedules:
-            services += [self.elector, self.planner, self.janitor]
+            services += [self.elector, self.planner, self.assigner, self.janitor]
         return services
 
     @property
@@ -157,6 +165,7 @@ class Node:
 
     def _became_leader(self) -> None:
         self.planner.signal.wake()
+        self.assigner.signal.wake()
         self.janitor.signal.wake()
 
     def _heard(self) -> None:
@@ -165,6 +174,8 @@ class Node:
             self.dispatcher.look()
         if self._schedules:
             (self._nudge_planner if self.elector.leads else self._nudge_elector)()
+            if self.elector.leads:
+                self._nudge_assigner()
         if len(self.lives) == 0:
             return
         if self._heartbeat_thread is not None:
@@ -216,7 +227,9 @@ class Node:
         """Hand over and end; handlers may run on for `timeout` seconds (None: as long as they take)."""
         self.worker.stopping = True
         running = self.worker.busy
-        with suppress(BackendError):  # without the store the lease lapses by itself
+        with suppress(BackendError):  # without the store its presence lapses by itself
+            await self._step_back()
+        with suppress(BackendError):  # and so does the lease
             await self.elector.resign()
         released = await self._drain(timeout)
         await self._flush()
@@ -224,6 +237,12 @@ class Node:
         stopped = Stopped(drained=max(0, running - released), released=released)
         self._around.emit(NodeStopped(self.id, stopped.drained, stopped.released))
         return stopped
+
+    async def _step_back(self) -> None:
+        """Say that nothing more is for this node, and give back what waits for it: draining may take long."""
+        await self._backend.coordinator.announce(self.card_now(), self._around.config.lease)
+        while self._works and await self._backend.queue.unassign(self.id, _GIVE_BACK) == _GIVE_BACK:
+            pass
 
     async def _drain(self, timeout: float | None) -> int:
         """Let handlers end, then end them; how many had to be."""
@@ -262,7 +281,7 @@ class Node:
     def dispose(self) -> None:
         """Free what belongs to this process alone."""
         self._deadlines.close()
-        for nudge in (self._nudge_elector, self._nudge_planner, self._nudge_heartbeat):
+        for nudge in (self._nudge_elector, self._nudge_planner, self._nudge_assigner, self._nudge_heartbeat):
             nudge.close()
         if self._timer is not None:
             self._timer.close()

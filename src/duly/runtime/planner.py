@@ -35,16 +35,23 @@ class Planner:
     name = "planner"
 
     def __init__(
-        self, around: Surroundings, store: Store, elector: Elector, schedules: Schedules, next_due: NextDue
+        self,
+        around: Surroundings,
+        store: Store,
+        elector: Elector,
+        schedules: Schedules,
+        next_due: NextDue,
+        to_place: Callable[[], None],
     ) -> None:
         self.signal = Signal()
         self._store = store
         self._elector = elector
         self._schedules = schedules
         self._next_due = next_due
+        self._to_place = to_place
         self._clock = around.clock
         self._emit = around.emit
-        self._outlook = Outlook(around.config.horizon, around.config.grace)
+        self._outlook = Outlook(around.config.horizon, around.config.grace, around.config.placement)
         self._tick = around.config.safety_tick
         self._broken: dict[tuple[str, int], float] = {}
 
@@ -99,9 +106,11 @@ class Planner:
             self._elector.doubt(shard)
         for firing, result in zip(firings, fired, strict=True):
             if result is Fired.APPLIED:
-                waiting = [run.ready_at for run in firing.runs if run.state is State.PENDING]
+                waiting = [run.ready_at for run in firing.runs if run.state is State.PENDING and run.hold is None]
                 if waiting:
                     self._next_due.expect(min(waiting))
+                if any(run.assignable for run in firing.runs):
+                    self._to_place()
 
 
 def schedule_of(record: JobRecord, by_code: Schedules) -> Schedule | None:

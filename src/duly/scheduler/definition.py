@@ -12,6 +12,7 @@ from msgspec.structs import force_setattr
 
 from duly.errors import ConfigurationError, InvalidSchedule
 from duly.model import CustomSpec, Delivery, JobSpec, Misfire, Overlap, RunPolicy, StoreLoss, as_utc, is_job_name
+from duly.model.config import labels_of
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Cron, Every, Once, Schedule, bind, from_spec
 from duly.runtime.command import Command
@@ -33,7 +34,8 @@ class Job(Struct, frozen=True, kw_only=True):
 
     `handler` is a callable, a `Command`, or the name of another job whose handler to use. `name` defaults to the
     callable's, `description` to the first line of its docstring. `overlap` defaults to "skip" for scheduled runs and
-    "allow" for submitted ones. `restore=True` brings back a job that was removed.
+    "allow" for submitted ones. `selector` are labels that a node must have to run it; it needs placement="assign".
+    `restore=True` brings back a job that was removed.
     """
 
     handler: Target
@@ -56,6 +58,7 @@ class Job(Struct, frozen=True, kw_only=True):
     start_at: datetime | None = None
     end_at: datetime | None = None
     max_runs: int | None = None
+    selector: Mapping[str, str] | None = None
     restore: bool = False
 
     def __post_init__(self) -> None:
@@ -69,6 +72,7 @@ class Job(Struct, frozen=True, kw_only=True):
             force_setattr(self, "overlap", _one_of(self.name, "overlap", Overlap, self.overlap))
         force_setattr(self, "executor", _executor(self.name, self.executor, self.handler))
         force_setattr(self, "timeout", check_timeout(f"job {self.name!r}", self.timeout))
+        force_setattr(self, "selector", _selector(self.name, self.selector))
         _check_numbers(self)
         _check_schedule(self)
         if self.delivery is Delivery.AT_MOST_ONCE and self.retry is not UNSET and self.retry:
@@ -118,6 +122,7 @@ class Job(Struct, frozen=True, kw_only=True):
             max_runs=self.max_runs,
             description=self.description or "",
             tags=self.tags,
+            selector=None if self.selector is None else dict(self.selector),
         )
 
 
@@ -153,6 +158,14 @@ def _tags(name: str, tags: object) -> tuple[str, ...]:
     if not all(isinstance(tag, str) for tag in tags):
         raise ConfigurationError(f"job {name!r}: tags={tags!r} must be a list of strings")
     return tuple(sorted(tags)) if isinstance(tags, set | frozenset) else tuple(tags)
+
+
+def _selector(name: str, selector: object) -> dict[str, str] | None:
+    """The labels asked for; sorted, so that the order in which they are written makes no difference."""
+    if selector is None:
+        return None
+    labels = labels_of(f"job {name!r}: selector", selector)
+    return dict(sorted(labels.items())) or None
 
 
 def _one_of(name: str, field: str, kind: Any, value: object) -> Any:

@@ -31,6 +31,8 @@ from duly.rules.schedules import Schedule, step
 from duly.runtime.planner import schedule_of
 from duly.runtime.service import Emit
 from duly.scheduler.definition import Job, bound_schedule
+from duly.scheduler.placing import unplaced_because
+from duly.scheduler.promises import check_delivery, check_placement
 from duly.scheduler.registry import Registry
 from duly.scheduler.views import JobView, Upcoming, job_view
 
@@ -52,6 +54,8 @@ class Definitions:
         now: Callable[[], datetime],
         emit: Emit,
     ) -> None:
+        self._backend = backend
+        self._capabilities = backend.capabilities
         self._store = backend.store
         self._queue = backend.queue
         self._registry = registry
@@ -110,6 +114,8 @@ class Definitions:
         `expect` is the revision it must have (None: any), `new` says that it must not exist. `JobChanged` if that is
         not so, or if the name belongs to code.
         """
+        check_delivery(job.name, job.delivery, self._capabilities, self._config)
+        check_placement(job.name, job.selector, self._config)
         spec = self._registry.spec_for_handler(job, self._config)
         for _ in range(_RACES):
             record = await self._store.job(job.name)
@@ -242,6 +248,7 @@ class Definitions:
             attempts=[] if run is None else await self._store.attempts(run.id),
             grace=self._config.grace.total_seconds(),
             retention=self._config.retention,
+            unplaced=await unplaced_because(self._backend, run),
         )
         return explain(facts)
 

@@ -56,6 +56,7 @@ from duly.scheduler.handles import JobHandle, RunHandle
 from duly.scheduler.health import health_of
 from duly.scheduler.locks import Lock, locked
 from duly.scheduler.observed import Observed
+from duly.scheduler.placing import examine_placement, waits_for
 from duly.scheduler.registry import Registry, Wrapper, place_of
 from duly.scheduler.running import Running
 from duly.scheduler.sessions import Sessions
@@ -111,8 +112,7 @@ class Scheduler(Observed):
 
     def configure(self, url: str | None = None, *, config: SchedulerConfig | None = None) -> None:
         """Bind to another store or other settings, before anything was opened."""
-        if self._running is not None:
-            raise SchedulerRunning("configure() must come before start()")
+        self._refuse_running("configure()")
         chosen = config or self.config
         self._binding = Binding(url, chosen) if url else replace(self._binding, config=chosen)
         self._sessions = self._new_sessions()
@@ -122,8 +122,7 @@ class Scheduler(Observed):
         self, url: str, *, config: SchedulerConfig | None = None, clock: Clock | None = None
     ) -> Iterator[Self]:
         """Talk to another store inside the block; meant for tests: `with scheduler.override("memory://"):`."""
-        if self._running is not None:
-            raise SchedulerRunning("override() must come before start()")
+        self._refuse_running("override()")
         before = (self._binding, self._sessions, self._clock)
         self._binding = Binding(url, config or self.config)
         self._sessions = self._new_sessions()
@@ -139,8 +138,7 @@ class Scheduler(Observed):
         Called on the node's loop when the node is built. What it returns is async where the handler is, and runs where
         the handler does, in its task or its thread. Handlers in processes of their own are not wrapped.
         """
-        if self._running is not None:
-            raise SchedulerRunning("wrap() must come before start()")
+        self._refuse_running("wrap()")
         self._registry.wrap(wrapper)
 
     # --- defining jobs
@@ -176,6 +174,7 @@ class Scheduler(Observed):
         start_at: datetime | None = None,
         end_at: datetime | None = None,
         max_runs: int | None = None,
+        selector: Mapping[str, str] | None = None,
         restore: bool = False,
     ) -> JobDecorator: ...
 
@@ -451,6 +450,11 @@ class Scheduler(Observed):
         """The history of a run, oldest first."""
         return await (await self._client()).attempts(run_id)
 
+    async def waits_for(self, run_id: str) -> str | None:
+        """Why a waiting run waits, in plain words; None if it does not wait."""
+        client = await self._client()
+        return await waits_for(client.backend, await client.run(run_id))
+
     async def cancel(self, run_id: str, reason: str | None = None) -> CancelReply:
         """Cancel a run: at once while it waits, by asking its worker while it runs."""
         client = await self._client()
@@ -492,4 +496,5 @@ class Scheduler(Observed):
 
     async def examine(self) -> list[Finding]:
         """What an operator should know about the store as it is configured."""
-        return await (await self._client()).backend.examine()
+        backend = (await self._client()).backend
+        return [*await backend.examine(), *await examine_placement(backend)]

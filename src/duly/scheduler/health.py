@@ -7,6 +7,7 @@ import asyncio
 from duly.errors import DulyError
 from duly.runtime.elector import MAIN
 from duly.scheduler.client import Client
+from duly.scheduler.placing import overdue
 from duly.scheduler.running import Running
 from duly.scheduler.views import Health
 
@@ -18,11 +19,12 @@ async def health_of(running: Running | None, client: Client | None) -> Health:
     node = None if running is None else running.node
     away = 0.0 if node is None else node.reachability.away_for()
     leader: str | None = None
-    store = "closed"
+    store, unplaced = "closed", ""
     if client is not None:
         try:
             async with asyncio.timeout(_PATIENCE):
                 lease = await client.backend.coordinator.holder(MAIN)
+                unplaced = await overdue(client.backend)
             leader = None if lease is None else lease.holder
             store = "reachable"
         except (DulyError, TimeoutError) as exc:
@@ -38,4 +40,5 @@ async def health_of(running: Running | None, client: Client | None) -> Health:
         away_seconds=away,
         busy=0 if node is None else node.worker.busy,
         slots=0 if running is None else running.config.max_concurrent,
+        unplaced=unplaced,
     )

@@ -23,6 +23,10 @@ class Observed:
     def is_running(self) -> bool:
         raise NotImplementedError
 
+    def _refuse_running(self, what: str) -> None:
+        if self.is_running:
+            raise SchedulerRunning(f"{what} must come before start()")
+
     def subscribe(self, call: Callable[[Event], None], *kinds: type[Event]) -> Callable[[], None]:
         """Call a function on events of these kinds (all, if none is given); what is returned ends that."""
         return self._events.subscribe(Listening(call, kinds or (Event,)))
@@ -35,8 +39,7 @@ class Observed:
         tracer: Tracer | None = None,
     ) -> None:
         """Plug in a logger of your own (instead of `duly.*`), a collector of metrics, a tracer; before `start()`."""
-        if self.is_running:
-            raise SchedulerRunning("observe() must come before start()")
+        self._refuse_running("observe()")
         if logger is not None:
             self._silence()
             self._silence = self._events.subscribe(EventLog(logger))

@@ -1,6 +1,8 @@
-"""Promises: what a job asks of the store, refused where the store cannot keep it."""
+"""Promises: what a job asks of the store and the cluster, refused where that cannot be kept."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from duly.errors import ConfigurationError
 from duly.model import Delivery, SchedulerConfig
@@ -19,4 +21,14 @@ def check_delivery(name: str, delivery: Delivery | str, capabilities: Capabiliti
         raise ConfigurationError(
             f"job {name!r} is at_most_once, but this store may forget acknowledged writes; "
             f"see `duly doctor`, or accept it with SchedulerConfig(accept_data_loss=True)"
+        )
+
+
+def check_placement(name: str, selector: Mapping[str, str] | None, config: SchedulerConfig) -> None:
+    """Refuse what only a leader that assigns runs can keep."""
+    if selector and config.placement != "assign":
+        labels = ", ".join(f"{label}={value}" for label, value in selector.items())
+        raise ConfigurationError(
+            f"job {name!r} asks for nodes with {labels}, but with placement={config.placement!r} any node takes any"
+            ' run: set SchedulerConfig(placement="assign")'
         )

@@ -19,7 +19,7 @@ from duly.runtime.surroundings import Surroundings, make_card
 from duly.scheduler.client import Client
 from duly.scheduler.definition import Job
 from duly.scheduler.executors import Executors
-from duly.scheduler.promises import check_delivery
+from duly.scheduler.promises import check_delivery, check_placement
 from duly.scheduler.registry import Registry
 from duly.scheduler.views import ShutdownReport
 from duly.version import __version__
@@ -90,6 +90,7 @@ class Running:
         found = {}
         for job in jobs:
             check_delivery(job.name, job.delivery, self.client.backend.capabilities, self.config)
+            check_placement(job.name, job.selector, self.config)
             handler = self._registry.handler(job, self.config)
             if handler is not None:
                 found[job.name] = handler

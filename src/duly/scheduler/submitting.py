@@ -28,7 +28,8 @@ from duly.model import (
     shift,
 )
 from duly.ports import Backend, Tracer
-from duly.rules.admission import group_of
+from duly.rules.admission import UNPLACED, group_of
+from duly.rules.placement import is_assigned
 from duly.runtime.batcher import Batcher
 from duly.runtime.transactions import inside_transaction
 from duly.scheduler.definition import Job, check_priority, check_queue, check_timeout
@@ -109,6 +110,7 @@ class Blueprint(Struct, frozen=True):
     when_full: WhenFull = WhenFull.SKIP
     uid: str = ""
     revision: int = 0
+    assignable: bool = False
 
     def run(
         self,
@@ -136,10 +138,12 @@ class Blueprint(Struct, frozen=True):
             when_full=self.when_full,
             dedupe_key=options.dedupe_key,
             headers=headers,
+            hold=UNPLACED if self.assignable else None,
+            assignable=self.assignable,
         )
 
 
-def blueprint_of(job: Job) -> Blueprint:
+def blueprint_of(job: Job, config: SchedulerConfig) -> Blueprint:
     """The blueprint of a job defined in this process. Submitted runs overlap unless the job says otherwise."""
     group, when_full = group_of(job.name, Overlap(job.overlap or Overlap.ALLOW))
     return Blueprint(
@@ -150,10 +154,11 @@ def blueprint_of(job: Job) -> Blueprint:
         policy=job.policy(),
         group=group,
         when_full=when_full,
+        assignable=is_assigned(config.placement, job.selector),
     )
 
 
-def blueprint_of_record(record: JobRecord, default: Overlap) -> Blueprint:
+def blueprint_of_record(record: JobRecord, default: Overlap, config: SchedulerConfig) -> Blueprint:
     """The blueprint of a job that the store knows."""
     spec = record.spec
     group, when_full = group_of(spec.name, spec.overlap or default)
@@ -167,6 +172,7 @@ def blueprint_of_record(record: JobRecord, default: Overlap) -> Blueprint:
         when_full=when_full,
         uid=record.uid,
         revision=record.revision,
+        assignable=is_assigned(config.placement, spec.selector),
     )
 
 
@@ -202,7 +208,7 @@ class Submitter:
     def compose(self, handler: object, payload: Mapping[str, Any] | None = None, **options: Any) -> Run:
         """The run of a submission to a handler of this process, or of one that will be checked when it is claimed."""
         name = name_of(handler)
-        return self._run(self._known(name) or Blueprint(name, name), payload, Options(**options), Cause.SUBMIT)
+        return self._run(self._known(name) or self._unknown(name), payload, Options(**options), Cause.SUBMIT)
 
     async def submit(self, name: str, payload: Mapping[str, Any] | None, options: Options) -> Put:
         """Submit one run."""
@@ -249,7 +255,7 @@ class Submitter:
         if record is None or record.status is JobStatus.REMOVED:
             raise JobNotFound(f"there is no job {name!r}: register it, or see `duly jobs`")
         default = Overlap.ALLOW if record.spec.schedule is None else Overlap.SKIP
-        blueprint = blueprint_of_record(record, default)
+        blueprint = blueprint_of_record(record, default, self._config)
         if payload is not None or record.spec.schedule is None:
             return await self._put(self._run(blueprint, payload, Options(), Cause.TRIGGER))
         headers = self._headers(_AS_THE_JOB_SAYS)
@@ -273,8 +279,11 @@ class Submitter:
     def _known(self, name: str) -> Blueprint | None:
         blueprint = self._blueprints.get(name)
         if blueprint is None and (job := self._registry.get(name)) is not None:
-            blueprint = self._blueprints[name] = blueprint_of(job)
+            blueprint = self._blueprints[name] = blueprint_of(job, self._config)
         return blueprint
+
+    def _unknown(self, name: str) -> Blueprint:
+        return Blueprint(name, name, assignable=is_assigned(self._config.placement, None))
 
     async def blueprint(self, name: str) -> Blueprint:
         """What the code says of this job, else what the store says, else nothing: it is checked when it is claimed."""
@@ -282,7 +291,7 @@ class Submitter:
         if known is not None:
             return known
         record = await self._backend.store.job(name)
-        return Blueprint(name, name) if record is None else blueprint_of_record(record, Overlap.ALLOW)
+        return self._unknown(name) if record is None else blueprint_of_record(record, Overlap.ALLOW, self._config)
 
     def forget(self, name: str) -> None:
         """The job was defined anew."""

@@ -231,6 +231,9 @@ class SyncScheduler:
     def upcoming(self, limit: int = 20, job: str | None = None) -> list[Upcoming]:
         return self.call(lambda: self._scheduler.upcoming(limit, job), "upcoming")
 
+    def waits_for(self, run_id: str) -> str | None:
+        return self.call(lambda: self._scheduler.waits_for(run_id), "waits_for")
+
     def explain(self, job: str, at: datetime) -> Explanation:
         return self.call(lambda: self._scheduler.explain(job, at), "explain")
 

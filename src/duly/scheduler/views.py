@@ -54,6 +54,7 @@ class JobView(Struct, frozen=True):
     overlap: Overlap | None
     misfire: Misfire
     max_runs: int | None
+    selector: dict[str, str] | None
     payload: str
     created_at: datetime
     updated_at: datetime
@@ -76,7 +77,8 @@ class Upcoming(Struct, frozen=True):
 class Health(Struct, frozen=True):
     """How this process is.
 
-    `status` is "healthy", "degraded" (the store is away; running handlers go on) or "closed".
+    `status` is "healthy", "degraded" (the store is away; running handlers go on) or "closed". `unplaced` tells in plain
+    words why due runs wait to be placed, and is empty if none do.
     """
 
     status: str
@@ -88,6 +90,7 @@ class Health(Struct, frozen=True):
     away_seconds: float
     busy: int
     slots: int
+    unplaced: str = ""
 
 
 class ShutdownReport(Struct, frozen=True):
@@ -131,6 +134,7 @@ def job_view(
         overlap=spec.overlap,
         misfire=spec.misfire,
         max_runs=spec.max_runs,
+        selector=spec.selector,
         payload=spec.payload.decode(),
         created_at=record.created_at,
         updated_at=record.updated_at,

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from duly.backends.memory import MemoryBackend, open_url
 from duly.model import Run, SchedulerConfig
 from duly.ports import Opening
+from duly.rules.admission import UNPLACED
 from duly.runtime.node import Node
 from duly.scheduler import Scheduler
 from duly.scheduler.running import Running
@@ -122,11 +123,15 @@ class Harness:
         await node.elector.tick()
         while await node.planner.tick() <= 0:
             pass
+        while await node.assigner.tick() <= 0:
+            pass
 
     def _next_stop(self, target: datetime) -> datetime:
         """The next instant at which anything is to be done."""
-        pending = self._backend.contents.runs.next_pending()
+        runs = self._backend.contents.runs
+        pending = runs.next_pending()
         stops = [] if pending is None else [pending.ready_at]
+        stops += [run.ready_at for run in runs.held(UNPLACED)]
         stops += [
             record.plan_at
             for record in self._backend.contents.jobs.values()

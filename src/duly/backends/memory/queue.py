@@ -269,6 +269,8 @@ class MemoryQueue:
             if run.assignee is not None and not run.final and run.hold is None:
                 share = shares.get(run.assignee, Share())
                 due = run.state is State.RUNNING or run.ready_at <= at
+                if due and run.state is not State.RUNNING and run.queue in self._contents.paused_queues:
+                    continue
                 shares[run.assignee] = Share(share.due + due, share.upcoming + (not due))
         return shares
 

@@ -289,6 +289,9 @@ class MemoryStore:
         self._contents.bell.ring()
         return True
 
+    async def paused(self) -> set[str]:
+        return set(self._contents.paused_queues)
+
     # --- small things
 
     async def append(self, log: str, entries: Sequence[bytes], expect: int | None = None) -> int | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
+from typing import Any
 
 from msgspec import Struct
 
@@ -15,7 +16,6 @@ from duly.backends.redis.codec import NUMBERS, body_of, encode, life_of, run_of
 from duly.backends.redis.wire import Wire
 from duly.model import FINAL, WAITING, Page, Run, RunQuery, State, from_micros, to_micros
 from duly.rules.admission import UNPLACED
-from duly.rules.placement import placing_order
 
 _LOOK = 500
 _FEW = 5_000
@@ -37,18 +37,25 @@ async def look(wire: Wire, run_ids: Sequence[str], now: int | None) -> list[Seen
     for start in range(0, len(run_ids), _LOOK):
         some = run_ids[start : start + _LOOK]
         clock, found = await wire.call("look", encode(list(some)))
-        for at in range(0, len(found), _ENTRY):
-            number, text, life, member, expires = found[at : at + _ENTRY]
-            body = body_of(text)
-            run = run_of(
-                some[number - 1],
-                body,
-                life_of(life) if life else None,
-                bool(member),
-                int(expires) if expires else None,
-                clock if now is None else now,
-            )
-            seen.append(Seen(run, (body.place, body.index)))
+        seen += _seen(some, found, clock if now is None else now)
+    return seen
+
+
+def _seen(run_ids: Sequence[str], found: Sequence[Any], now: int) -> list[Seen]:
+    """Runs as a script has seen them: five words each."""
+    seen = []
+    for at in range(0, len(found), _ENTRY):
+        number, text, life, member, expires = found[at : at + _ENTRY]
+        body = body_of(text)
+        run = run_of(
+            run_ids[number - 1],
+            body,
+            life_of(life) if life else None,
+            bool(member),
+            int(expires) if expires else None,
+            now,
+        )
+        seen.append(Seen(run, (body.place, body.index)))
     return seen
 
 
@@ -119,15 +126,16 @@ async def upcoming(wire: Wire, limit: int, job: str | None, now: int | None) -> 
 
 
 async def unplaced(wire: Wire, limit: int, after: Run | None, now: datetime | None) -> list[Run]:
-    """Runs that are yet to be placed, in the order of `placing_order`; those after one of them."""
+    """Runs that are yet to be placed, in the order of `rules.placement.placing_order`; those after one of them."""
     start: tuple[bytes | int | str, ...] = (b"", b"", b"")
     if after is not None:
         start = (after.priority, to_micros(after.ready_at), after.id)
-    at, flat = await wire.call("unplaced", b"" if now is None else to_micros(now), limit, *start)
-    found = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
-    keys = sorted(placing_order(int(ready), priority, run_id.decode(), at) for priority, run_id, ready in found)
-    runs = [seen.run for seen in await look(wire, [key[3] for key in keys[:limit]], at)]
-    return [run for run in runs if run.hold == UNPLACED]
+    moment = b"" if now is None else to_micros(now)
+    at, ids, found = await wire.call("unplaced", moment, min(limit, _LOOK), *start)
+    runs = [seen.run for seen in _seen([run_id.decode() for run_id in ids], found, at)]
+    if _LOOK == len(runs) < limit:
+        runs += await unplaced(wire, limit - len(runs), runs[-1], now)
+    return runs
 
 
 async def _of_job(wire: Wire, job: str) -> list[str] | None:

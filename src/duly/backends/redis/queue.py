@@ -197,7 +197,7 @@ class RedisQueue:
     async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
         flat = await self._wire.call("assigned", moment(now))
         shares = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
-        return {node.decode(): Share(due, of_all - due) for node, due, of_all in shares}
+        return {node.decode(): Share(due, upcoming) for node, due, upcoming in shares}
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         await self._sleep.until_rung(timeout)

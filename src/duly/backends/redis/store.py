@@ -224,6 +224,10 @@ class RedisStore:
     async def resume(self, queue: str) -> bool:
         return bool(await self._wire.call("resume", queue))
 
+    async def paused(self) -> set[str]:
+        names = await self._wire.command("SMEMBERS", self._wire.prefix + b"paused")
+        return {name.decode() for name in names}
+
     # --- small things
 
     async def append(self, log: str, entries: Sequence[bytes], expect: int | None = None) -> int | None:

@@ -35,6 +35,7 @@ from duly.backends.sqlite.line import (
 )
 from duly.backends.sqlite.moves import by_seqs, relocate, unhold
 from duly.backends.sqlite.names import SPAN, Kind, priority_of
+from duly.backends.sqlite.operating import paused
 from duly.backends.sqlite.unit import Row, Unit, as_list
 from duly.model import Cause, Claim, Delivery, Run, State, WhenFull, from_micros
 from duly.rules.admission import UNPLACED, hold_for_handler, hold_of
@@ -51,7 +52,6 @@ ON CONFLICT (node) DO UPDATE SET request = max(request, ?2), at = ?3
 """
 _LENT_BEFORE = "SELECT seq FROM {ns}_claims WHERE node = ? AND request = ? ORDER BY seq"
 
-_PAUSED_QUEUES = "SELECT name FROM {ns}_queues WHERE paused = 1"
 _ANY_BLOCKED = "SELECT 1 FROM {ns}_jobs WHERE blocked = 1 LIMIT 1"
 _BLOCKED = """
 SELECT j.name FROM json_each(?) AS wanted CROSS JOIN {ns}_jobs AS j ON j.name = wanted.value WHERE j.blocked = 1
@@ -165,9 +165,9 @@ def _lend(unit: Unit, asking: Asking, lines: Sequence[Line]) -> tuple[list[Claim
 def _ranks(unit: Unit, asking: Asking, lines: Sequence[Line]) -> Iterator[list[Line]]:
     """The lines that may be taken from and have something due, those of one rank together, the most urgent first."""
     asked = None if asking.queues is None else set(asking.queues)
-    paused = {name for (name,) in unit.all(_PAUSED_QUEUES)}
+    stopped = paused(unit)
     due = ((line, unit.names.home(unit, line.number)[0]) for line in lines if line.head <= asking.now)
-    open_lines = [line for line, queue in due if (asked is None or queue in asked) and queue not in paused]
+    open_lines = [line for line, queue in due if (asked is None or queue in asked) and queue not in stopped]
     waiting = {line.number for line in open_lines if not line.entering}
     # An entrant may be let in on behalf of another one of its group, and then waits in line.
     let_in = [replace(line, entering=False) for line in open_lines if line.entering and line.number not in waiting]

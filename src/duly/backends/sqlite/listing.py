@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from duly.backends.sqlite.codec import read_attempt, read_record
 from duly.backends.sqlite.line import survey
+from duly.backends.sqlite.operating import paused
 from duly.backends.sqlite.placing import first_unplaced
 from duly.backends.sqlite.unit import Row, Unit, as_list
 from duly.model import (
@@ -87,7 +88,6 @@ UNION ALL
 SELECT r.line, 0, 0, count(*), NULL
 FROM {ns}_claims AS c CROSS JOIN {ns}_runs AS r ON r.seq = c.seq GROUP BY r.line
 """
-_PAUSED = "SELECT name FROM {ns}_queues WHERE paused = 1"
 
 
 # --- single runs
@@ -192,9 +192,9 @@ def counts(unit: Unit, now: int) -> Counts:
     states[State.QUEUED] = sum(entry.queued for entry in sums.values())
     states[State.PENDING] = sum(entry.pending for entry in sums.values())
     states[State.RUNNING] = sum(entry.running for entry in sums.values())
-    paused = {name for (name,) in unit.all(_PAUSED)}
-    names = sorted(sums.keys() | paused)
-    return Counts(states, {name: _depth(sums.get(name, _Sum()), paused=name in paused) for name in names})
+    stopped = paused(unit)
+    names = sorted(sums.keys() | stopped)
+    return Counts(states, {name: _depth(sums.get(name, _Sum()), paused=name in stopped) for name in names})
 
 
 def _depth(entry: _Sum, *, paused: bool) -> Depth:

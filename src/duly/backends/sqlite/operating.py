@@ -38,6 +38,7 @@ WHERE seq IN (SELECT seq FROM {ns}_ended WHERE state = ? ORDER BY finished_at, s
 _PAUSE = """
 INSERT INTO {ns}_queues (name, paused) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET paused = 1 WHERE paused = 0
 """
+_PAUSED = "SELECT name FROM {ns}_queues WHERE paused = 1"
 _RESUME = "UPDATE {ns}_queues SET paused = 0 WHERE name = ? AND paused = 1"
 
 
@@ -115,3 +116,8 @@ def resume(unit: Unit, queue: str) -> bool:
     resumed = unit.run(_RESUME, queue) > 0
     unit.rings |= WORK if resumed else 0
     return resumed
+
+
+def paused(unit: Unit) -> set[str]:
+    """The queues that are paused."""
+    return {name for (name,) in unit.all(_PAUSED)}

@@ -16,6 +16,7 @@ from duly.backends.sqlite.codec import read_record
 from duly.backends.sqlite.line import survey
 from duly.backends.sqlite.moves import by_ids, by_seqs, hold, leave, pass_on, relocate, wait
 from duly.backends.sqlite.names import priority_of
+from duly.backends.sqlite.operating import paused
 from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
 from duly.model import Assignment, Run, Share, to_micros
 from duly.rules.admission import UNPLACED
@@ -122,12 +123,13 @@ class _Sum(Struct):
 def assigned(unit: Unit, now: int) -> dict[str, Share]:
     """What each node has been assigned."""
     sums: defaultdict[str, _Sum] = defaultdict(_Sum)
+    stopped = paused(unit)
     for line in survey(unit, now):
-        node = unit.names.home(unit, line.number)[1]
+        queue, node = unit.names.home(unit, line.number)
         if node:
             row = unit.one(_DEPTH_BEFORE_GROUPS if line.entering else _DEPTH, line.number, now)
             assert row is not None
-            sums[node].due += int(row[1])
+            sums[node].due += 0 if queue in stopped else int(row[1])
             sums[node].upcoming += row[0] - int(row[1])
     for number, running in unit.all(_RUNNING):
         node = unit.names.home(unit, number)[1]

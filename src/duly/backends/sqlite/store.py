@@ -122,6 +122,9 @@ class SqliteStore:
     async def resume(self, queue: str) -> bool:
         return await self._session.write(lambda unit: operating.resume(unit, queue))
 
+    async def paused(self) -> set[str]:
+        return await self._session.read(operating.paused)
+
     # --- small things
 
     async def append(self, log: str, entries: Sequence[bytes], expect: int | None = None) -> int | None:

@@ -338,6 +338,22 @@ class PlacementSuite:
         assert (await world.queue.assigned(now=world.now))["b"] == Share(due=1)
 
     @scenario
+    async def test_a_ready_run_in_a_paused_queue_takes_nobodys_slot(self, world: World) -> None:
+        running, ready, later = (to_place(world, delay=delay, queue="fast") for delay in (-2, -1, 30))
+        await world.put(running, ready, later)
+        for run in (running, ready, later):
+            assert await give(world, run, "a")
+        [claim] = await world.claim(1, node="a")
+        assert await world.store.pause("fast")
+        assert await world.store.paused() == {"fast"}
+        assert await world.queue.assigned(now=world.now) == {"a": Share(due=1, upcoming=1)}
+        assert await world.settle(claim)
+        assert await world.queue.assigned(now=world.now) == {"a": Share(upcoming=1)}
+        assert await world.store.resume("fast")
+        assert await world.store.paused() == set()
+        assert await world.queue.assigned(now=world.now) == {"a": Share(due=1, upcoming=1)}
+
+    @scenario
     async def test_runs_put_back_from_placement_go_to_whoever_has_room(self, world: World) -> None:
         runs = [to_place(world), to_place(world)]
         await world.put(*runs)

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct
 
 from duly.model import shift
-from duly.testing.sim.cast import Actor, Operator, schedules
+from duly.testing.sim.cast import Actor, Operator, Placement, schedules
 from duly.testing.sim.clock import SimClock
 from duly.testing.sim.contents import TapedContents
 from duly.testing.sim.facts import read
@@ -55,13 +55,14 @@ class Verdict(Struct, frozen=True):
 class Stage:
     """Everything one seed plays with."""
 
-    def __init__(self, seed: int, *, failing: float = 0.15) -> None:
+    def __init__(self, seed: int, *, failing: float = 0.15, placement: Placement = "queue") -> None:
         self.seed = seed
+        self.placement = placement
         self.loop = SimLoop(seed, max_steps=5_000_000)
         self.clock = SimClock(self.loop)
         self.history = History(self.loop.time, self.clock.now)
         self.network = Network(self.loop, TapedContents(self.clock), self.history)
-        self.actor = Actor(seed, self.history, failing=failing)
+        self.actor = Actor(seed, self.history, failing=failing, placement=placement)
         self.fleet = Fleet(self.network, self.actor.serve)
         self.dice = random.Random(f"stage/{seed}")
 
@@ -70,7 +71,7 @@ class Stage:
             self.fleet.start(name)
 
     def operator(self) -> Operator:
-        return Operator(self.seed, self.history, self.network.session("operator"), self.clock)
+        return Operator(self.seed, self.history, self.network.session("operator"), self.clock, self.placement)
 
 
 Scenario = Callable[[Stage], Coroutine[Any, Any, None]]
@@ -138,6 +139,7 @@ class Play(Struct, frozen=True):
     act: Scenario
     failing: float = 0.15
     once: tuple[str, ...] = ()
+    placement: Placement = "queue"
 
 
 SCENARIOS: dict[str, Play] = {
@@ -145,13 +147,19 @@ SCENARIOS: dict[str, Play] = {
     "steps": Play(steps),
     "outage": Play(outage, failing=0.0, once=("report", "digest", "mail", "sms")),
     "rolling": Play(rolling, failing=0.0, once=("report", "digest", "mail", "sms", "urgent")),
+    "storm-assign": Play(storm, placement="assign"),
+    "steps-assign": Play(steps, placement="assign"),
+    "outage-assign": Play(outage, failing=0.0, once=("report", "digest", "mail", "sms"), placement="assign"),
+    "rolling-assign": Play(
+        rolling, failing=0.0, once=("report", "digest", "mail", "sms", "urgent"), placement="assign"
+    ),
 }
 
 
 def play(scenario: str, seed: int) -> Verdict:
     """Play one seed and judge it."""
     chosen = SCENARIOS[scenario]
-    stage = Stage(seed, failing=chosen.failing)
+    stage = Stage(seed, failing=chosen.failing, placement=chosen.placement)
     stage.network.weather = FAIR
     stage.loop.run(chosen.act(stage))
     facts = read(stage.history)

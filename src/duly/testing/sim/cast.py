@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import Literal
 
 from duly.errors import BackendUnavailable
 from duly.model import JobRecord, SchedulerConfig
@@ -21,6 +22,8 @@ from duly.testing.sim.invariants import NextRun
 from duly.testing.sim.network import FaultySession
 
 SUBMITTED = ("mail", "sms", "urgent")
+
+Placement = Literal["queue", "assign"]
 
 _LOCK_TTL = 6.0
 _LEADER_TTL = 4.0
@@ -75,8 +78,9 @@ def schedules(record: JobRecord) -> NextRun | None:
 class Actor:
     """One life of a node. `running` is there once it has reached the store."""
 
-    def __init__(self, seed: int, history: History, *, failing: float) -> None:
+    def __init__(self, seed: int, history: History, *, failing: float, placement: Placement) -> None:
         self._seed = seed
+        self._placement = placement
         self._history = history
         self._failing = failing
         self.running: dict[str, Running] = {}
@@ -87,7 +91,12 @@ class Actor:
         scheduler = play_house(self._history, rng, failing=self._failing)
         registry = scheduler._registry  # noqa: SLF001  # the stage drives what the scheduler would
         config = SchedulerConfig(
-            node_id=node_id, lock_ttl=_LOCK_TTL, leader_ttl=_LEADER_TTL, max_concurrent=6, shutdown_timeout=5
+            node_id=node_id,
+            lock_ttl=_LOCK_TTL,
+            leader_ttl=_LEADER_TTL,
+            max_concurrent=6,
+            shutdown_timeout=5,
+            placement=self._placement,
         )
         while True:
             try:
@@ -107,10 +116,12 @@ class Actor:
 class Operator:
     """Somebody who submits work, and is never heard of by the nodes otherwise."""
 
-    def __init__(self, seed: int, history: History, session: FaultySession, clock: SimClock) -> None:
+    def __init__(
+        self, seed: int, history: History, session: FaultySession, clock: SimClock, placement: Placement
+    ) -> None:
         self._rng = random.Random(f"operator/{seed}")
         registry = play_house(history, self._rng)._registry  # noqa: SLF001  # as above
-        config = SchedulerConfig(node_id="operator")
+        config = SchedulerConfig(node_id="operator", placement=placement)
         self._client = Client(session, registry, config, clock, Bus(), self._rng)
 
     async def submit_for(self, seconds: float) -> None:

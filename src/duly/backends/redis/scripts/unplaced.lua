@@ -1,10 +1,11 @@
---! use now record
--- unplaced: at least the first runs that are yet to be placed: ready ones by priority, then the others. Changes nothing.
+--! use now looking
+-- unplaced: the first runs that are yet to be placed: ready ones by priority, ready time and id, then the others by ready
+-- time and id. Changes nothing.
 --
--- ARGV: now or '', how many, and priority, ready time and id of the run after which to begin ('' for the first).
--- Returns now, and priority, id and ready time (flat), in no order.
+-- ARGV: now or '', how many (at most 1,000), and priority, ready time and id of the run after which to begin ('' for the
+-- first). Returns now, ids, and what `look_at` says of them.
 local now, limit, found = now_or(ARGV[1]), tonumber(ARGV[2]), {}
-if call('HEXISTS', P .. 'holds', UNPLACED) == 0 then return { now, found } end
+if call('HEXISTS', P .. 'holds', UNPLACED) == 0 then return { now, {}, {} } end
 local priority, ready, id = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local among_due = not ready or ready <= now
 
@@ -13,8 +14,8 @@ local function add(level, from, to, past)
     local key = P .. 'held:' .. level .. ':' .. UNPLACED
     local some = call('ZRANGEBYSCORE', key, from, to, 'WITHSCORES', 'LIMIT', past, limit)
     for i = 1, #some, 2 do
-        local n = #found
-        found[n + 1], found[n + 2], found[n + 3] = level, some[i], some[i + 1]
+        local at = tonumber(some[i + 1])
+        found[#found + 1] = { at <= now and -level or 1, at, some[i] }
     end
 end
 
@@ -39,4 +40,11 @@ for level = 9, 0, -1 do
         add(level, ready, '+inf', passed(level))
     end
 end
-return { now, found }
+table.sort(found, function(a, b)
+    if a[1] ~= b[1] then return a[1] < b[1] end
+    if a[2] ~= b[2] then return a[2] < b[2] end
+    return a[3] < b[3]
+end)
+local ids = {}
+for i = 1, math.min(limit, #found) do ids[i] = found[i][3] end
+return { now, ids, look_at(ids) }
