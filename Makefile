@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 CORES  ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest check lint format types imports bench figures bench-peers sim clean
+.PHONY: help demo test test-oldest check lint format types imports bench figures bench-peers sim fuzz-api load clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | sort | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -50,6 +50,12 @@ bench-peers: $(VENV)/.dev  ## Duly beside other job systems, one table (ONLY=dul
 
 sim: $(VENV)/.dev  ## a long simulation campaign (SEEDS=0-5000)
 	$(BIN)/python -m duly.testing.sim --seeds $(or $(SEEDS),0-5000)
+
+fuzz-api: $(VENV)/.dev  ## a long campaign of calls made from the OpenAPI document (EXAMPLES=300)
+	$(BIN)/python -m tests.api.campaign --examples $(or $(EXAMPLES),300)
+
+load: $(VENV)/.dev  ## how many calls per second the API takes (ARGS="--ab -c 8")
+	$(BIN)/python bench/http_load.py $(ARGS)
 
 clean:  ## forget the environment and what was built
 	rm -rf $(VENV) bench/.venvs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

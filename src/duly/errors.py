@@ -9,8 +9,9 @@ edge, so that callers only ever need this module. Absence inside the ports is a 
     ├── JobNotFound
     ├── RunNotFound
     ├── DuplicateJob
+    ├── JobChanged
     ├── SchedulerRunning
-    ├── PayloadError
+    ├── PayloadError ── PayloadTooLarge
     ├── LockUnavailable
     ├── ClaimLost
     ├── RunNotCompleted ── RunFailed, RunCancelled, RunLost, RunSkipped
@@ -80,12 +81,20 @@ class DuplicateJob(DulyError):
     """Two jobs of one name in one scheduler. The message gives both places."""
 
 
+class JobChanged(DulyError):
+    """A job is not as the caller believes: another revision, another origin, or there already. Read it again."""
+
+
 class SchedulerRunning(DulyError):
     """The registry is frozen while the scheduler runs."""
 
 
 class PayloadError(DulyError, ValueError):
     """A payload does not fit the handler's signature, is not JSON, or is too large."""
+
+
+class PayloadTooLarge(PayloadError):
+    """A payload is larger than `max_payload_bytes`."""
 
 
 class LockUnavailable(DulyError):

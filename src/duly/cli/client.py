@@ -19,19 +19,27 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def ask(url: str | None, question: Callable[[Scheduler], Awaitable[T]], *, named: str | None = None) -> T:
+def ask(
+    url: str | None,
+    question: Callable[[Scheduler], Awaitable[T]],
+    *,
+    named: str | None = None,
+    creates: bool = False,
+) -> T:
     """Open the store, ask, close it. `url` is what the command line says, if it says something.
 
-    `named` is the namespace that is meant where the command line names none.
+    `named` is the namespace that is meant where the command line names none. A file that does not exist is an error,
+    unless the command `creates` something in it.
     """
     import asyncio  # noqa: PLC0415  # commands are listed and helped without it
 
     from duly.model import SchedulerConfig  # noqa: PLC0415
 
-    chosen = namespace() or named or read_settings().namespace or SchedulerConfig().namespace
+    settings = read_settings()
+    chosen = namespace() or named or settings.namespace or SchedulerConfig().namespace
     address = address_of(url)
     missing = missing_file(address.store)
-    if missing is not None:
+    if missing is not None and not creates:
         raise ConfigurationError(
             f"there is no file {missing}: `duly run` makes it; give another store with --url or DULY_URL"
         )
@@ -53,10 +61,10 @@ def address_of(url: str | None) -> Address:
     """The store that is meant, and its parts: the flag's, the environment's, the file's, or the default one."""
     from duly.scheduler.binding import Binding  # noqa: PLC0415
 
+    said = read_settings()
     if url is not None:
         return Binding(url).address()
-    said = read_settings()
-    return Binding(store=said.url, queue=said.queue, coordinator=said.coordinator).address()
+    return Binding(said.url, store=said.store, queue=said.queue, coordinator=said.coordinator).address()
 
 
 def store_address(url: str | None) -> str:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
+from duly.cli import deeds
 from duly.cli.client import ask
 from duly.cli.options import command, store_option
 from duly.errors import DulyError
 from duly.model import CancelReply
+
+if TYPE_CHECKING:
+    from duly.scheduler import Scheduler
 
 
 @command('duly pause nightly_report --note "the warehouse moves"')
@@ -18,7 +23,12 @@ from duly.model import CancelReply
 @store_option
 def pause(job: str, note: str, url: str | None) -> None:
     """Stop planning and starting JOB until it is resumed; survives restarts and deploys. What runs goes on."""
-    ask(url, lambda scheduler: scheduler.pause(job, note))
+
+    async def stop(scheduler: Scheduler) -> None:
+        await scheduler.pause(job, note)
+        await deeds.note(scheduler, "pause", f"job {job}", after={"note": note})
+
+    ask(url, stop)
     click.echo(f"{job} is paused; duly resume {job} lets it go on")
 
 
@@ -27,7 +37,12 @@ def pause(job: str, note: str, url: str | None) -> None:
 @store_option
 def resume(job: str, url: str | None) -> None:
     """Let a paused JOB go on. What it missed is recorded as skipped."""
-    ask(url, lambda scheduler: scheduler.resume(job))
+
+    async def go_on(scheduler: Scheduler) -> None:
+        await scheduler.resume(job)
+        await deeds.note(scheduler, "resume", f"job {job}")
+
+    ask(url, go_on)
     click.echo(f"{job} goes on")
 
 
@@ -47,7 +62,12 @@ def remove(job: str, yes: bool, url: str | None) -> None:
     """
     if not yes and can_ask():
         click.confirm(f"Remove {job} and cancel its waiting runs?", abort=True)
-    ask(url, lambda scheduler: scheduler.remove(job))
+
+    async def forget(scheduler: Scheduler) -> None:
+        await scheduler.remove(job)
+        await deeds.note(scheduler, "remove", f"job {job}")
+
+    ask(url, forget)
     click.echo(f"{job} is removed")
 
 
@@ -57,7 +77,14 @@ def remove(job: str, yes: bool, url: str | None) -> None:
 @store_option
 def cancel(run: str, reason: str | None, url: str | None) -> None:
     """Cancel RUN: at once while it waits, by asking its worker while it runs."""
-    match ask(url, lambda scheduler: scheduler.cancel(run, reason)):
+
+    async def stop(scheduler: Scheduler) -> CancelReply:
+        reply = await scheduler.cancel(run, reason)
+        if reply is not CancelReply.TOO_LATE:
+            await deeds.note(scheduler, "cancel", f"run {run}", after={"reason": reason})
+        return reply
+
+    match ask(url, stop):
         case CancelReply.DONE:
             click.echo(f"run {run} is cancelled")
         case CancelReply.REQUESTED:
@@ -74,5 +101,10 @@ def cancel(run: str, reason: str | None, url: str | None) -> None:
 @store_option
 def redrive(run: str, url: str | None) -> None:
     """Run a failed, lost or cancelled RUN again, under the same id and with all its retries."""
-    ask(url, lambda scheduler: scheduler.redrive(run))
+
+    async def again(scheduler: Scheduler) -> None:
+        await scheduler.redrive(run)
+        await deeds.note(scheduler, "redrive", f"run {run}")
+
+    ask(url, again)
     click.echo(f"run {run} waits to be run again")

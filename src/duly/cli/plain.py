@@ -15,6 +15,8 @@ from duly.errors import ConfigurationError
 if TYPE_CHECKING:
     from duly.backends.address import Address
 
+PLAIN = ("POSTGRES_DSN", "REDIS_URL", "ETCD_ENDPOINTS", "REDIS_STREAM_NAME", "REDIS_GROUP_NAME")
+
 _SCHEMES = ("etcd", "etcds", "etcd+https")
 _TLS = "https://"
 _PLAIN = "http://"

@@ -7,9 +7,7 @@ import logging
 from duly.errors import DulyError
 from duly.fleet import FleetFile, FleetFileError, read_file
 from duly.model import SchedulerConfig
-from duly.observe import configure_logging
-from duly.scheduler import Scheduler, ShutdownReport
-from duly.scheduler.forever import live, run_alone
+from duly.scheduler import Scheduler
 
 _log = logging.getLogger("duly.fleet")
 
@@ -23,16 +21,11 @@ class FleetProgram:
         config = SchedulerConfig(allow_commands="stored", **{**around, **file.settings})
         self.scheduler = Scheduler(file.url, config)
 
-    def run_forever(self, log_level: str, log_format: str) -> ShutdownReport:
-        """Bring the store in line with the file, and run until a signal."""
-        configure_logging(log_level, log_format)
-        return run_alone(self._live())
-
-    async def _live(self) -> ShutdownReport:
+    async def carry(self) -> None:
+        """Bring the store in line with the file."""
         await self.scheduler.carry(self._file.fleet)
-        return await live(self.scheduler, self._reload)
 
-    async def _reload(self) -> None:
+    async def reload(self) -> None:
         """Read the file again. Whatever is wrong with it, the node goes on with what it had."""
         path = self._file.path
         try:

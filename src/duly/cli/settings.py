@@ -1,7 +1,8 @@
 """Settings from around the program: the environment, and the file `duly.toml` in the current folder.
 
 The order is: flags, arguments in code, `DULY_*`, plain names such as `LOG_LEVEL`, `duly.toml`, defaults. This module
-knows the middle part; each command adds its flags.
+knows the middle part, and of each value where it came from; each command adds its flags. Every variable has a twin
+that ends in `_FILE` and names a file which holds the value, for secrets.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from duly.cli.plain import plain_address
+from duly.cli.plain import PLAIN, plain_address
 from duly.errors import ConfigurationError
 
 FILE = "duly.toml"
+FROM_FILE = "_FILE"
 
 
 class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,6 +34,17 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     queues: tuple[str, ...] | dict[str, float] | None = None
     log_level: str | None = None
     log_format: str | None = None
+    store: str | None = None
+    queue: str | None = None
+    coordinator: str | None = None
+    http_addr: str | None = None
+    worker_http_addr: str | None = None
+    auth: str | None = None
+    max_body_bytes: int | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    token_rate: str | None = None
+    handler_rates: str | dict[str, str] | None = None
 
 
 class Settings(FileSettings, frozen=True):
@@ -45,26 +58,43 @@ class Settings(FileSettings, frozen=True):
 
 # Of each setting the environment variables that give it, the first that is set winning.
 VARIABLES = {
-    "url": ("DULY_URL", "DULY_STORE"),
+    "url": ("DULY_URL",),
+    "store": ("DULY_STORE",),
     "queue": ("DULY_QUEUE",),
     "coordinator": ("DULY_COORDINATOR",),
     "namespace": ("DULY_NAMESPACE",),
     "app": ("DULY_APP",),
+    "concurrency": ("DULY_CONCURRENCY",),
+    "queues": ("DULY_QUEUES",),
     "log_level": ("DULY_LOG_LEVEL", "LOG_LEVEL"),
     "log_format": ("DULY_LOG_FORMAT", "LOG_FORMAT"),
     "node_id": ("DULY_NODE_ID", "WORKER_ID"),
+    "labels": ("DULY_LABELS",),
+    "http_addr": ("DULY_HTTP_ADDR", "HTTP_ADDR"),
+    "worker_http_addr": ("DULY_WORKER_HTTP_ADDR", "WORKER_HTTP_ADDR"),
+    "auth": ("DULY_AUTH",),
+    "max_body_bytes": ("DULY_MAX_BODY_BYTES",),
+    "tls_cert": ("DULY_TLS_CERT",),
+    "tls_key": ("DULY_TLS_KEY",),
+    "token_rate": ("DULY_TOKEN_RATE",),
+    "handler_rates": ("DULY_HANDLER_RATES",),
 }
+
+_STORES = frozenset({"url", "store", "queue", "coordinator"})
+_LISTS = frozenset({"queues", "labels"})
+_NUMBERS = frozenset({"concurrency", "max_body_bytes"})
+
+
+class Said(Struct, frozen=True):
+    """A value and who said it: a variable, or the file."""
+
+    value: Any
+    source: str
 
 
 def read_settings(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> Settings:
     """What is said around the program. An empty variable says nothing."""
-    said = Settings(**asdict(_read_file((folder or Path.cwd()) / FILE)))
-    named = any(environment.get(variable) for variable in VARIABLES["url"])
-    if not named and (plain := plain_address(environment)) is not None:
-        said = replace(said, url=plain.store, queue=plain.queue, coordinator=plain.coordinator)
-    found = {name: environment[variable] for name, variable in _set_variables(environment).items()}
-    labels = read_labels("DULY_LABELS", [part for part in environment.get("DULY_LABELS", "").split(",") if part])
-    return replace(said, **found, labels=labels or None)
+    return replace(Settings(), **{name: said.value for name, said in said_around(environment, folder).items()})
 
 
 def read_labels(where: str, texts: Sequence[str]) -> dict[str, str]:
@@ -76,14 +106,65 @@ def read_labels(where: str, texts: Sequence[str]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _set_variables(environment: Mapping[str, str]) -> dict[str, str]:
+def said_around(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> dict[str, Said]:
+    """The same with sources; what nobody says is left out."""
+    path = (folder or Path.cwd()) / FILE
+    found = {name: Said(value, FILE) for name, value in asdict(_read_file(path)).items() if value is not None}
+    variables = _variables(environment)
+    stores = {name: said for name, said in variables.items() if name in _STORES}
+    if not stores.keys() & {"url", "store"}:
+        stores = _plain_stores(environment) | stores
+    if stores:  # one address is never half of the file's and half of the environment's
+        found = {name: said for name, said in found.items() if name not in _STORES}
+    return found | stores | {name: said for name, said in variables.items() if name not in _STORES}
+
+
+def _variables(environment: Mapping[str, str]) -> dict[str, Said]:
     found = {}
     for name, variables in VARIABLES.items():
         for variable in variables:
-            if environment.get(variable):
-                found[name] = variable
+            said = variable_said(environment, variable)
+            if said is not None:
+                found[name] = Said(_typed(name, said), said.source)
                 break
     return found
+
+
+def variable_said(environment: Mapping[str, str], variable: str) -> Said | None:
+    """What a variable says, itself or by the file that its twin names."""
+    plain, file = environment.get(variable), environment.get(f"{variable}{FROM_FILE}")
+    if plain and file:
+        raise ConfigurationError(f"{variable} and {variable}{FROM_FILE} are both set: set one of them")
+    if not file:
+        return Said(plain, variable) if plain else None
+    try:
+        return Said(Path(file).read_text(encoding="utf-8").strip(), f"{variable}{FROM_FILE}")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise ConfigurationError(f"{variable}{FROM_FILE}={file!r} cannot be read: {exc}") from exc
+
+
+def _plain_stores(environment: Mapping[str, str]) -> dict[str, Said]:
+    """The stores of the plain names, where no `DULY_*` says one."""
+    said = {name: found for name in PLAIN if (found := variable_said(environment, name)) is not None}
+    address = plain_address({name: str(each.value) for name, each in said.items()})
+    if address is None:
+        return {}
+    sources = " + ".join(each.source for each in said.values())
+    parts = {"url": address.store, "queue": address.queue, "coordinator": address.coordinator}
+    return {name: Said(value, sources) for name, value in parts.items() if value is not None}
+
+
+def _typed(name: str, said: Said) -> Any:
+    """A variable's text as its setting has it."""
+    if name in _LISTS:
+        parts = tuple(part.strip() for part in said.value.split(",") if part.strip())
+        return parts if name == "queues" else read_labels(said.source, parts)
+    if name not in _NUMBERS:
+        return said.value
+    try:
+        return int(said.value)
+    except ValueError as exc:
+        raise ConfigurationError(f"{said.source}={said.value!r}: a whole number is needed") from exc
 
 
 def _read_file(path: Path) -> FileSettings:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from duly.cli import deeds
 from duly.cli.client import ask
 from duly.cli.durations import duration
 from duly.cli.moments import Moment, moment, zone
@@ -94,7 +95,13 @@ def trigger(
     The job's overlap rule applies as to its scheduled runs.
     """
     payload = read_payload(words, document, "--payload")
-    _ask_and_wait(url, lambda scheduler: scheduler.trigger(job, payload), wait=wait, timeout=timeout)
+
+    async def once_more(scheduler: Scheduler) -> RunHandle[Any]:
+        handle = await scheduler.trigger(job, payload)
+        await deeds.note(scheduler, "trigger", f"job {job}", after={"run": handle.id})
+        return handle
+
+    _ask_and_wait(url, once_more, wait=wait, timeout=timeout)
 
 
 def _ask_and_wait(url: str | None, ask_for: Ask, *, wait: bool, timeout: float | None) -> None:

@@ -69,6 +69,20 @@ class RunsReaped(Event, frozen=True):
     nodes: tuple[str, ...]
 
 
+class RunsClaimed(Event, frozen=True):
+    """A call to the store brought so many runs, and took that long."""
+
+    count: int
+    seconds: float
+
+
+class RunsSettled(Event, frozen=True):
+    """So many results were written in one call, which took that long."""
+
+    count: int
+    seconds: float
+
+
 class RunsHeld(Event, frozen=True):
     """Runs wait because this node has no handler for them."""
 

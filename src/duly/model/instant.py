@@ -45,7 +45,7 @@ def stamp(instant: datetime) -> str:
 
 def iso(instant: datetime) -> str:
     """The text used towards people and machines: ISO 8601 with six decimals and Z."""
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return f"{instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
 
 
 def shift(instant: datetime, seconds: float) -> datetime:

@@ -19,6 +19,7 @@ from duly.ports.clock import Clock, SystemClock
 from duly.ports.coordinator import Coordinator
 from duly.ports.queue import Queue
 from duly.ports.store import Store, Transaction
+from duly.ports.tracer import Span, Tracer
 
 __all__ = [
     "Backend",
@@ -32,7 +33,9 @@ __all__ = [
     "Queue",
     "Seat",
     "Severity",
+    "Span",
     "Store",
     "SystemClock",
+    "Tracer",
     "Transaction",
 ]

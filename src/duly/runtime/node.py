@@ -32,6 +32,7 @@ from duly.runtime.janitor import Janitor
 from duly.runtime.listener import Listener
 from duly.runtime.live import LiveRuns
 from duly.runtime.nextdue import NextDue
+from duly.runtime.pace import ENDED, LAST_START, STARTED
 from duly.runtime.planner import Planner, Schedules
 from duly.runtime.presence import Presence
 from duly.runtime.reaper import Reaper
@@ -138,7 +139,11 @@ class Node:
             "running": float(self.worker.busy),
             "slots": float(self._around.config.max_concurrent),
             "leader": float(self.elector.leads),
+            **self.worker.pace.rates(STARTED),
+            **self.settler.pace.rates(ENDED),
         }
+        if self.worker.last_start is not None:
+            metrics[LAST_START] = self.worker.last_start
         card = replace(self._around.card, handlers=self._catalog.names, metrics=metrics)
         return replace(card, capacity=0, metrics=metrics | {STOPPING: 1.0}) if self.worker.stopping else card
 

@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from duly.errors import RunFailed, RunLost
 from duly.model import Outcome, OutcomeKind, Run, Settlement, State, shift
-from duly.model.event import RunEnded, RunReleased, SettlementRefused
+from duly.model.event import RunEnded, RunReleased, RunsSettled, SettlementRefused
 from duly.ports import Queue
 from duly.rules.settling import settle
 from duly.runtime.hooks import Hooks
 from duly.runtime.live import Live, LiveRuns
 from duly.runtime.nextdue import NextDue
+from duly.runtime.pace import Pace
 from duly.runtime.service import Signal
 from duly.runtime.surroundings import Surroundings
 
@@ -36,6 +37,8 @@ class Settler:
         self._next_due = next_due
         self._emit = around.emit
         self._rng = around.rng
+        self._clock = around.clock
+        self.pace = Pace(around.clock.monotonic)
         self._bound = max(2 * MOST_AT_ONCE, 4 * around.config.max_concurrent)
         self._waiting: deque[tuple[Live, Settlement]] = deque()
         self._sending = asyncio.Lock()
@@ -68,7 +71,11 @@ class Settler:
         batch = [self._waiting[index] for index in range(min(len(self._waiting), MOST_AT_ONCE))]
         if not batch:
             return math.inf
+        sent = self._clock.monotonic()
         stale = set(await self._queue.settle([settlement for _, settlement in batch]))
+        self.pace.add(settlement.queue for _, settlement in batch)
+        if self._emit.wants(RunsSettled):
+            self._emit(RunsSettled(len(batch), self._clock.monotonic() - sent))
         was_full = self.full
         tell_all = self._emit.wants(RunEnded)
         for live, settlement in batch:

@@ -11,13 +11,16 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 
-from duly.model import Claim, Claimed, Interrupted, seconds_between, to_micros
-from duly.model.event import RunStarted, ServiceFailed, SlotLeaked
-from duly.ports import Queue
+from msgspec.structs import replace
+
+from duly.model import Claim, Claimed, Interrupted, Outcome, Run, seconds_between, to_micros
+from duly.model.event import HookFailed, RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
+from duly.ports import Queue, Span, Tracer
 from duly.runtime.attempt import Attempts
 from duly.runtime.handler import Catalog, ExecutorKind
 from duly.runtime.live import Live, LiveRuns
 from duly.runtime.nextdue import NextDue
+from duly.runtime.pace import Pace
 from duly.runtime.service import Signal, failure_of
 from duly.runtime.settler import Settler
 from duly.runtime.surroundings import Surroundings
@@ -51,6 +54,7 @@ class Worker:
         self._clock = around.clock
         self._emit = around.emit
         self._rng = around.rng
+        self._tracer = around.tracer
         self._slots = around.config.max_concurrent
         self._queues = around.config.queues
         self._lease = around.config.lease
@@ -62,6 +66,8 @@ class Worker:
         self._freed_at: float | None = None
         self._may_be_more = True
         self._tell_starts = True
+        self.pace = Pace(around.clock.monotonic)
+        self.last_start: float | None = None
         self._idle = asyncio.Event()
         self._idle.set()
         self.stopping = False
@@ -129,7 +135,10 @@ class Worker:
         claimed = await self._ask(queues, limit, request)
         self._unanswered = None
         self._next_due.learn(claimed.next_due)
-        self._start(claimed.claims, sent)
+        if self._emit.wants(RunsClaimed):
+            self._emit(RunsClaimed(len(claimed.claims), self._clock.monotonic() - sent))
+        if claimed.claims:
+            self._start(claimed.claims, sent)
         return len(claimed.claims)
 
     async def _ask(self, queues: Sequence[str] | None, limit: int, request: int) -> Claimed:
@@ -140,6 +149,8 @@ class Worker:
     def _start(self, claims: Sequence[Claim], sent: float) -> None:
         now, trusted = self._clock.monotonic(), trusted_until(sent, self._lease)
         self._tell_starts = self._emit.wants(RunStarted)
+        self.pace.add(claim.run.queue for claim in claims)
+        self.last_start = self._clock.now().timestamp()
         create_task = asyncio.get_running_loop().create_task
         for claim in claims:
             live = Live(claim, self._catalog.find(claim.run), now, trusted)
@@ -154,6 +165,7 @@ class Worker:
             self._idle.clear()
 
     async def _work(self, live: Live) -> None:
+        span = None if self._tracer is None else self._span(self._tracer, live)
         if self._tell_starts:
             self._emit(RunStarted(live.claim.run, seconds_between(live.claim.run.ready_at, self._clock.now())))
         outcome = None
@@ -162,6 +174,8 @@ class Worker:
         except Exception as exc:  # noqa: BLE001  # a fault of ours: the run is left to its lease, and the event tells
             self._emit(ServiceFailed("attempt", failure_of(exc), self._lease))
         live.elapsed = self._clock.monotonic() - live.started
+        if span is not None:
+            self._end(span, live.claim.run, outcome)
         # The slot first: then the claim that it causes is on its way before the settlement, and others start sooner.
         if live.residue is None or live.residue.done():
             self._free()
@@ -171,6 +185,23 @@ class Worker:
             self._lives.remove(live)
         else:
             self._settler.offer(live, outcome)
+
+    def _span(self, tracer: Tracer, live: Live) -> Span | None:
+        """Trace this attempt. While it lasts the run's headers name its span: logs and child processes read them."""
+        run = live.claim.run
+        try:
+            span = tracer.attempt(run)
+        except Exception as exc:  # noqa: BLE001  # a tracer is foreign code: its failure is told, the run goes on
+            self._emit(HookFailed("tracer", run.job, run.id, failure_of(exc)))
+            return None
+        live.claim = replace(live.claim, run=replace(run, headers=span.headers))
+        return span
+
+    def _end(self, span: Span, run: Run, outcome: Outcome | None) -> None:
+        try:
+            span.end(outcome)
+        except Exception as exc:  # noqa: BLE001  # as above: the result is settled all the same
+            self._emit(HookFailed("tracer", run.job, run.id, failure_of(exc)))
 
     def _leave_slot(self, residue: asyncio.Future[None], live: Live) -> None:
         """A thread outlived its attempt: its slot is free when it ends."""

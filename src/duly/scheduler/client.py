@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from duly.errors import (
@@ -19,7 +19,7 @@ from duly.errors import (
     RunSkipped,
 )
 from duly.model import Attempt, CancelReply, Ids, Page, RedriveReply, Run, RunQuery, SchedulerConfig, State
-from duly.ports import Backend, Clock
+from duly.ports import Backend, Clock, Tracer
 from duly.runtime.service import Emit
 from duly.scheduler.definitions import Definitions
 from duly.scheduler.fleets import Fleets
@@ -42,13 +42,14 @@ class Client:
         clock: Clock,
         emit: Emit,
         rng: random.Random,
+        tracer: Callable[[], Tracer | None] = lambda: None,
     ) -> None:
         self.backend = backend
         self.config = config
-        self._clock = clock
+        self.clock = clock
         self._registry = registry
         self.ids = Ids(clock.now, rng)
-        self.submitter = Submitter(backend, registry, config, self.ids, clock.now)
+        self.submitter = Submitter(backend, registry, config, self.ids, clock.now, tracer)
         self.definitions = Definitions(backend, registry, config, self.ids, clock.now, emit)
         self.fleets = Fleets(backend, config, self.ids, clock.now, emit)
 
@@ -90,22 +91,22 @@ class Client:
 
     async def ended(self, run_id: str, timeout: float | None) -> Run:
         """Wait until a run is final; the builtin TimeoutError if that takes too long. A short outage is waited out."""
-        deadline = math.inf if timeout is None else self._clock.monotonic() + timeout
+        deadline = math.inf if timeout is None else self.clock.monotonic() + timeout
         away_since: float | None = None
         while True:
-            left = deadline - self._clock.monotonic()
+            left = deadline - self.clock.monotonic()
             try:
                 for run in await self.backend.store.finished([run_id], max(0.0, min(left, _LONGEST_WAIT))):
                     return run
                 await self.run(run_id)
                 away_since = None
             except BackendUnavailable:
-                now = self._clock.monotonic()
+                now = self.clock.monotonic()
                 away_since = away_since or now
                 if now >= min(deadline, away_since + _LONGEST_OUTAGE):
                     raise
                 await asyncio.sleep(_ASK_AGAIN)
-            if self._clock.monotonic() >= deadline:
+            if self.clock.monotonic() >= deadline:
                 raise TimeoutError(f"run {run_id} has not ended within {timeout:g} s; it goes on")
 
     async def result(self, run_id: str, timeout: float | None) -> Any:
@@ -127,9 +128,13 @@ class Client:
         signature = self._registry.signature(run.handler)
         return msgspec.json.decode(run.result) if signature is None else signature.decode_result(run.result)
 
-    def known(self, names: Sequence[str]) -> list[str]:
-        """Those of these handlers that this process has."""
-        return [name for name in names if self._registry.get(name) is not None]
+    def knows(self, name: str) -> bool:
+        """Whether this process defines a job of that name."""
+        return self._registry.get(name) is not None
+
+    def handlers(self) -> list[str]:
+        """The handlers that this process has."""
+        return self._registry.handlers()
 
 
 def _no_result(run: Run) -> Exception:
@@ -144,3 +149,14 @@ def _no_result(run: Run) -> Exception:
             return RunLost(f"{name} is lost: its worker vanished after the start", run)
         case _:
             return RunSkipped(f"{name} was skipped: {run.reason}", run)
+
+
+def states_of(state: State | str | Iterable[State | str] | None) -> tuple[State, ...]:
+    """The states that a caller names; none means any."""
+    if state is None:
+        return ()
+    given = [state] if isinstance(state, str) else list(state)
+    try:
+        return tuple(State(each) for each in given)
+    except ValueError as exc:
+        raise ConfigurationError(f"state={state!r}: any of {', '.join(State)} is needed") from exc

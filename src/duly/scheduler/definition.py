@@ -71,7 +71,7 @@ class Job(Struct, frozen=True, kw_only=True):
         if self.overlap is not None:
             force_setattr(self, "overlap", _one_of(self.name, "overlap", Overlap, self.overlap))
         force_setattr(self, "executor", _executor(self.name, self.executor, self.handler))
-        force_setattr(self, "timeout", _timeout(self.name, self.timeout))
+        force_setattr(self, "timeout", check_timeout(f"job {self.name!r}", self.timeout))
         force_setattr(self, "selector", _selector(self.name, self.selector))
         _check_numbers(self)
         _check_schedule(self)
@@ -194,14 +194,13 @@ def _executor(name: str, executor: object, handler: Target) -> ExecutorKind | No
     return ExecutorKind(executor)
 
 
-def _timeout(name: str, timeout: object) -> float | None:
+def check_timeout(what: str, timeout: object) -> float | None:
+    """Timeouts in seconds: positive, up to a year; None for none."""
     if timeout is None:
         return None
     plain = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 < plain <= _LONGEST:
-        raise ConfigurationError(
-            f"job {name!r}: timeout={timeout!r} must be a positive number of seconds, up to a year"
-        )
+        raise ConfigurationError(f"{what}: timeout={timeout!r} must be a positive number of seconds, up to a year")
     return float(plain)
 
 

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
-from duly.errors import ConfigurationError, InvalidSchedule, JobNotFound
+from duly.errors import ConfigurationError, InvalidSchedule, JobChanged, JobNotFound
 from duly.model import (
     Ids,
     JobChange,
@@ -32,6 +32,7 @@ from duly.runtime.planner import schedule_of
 from duly.runtime.service import Emit
 from duly.scheduler.definition import Job, bound_schedule
 from duly.scheduler.placing import unplaced_because
+from duly.scheduler.promises import check_delivery, check_placement
 from duly.scheduler.registry import Registry
 from duly.scheduler.views import JobView, Upcoming, job_view
 
@@ -54,6 +55,7 @@ class Definitions:
         emit: Emit,
     ) -> None:
         self._backend = backend
+        self._capabilities = backend.capabilities
         self._store = backend.store
         self._queue = backend.queue
         self._registry = registry
@@ -105,6 +107,34 @@ class Definitions:
             self._emit(JobConflict(job.name, "it was removed; register it with restore=True to bring it back"))
             return None
         return changes.deploy(record, spec, bound_schedule(job, spec), now, code_since)
+
+    async def define(self, job: Job, expect: int | None = None, *, new: bool = False) -> tuple[JobRecord, bool]:
+        """Create or replace a job of the API's; the record, and whether it is new.
+
+        `expect` is the revision it must have (None: any), `new` says that it must not exist. `JobChanged` if that is
+        not so, or if the name belongs to code.
+        """
+        check_delivery(job.name, job.delivery, self._capabilities, self._config)
+        check_placement(job.name, job.selector, self._config)
+        spec = self._registry.spec_for_handler(job, self._config)
+        for _ in range(_RACES):
+            record = await self._store.job(job.name)
+            refuse_conflict(job.name, record, expect, new=new)
+            now, schedule = self._now(), bound_schedule(job, spec)
+            change = (
+                changes.create(self._ids.new(), spec, schedule, Origin.API, now, None)
+                if record is None
+                else changes.deploy(record, spec, schedule, now, None)
+            )
+            if change is None:
+                assert record is not None
+                return record, False
+            [saved] = await self._store.save([change])
+            if saved is not None:
+                self._emit(JobSaved(job.name, saved.revision, "defined"))
+                self.changed()
+                return saved, record is None
+        raise ConfigurationError(f"job {job.name!r} is being changed by others all the time: try again")
 
     # --- operating
 
@@ -165,6 +195,16 @@ class Definitions:
         first = await self._store.next_runs()
         return [self._view(record, statistics.get(record.name), first.get(record.name)) for record in records]
 
+    async def page(self, after: str, limit: int) -> tuple[list[JobView], str | None]:
+        """Jobs by name, those after `after`, at most `limit`; and where to go on, None at the end."""
+        records = await self._store.jobs(after=after, limit=limit + 1)
+        more, records = len(records) > limit, records[:limit]
+        alive = [record for record in records if record.status is not JobStatus.REMOVED]
+        statistics = await self._store.statistics([record.name for record in alive])
+        first = await self._store.next_runs()
+        views = [self._view(record, statistics.get(record.name), first.get(record.name)) for record in alive]
+        return views, records[-1].name if more else None
+
     def _view(self, record: JobRecord, statistics: JobStatistics | None, waiting: datetime | None) -> JobView:
         known = [at for at in (waiting, record.cursor) if at is not None]
         schedule = self._schedule(record)
@@ -218,3 +258,17 @@ class Definitions:
             return schedule_of(record, self._registry.schedule_in_code)
         except InvalidSchedule:
             return None
+
+
+def refuse_conflict(name: str, record: JobRecord | None, expect: int | None, *, new: bool) -> None:
+    """Raise unless the API may write this job on top of the record it finds."""
+    if record is None:
+        if expect is not None:
+            raise JobChanged(f"job {name!r} does not exist, so it has no revision {expect}")
+        return
+    if record.origin is not Origin.API:
+        raise JobChanged(f"job {name!r} belongs to the {record.origin.value}: change it there, or choose another name")
+    if new:
+        raise JobChanged(f"job {name!r} exists already, at revision {record.revision}")
+    if expect is not None and expect != record.revision:
+        raise JobChanged(f"job {name!r} is at revision {record.revision}, not {expect}: read it again")

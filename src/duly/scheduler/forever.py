@@ -6,8 +6,8 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from duly.observe import configure_logging
@@ -47,23 +47,49 @@ def run_alone(main: Coroutine[Any, Any, T]) -> T:
 
 async def live(scheduler: Scheduler, reload: Reload | None = None) -> ShutdownReport:
     """One life of a node: until the first signal, and what remains of it after that; SIGHUP may reload."""
-    stopping, hung_up = asyncio.Event(), asyncio.Event()
-
-    def signalled() -> None:
-        if stopping.is_set():
-            _log.warning("second signal: not waiting for running handlers any longer")
-            scheduler.hurry()
-        stopping.set()
-
-    with _signals(dict.fromkeys(_STOPPING, signalled) | ({signal.SIGHUP: hung_up.set} if reload else {})):
+    with signalled(scheduler.hurry, reload) as signs:
         await scheduler.start()
-        async with asyncio.TaskGroup() as group:
-            reloading = group.create_task(_reload(hung_up, reload)) if reload else None
-            await stopping.wait()
-            if reloading is not None:
-                reloading.cancel()
+        await signs.stop()
         _log.info("stopping: waiting for running handlers; a second signal stops at once")
         return await scheduler.stop()
+
+
+class Signs:
+    """What the signals of this process have said."""
+
+    def __init__(self, hurry: Callable[[], None], reload: Reload | None) -> None:
+        self._hurry = hurry
+        self._reload = reload
+        self._stopping = asyncio.Event()
+        self._hung_up = asyncio.Event()
+
+    def calls(self) -> dict[signal.Signals, Callable[[], None]]:
+        """What to call on which signal."""
+        reloads = {} if self._reload is None else {signal.SIGHUP: self._hung_up.set}
+        return dict.fromkeys(_STOPPING, self._told_to_stop) | reloads
+
+    def _told_to_stop(self) -> None:
+        if self._stopping.is_set():
+            _log.warning("second signal: not waiting for running handlers any longer")
+            self._hurry()
+        self._stopping.set()
+
+    async def stop(self) -> None:
+        """Wait for the first signal to stop; SIGHUP reloads meanwhile."""
+        async with asyncio.TaskGroup() as group:
+            reload = self._reload
+            reloading = group.create_task(_reload(self._hung_up, reload)) if reload is not None else None
+            await self._stopping.wait()
+            if reloading is not None:
+                reloading.cancel()
+
+
+@contextmanager
+def signalled(hurry: Callable[[], None], reload: Reload | None = None) -> Iterator[Signs]:
+    """Listen to signals for the block: the first to stop is told, a second one hurries."""
+    signs = Signs(hurry, reload)
+    with _signals(signs.calls()):
+        yield signs
 
 
 async def _reload(hung_up: asyncio.Event, reload: Reload) -> None:

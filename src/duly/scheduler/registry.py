@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from duly.errors import ConfigurationError, DuplicateJob, PayloadError
+from duly.errors import ConfigurationError, DuplicateJob, PayloadError, PayloadTooLarge
 from duly.model import JobRecord, JobSpec, SchedulerConfig
 from duly.model.job import JOB_SHARD
 from duly.rules.schedules import Cron, Every, Once, Schedule
@@ -19,6 +19,8 @@ from duly.runtime.executors import importable
 from duly.runtime.handler import ExecutorKind, Handler
 from duly.scheduler.definition import Job
 from duly.scheduler.signature import EMPTY, Signature, encode_payload
+
+Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class Registry:
@@ -30,6 +32,11 @@ class Registry:
         self._signatures: dict[str, Signature] = {}
         self._by_function: WeakKeyDictionary[FunctionType, Signature] = WeakKeyDictionary()
         self._custom: set[str] = set()
+        self._wrappers: list[Wrapper] = []
+
+    def wrap(self, wrapper: Wrapper) -> None:
+        """Let this function see every handler that is called in this process, and say what is called instead."""
+        self._wrappers.append(wrapper)
 
     def add(self, job: Job, place: str) -> None:
         """Define a job; a second one of the same name raises `DuplicateJob` with both places."""
@@ -57,6 +64,10 @@ class Registry:
 
     def jobs(self) -> list[Job]:
         return list(self._jobs.values())
+
+    def handlers(self) -> list[str]:
+        """The names that runs may give as their handler."""
+        return [job.name for job in self._jobs.values() if not isinstance(job.handler, str)]
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -114,6 +125,10 @@ class Registry:
             raise ConfigurationError(f"job {job.name!r} has a payload but no schedule: give it when you submit")
         return job.spec(config.timezone, self.payload(job.name, given, config.max_payload_bytes))
 
+    def spec_for_handler(self, job: Job, config: SchedulerConfig) -> JobSpec:
+        """The definition of a job that no code defines: it names a handler, whose parameters its payload must fit."""
+        return job.spec(config.timezone, self.payload(job.handler_name, job.payload or {}, config.max_payload_bytes))
+
     def handler(self, job: Job, config: SchedulerConfig) -> Handler | None:
         """What the node calls for this job; None if the handler is another job's that is unknown here."""
         target, owner = self._target(job)
@@ -127,7 +142,7 @@ class Registry:
         _check_importable(job, owner)
         return Handler(
             name=owner.name,
-            target=target,
+            target=self._wrapped(target, ExecutorKind(owner.executor)),
             executor=ExecutorKind(owner.executor),
             takes_context=signature.takes_context,
             decode=signature.decode,
@@ -137,6 +152,14 @@ class Registry:
             on_error=() if job.on_error is None else (job.on_error,),
             on_failure=() if job.on_failure is None else (job.on_failure,),
         )
+
+    def _wrapped(self, target: Callable[..., Any], executor: ExecutorKind) -> Callable[..., Any]:
+        """The handler inside its wrappers, the first one outermost. A child interpreter knows the function only."""
+        if executor is ExecutorKind.PROCESS:
+            return target
+        for wrapper in reversed(self._wrappers):
+            target = wrapper(target)
+        return target
 
     def _target(self, job: Job) -> tuple[Any, Job | None]:
         """The callable or command of a job, and the job that defines it."""
@@ -160,7 +183,7 @@ class Registry:
 def bounded(name: str, payload: bytes, most: int) -> bytes:
     """The payload, if it is not too large."""
     if len(payload) > most:
-        raise PayloadError(
+        raise PayloadTooLarge(
             f"payload of {name}: {len(payload)} bytes are more than max_payload_bytes={most}; "
             f"store the data elsewhere and submit a reference"
         )

@@ -7,15 +7,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from duly.errors import ConfigurationError, JobNotFound
 from duly.model import (
     Cause,
+    Delivery,
     Ids,
     JobRecord,
     JobStatus,
     Overlap,
     Put,
+    RetrySpec,
     Run,
     RunPolicy,
     SchedulerConfig,
@@ -24,12 +27,12 @@ from duly.model import (
     is_job_name,
     shift,
 )
-from duly.ports import Backend, Queue, Transaction
+from duly.ports import Backend, Queue, Tracer, Transaction
 from duly.rules.admission import UNPLACED, group_of
 from duly.rules.placement import is_assigned
 from duly.runtime.batcher import Batcher
 from duly.runtime.transactions import inside_transaction
-from duly.scheduler.definition import Job, check_priority, check_queue
+from duly.scheduler.definition import Job, check_priority, check_queue, check_timeout
 from duly.scheduler.registry import Registry
 
 _LONGEST_DELAY = 100 * 366 * 86400.0
@@ -45,6 +48,9 @@ class Options(Struct, frozen=True, kw_only=True):
     priority: int | None = None
     dedupe_key: str | None = None
     queue: str | None = None
+    timeout: float | None = None
+    retry: RetrySpec | None = None
+    headers: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
         if self.at is not None and self.delay is not None:
@@ -59,12 +65,22 @@ class Options(Struct, frozen=True, kw_only=True):
             check_queue(self.queue, "submit")
         if self.dedupe_key is not None:
             _check_key(self.dedupe_key)
+        if self.timeout is not None:
+            check_timeout("submit", self.timeout)
 
     def due(self, now: datetime) -> datetime:
         """The instant the run is due."""
         if self.at is not None:
             return as_utc(self.at, "at", ConfigurationError)
         return now if self.delay is None else shift(now, _delay(self.delay))
+
+    def policy(self, job: RunPolicy) -> RunPolicy:
+        """The job's policy with what this submission says otherwise."""
+        if self.timeout is None and self.retry is None:
+            return job
+        if self.retry is not None and self.retry.max_retries and job.delivery is Delivery.AT_MOST_ONCE:
+            raise ConfigurationError(f"retry={self.retry!r}: a run of an at_most_once job is never tried twice")
+        return replace(job, timeout=self.timeout or job.timeout, retry=self.retry or job.retry)
 
 
 def _delay(delay: object) -> float:
@@ -77,6 +93,9 @@ def _delay(delay: object) -> float:
 def _check_key(key: object) -> None:
     if not isinstance(key, str) or not 0 < len(key) <= _MAX_KEY_LENGTH:
         raise ConfigurationError(f"dedupe_key={key!r} must be a string of 1 to {_MAX_KEY_LENGTH} characters")
+
+
+_AS_THE_JOB_SAYS = Options()
 
 
 class Blueprint(Struct, frozen=True):
@@ -93,7 +112,15 @@ class Blueprint(Struct, frozen=True):
     revision: int = 0
     assignable: bool = False
 
-    def run(self, run_id: str, payload: bytes, due: datetime, options: Options, cause: Cause) -> Run:
+    def run(
+        self,
+        run_id: str,
+        payload: bytes,
+        due: datetime,
+        options: Options,
+        cause: Cause,
+        headers: dict[str, str] | None = None,
+    ) -> Run:
         return Run(
             id=run_id,
             job=self.job,
@@ -106,10 +133,11 @@ class Blueprint(Struct, frozen=True):
             queue=options.queue or self.queue,
             priority=self.priority if options.priority is None else options.priority,
             payload=payload,
-            policy=self.policy,
+            policy=options.policy(self.policy),
             group=self.group,
             when_full=self.when_full,
             dedupe_key=options.dedupe_key,
+            headers=headers,
             hold=UNPLACED if self.assignable else None,
             assignable=self.assignable,
         )
@@ -160,13 +188,20 @@ class Submitter:
     """Makes runs and puts them. Concurrent single submissions share round trips."""
 
     def __init__(
-        self, backend: Backend, registry: Registry, config: SchedulerConfig, ids: Ids, now: Callable[[], datetime]
+        self,
+        backend: Backend,
+        registry: Registry,
+        config: SchedulerConfig,
+        ids: Ids,
+        now: Callable[[], datetime],
+        tracer: Callable[[], Tracer | None],
     ) -> None:
         self._backend = backend
         self._registry = registry
         self._config = config
         self._ids = ids
         self._now = now
+        self._tracer = tracer
         self._blueprints: dict[str, Blueprint] = {}
         self._batch: Batcher[Run, Put] = Batcher(backend.queue.put, _MOST_AT_ONCE)
 
@@ -179,25 +214,32 @@ class Submitter:
         self, name: str, payload: Mapping[str, Any] | None, options: Options, into: Transaction | None = None
     ) -> Put:
         """Submit one run, as part of a transaction of the user's if there is one."""
-        run = self._run(await self._blueprint(name), payload, options, Cause.SUBMIT)
+        run = self._run(await self.blueprint(name), payload, options, Cause.SUBMIT)
         if into is None:
             return await self._put(run)
         [put] = await into.put([run])
         return put
 
+    async def submit_each(self, wanted: Sequence[tuple[str, Mapping[str, Any], Options]]) -> list[Put]:
+        """Submit runs of various jobs, all checked before the first is put; in order."""
+        runs = [
+            self._run(await self.blueprint(name), payload, options, Cause.SUBMIT) for name, payload, options in wanted
+        ]
+        return await self._put_all(runs, self._backend.queue)
+
     async def submit_many(
         self, name: str, payloads: Iterable[Mapping[str, Any]], options: Options, into: Transaction | None = None
     ) -> list[Put]:
         """Submit many runs of one job, checked before the first is put; in order."""
-        blueprint = await self._blueprint(name)
+        blueprint = await self.blueprint(name)
         if options.dedupe_key is not None:
             raise ConfigurationError(f"dedupe_key={options.dedupe_key!r} would make all but one of many a duplicate")
         due = options.due(self._now())
         most, check = self._config.max_payload_bytes, self._registry.payload
         checked = [check(name, payload, most) for payload in payloads]
-        new_ids = self._ids.many(len(checked))
+        new_ids, headers = self._ids.many(len(checked)), self._headers(options)
         runs = [
-            blueprint.run(run_id, payload, due, options, Cause.SUBMIT)
+            blueprint.run(run_id, payload, due, options, Cause.SUBMIT, headers)
             for run_id, payload in zip(new_ids, checked, strict=True)
         ]
         return await self._put_all(runs, self._backend.queue if into is None else into)
@@ -225,15 +267,23 @@ class Submitter:
         blueprint = blueprint_of_record(record, default, self._config)
         if payload is not None or record.spec.schedule is None:
             return await self._put(self._run(blueprint, payload, Options(), Cause.TRIGGER))
-        run = blueprint.run(self._ids.new(), record.spec.payload, self._now(), Options(), Cause.TRIGGER)
+        headers = self._headers(_AS_THE_JOB_SAYS)
+        run = blueprint.run(self._ids.new(), record.spec.payload, self._now(), _AS_THE_JOB_SAYS, Cause.TRIGGER, headers)
         return await self._put(run)
 
     def _run(self, blueprint: Blueprint, payload: Mapping[str, Any] | None, options: Options, cause: Cause) -> Run:
         encoded = self._registry.payload(
             blueprint.handler, {} if payload is None else payload, self._config.max_payload_bytes
         )
+        headers = self._headers(options)
         now = self._now()
-        return blueprint.run(self._ids.new(now), encoded, options.due(now), options, cause)
+        return blueprint.run(self._ids.new(now), encoded, options.due(now), options, cause, headers)
+
+    def _headers(self, options: Options) -> dict[str, str] | None:
+        """The trace to carry on: the one that is active here, else the one that came with the submission."""
+        tracer = self._tracer()
+        active = None if tracer is None else tracer.headers()
+        return options.headers if active is None else active
 
     def _known(self, name: str) -> Blueprint | None:
         blueprint = self._blueprints.get(name)
@@ -244,7 +294,7 @@ class Submitter:
     def _unknown(self, name: str) -> Blueprint:
         return Blueprint(name, name, assignable=is_assigned(self._config.placement, None))
 
-    async def _blueprint(self, name: str) -> Blueprint:
+    async def blueprint(self, name: str) -> Blueprint:
         """What the code says of this job, else what the store says, else nothing: it is checked when it is claimed."""
         known = self._known(name)
         if known is not None:

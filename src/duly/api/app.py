@@ -1,0 +1,233 @@
+"""The application: ASGI from the table of routes to bytes, with nothing in between.
+
+A call is routed, its caller is told apart, then query and body are checked, then the route's handler answers. What goes
+wrong on the way is a problem document. May be mounted anywhere: it takes paths below `root_path`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from contextlib import AsyncExitStack
+from typing import Any
+from urllib.parse import parse_qsl
+
+from duly.api import problems
+from duly.api.calls import JSON, Call, Reply
+from duly.api.desk import ApiSettings, Desk
+from duly.api.documents import read, shaped
+from duly.api.openapi import document_of
+from duly.api.permissions import ANONYMOUS, LOCAL, Permission, Principal
+from duly.api.problems import Problem, problem_of
+from duly.api.routes import ROUTES, Body, Route
+from duly.api.routing import Routing
+from duly.api.tokens import Authenticator
+from duly.errors import DulyError
+from duly.observe.meters import Meters
+from duly.ports import Store, SystemClock
+from duly.scheduler import Scheduler
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+_log = logging.getLogger("duly.api")
+
+_ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+_BEARER = b"bearer "
+_NUMBERS = frozenset({"limit", "after"})
+_DIGITS = re.compile(r"[0-9]{1,18}")
+_HOME = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
+
+
+class Api:
+    """An ASGI application for one scheduler: `app.mount("/duly", Api(scheduler))`, or `duly serve`."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        settings: ApiSettings | None = None,
+        *,
+        routes: Iterable[Route] = ROUTES,
+        meters: Meters | None = None,
+    ) -> None:
+        self.settings = settings or ApiSettings()
+        self.routes = (*routes, Route("GET", "/openapi.json", Permission.PUBLIC, self._document, {200: dict[str, Any]}))
+        self.desk = Desk(scheduler, self.settings, meters or Meters())
+        scheduler.subscribe(self.desk.meters)
+        self._routing = Routing(self.routes)
+        self._authenticator = Authenticator(self._store, SystemClock())
+        self._openapi: bytes | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        match scope["type"]:
+            case "http":
+                await self._serve(scope, receive, send)
+            case "lifespan":
+                await self._live(receive, send)
+            case kind:
+                raise RuntimeError(f"the API speaks HTTP only, not {kind}")
+
+    # --- one call
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            reply = await self._reply(scope, receive)
+        except Problem as problem:
+            reply = _reply_of(problem)
+        except DulyError as error:
+            reply = _reply_of(problem_of(error) or _fault(scope))
+        except (TimeoutError, asyncio.CancelledError):
+            raise
+        except Exception:  # noqa: BLE001  # a fault of ours: logged with its traceback under an id that the caller gets
+            reply = _reply_of(_fault(scope))
+        headers = [
+            (b"content-type", reply.content_type),
+            (b"content-length", b"%d" % len(reply.body)),
+            *_ALWAYS,
+            *reply.headers,
+        ]
+        if reply.status == 204:
+            headers = [*_ALWAYS, *reply.headers]
+        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else reply.body})
+
+    async def _reply(self, scope: Scope, receive: Receive) -> Reply:
+        root: str = scope.get("root_path", "")
+        path: str = scope["path"]
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        route, name = self._routing.find(scope["method"], path.removeprefix(root) if root else path)
+        principal = await self._principal(route, headers)
+        query = None if route.query is None else _query(route.query, scope["query_string"])
+        body = None if route.body is None else await self._body(route.body, headers, receive)
+        return await route.handle(Call(self.desk, principal, name, query, body, headers, path))
+
+    async def _principal(self, route: Route, headers: Mapping[bytes, bytes]) -> Principal:
+        if route.permission is Permission.PUBLIC:
+            return ANONYMOUS
+        if self.settings.authentication == "none":
+            _refuse_foreign(headers)
+            return LOCAL
+        given = headers.get(b"authorization", b"")
+        presented = given[len(_BEARER) :].strip() if given[: len(_BEARER)].lower() == _BEARER else b""
+        principal = await self._authenticator.principal(presented) if presented else None
+        if principal is None:
+            raise _unknown(presented)
+        principal.require(route.permission)
+        if principal.rate is not None or self.settings.limits.token is not None:
+            await self.settings.limits.count_call(await self._store(), principal.token_id, principal.rate)
+        return principal
+
+    async def _body(self, body: Body, headers: Mapping[bytes, bytes], receive: Receive) -> Any:
+        raw = await self._read(headers, receive)
+        if not raw and not body.required:
+            return body.read({})
+        content_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if content_type != JSON:
+            said = content_type.decode("latin-1") or "nothing"
+            raise Problem(415, "unsupported-media-type", f"Content-Type is {said}: application/json is needed")
+        return body.read(read(raw))
+
+    async def _read(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
+        most = self.settings.max_body_bytes
+        announced = headers.get(b"content-length", b"")
+        if announced.isdigit() and int(announced[:20]) > most:
+            raise _too_large(most)
+        message = await receive()
+        raw: bytes = message.get("body", b"")
+        if not message.get("more_body", False):
+            if len(raw) > most:
+                raise _too_large(most)
+            return raw
+        parts, size = [raw], len(raw)
+        while message.get("more_body", False):
+            message = await receive()
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > most:
+                raise _too_large(most)
+        return b"".join(parts)
+
+    async def _document(self, call: Call[None, None]) -> Reply:
+        """This API as an OpenAPI document."""
+        if self._openapi is None:
+            self._openapi = document_of(self.routes)
+        return Reply(200, self._openapi)
+
+    async def _store(self) -> Store:
+        return (await self.desk.client()).backend.store
+
+    # --- life
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Where a server tells when it begins and ends: the store is opened and closed with it."""
+        async with AsyncExitStack() as stack:
+            while True:
+                message = await receive()
+                if message["type"] == "lifespan.startup":
+                    try:
+                        await stack.enter_async_context(self.desk.scheduler.client())
+                    except DulyError as error:
+                        await send({"type": "lifespan.startup.failed", "message": str(error)})
+                        return
+                    await send({"type": "lifespan.startup.complete"})
+                else:
+                    break
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def _query(kind: type[Any], raw: bytes) -> Any:
+    """A query string as its struct: `status` may be given several times, others once; numbers are digits.
+
+    Not msgspec's lax conversion: it takes the text "null" for nothing, and would drop a filter silently.
+    """
+    found: dict[str, Any] = {}
+    try:
+        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, strict_parsing=bool(raw), errors="strict")
+    except ValueError as exc:
+        raise Problem(400, "malformed", f"the query cannot be read: {exc}") from exc
+    for key, value in pairs:
+        if "\x00" in value:
+            raise Problem(400, "malformed", f"{key}: the character NUL is not accepted")
+        if key == "status":
+            found.setdefault(key, []).append(value)
+        elif key in found:
+            raise Problem(422, "invalid", f"{key} is given twice", pointer=f"/{key}")
+        else:
+            found[key] = int(value) if key in _NUMBERS and _DIGITS.fullmatch(value) else value
+    return shaped(found, kind)
+
+
+def _refuse_foreign(headers: Mapping[bytes, bytes]) -> None:
+    """Without tokens only programs of this machine may call: no page that a browser here has loaded from elsewhere."""
+    host = headers.get(b"host", b"localhost")
+    name = host[: host.rindex(b"]") + 1] if host.startswith(b"[") and b"]" in host else host.partition(b":")[0]
+    if name.lower() not in _HOME or b"origin" in headers:
+        detail = "this API has no authentication and answers programs of its own machine only"
+        raise Problem(403, "forbidden", detail)
+
+
+def _unknown(presented: bytes) -> Problem:
+    how = "send `Authorization: Bearer <token>`; `duly token create --role submitter` makes one"
+    detail = f"the token is unknown, expired or revoked: {how}" if presented else f"a token is needed: {how}"
+    return Problem(401, "unauthenticated", detail, headers=((b"www-authenticate", b"Bearer"),))
+
+
+def _too_large(most: int) -> Problem:
+    detail = f"the body is larger than {most} bytes: submit in several calls, or send a reference to the data"
+    return Problem(413, "too-large", detail, headers=((b"connection", b"close"),))
+
+
+def _fault(scope: Scope) -> Problem:
+    """Something that must not happen: the log has it, the caller gets the id of the entry."""
+    fault = secrets.token_hex(6)
+    _log.exception("fault %s at %s %s", fault, scope["method"], scope["path"])
+    return Problem(500, "fault", f"the server failed; its log has the cause under {fault}")
+
+
+def _reply_of(problem: Problem) -> Reply:
+    return Reply(problem.status, problem.body(), problems.CONTENT_TYPE, problem.headers)

@@ -1,0 +1,195 @@
+"""Bodies: what callers send, as structs. They are the request half of the OpenAPI document.
+
+A field that is left out means: as the handler's job says. Durations are seconds, or text such as "10m".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from duly.errors import ConfigurationError
+from duly.model import Delivery, Dst, Misfire, Overlap, RetrySpec, StoreLoss
+from duly.rules.durations import seconds_of
+from duly.rules.retry import RetryPolicy, Strategy
+from duly.rules.schedules import Cron, Every, Once
+
+NAME = r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}$"
+_YEARS = 100 * 366 * 86400
+
+Instant = Annotated[datetime, Meta(tz=True, description="ISO 8601 with a zone, for example 2026-12-25T10:00:00Z")]
+Name = Annotated[str, Meta(pattern=NAME)]
+Seconds = Annotated[float, Meta(ge=0, le=_YEARS)]
+DurationText = Annotated[
+    str, Meta(pattern=r"^\s*[0-9]", max_length=64, description="for example 90s, 10m, 1h30m or 500ms")
+]
+Duration = Seconds | DurationText
+Timeout = Annotated[float, Meta(gt=0, le=366 * 86400)] | DurationText
+Pause = Annotated[float, Meta(ge=0, le=10 * 365 * 86400)] | DurationText
+Priority = Annotated[int, Meta(ge=0, le=9, description="0 to 9; larger is more urgent")]
+Note = Annotated[str, Meta(max_length=1000)]
+
+
+class RetryBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """How failures are retried: `max_retries` 3 is four attempts in all."""
+
+    max_retries: Annotated[int, Meta(ge=0, le=1_000_000)] = 3
+    initial_interval: Pause = 1.0
+    max_interval: Pause = 30.0
+    multiplier: Annotated[float, Meta(ge=0, le=1e9)] = 2.0
+    strategy: Strategy = "exponential"
+    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.0
+
+
+Retry = RetryBody | Annotated[int, Meta(ge=0, le=1_000_000)] | None
+
+
+class Submission(Struct, frozen=True, forbid_unknown_fields=True):
+    """Work to be done once.
+
+    A `payload` that is an object becomes the handler's keyword arguments, anything else its single parameter `payload`.
+    Without `handler` the server's default handler gets it.
+    """
+
+    payload: Any = UNSET
+    handler: Name | None = None
+    priority: Priority | None = None
+    dedupe_key: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
+    schedule_at: Instant | None = None
+    delay: Duration | None = None
+    queue: Name | None = None
+    timeout: Timeout | None = None
+    retry: Retry | UnsetType = UNSET
+
+
+class ScheduleBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """When a job is due: one of `cron`, `every` and `at`."""
+
+    cron: Annotated[str, Meta(max_length=256)] | None = None
+    every: Duration | None = None
+    at: Instant | None = None
+    timezone: Annotated[str, Meta(max_length=64)] | None = None
+    dst: Dst = Dst.CRON
+    jitter: Duration = 0.0
+
+
+ScheduleText = Annotated[
+    str, Meta(min_length=1, max_length=256, description="a cron expression, or for example `every 15m`")
+]
+
+
+class Definition(Struct, frozen=True, forbid_unknown_fields=True):
+    """A recurring job. Posting it again under the same name replaces it."""
+
+    name: Name
+    schedule: ScheduleBody | ScheduleText
+    handler: Name | None = None
+    payload: Any = UNSET
+    timezone: Annotated[str, Meta(max_length=64)] | None = None
+    queue: Name = "default"
+    priority: Priority = 0
+    timeout: Timeout | None = None
+    retry: Retry | UnsetType = UNSET
+    delivery: Delivery = Delivery.AT_LEAST_ONCE
+    overlap: Overlap | None = None
+    misfire: Misfire = Misfire.LATEST
+    on_store_loss: StoreLoss = StoreLoss.CONTINUE
+    start_at: Instant | None = None
+    end_at: Instant | None = None
+    max_runs: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    selector: dict[str, str] | None = None
+    description: Annotated[str, Meta(max_length=1000)] = ""
+    tags: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=128)], ...], Meta(max_length=50)] = ()
+
+
+class PauseBody(Struct, frozen=True, forbid_unknown_fields=True):
+    note: Note = ""
+
+
+class TriggerBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Without `payload` the job's own is used."""
+
+    payload: Any = UNSET
+
+
+class CancelBody(Struct, frozen=True, forbid_unknown_fields=True):
+    reason: Note | None = None
+
+
+class RedriveBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which ended runs to run again. Everything given must match; at most `limit` are."""
+
+    status: Annotated[tuple[Literal["failed", "lost", "cancelled"], ...], Meta(min_length=1, max_length=3)] = (
+        "failed",
+    )
+    job: Name | None = None
+    handler: Name | None = None
+    queue: Name | None = None
+    due_from: Instant | None = None
+    due_until: Instant | None = None
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+
+
+class PreviewBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """An expression to be tried."""
+
+    schedule: ScheduleBody | ScheduleText
+    timezone: Annotated[str, Meta(max_length=64)] | None = None
+    count: Annotated[int, Meta(ge=1, le=1000)] = 5
+    after: Instant | None = None
+
+
+def seconds(given: float | str) -> float:
+    """A duration of a body in seconds."""
+    return seconds_of(given) if isinstance(given, str) else float(given)
+
+
+def arguments(payload: Any) -> Mapping[str, Any]:
+    """A payload as keyword arguments."""
+    if payload is UNSET:
+        return {}
+    return payload if isinstance(payload, dict) else {"payload": payload}
+
+
+def retry_policy(given: Retry) -> RetryPolicy:
+    """The policy that a body's `retry` stands for."""
+    if not isinstance(given, RetryBody):
+        return RetryPolicy.of(given)
+    return RetryPolicy(
+        max_retries=given.max_retries,
+        initial_interval=seconds(given.initial_interval),
+        max_interval=seconds(given.max_interval),
+        multiplier=given.multiplier,
+        strategy=given.strategy,
+        jitter=given.jitter,
+    )
+
+
+def retry_spec(given: Retry | UnsetType) -> RetrySpec | None:
+    """The same as numbers that travel with a run; None: as the job says."""
+    return None if isinstance(given, UnsetType) else retry_policy(given).spec
+
+
+def schedule(given: ScheduleBody | str, timezone: str | None) -> Cron | Every | Once:
+    """The schedule that a body describes. A zone may stand in it or beside it."""
+    body = given if isinstance(given, ScheduleBody) else _in_words(given)
+    if body.timezone is not None and timezone is not None and body.timezone != timezone:
+        raise ConfigurationError(f"timezone={timezone!r} and schedule.timezone={body.timezone!r}: give one of them")
+    jitter = seconds(body.jitter)
+    match body:
+        case ScheduleBody(cron=str(expression), every=None, at=None):
+            return Cron(expression, timezone=body.timezone or timezone, dst=body.dst, jitter=jitter)
+        case ScheduleBody(cron=None, every=interval, at=None) if interval is not None:
+            return Every(seconds(interval), jitter=jitter)
+        case ScheduleBody(cron=None, every=None, at=datetime() as at):
+            return Once(at, jitter=jitter)
+        case _:
+            raise ConfigurationError("schedule: exactly one of cron, every and at is needed")
+
+
+def _in_words(text: str) -> ScheduleBody:
+    first, _, rest = text.strip().partition(" ")
+    return ScheduleBody(every=rest) if first.lower() == "every" else ScheduleBody(cron=text)

@@ -1,0 +1,54 @@
+"""Calls: one request as a route's handler sees it, already routed, authorised and checked; and its reply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from duly.api.answers import encode
+from duly.api.desk import Desk
+from duly.api.permissions import Principal
+
+Q = TypeVar("Q")
+B = TypeVar("B")
+
+JSON = b"application/json"
+
+
+class Reply(Struct, frozen=True, gc=False):
+    """A status, a body and what is worth saying in headers."""
+
+    status: int
+    body: bytes
+    content_type: bytes = JSON
+    headers: Sequence[tuple[bytes, bytes]] = ()
+
+
+def answer(value: object, status: int = 200, headers: Sequence[tuple[bytes, bytes]] = ()) -> Reply:
+    """A reply with a document."""
+    return Reply(status, encode(value), JSON, headers)
+
+
+class Call(Struct, Generic[Q, B], frozen=True):
+    """What a handler needs to know. `name` is the variable part of the path, empty where there is none."""
+
+    desk: Desk
+    principal: Principal
+    name: str
+    query: Q
+    body: B
+    headers: Mapping[bytes, bytes]
+    path: str
+
+    def header(self, name: bytes) -> str | None:
+        """A header's value, None if it is not there."""
+        found = self.headers.get(name)
+        return None if found is None else found.decode("latin-1")
+
+    async def note(self, action: str, target: str, before: object = None, after: object = None) -> None:
+        """Write down in the audit log what the caller has done."""
+        plain = msgspec.to_builtins
+        await self.desk.record(self.principal.name, action, target, plain(before), plain(after))

@@ -1,0 +1,116 @@
+"""The cluster: queues, nodes, the leader, the audit log; and previews of schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from duly.api import bodies
+from duly.api.answers import (
+    LeaderAnswer,
+    PreviewAnswer,
+    PreviewInstant,
+    QueueState,
+    audit_answer,
+    node_answer,
+    queue_answer,
+)
+from duly.api.bodies import PreviewBody
+from duly.api.calls import Call, Reply, answer
+from duly.api.problems import Problem, not_found
+from duly.api.queries import AuditQuery
+from duly.model import Depth, Node, as_utc, is_job_name, iso
+from duly.rules.schedules import Cron, Every, Once
+from duly.runtime.pace import ENDED, STARTED
+
+
+async def list_queues(call: Call[None, None]) -> Reply:
+    """The queues: what waits in them, since when, and how fast they move."""
+    client = await call.desk.client()
+    counts = await client.backend.store.counts()
+    nodes = await client.backend.coordinator.nodes()
+    now = await client.backend.store.time()
+
+    def rate(prefix: str, queue: str) -> float:
+        return sum(node.metrics.get(f"{prefix}{queue}", 0.0) for node in nodes)
+
+    return answer(
+        [
+            queue_answer(name, counts.queues.get(name, _EMPTY), now, rate(STARTED, name), rate(ENDED, name))
+            for name in sorted(counts.queues.keys() | _moving(nodes))
+            if call.principal.covers_queue(name)
+        ]
+    )
+
+
+_EMPTY = Depth()
+
+
+def _moving(nodes: Sequence[Node]) -> set[str]:
+    """The queues from which something was started of late: they may be empty by now."""
+    return {name.removeprefix(STARTED) for node in nodes for name in node.metrics if name.startswith(STARTED)}
+
+
+async def pause_queue(call: Call[None, None]) -> Reply:
+    """Start nothing of this queue until it is resumed."""
+    return await _set_paused(call, paused=True)
+
+
+async def resume_queue(call: Call[None, None]) -> Reply:
+    """Let a paused queue go on."""
+    return await _set_paused(call, paused=False)
+
+
+async def _set_paused(call: Call[None, None], *, paused: bool) -> Reply:
+    name = call.name
+    if not is_job_name(name):
+        raise Problem(422, "invalid", f"queue {name!r}: a letter or _, then letters, digits and _ . - are needed")
+    if not call.principal.covers_queue(name):
+        raise not_found("queue", name)
+    store = (await call.desk.client()).backend.store
+    if await (store.pause(name) if paused else store.resume(name)):
+        action = "pause" if paused else "resume"
+        await call.note(action, f"queue {name}", {"paused": not paused}, {"paused": paused})
+    return answer(QueueState(name, paused))
+
+
+async def list_nodes(call: Call[None, None]) -> Reply:
+    """The nodes that are alive."""
+    leader = (await call.desk.scheduler.health()).leader
+    return answer([node_answer(node, leader) for node in await call.desk.scheduler.nodes()])
+
+
+async def leader(call: Call[None, None]) -> Reply:
+    """Who leads, and whether it is this process."""
+    await call.desk.client()
+    health = await call.desk.scheduler.health()
+    return answer(LeaderAnswer(health.leader, health.is_leader, health.node_id or call.desk.instance_id))
+
+
+async def audit(call: Call[AuditQuery, None]) -> Reply:
+    """Administrative actions, in order."""
+    call.principal.require_unlimited()
+    return answer([audit_answer(deed) for deed in await call.desk.deeds(call.query.after, call.query.limit)])
+
+
+async def preview(call: Call[None, PreviewBody]) -> Reply:
+    """The next instants of an expression, with what changes of clocks do to them."""
+    body = call.body
+    zone = body.timezone or call.desk.scheduler.config.timezone
+    schedule = bodies.schedule(body.schedule, body.timezone)
+    if isinstance(schedule, Cron):
+        zone = schedule.timezone or zone
+        schedule = Cron(schedule.expression, timezone=zone, dst=schedule.dst, jitter=schedule.jitter)
+    after = (await call.desk.client()).clock.now() if body.after is None else as_utc(body.after, "after")
+    instants = _instants(schedule, body.count, after)
+    return answer(PreviewAnswer(schedule.describe(), zone, tuple(_instant(schedule, due, zone) for due in instants)))
+
+
+def _instants(schedule: Cron | Every | Once, count: int, after: datetime) -> list[datetime]:
+    return schedule.preview(count, after=after)
+
+
+def _instant(schedule: Cron | Every | Once, due: datetime, zone: str) -> PreviewInstant:
+    note = schedule.note(due) if isinstance(schedule, Cron) else None
+    return PreviewInstant(iso(due), f"{due.astimezone(ZoneInfo(zone)):%a %Y-%m-%d %H:%M:%S %Z}", note)

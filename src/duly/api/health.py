@@ -1,0 +1,75 @@
+"""Health: whether this process lives, whether it should get work, and how it is altogether.
+
+Alive is a process that answers. Ready is one that reaches its store and is not stopping. `/health` tells both, with 503
+where an orchestrator or load balancer should look elsewhere.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from duly.api.answers import HealthAnswer, Status
+from duly.api.calls import Call, Reply, answer
+from duly.api.desk import Desk
+from duly.errors import DulyError
+from duly.scheduler.views import Health
+from duly.version import __version__
+
+
+class Condition(Struct, frozen=True):
+    """What `/health` and `/readyz` say."""
+
+    status: str
+    ready: bool
+
+
+def condition(health: Health, *, draining: bool) -> Condition:
+    """Draining is healthy, but not ready: running handlers end, and new work goes elsewhere."""
+    away = health.store != "reachable"
+    if away:
+        return Condition("degraded" if health.running else "unhealthy", ready=False)
+    if draining:
+        return Condition("draining", ready=False)
+    return Condition("healthy", ready=True)
+
+
+async def _health(desk: Desk) -> Health:
+    try:
+        await desk.client()  # a client that was never opened could not tell
+    except DulyError:
+        return Health("degraded", None, False, False, None, "away", 0.0, 0, 0)  # by position: a value
+    return await desk.scheduler.health()
+
+
+async def get_health(call: Call[None, None]) -> Reply:
+    """How this process is; 503 where it is not well."""
+    desk = call.desk
+    health = await _health(desk)
+    found = condition(health, draining=desk.draining)
+    reachable = health.store == "reachable"
+    document = HealthAnswer(
+        status=found.status,
+        instance_id=health.node_id or desk.instance_id,
+        is_leader=health.is_leader,
+        coordinator_health="healthy" if reachable else "unavailable",
+        timestamp=int(desk.now().timestamp()),
+        role=desk.role(),
+        draining=desk.draining,
+        store="reachable" if reachable else "away",
+        busy=health.busy,
+        slots=health.slots,
+        version=__version__,
+        authentication=desk.settings.authentication,
+    )
+    return answer(document, 503 if found.status in {"unhealthy", "degraded"} else 200)
+
+
+async def livez(_: Call[None, None]) -> Reply:
+    """This process answers."""
+    return answer(Status("alive"))
+
+
+async def readyz(call: Call[None, None]) -> Reply:
+    """Whether this process should get requests and work."""
+    found = condition(await _health(call.desk), draining=call.desk.draining)
+    return answer(Status("ready" if found.ready else found.status), 200 if found.ready else 503)

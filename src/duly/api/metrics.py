@@ -1,0 +1,55 @@
+"""Metrics: the cluster's counts as JSON, and all that this process counts as text for Prometheus."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from duly.api.answers import MetricsAnswer
+from duly.api.calls import Call, Reply, answer
+from duly.model import State, iso
+from duly.runtime.pace import LAST_START
+
+_TEXTS = ("text/plain", "application/openmetrics-text")
+
+
+async def get_metrics(call: Call[None, None]) -> Reply:
+    """JSON, unless the caller's `Accept` asks for the text of Prometheus."""
+    accept = call.header(b"accept") or ""
+    if any(text in accept for text in _TEXTS) and "application/json" not in accept:
+        return await prometheus(call)
+    client = await call.desk.client()
+    states = (await client.backend.store.counts()).states
+    nodes = await client.backend.coordinator.nodes()
+    told = [node.metrics.get(LAST_START, 0.0) for node in nodes]
+    last = max(*told, call.desk.meters.last_start, 0.0)
+
+    def count(state: State) -> int:
+        return states.get(state, 0)
+
+    document = MetricsAnswer(
+        timestamp=int(call.desk.now().timestamp()),
+        pending_jobs=count(State.PENDING),
+        queued_jobs=count(State.QUEUED),
+        running_jobs=count(State.RUNNING),
+        completed_jobs=count(State.COMPLETED),
+        failed_jobs=count(State.FAILED),
+        cancelled_jobs=count(State.CANCELLED),
+        lost_jobs=count(State.LOST),
+        skipped_jobs=count(State.SKIPPED),
+        jobs_dispatched=sum(count(each) for each in (State.RUNNING, State.COMPLETED, State.FAILED, State.LOST)),
+        last_dispatch=iso(datetime.fromtimestamp(last, UTC)) if last else None,
+    )
+    return answer(document)
+
+
+async def prometheus(call: Call[None, None]) -> Reply:
+    """What this process counts, and how much waits, as a scraper reads it."""
+    from duly.observe.prometheus import Snapshot, exposition  # noqa: PLC0415  # an extra
+
+    desk = call.desk
+    client = await desk.client()
+    counts = await client.backend.store.counts()
+    health = await desk.scheduler.health()
+    snapshot = Snapshot(desk.meters, counts, await client.backend.store.time(), health.is_leader, health.busy)
+    text, content_type = exposition(snapshot, call.header(b"accept") or "")
+    return Reply(200, text, content_type.encode())

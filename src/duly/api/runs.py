@@ -1,0 +1,121 @@
+"""Runs: looking at them, cancelling them, running them again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from duly.api.answers import CancelAnswer, RedriveAnswer, run_answer, run_detail
+from duly.api.bodies import CancelBody, RedriveBody
+from duly.api.calls import Call, Reply, answer
+from duly.api.paging import links, unwrapped
+from duly.api.permissions import Principal
+from duly.api.problems import Problem, not_found
+from duly.api.queries import RunsQuery, repeated, run_query
+from duly.model import CancelReply, RedriveReply, Run, RunQuery, State
+
+_SLICE = 500
+
+
+def visible(run: Run, principal: Principal) -> bool:
+    return principal.covers(run.queue, run.handler)
+
+
+async def the_run(call: Call[Any, Any]) -> Run:
+    """The run that the path names; one that the caller may not see does not exist."""
+    client = await call.desk.client()
+    run = await client.backend.store.run(call.name)
+    if run is None or not visible(run, call.principal):
+        raise not_found("run", call.name)
+    return run
+
+
+async def list_runs(call: Call[RunsQuery, None]) -> Reply:
+    """A page of runs, newest first."""
+    return await page_of_runs(call, call.query, repeated(call.query))
+
+
+async def page_of_runs(call: Call[Any, None], query: RunsQuery, again: Mapping[str, object]) -> Reply:
+    client = await call.desk.client()
+    page = await client.runs(run_query(query), query.limit, unwrapped(query.cursor))
+    tagged = None if query.tag is None else await _tagged(call, query.tag)
+    seen = [
+        run_answer(run) for run in page.runs if visible(run, call.principal) and (tagged is None or run.job in tagged)
+    ]
+    return answer(seen, headers=links(call.path, again, page.next))
+
+
+async def _tagged(call: Call[Any, None], tag: str) -> Collection[str]:
+    """The names of the jobs that carry a tag."""
+    records = await (await call.desk.client()).backend.store.jobs()
+    return {record.name for record in records if tag in record.spec.tags}
+
+
+async def get_run(call: Call[Any, None]) -> Reply:
+    """One run with its attempts."""
+    run = await the_run(call)
+    attempts = await (await call.desk.client()).attempts(run.id)
+    return answer(run_detail(run, attempts))
+
+
+async def cancel(call: Call[None, CancelBody]) -> Reply:
+    """Cancel a run: at once while it waits, by asking its worker while it runs."""
+    done = await cancel_run(call, call.body.reason)
+    return answer(CancelAnswer(call.name, "cancelled" if done else "cancelling"), 200 if done else 202)
+
+
+async def cancel_run(call: Call[Any, Any], reason: str | None) -> bool:
+    """Whether the run that the path names is cancelled by now; otherwise its worker has been asked."""
+    run = await the_run(call)
+    reply = await call.desk.scheduler.cancel(run.id, reason)
+    if reply is CancelReply.TOO_LATE:
+        raise Problem(409, "conflict", f"run {run.id} had ended already: see GET /runs/{run.id}")
+    await call.note("cancel", f"run {run.id}", {"status": run.state}, {"reason": reason})
+    return reply is CancelReply.DONE
+
+
+async def redrive(call: Call[None, None]) -> Reply:
+    """Run a failed, lost or cancelled run again, under the same id."""
+    run = await the_run(call)
+    [reply] = await (await call.desk.client()).backend.store.redrive([run.id])
+    match reply:
+        case RedriveReply.DONE:
+            await call.note("redrive", f"run {run.id}", {"status": run.state})
+            return answer(run_answer(await the_run(call)))
+        case RedriveReply.UNKNOWN:
+            raise not_found("run", run.id)
+        case RedriveReply.DUPLICATE:
+            raise Problem(409, "conflict", f"an unfinished run has the dedupe_key {run.dedupe_key!r} of run {run.id}")
+        case _:
+            way_out = "only failed, lost and cancelled runs are redriven; trigger the job for a new run"
+            raise Problem(409, "conflict", f"run {run.id} is {run.state.value}: {way_out}")
+
+
+async def redrive_many(call: Call[None, RedriveBody]) -> Reply:
+    """Run all ended runs again that match, the newest first."""
+    body = call.body
+    store = (await call.desk.client()).backend.store
+    query = RunQuery(
+        job=body.job,
+        handler=body.handler,
+        queue=body.queue,
+        states=tuple(State(each) for each in body.status),
+        due_from=body.due_from,
+        due_until=body.due_until,
+    )
+    found: list[str] = []
+    cursor: str | None = None
+    while len(found) < body.limit:  # all are found before the first is redriven: a redriven one may end again meanwhile
+        page = await store.runs(query, _SLICE, cursor)
+        found += [run.id for run in page.runs if visible(run, call.principal)]
+        cursor = page.next
+        if cursor is None:
+            break
+    wanted = found[: body.limit]
+    done = 0
+    for start in range(0, len(wanted), _SLICE):
+        replies = await store.redrive(wanted[start : start + _SLICE])
+        done += sum(reply is RedriveReply.DONE for reply in replies)
+    if done:
+        await call.note("redrive", f"{done} runs", after=body)
+    return answer(RedriveAnswer(done, len(wanted) - done))

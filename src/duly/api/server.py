@@ -1,0 +1,147 @@
+"""The server: an API on a port, beside a node or alone. Needs the extra `server`.
+
+The port is taken before anything else happens, and given back last: while a node drains it still answers, and says that
+it is not ready. Off loopback nothing is served without tokens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from msgspec import Struct
+
+from duly.api import tokens as access
+from duly.api.addresses import Address, bind, bound_to
+from duly.api.app import Api
+from duly.api.desk import MAX_BODY, ApiSettings
+from duly.api.http import HttpServer
+from duly.api.rates import Limits
+from duly.api.routes import ROUTES, VITALS
+from duly.errors import ConfigurationError
+from duly.observe.lag import watch_loop
+from duly.ports import Store
+from duly.scheduler import Scheduler
+from duly.scheduler.forever import Reload, signalled
+from duly.scheduler.views import ShutdownReport
+
+_log = logging.getLogger("duly.api")
+
+
+class Serving(Struct, frozen=True):
+    """What a process serves: where, to whom, and whether the whole API or only health and metrics."""
+
+    address: Address
+    authentication: str = "token"
+    vitals_only: bool = False
+    max_body_bytes: int = MAX_BODY
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        if self.authentication == "none" and not self.address.loopback:
+            raise ConfigurationError(
+                f"{self.address} can be reached from other machines: authentication cannot be none there;"
+                f" make a token with `duly token create`, or listen on 127.0.0.1:{self.address.port}"
+            )
+        if (self.tls_cert is None) is not (self.tls_key is None):
+            raise ConfigurationError("TLS needs both a certificate and its key: give tls_cert and tls_key")
+
+
+async def live(
+    scheduler: Scheduler, serving: Serving, *, node: bool = True, reload: Reload | None = None
+) -> ShutdownReport:
+    """One life of a process with a port: until the first signal, and what remains of it after that."""
+    sockets = take_port(serving.address)
+    hurry = asyncio.Event()
+
+    def hurried() -> None:
+        scheduler.hurry()
+        hurry.set()
+
+    with signalled(hurried, reload) as signs:
+        async with scheduler.client(), _port(scheduler, serving, sockets, hurry) as api:
+            if node:
+                await scheduler.start()
+            await signs.stop()
+            if api is not None:
+                api.desk.draining = True
+            if not node:
+                return ShutdownReport()
+            _log.info("stopping: waiting for running handlers; a second signal stops at once")
+            return await scheduler.stop()
+
+
+def take_port(address: Address) -> list[socket.socket]:
+    """The sockets of an address. A default one that is taken is only a warning."""
+    try:
+        return bind(address)
+    except OSError as exc:
+        if address.explicit:
+            raise ConfigurationError(f"cannot listen on {address}: {exc.strerror}; choose another address") from exc
+        way_out = "choose another with --http or its variable"
+        _log.warning(
+            "cannot listen on the default address %s (%s): going on without; %s", address, exc.strerror, way_out
+        )
+        return []
+
+
+@asynccontextmanager
+async def _port(
+    scheduler: Scheduler, serving: Serving, sockets: Sequence[socket.socket], hurry: asyncio.Event
+) -> AsyncIterator[Api | None]:
+    """The API on its sockets for the block; None where there are none."""
+    if not sockets:
+        yield None
+        return
+    await _check_tokens((await scheduler.opened()).backend.store, serving)
+    settings = ApiSettings(
+        authentication=serving.authentication, max_body_bytes=serving.max_body_bytes, limits=serving.limits
+    )
+    api = Api(scheduler, settings, routes=VITALS if serving.vitals_only else ROUTES)
+    where = bound_to(serving.address, sockets)
+    async with listening(api, serving, sockets, hurry):
+        scheme = "http" if serving.tls_cert is None else "https"
+        _log.info("%s on %s://%s", "health and metrics" if serving.vitals_only else "the API", scheme, where)
+        watching = asyncio.get_running_loop().create_task(watch_loop(api.desk.meters))
+        try:
+            yield api
+        finally:
+            watching.cancel()
+
+
+async def _check_tokens(store: Store, serving: Serving) -> None:
+    """Whether anybody could call. Off loopback that is a reason not to start."""
+    if serving.authentication == "none":
+        _log.warning("%s: no authentication; whoever is on this machine may do everything", serving.address)
+        return
+    now = datetime.now(UTC)
+    if any(token.status(now) == "active" for token in await access.tokens(store)):
+        return
+    way_out = "make a token with `duly token create --role admin`"
+    if not serving.address.loopback:
+        raise ConfigurationError(
+            f"{serving.address} can be reached from other machines, and no token exists: {way_out}"
+        )
+    _log.warning("no token exists yet, so only health is answered: %s, or serve with --no-auth", way_out)
+
+
+@asynccontextmanager
+async def listening(
+    api: Api, serving: Serving, sockets: Sequence[socket.socket], hurry: asyncio.Event | None = None
+) -> AsyncIterator[None]:
+    """Serve calls for the block; at its end those under way may finish."""
+    server = HttpServer(api, serving.tls_cert, serving.tls_key)
+    running = asyncio.get_running_loop().create_task(server.serve(sockets=list(sockets)))
+    await server.is_up.wait()
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        server.force_exit = hurry is not None and hurry.is_set()
+        await running

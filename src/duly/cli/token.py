@@ -1,0 +1,155 @@
+"""`duly token`: who may call the API."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import click
+
+from duly.cli import deeds
+from duly.cli.client import ask
+from duly.cli.durations import duration
+from duly.cli.options import Group, command, json_option, store_option
+from duly.cli.output import BAD, GOOD, Cell, Column, note, write_json, write_table
+from duly.cli.words import full, relative
+
+if TYPE_CHECKING:
+    from duly.api.tokens import Token
+    from duly.scheduler import Scheduler
+
+_ROLES = ("viewer", "submitter", "operator", "admin")
+_COLUMNS = (
+    Column("ID"),
+    Column("NAME", gives_way=True),
+    Column("ROLE"),
+    Column("STATUS"),
+    Column("CREATED"),
+    Column("EXPIRES"),
+    Column("QUEUES", gives_way=True),
+    Column("HANDLERS", gives_way=True),
+)
+
+
+@click.group(
+    cls=Group,
+    examples=(
+        "duly token create --role submitter --name shop",
+        "duly token create --role operator --name ada --expires 90d --queue mail",
+        "duly token list",
+        "duly token revoke 1f7bd4e7f10a",
+    ),
+)
+def token() -> None:
+    """Tokens that let programs and people call the API: make them, list them, revoke them."""
+
+
+@command("duly token create --role submitter --name shop")
+@click.option("--role", type=click.Choice(_ROLES), required=True, help="What it is for; each may what the former may.")
+@click.option("--name", default="", help="Who holds it; shown in lists and in the audit log.")
+@click.option("--expires", type=duration, metavar="DURATION", help="For how long, for example 90d. Default: for ever.")
+@click.option("--queue", "queues", multiple=True, help="Only for runs of this queue; repeatable.")
+@click.option("--handler", "handlers", multiple=True, help="Only for runs of this handler; repeatable.")
+@click.option("--rate", metavar="RATE", help="How often it may call: 10/s, 600/m, or with a burst 10/s:20.")
+@store_option
+@json_option
+def create(
+    role: str,
+    name: str,
+    expires: float | None,
+    queues: tuple[str, ...],
+    handlers: tuple[str, ...],
+    rate: str | None,
+    url: str | None,
+    as_json: bool,
+) -> None:
+    """Make a token and write it down once: the store keeps only a hash of it."""
+    from duly.api import rates, tokens  # noqa: PLC0415
+    from duly.api.permissions import TokenRole  # noqa: PLC0415
+
+    limit = None if rate is None else rates.parse(rate)
+
+    async def make(scheduler: Scheduler) -> tuple[Token, str]:
+        store = (await scheduler.opened()).backend.store
+        now = datetime.now(UTC)
+        expires_at = None if expires is None else now + timedelta(seconds=expires)
+        made, text = await tokens.create(
+            store,
+            now,
+            name or role,
+            TokenRole(role),
+            expires_at=expires_at,
+            queues=queues,
+            handlers=handlers,
+            rate=limit,
+        )
+        shown = {"role": role, "name": made.name, "queues": made.queues, "handlers": made.handlers}
+        await deeds.note(scheduler, "create", f"token {made.id}", after=shown)
+        return made, text
+
+    made, text = ask(url, make, creates=True)
+    if as_json:
+        write_json({"token": text, **_shown(made)})
+        return
+    click.echo(text)
+    note("this is shown once; send it as `Authorization: Bearer …`")
+
+
+@command("duly token list")
+@store_option
+@json_option
+def list_tokens(url: str | None, as_json: bool) -> None:
+    """List the tokens. Their secrets are nowhere to be found."""
+    from duly.api import tokens  # noqa: PLC0415
+
+    async def find(scheduler: Scheduler) -> list[Token]:
+        return await tokens.tokens((await scheduler.opened()).backend.store)
+
+    found = ask(url, find)
+    if as_json:
+        write_json([_shown(each) for each in found])
+    elif not found:
+        click.echo("no tokens yet: duly token create --role admin makes one")
+    else:
+        write_table(_COLUMNS, [_row(each, datetime.now(UTC)) for each in found])
+
+
+@command("duly token revoke 1f7bd4e7f10a")
+@click.argument("token_id", metavar="ID")
+@store_option
+def revoke(token_id: str, url: str | None) -> None:
+    """Let nobody in with this token any more; felt everywhere within a second."""
+    from duly.api import tokens  # noqa: PLC0415
+
+    async def end(scheduler: Scheduler) -> Token:
+        store = (await scheduler.opened()).backend.store
+        revoked = await tokens.revoke(store, token_id, datetime.now(UTC))
+        await deeds.note(scheduler, "revoke", f"token {token_id}", after={"name": revoked.name})
+        return revoked
+
+    revoked = ask(url, end)
+    click.echo(f"token {revoked.id} ({revoked.name}) is revoked")
+
+
+def _shown(token: Token) -> dict[str, object]:
+    fields = ("id", "name", "role", "created_at", "expires_at", "revoked_at", "queues", "handlers", "rate")
+    return {field: getattr(token, field) for field in fields} | {"status": token.status(datetime.now(UTC))}
+
+
+def _row(token: Token, now: datetime) -> tuple[str | Cell, ...]:
+    status = token.status(now)
+    return (
+        token.id,
+        token.name,
+        token.role.value,
+        Cell(status, GOOD if status == "active" else BAD),
+        relative(token.created_at, now),
+        "never" if token.expires_at is None else full(token.expires_at),
+        "all" if token.queues is None else ", ".join(token.queues),
+        "all" if token.handlers is None else ", ".join(token.handlers),
+    )
+
+
+token.add_command(create, "create")
+token.add_command(list_tokens, "list")
+token.add_command(revoke, "revoke")

@@ -1,0 +1,141 @@
+"""Prometheus: meters and counts as a scraper reads them. Needs the extra `prometheus`.
+
+`DulyCollector` is a collector for a registry of one's own; `exposition` is what the API answers: that, and whatever the
+program has put into the package's default registry (by default the process's memory, CPU and files).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+
+from msgspec import Struct
+
+from duly.errors import MissingExtra
+from duly.model import Counts, State
+from duly.observe.meters import Histogram, Meters
+
+try:
+    from prometheus_client import REGISTRY, Metric
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+    from prometheus_client.exposition import choose_encoder
+except ImportError as exc:
+    raise MissingExtra("metrics for Prometheus", "prometheus") from exc
+
+_EVENTS = {
+    "leader_changes": "Times this process won or lost the leadership.",
+    "claims_lost": "Leases this process could not keep.",
+    "reaped": "Runs of vanished workers that this process took over.",
+    "settlements_refused": "Results that came back too late.",
+    "services_failed": "Failures of a service of this node.",
+    "store_away": "Times a service could not reach the store.",
+    "loop_stalls": "Times the event loop did not turn for long.",
+}
+
+
+class Snapshot(Struct, frozen=True):
+    """What is known at the moment of a scrape; without counts where the store was not asked."""
+
+    meters: Meters
+    counts: Counts | None = None
+    now: datetime | None = None
+    leads: bool = False
+    busy: int = 0
+
+
+class DulyCollector:
+    """For a registry of `prometheus_client`: `registry.register(DulyCollector(meters))`."""
+
+    def __init__(self, snapshot: Meters | Callable[[], Snapshot]) -> None:
+        self._snapshot: Callable[[], Snapshot]
+        if isinstance(snapshot, Meters):
+            self._snapshot = lambda: Snapshot(snapshot)
+        else:
+            self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        snapshot = self._snapshot()
+        yield from _runs(snapshot.meters)
+        yield from _node(snapshot)
+        if snapshot.counts is not None:
+            yield from _waiting(snapshot.counts, snapshot.now)
+
+
+def exposition(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
+    """The text and its content type, as the scraper's `Accept` wishes."""
+    encoder, content_type = choose_encoder(accept)
+    return encoder(_Both(DulyCollector(lambda: snapshot))), content_type
+
+
+class _Both:
+    """The program's own registry and Duly's metrics as one."""
+
+    def __init__(self, own: DulyCollector) -> None:
+        self._own = own
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._own.collect()
+        yield from REGISTRY.collect()
+
+
+def _runs(meters: Meters) -> Iterator[Metric]:
+    started = CounterMetricFamily("duly_runs_started", "Attempts begun here.", labels=["job", "queue"])
+    for labels, count in meters.started.copy().items():
+        started.add_metric(labels, count)
+    yield started
+    ended = CounterMetricFamily("duly_runs_ended", "Attempts ended here.", labels=["job", "queue", "outcome"])
+    for (job, queue, outcome), count in meters.ended.copy().items():
+        ended.add_metric([job, queue, outcome], count)
+    yield ended
+    yield _histograms("duly_run_duration_seconds", "How long attempts took.", "job", meters.seconds)
+    yield _histograms("duly_run_lateness_seconds", "How long after it was ready a run began.", "job", meters.lateness)
+
+
+def _node(snapshot: Snapshot) -> Iterator[Metric]:
+    meters = snapshot.meters
+    yield GaugeMetricFamily("duly_is_leader", "Whether this process leads.", value=float(snapshot.leads))
+    yield GaugeMetricFamily("duly_slots_busy", "Handlers that run here.", value=float(snapshot.busy))
+    for name, words in _EVENTS.items():
+        yield CounterMetricFamily(f"duly_{name}", words, value=float(meters.events[name]))
+    yield _histogram("duly_claim_batch_runs", "Runs per claim.", meters.claimed)
+    yield _histogram("duly_settle_batch_runs", "Results per settlement.", meters.settled)
+    yield _histogram("duly_loop_lag_seconds", "How late the event loop turns.", meters.loop_lag)
+    yield _histograms("duly_store_latency_seconds", "How long calls to the store took.", "call", meters.store)
+
+
+def _waiting(counts: Counts, now: datetime | None) -> Iterator[Metric]:
+    runs = GaugeMetricFamily("duly_runs", "Runs that have not ended, by state.", labels=["state"])
+    total = CounterMetricFamily("duly_runs_final", "Runs that have ended, since the store began.", labels=["state"])
+    for state in State:
+        live = state in {State.PENDING, State.QUEUED, State.RUNNING}
+        (runs if live else total).add_metric([state.value], counts.states.get(state, 0))
+    yield runs
+    yield total
+    depth = GaugeMetricFamily("duly_queue_runs", "Runs of a queue, by state.", labels=["queue", "state"])
+    oldest = GaugeMetricFamily("duly_queue_oldest_seconds", "How long the oldest due run has waited.", labels=["queue"])
+    paused = GaugeMetricFamily("duly_queue_paused", "Whether a queue is paused.", labels=["queue"])
+    for name, queue in counts.queues.items():
+        for word, count in (("queued", queue.queued), ("pending", queue.pending), ("running", queue.running)):
+            depth.add_metric([name, word], count)
+        age = 0.0 if queue.oldest is None or now is None else max(0.0, (now - queue.oldest).total_seconds())
+        oldest.add_metric([name], age)
+        paused.add_metric([name], float(queue.paused))
+    yield from (depth, oldest, paused)
+
+
+def _histogram(name: str, words: str, histogram: Histogram) -> Metric:
+    family = HistogramMetricFamily(name, words)
+    family.add_metric([], histogram.cumulated(), histogram.total)
+    return family
+
+
+def _histograms(name: str, words: str, label: str, histograms: Mapping[str, Histogram]) -> Metric:
+    family = HistogramMetricFamily(name, words, labels=[label])
+    for key, histogram in _stable(histograms):
+        family.add_metric([key], histogram.cumulated(), histogram.total)
+    return family
+
+
+def _stable(histograms: Mapping[str, Histogram]) -> Iterable[tuple[str, Histogram]]:
+    """A copy: the loop may add a job while a scraper's thread reads."""
+    return tuple(histograms.items())

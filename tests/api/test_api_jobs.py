@@ -1,0 +1,265 @@
+"""Jobs and runs over HTTP: definitions, listings, operations."""
+
+import itertools
+import re
+
+import pytest
+from tests.conftest import eventually
+
+NEXT = re.compile(r'<(?P<target>[^>]+)>; rel="next"')
+
+
+def report(name="report", **fields):
+    return {"name": name, "handler": "note", "schedule": {"cron": "30 2 * * *", "timezone": "Europe/Berlin"}, **fields}
+
+
+async def test_a_definition_with_a_schedule_creates_and_then_replaces_a_job(admin, scheduler):
+    created = await admin.post("/jobs", report(payload={"payload": "x"}, tags=["night"]))
+    assert created.status == 201
+    job = created.json
+    assert (job["name"], job["origin"], job["revision"], job["status"]) == ("report", "api", 1, "active")
+    assert job["schedule"]["words"] == "at 02:30 every day, Europe/Berlin"
+    assert job["next_run_at"].endswith(".000000Z")
+    assert created.headers["etag"] == '"1"'
+    replaced = await admin.post("/jobs", report(schedule={"every": "15m"}))
+    assert (replaced.status, replaced.json["revision"]) == (200, 2)
+    assert replaced.json["schedule"]["every"] == 900.0
+    unchanged = await admin.post("/jobs", report(schedule="every 15m"))
+    assert (unchanged.status, unchanged.json["revision"]) == (200, 2)
+    assert (await scheduler.get_job("report")).schedule == "every 15 minutes"
+
+
+async def test_a_job_of_the_api_is_planned_and_run(admin, scheduler):
+    async with scheduler:
+        answer = await admin.post("/jobs", report(name="tick", schedule={"every": 1}, payload="beat"))
+        assert answer.status == 201
+
+        async def completed():
+            return (await admin.get("/jobs/tick/runs?status=completed")).json
+
+        [run, *_] = await eventually(completed)
+        assert run["cause"] == "schedule"
+        detail = (await admin.get(f"/runs/{run['id']}")).json
+        assert (detail["result"], detail["payload"]) == ("beat", {"payload": "beat"})
+        told = (await admin.get("/jobs/tick")).json
+    assert told["run_count"] >= 1
+    assert told["last_outcome"] == "succeeded"
+
+
+async def test_if_match_guards_a_revision(admin):
+    assert (await admin.post("/jobs", report())).status == 201
+    stale = await admin.post("/jobs", report(priority=1), if_match='"7"')
+    assert stale.status == 409
+    assert "revision 1, not 7" in stale.problem["detail"]
+    assert (await admin.post("/jobs", report(priority=1), if_match='"1"')).json["revision"] == 2
+    assert (await admin.post("/jobs", report(priority=2), if_match="*")).json["revision"] == 3
+    assert (await admin.post("/jobs", report("other"), if_match="*")).status == 409
+    assert (await admin.post("/jobs", report(priority=3), if_none_match="*")).status == 409
+    assert (await admin.post("/jobs", report(priority=3), if_match="soon")).status == 400
+
+
+async def test_code_is_not_overwritten(admin, scheduler):
+    async with scheduler:
+        answer = await admin.post("/jobs", report("invoice"))
+    assert answer.status == 409
+    assert "belongs to the code" in answer.problem["detail"]
+
+
+@pytest.mark.parametrize("url", ["redis"], indirect=True)
+async def test_what_the_store_cannot_promise_is_refused(admin):
+    answer = await admin.post("/jobs", report(delivery="exactly_once"))
+    assert answer.status == 422
+    assert "no transactions" in answer.problem["detail"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"schedule": {"cron": "61 * * * *"}}, "minute"),
+        ({"schedule": {"cron": "0 0 30 2 *"}}, ""),
+        ({"schedule": {}}, "exactly one of cron, every and at"),
+        ({"schedule": {"cron": "* * * * *", "every": 5}}, "exactly one"),
+        ({"schedule": {"cron": "* * * * *", "timezone": "Mars/Olympus"}}, "Mars/Olympus"),
+        ({"schedule": {"every": 0}}, ""),
+        ({"handler": "nobody"}, "no such handler"),
+        ({"name": "7up"}, "/name"),
+        ({"payload": {"colour": 1}}, "colour"),
+        ({"max_runs": 0}, "/max_runs"),
+        ({"selector": {"gpu": "yes"}}, "placement"),
+        ({"delivery": "at_most_once", "retry": 3}, "never tried twice"),
+    ],
+)
+async def test_a_definition_that_makes_no_sense_is_refused(caller, memory, fields, words):
+    answer = await caller.post("/jobs", report(**fields))
+    assert answer.status == 422
+    assert words in answer.problem["detail"]
+    assert not await memory.jobs()
+
+
+async def test_jobs_are_listed_by_name_in_pages(admin):
+    for number in range(7):
+        await admin.post("/jobs", report(f"job{number}", tags=["odd" if number % 2 else "even"]))
+    target, names = "/jobs?limit=3", []
+    while target:
+        answer = await admin.get(target)
+        names += [job["name"] for job in answer.json]
+        link = NEXT.fullmatch(answer.headers.get("link", ""))
+        target = link and link["target"]
+    assert names == [f"job{number}" for number in range(7)]
+    odd = await admin.get("/jobs?tag=odd")
+    assert [job["name"] for job in odd.json] == ["job1", "job3", "job5"]
+    assert [job["name"] for job in (await admin.get("/jobs?name=job4")).json] == ["job4"]
+    assert (await admin.get("/jobs?queue=mail")).json == []
+
+
+async def test_a_run_state_as_status_lists_runs(admin):
+    ids = [(await admin.post("/jobs", {"payload": n, "delay": 3600})).json["id"] for n in range(5)]
+    due = (await admin.post("/jobs", {"payload": {"name": "Ada"}, "handler": "greet"})).json["id"]
+    pending = await admin.get("/jobs?status=pending")
+    assert pending.status == 200
+    assert {run["id"] for run in pending.json} == set(ids)
+    assert all(run["status"] == "pending" and run["created_at"] for run in pending.json)
+    both = await admin.get("/jobs?status=pending&status=queued&queue=mail")
+    assert [run["id"] for run in both.json] == [due]
+    assert [run["id"] for run in (await admin.get("/jobs?status=queued&handler=greet")).json] == [due]
+    assert (await admin.get("/jobs?status=pending&status=active")).status == 422
+    assert (await admin.get("/jobs?status=sleeping")).status == 422
+
+
+async def test_runs_are_listed_in_pages_newest_first(admin):
+    ids = [(await admin.post("/runs", {"payload": n, "delay": 60})).json["id"] for n in range(7)]
+    target, seen = "/runs?limit=3&status=pending", []
+    while target:
+        answer = await admin.get(target)
+        seen += [run["id"] for run in answer.json]
+        link = NEXT.fullmatch(answer.headers.get("link", ""))
+        target = link and link["target"]
+    assert seen == ids[::-1]
+
+
+@pytest.mark.parametrize("cursor", ["1", "x.y", "AAAA", "%F0%9F%98%80", "-1"])
+async def test_a_cursor_that_nobody_gave_out_is_refused(admin, cursor):
+    assert (await admin.get(f"/runs?cursor={cursor}")).status == 422
+
+
+async def test_a_job_is_paused_resumed_triggered_and_removed(admin, scheduler):
+    await admin.post("/jobs", report())
+    paused = await admin.post("/jobs/report/pause", {"note": "the warehouse moves"})
+    assert (paused.json["status"], paused.json["note"]) == ("paused", "the warehouse moves")
+    assert (await admin.post("/jobs/report/pause")).json["revision"] == paused.json["revision"]
+    assert (await admin.post("/jobs/report/resume")).json["status"] == "active"
+    triggered = await admin.post("/jobs/report/trigger", {"payload": "now"})
+    assert triggered.status == 201
+    assert (await scheduler.get_run(triggered.json["id"])).payload == b'{"payload":"now"}'
+    assert (await admin("DELETE", "/jobs/report")).status == 204
+    assert (await admin.get("/jobs/report")).status == 404
+    assert (await admin.post("/jobs/report/pause")).status == 404
+
+
+async def test_a_waiting_run_is_cancelled_and_an_ended_one_is_not(admin):
+    run_id = (await admin.post("/runs", {"payload": 1, "delay": 60})).json["id"]
+    cancelled = await admin.post(f"/runs/{run_id}/cancel", {"reason": "by mistake"})
+    assert (cancelled.status, cancelled.json) == (200, {"id": run_id, "status": "cancelled"})
+    told = (await admin.get(f"/runs/{run_id}")).json
+    assert (told["status"], told["reason"]) == ("cancelled", "by mistake")
+    assert (await admin.post(f"/runs/{run_id}/cancel")).status == 409
+    other = (await admin.post("/runs", {"payload": 1, "delay": 60})).json["id"]
+    assert (await admin("DELETE", f"/jobs/{other}")).status == 204
+    assert (await admin.get(f"/jobs/{other}")).json["status"] == "cancelled"
+
+
+async def test_failed_runs_are_redriven_one_by_one_or_by_filter(admin, scheduler):
+    async with scheduler:
+        ids = [(await admin.post("/runs", {"handler": "explode"})).json["id"] for _ in range(4)]
+
+        async def all_failed():
+            return len((await admin.get("/runs?status=failed")).json) == 4
+
+        await eventually(all_failed)
+    told = (await admin.get(f"/runs/{ids[0]}")).json
+    assert (told["error"]["type"], told["error"]["message"]) == ("ValueError", "kaboom")
+    assert [attempt["outcome"] for attempt in told["attempts"]] == ["failed"]
+    again = await admin.post(f"/runs/{ids[0]}/redrive")
+    assert (again.status, again.json["id"]) == (200, ids[0])
+    assert again.json["status"] in {"pending", "queued"}
+    assert (await admin.post(f"/runs/{ids[0]}/redrive")).status == 409
+    assert (await admin.post("/runs/redrive", {"job": "note"})).json == {"redriven": 0, "left": 0}
+    assert (await admin.post("/runs/redrive", {"job": "explode", "limit": 2})).json == {"redriven": 2, "left": 0}
+    assert (await admin.post("/runs/redrive", {"status": ["completed"]})).status == 422
+    assert len((await admin.get("/runs?status=failed")).json) == 1
+
+
+async def test_queues_tell_what_waits_and_can_be_paused(admin):
+    await admin.post("/runs", {"handler": "greet", "payload": {"name": "Ada"}})
+    await admin.post("/runs", {"handler": "greet", "payload": {"name": "Bob"}, "delay": 60})
+    assert (await admin.post("/queues/mail/pause")).json == {"name": "mail", "paused": True}
+    [mail] = [queue for queue in (await admin.get("/queues")).json if queue["name"] == "mail"]
+    assert (mail["queued"], mail["pending"], mail["running"], mail["paused"]) == (1, 1, 0, True)
+    assert mail["oldest_seconds"] >= 0
+    assert (await admin.post("/queues/mail/resume")).json == {"name": "mail", "paused": False}
+
+
+async def test_the_pace_of_a_queue_is_told_by_its_nodes(admin, scheduler):
+    async with scheduler:
+        run = await scheduler.submit("greet", {"name": "Ada"})
+        await run.result(timeout=30)
+
+        async def moving():
+            queues = {queue["name"]: queue for queue in (await admin.get("/queues")).json}
+            found = queues.get("mail")
+            return found and found["started_per_second"] > 0 and found["ended_per_second"] > 0
+
+        await eventually(moving)
+
+
+@pytest.mark.parametrize("path", ["/runs/0000", "/jobs/0000", "/jobs/nobody", "/jobs/nobody/runs", "/nothing", "/"])
+async def test_what_is_not_there_is_404(caller, path):
+    answer = await caller.get(path)
+    assert answer.status == 404
+    assert answer.problem["title"] == "Not Found"
+
+
+async def test_every_administrative_action_is_in_the_audit_log(admin, scheduler):
+    await admin.post("/jobs", report())
+    await admin.post("/jobs/report/pause", {"note": "why"})
+    await admin.post("/jobs/report/resume")
+    run_id = (await admin.post("/jobs/report/trigger")).json["id"]
+    await admin.post(f"/runs/{run_id}/cancel", {"reason": "no"})
+    await admin.post(f"/runs/{run_id}/redrive")
+    await admin.post("/queues/mail/pause")
+    await admin("DELETE", "/jobs/report")
+    entries = (await admin.get("/audit")).json
+    assert [(entry["action"], entry["target"]) for entry in entries] == [
+        ("define", "job report"),
+        ("pause", "job report"),
+        ("resume", "job report"),
+        ("trigger", "job report"),
+        ("cancel", f"run {run_id}"),
+        ("redrive", f"run {run_id}"),
+        ("pause", "queue mail"),
+        ("remove", "job report"),
+    ]
+    assert all(entry["actor"].startswith("a admin (") for entry in entries)
+    assert entries[1]["before"]["status"] == "active"
+    assert entries[1]["after"] == {"status": "paused", "note": "why"}
+    for before, after in itertools.pairwise(entries):
+        assert after["previous"] == before["hash"]
+    assert [entry["sequence"] for entry in (await admin.get("/audit?after=6&limit=1")).json] == [7]
+
+
+async def test_a_preview_tells_the_next_instants_and_what_clocks_do(caller):
+    body = {
+        "schedule": {"cron": "30 2 * * *"},
+        "timezone": "Europe/Berlin",
+        "count": 2,
+        "after": "2027-03-27T12:00:00Z",
+    }
+    answer = (await caller.post("/preview", body)).json
+    assert answer["words"] == "at 02:30 every day, Europe/Berlin"
+    assert [each["due"] for each in answer["next"]] == ["2027-03-28T01:00:00.000000Z", "2027-03-29T00:30:00.000000Z"]
+    assert answer["next"][0]["note"]
+    assert answer["next"][1]["note"] is None
+    assert (await caller.post("/preview", {"schedule": "every 15m"})).status == 200
+    bad = await caller.post("/preview", {"schedule": "61 * * * *"})
+    assert bad.status == 422
+    assert "minute" in bad.problem["detail"]

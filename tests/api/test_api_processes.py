@@ -1,0 +1,350 @@
+"""The processes of a deployment, as they are started, asked over their ports, and stopped."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+import trustme
+from tests.cli.cli_support import run_process, spawn, until
+
+APP = """
+import asyncio
+from pathlib import Path
+from duly import Every, Scheduler, SchedulerConfig
+
+scheduler = Scheduler(config=SchedulerConfig(default_handler="note", lock_ttl=5.0))
+
+@scheduler.job
+async def note(payload: str = "") -> str:
+    return payload
+
+@scheduler.job
+async def linger(mark: str) -> str:
+    Path(f"{mark}.begun").touch()
+    while not Path(f"{mark}.enough").exists():
+        await asyncio.sleep(0.01)
+    return mark
+"""
+
+
+class Process:
+    """A `duly` process that is ended with the test."""
+
+    def __init__(self, *arguments, folder, **environment):
+        self.folder = folder
+        around = {"DULY_URL": f"sqlite:///{folder}/duly.db", "LOG_FORMAT": "JSON", **environment}
+        self.process = spawn(*arguments, folder=folder, **around)
+        self.lines = []
+
+    def line(self, pattern: str) -> re.Match:
+        """The next line of the log that says this."""
+        while True:
+            text = self.process.stderr.readline()
+            assert text, f"it ended without saying {pattern!r}: {''.join(self.lines)}"
+            self.lines.append(text)
+            if found := re.search(pattern, text):
+                return found
+
+    def port(self) -> int:
+        return int(self.line(r'(?:API|metrics) on https?://[^"]*:(\d+)')[1])
+
+    def signal(self, which=signal.SIGTERM):
+        self.process.send_signal(which)
+
+    def end(self) -> int:
+        return self.process.wait(timeout=40)
+
+
+@pytest.fixture
+def start(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    started = []
+
+    def start(*arguments, **environment) -> Process:
+        started.append(Process(*arguments, folder=tmp_path, **environment))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.process.poll() is None:
+            process.process.kill()
+        process.process.communicate()
+
+
+@pytest.fixture
+def token(tmp_path):
+    """A token in the store that the processes use."""
+    return make_token(tmp_path)
+
+
+def make_token(folder, role="admin"):
+    arguments = ("token", "create", "--role", role, "--url", f"sqlite:///{folder}/duly.db")
+    code, output, errors = run_process(*arguments, folder=folder)
+    assert code == 0, errors
+    return output.strip()
+
+
+def fetch(port, path, body=None, *, token=None, scheme="http", context=None, **headers):
+    """A call over the network: status, headers, document."""
+    data = None if body is None else json.dumps(body).encode()
+    sent = {"content-type": "application/json"} | {key.replace("_", "-"): value for key, value in headers.items()}
+    if token is not None:
+        sent["authorization"] = f"Bearer {token}"
+    request = urllib.request.Request(f"{scheme}://127.0.0.1:{port}{path}", data, sent)
+    try:
+        with urllib.request.urlopen(request, timeout=20, context=context) as response:
+            return response.status, response.headers, response.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers, error.read()
+
+
+def document(*arguments, **options):
+    status, _, body = fetch(*arguments, **options)
+    return status, json.loads(body)
+
+
+def test_a_scheduler_and_a_worker_take_a_job_from_http_to_its_result(start, token):
+    scheduler = start("scheduler", "app:scheduler", HTTP_ADDR="127.0.0.1:0", DULY_NODE_ID="boss")
+    worker = start("worker", "app:scheduler", WORKER_ID="worker-1", WORKER_HTTP_ADDR="127.0.0.1:0")
+    port, worker_port = scheduler.port(), worker.port()
+    status, accepted = document(port, "/jobs", {"payload": "over there"}, token=token)
+    assert (status, accepted["status"]) == (201, "pending")
+
+    def completed():
+        _, job = document(port, f"/jobs/{accepted['id']}", token=token)
+        return job["status"] == "completed" and job
+
+    job = until(completed)
+    assert (job["worker_id"], job["result"]) == ("worker-1", "over there")
+
+    status, health = document(port, "/health")
+    assert (status, health["status"], health["coordinator_health"]) == (200, "healthy", "healthy")
+    assert health["instance_id"] == "boss"
+    assert isinstance(health["timestamp"], int)
+    until(lambda: document(port, "/health")[1]["is_leader"])
+    assert document(port, "/leader", token=token)[1] == {
+        "current_leader": "boss",
+        "is_leader": True,
+        "instance_id": "boss",
+    }
+    assert document(worker_port, "/leader", token=token)[1]["is_leader"] is False
+    assert document(worker_port, "/readyz") == (200, {"status": "ready"})
+    assert document(worker_port, "/jobs", token=token)[0] == 404, "a worker has health and metrics only"
+
+    _, counts = document(port, "/metrics", token=token)
+    assert (counts["completed_jobs"], counts["pending_jobs"], counts["jobs_dispatched"]) == (1, 0, 1)
+    nodes = {node["id"]: node for node in document(port, "/nodes", token=token)[1]}
+    assert {name: node["roles"] for name, node in nodes.items()} == {"boss": ["scheduler"], "worker-1": ["worker"]}
+    assert [node["is_leader"] for node in nodes.values() if node["id"] == "boss"] == [True]
+
+    _, headers, text = fetch(worker_port, "/metrics", token=token, accept="text/plain;version=0.0.4;q=0.5,*/*;q=0.1")
+    assert headers["content-type"].startswith("text/plain")
+    assert b'duly_runs_ended_total{job="note",outcome="succeeded",queue="default"} 1.0' in text
+    assert b"process_cpu_seconds_total" in text
+    for process in (scheduler, worker):
+        process.signal()
+        assert process.end() == 0
+
+
+def test_readiness_is_false_while_running_handlers_drain(start, token):
+    process = start("run", "app:scheduler", "--http", "127.0.0.1:0")
+    port = process.port()
+    _, _accepted = document(port, "/jobs", {"handler": "linger", "payload": {"mark": "m"}}, token=token)
+    until((process.folder / "m.begun").exists)
+    assert document(port, "/readyz") == (200, {"status": "ready"})
+    process.signal()
+    until(lambda: document(port, "/readyz") == (503, {"status": "draining"}))
+    status, health = document(port, "/health")
+    assert (status, health["status"], health["draining"]) == (200, "draining", True)
+    assert document(port, "/livez")[0] == 200
+    assert document(port, "/jobs", {"payload": "still accepted"}, token=token)[0] == 201
+    (process.folder / "m.enough").touch()
+    assert process.end() == 0
+
+
+def test_a_second_signal_does_not_wait(start, token):
+    process = start("run", "app:scheduler", "--http", "127.0.0.1:0")
+    port = process.port()
+    document(port, "/jobs", {"handler": "linger", "payload": {"mark": "m"}}, token=token)
+    until((process.folder / "m.begun").exists)
+    process.signal()
+    until(lambda: document(port, "/readyz")[0] == 503)
+    process.signal(signal.SIGINT)
+    assert process.end() == 0
+    assert not (process.folder / "m.enough").exists()
+
+
+def test_serve_runs_no_node(start, token):
+    process = start("serve", "app:scheduler", "--http", "127.0.0.1:0")
+    port = process.port()
+    assert document(port, "/nodes", token=token) == (200, [])
+    assert document(port, "/health")[1]["role"] == "api"
+    assert document(port, "/jobs", {"payload": "x"}, token=token)[0] == 201
+    process.signal()
+    assert process.end() == 0
+
+
+@pytest.fixture
+def taken():
+    """A port that somebody else has."""
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        yield holder.getsockname()[1]
+
+
+def test_an_explicit_port_that_is_taken_is_refused(start, token, taken):
+    process = start("scheduler", "app:scheduler", HTTP_ADDR=f"127.0.0.1:{taken}")
+    assert process.end() == 1
+    assert f"cannot listen on 127.0.0.1:{taken}" in process.process.stderr.read()
+
+
+@contextmanager
+def scripted(folder, before: str, *arguments):
+    """A `duly` process in which something is said before it begins."""
+    (folder / "app.py").write_text(APP)
+    script = f"import sys\n{before}\nfrom duly.cli import main\nsys.argv = ['duly', *{arguments!r}]\nmain()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=folder,
+        env={**os.environ, "DULY_URL": "memory://"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def test_a_default_port_that_is_taken_is_a_warning(tmp_path, taken):
+    before = f"import duly.cli.run as run; run.WORKER_PORT = {taken}"
+    with scripted(tmp_path, before, "worker", "app:scheduler") as process:
+        assert "cannot listen on the default address" in process.stderr.readline()
+        assert "started on memory://" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=40) == 0
+
+
+def test_without_the_extra_a_default_port_is_a_warning_and_one_asked_for_is_refused(tmp_path):
+    missing = "sys.modules['uvicorn'] = None"
+    with scripted(tmp_path, missing, "worker", "app:scheduler") as process:
+        assert "pip install 'duly[server]'" in process.stderr.readline()
+        assert "started on memory://" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=40) == 0
+    with scripted(tmp_path, missing, "run", "app:scheduler", "--http", "127.0.0.1:0") as process:
+        assert "pip install 'duly[server]'" in process.stderr.read()
+        assert process.wait(timeout=40) == 1
+
+
+async def test_an_old_client_that_asks_for_it_keeps_its_connection(start, token):
+    port = start("serve", "app:scheduler", "--http", "127.0.0.1:0").port()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for _ in range(3):
+        writer.write(b"GET /livez HTTP/1.0\r\nHost: x\r\nConnection: Keep-Alive\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert b"connection: keep-alive" in head
+        await reader.readexactly(int(re.search(rb"content-length: (\d+)", head)[1]))
+    writer.write(b"GET /livez HTTP/1.0\r\nHost: x\r\n\r\n")
+    assert b"connection: close" in await reader.read()
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "words"),
+    [
+        (("--http", ":0"), {}, "no token exists"),
+        (("--http", "0.0.0.0:0"), {}, "no token exists"),
+        ((), {"HTTP_ADDR": ":0"}, "no token exists"),
+        (("--http", ":0", "--no-auth"), {}, "authentication cannot be none there"),
+        ((), {"HTTP_ADDR": "0.0.0.0:0", "DULY_AUTH": "none"}, "authentication cannot be none there"),
+        (("--http", "nowhere"), {}, "is no address"),
+        (("--http", "127.0.0.1:0", "--tls-cert", "x.pem"), {}, "TLS needs both"),
+        ((), {"HTTP_ADDR": "127.0.0.1:0", "DULY_AUTH": "maybe"}, "token or none"),
+    ],
+)
+def test_what_would_be_open_to_all_does_not_start(tmp_path, arguments, environment, words):
+    (tmp_path / "app.py").write_text(APP)
+    code, _, errors = run_process("serve", "app", *arguments, folder=tmp_path, DULY_URL="memory://", **environment)
+    assert code == 1
+    assert words in errors
+
+
+def test_all_interfaces_are_served_with_tokens(start, token):
+    process = start("serve", "app:scheduler", "--http", ":0")
+    port = process.port()
+    assert document(port, "/jobs")[0] == 401
+    assert document(port, "/jobs", token=token)[0] == 200
+
+
+def test_without_authentication_on_loopback_everybody_there_is_let_in(start):
+    process = start("serve", "app:scheduler", "--http", "127.0.0.1:0", "--no-auth")
+    assert document(process.port(), "/jobs", {"payload": "x"})[0] == 201
+    assert any("no authentication" in line for line in process.lines)
+
+
+def test_without_any_token_loopback_says_how_to_make_one(start):
+    process = start("serve", "app:scheduler", "--http", "127.0.0.1:0")
+    status, problem = document(process.port(), "/jobs", {"payload": "x"})
+    assert status == 401
+    assert "duly token create" in problem["detail"]
+    assert any("duly token create" in line for line in process.lines)
+
+
+def test_https_is_served_with_a_certificate(start, token, tmp_path):
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
+    process = start(
+        "serve", "app", "--http", "127.0.0.1:0", "--tls-cert", "cert.pem", DULY_TLS_KEY=str(tmp_path / "key.pem")
+    )
+    import ssl
+
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    assert document(process.port(), "/health", scheme="https", context=context)[0] == 200
+
+
+def test_a_store_that_is_away_is_503_and_not_ready_but_alive(start, tmp_path):
+    from duly.testing.servers import redis_server
+
+    with redis_server() as server:
+        url = server.url
+        code, output, errors = run_process("token", "create", "--role", "admin", "--url", url, folder=tmp_path)
+        assert code == 0, errors
+        token = output.strip()
+        process = start("serve", "app:scheduler", "--http", "127.0.0.1:0", DULY_URL=url)
+        port = process.port()
+        assert document(port, "/jobs", {"payload": "x"}, token=token)[0] == 201
+    _status, headers, body = until(
+        lambda: (answer := fetch(port, "/jobs", {"payload": "x"}, token=token))[0] == 503 and answer
+    )
+    assert headers["retry-after"] == "1"
+    assert headers["content-type"] == "application/problem+json"
+    assert json.loads(body)["type"] == "urn:duly:problem:store-away"
+    assert document(port, "/readyz")[0] == 503
+    assert document(port, "/health")[1]["status"] == "unhealthy"
+    assert document(port, "/livez")[0] == 200
+
+
+async def test_many_calls_at_once_on_one_connection_after_another(start, token):
+    process = start("serve", "app:scheduler", "--http", "127.0.0.1:0")
+    port = process.port()
+    answers = await asyncio.gather(
+        *[asyncio.to_thread(document, port, "/jobs", {"payload": str(n)}, token=token) for n in range(40)]
+    )
+    assert {status for status, _ in answers} == {201}
+    assert len({accepted["id"] for _, accepted in answers}) == 40
