@@ -18,6 +18,7 @@ from duly.model import event as events
 from duly.model.current import current_fields, run_fields
 from duly.observe.logger import Level, Logger, Voice
 
+_TALKATIVE = ("httpx2", "httpcore2")  # the client of etcd tells of every request, as information
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -197,3 +198,6 @@ def configure_logging(level: str = "INFO", layout: str = "TEXT", stream: TextIO 
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    if not logging.getLogger().isEnabledFor(logging.DEBUG):
+        for name in _TALKATIVE:
+            logging.getLogger(name).setLevel(logging.WARNING)
