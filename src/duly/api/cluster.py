@@ -103,12 +103,8 @@ async def preview(call: Call[None, PreviewBody]) -> Reply:
         zone = schedule.timezone or zone
         schedule = Cron(schedule.expression, timezone=zone, dst=schedule.dst, jitter=schedule.jitter)
     after = (await call.desk.client()).clock.now() if body.after is None else as_utc(body.after, "after")
-    instants = _instants(schedule, body.count, after)
+    instants = schedule.preview(body.count, after=after)
     return answer(PreviewAnswer(schedule.describe(), zone, tuple(_instant(schedule, due, zone) for due in instants)))
-
-
-def _instants(schedule: Cron | Every | Once, count: int, after: datetime) -> list[datetime]:
-    return schedule.preview(count, after=after)
 
 
 def _instant(schedule: Cron | Every | Once, due: datetime, zone: str) -> PreviewInstant:
