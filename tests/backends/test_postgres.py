@@ -20,6 +20,8 @@ def trusting_url():
 
 
 class TestPostgres(BackendSuite):
+    examples = 20  # of the machines: each begins with an empty store, which takes longer here than elsewhere
+
     @pytest.fixture(autouse=True)
     def _server(self, trusting_url):
         self.url = trusting_url

@@ -14,14 +14,26 @@ HOT = [
     (line, ["_SURVEY", "_READY", "_READY_TO_ENTER", "_DUE_ENTRANTS", "_SOME_DUE", "_LEAVE", "_LEAVE_ENTERING"]),
     (
         lending,
-        ["_LAST_REQUEST", "_SET_REQUEST", "_PAUSED_QUEUES", "_ANY_BLOCKED", "_BLOCKED", "_HANDLER_HOLDS", "_LEND"],
+        ["_LAST_REQUEST", "_SET_REQUEST", "_ANY_BLOCKED", "_BLOCKED", "_HANDLER_HOLDS", "_LEND"],
     ),
     (groups, ["_COUNT_DUE", "_MEMBERS_THAT_WAIT", "_HELD_FOR", "_ASK_TO_CANCEL", "_LEAVE", "_LEAVE_UP_TO"]),
     (moves, ["_BY_IDS", "_BY_SEQS", "_MEMBERS", "_FIRST_HELD", "_UNHOLD", "_UNHOLD_TO_ENTER", "_LEAVE_HOLD"]),
     (leases, ["_STANDING", "_EXTEND", "_PROGRESS", "_EXPIRED", "_TAKE_OVER"]),
-    (settling, ["_CHECK", "_COMPLETE", "_COMPLETE_WITH_RESULT", "_GIVE_BACK", "_KEEP_RESULT", "_AGAIN", "_COUNT"]),
+    (
+        settling,
+        [
+            "_CHECK",
+            "_COMPLETE",
+            "_COMPLETE_WITH_RESULT",
+            "_GIVE_BACK",
+            "_KEEP_RESULT",
+            "_AGAIN",
+            "_COUNT",
+            "_COUNT_COMPLETED",
+        ],
+    ),
     (planning, ["_JOB", "_LATER", "_EPOCH", "_DUE", "_NEXT", "_STANDING", "_ADVANCE"]),
-    (operating, ["_KEPT", "_OLDER", "_PURGE_ATTEMPTS", "_PURGE_RUNS", "_PURGE_ENDED", "_TWIN"]),
+    (operating, ["_KEPT", "_OLDER", "_PURGE_ATTEMPTS", "_PURGE_RUNS", "_PURGE_ENDED", "_TWIN", "_PAUSED"]),
 ]
 
 # What may be walked over: a list that was given, rows of the statement itself, a recursion, an index of exceptions; and

@@ -44,7 +44,7 @@ async def test_an_idle_thread_is_used_again():
     names = set()
     for _ in range(20):
         names.add(await invoke(executor, lambda: threading.current_thread().name))
-    assert len(names) <= 2
+    assert len(names) == 1
     await executor.close()
 
 

@@ -63,10 +63,12 @@ class ThreadExecutor:
                 continue
             if work is None:
                 return
-            _perform(*work)
-            del work
+            call, future = work
+            value, error = _outcome_of(call)
             with self._lock:
-                self._idle += 1
+                self._idle += 1  # before the answer is known: whoever gets it may have the next call at once
+            _answer(future, value, error)
+            del work, call, future, value, error  # nothing of a call is kept alive while the thread waits
 
     def _retire(self) -> bool:
         """End this idle thread, unless work has just been promised to it."""
@@ -93,13 +95,14 @@ def _call(handler: Handler, context: Context | None, arguments: dict[str, Any]) 
     return lambda: variables.run(target, **arguments)
 
 
-def _perform(call: Callable[[], Any], future: asyncio.Future[Any]) -> None:
-    value: Any = None
-    error: BaseException | None = None
+def _outcome_of(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
-        value = call()
+        return call(), None
     except BaseException as exc:  # noqa: BLE001  # whatever a handler raises is its outcome, SystemExit included
-        error = exc
+        return None, exc
+
+
+def _answer(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
     with suppress(RuntimeError):  # the loop may be closed by now: then nobody waits for this thread any more
         future.get_loop().call_soon_threadsafe(_deliver, future, value, error)
 
