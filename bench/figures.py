@@ -25,6 +25,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from duly.testing.postgres_servers import postgres_server
 from duly.testing.servers import redis_server
 
 Figures = dict[str, Any]
@@ -136,6 +137,16 @@ REDIS = [
     idle(1, 60),
 ]
 REDIS_WITH_LOG = [drain("drain", 30_000)]
+POSTGRES = [
+    drain("drain", 25_000),
+    *submit(1_500, 10_000, 60_000),
+    timely("latency, p50 / p99", ("latency",), "3 / 10 ms", punctual(3, 10)),
+    timely("lateness, p50 / p99", ("lateness",), "3 / 10 ms", punctual(3, 10)),
+    timely("1,000 schedules at once, p50 / p99", ("recurring",), "p99 100 ms", punctual(100, 100)),
+    timely("20,000 schedules at once, p50 / p99", ("recurring", "-m", "20000"), "p99 1,000 ms", punctual(1000, 1000)),
+    recovery(17),
+    idle(1, 70),
+]
 
 
 @contextmanager
@@ -145,10 +156,18 @@ def redis(*, appendonly: bool) -> Iterator[str]:
         yield server.url
 
 
+@contextmanager
+def postgres() -> Iterator[str]:
+    """A server of its own on this machine, with fsync on."""
+    with postgres_server() as server:
+        yield server.url
+
+
 STORES: dict[str, tuple[list[Row], Callable[[], AbstractContextManager[str | None]]]] = {
     "SQLite": (EMBEDDED, nullcontext),
     "Redis": (REDIS, partial(redis, appendonly=False)),
     "Redis, AOF everysec": (REDIS_WITH_LOG, partial(redis, appendonly=True)),
+    "PostgreSQL": (POSTGRES, postgres),
 }
 
 

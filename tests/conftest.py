@@ -7,8 +7,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis
 
-from duly.testing.servers import named_redis
+from duly.testing.postgres_servers import named_postgres
+from duly.testing.postgres_servers import postgres_server as start_postgres
+from duly.testing.servers import etcd_server as start_etcd
+from duly.testing.servers import named_etcd, named_redis
 from duly.testing.servers import redis_server as start_redis
+from tests import postgres_stores
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +28,33 @@ def redis_url(request):
     return named_redis() or request.getfixturevalue("redis_server").url
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(scope="session")
+def etcd_server():
+    """An etcd shared by the tests of this process: use a namespace of your own, and do it no harm."""
+    with start_etcd() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def etcd_url(request):
+    """Where to test: the cluster that the environment names, else one of our own."""
+    return named_etcd() or request.getfixturevalue("etcd_server").url
+
+
+@pytest.fixture(scope="session")
+def postgres_server():
+    """A server shared by the tests of this process: use a namespace of your own, and do it no harm."""
+    with start_postgres() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_url(request):
+    """Where to test: the server that the environment names, else one of our own."""
+    return named_postgres() or request.getfixturevalue("postgres_server").url
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis", "postgres"])
 def url(request, tmp_path) -> str:
     """A fresh store of each kind that a scheduler can be tested on."""
     match request.param:
@@ -32,8 +62,10 @@ def url(request, tmp_path) -> str:
             return "memory://"
         case "sqlite":
             return f"sqlite:///{tmp_path}/duly.db"
-        case _:
+        case "redis":
             return emptied(request.getfixturevalue("redis_url"))
+        case _:
+            return postgres_stores.emptied(request.getfixturevalue("postgres_url"))
 
 
 def emptied(url: str) -> str:

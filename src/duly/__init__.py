@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         SchedulerRunning,
     )
     from duly.model import Attempt, CancelReply, Node, Retention, Run, SchedulerConfig, State
+    from duly.observe import Logger, MetricsCollector
     from duly.rules.explain import Explanation
     from duly.rules.retry import RetryPolicy
     from duly.rules.schedules import Cron, Every, Once, Schedule
@@ -67,6 +68,7 @@ _HOMES = {
         "SchedulerRunning",
     ),
     "duly.model": ("Attempt", "CancelReply", "Node", "Retention", "Run", "SchedulerConfig", "State"),
+    "duly.observe": ("Logger", "MetricsCollector"),
     "duly.rules.explain": ("Explanation",),
     "duly.rules.retry": ("RetryPolicy",),
     "duly.rules.schedules": ("Cron", "Every", "Once", "Schedule"),
@@ -109,6 +111,8 @@ __all__ = [
     "JobView",
     "Lock",
     "LockUnavailable",
+    "Logger",
+    "MetricsCollector",
     "MissingExtra",
     "Node",
     "Once",

@@ -11,7 +11,8 @@ from duly import Scheduler, SchedulerConfig
 from duly.backends.redis.backend import RedisBackend
 from duly.backends.redis.examine import findings
 from duly.backends.redis.facts import Facts, capabilities_of, gather, read
-from duly.backends.redis.url import Place, Tls, parse
+from duly.backends.redis.url import Place, parse
+from duly.backends.tls import Tls
 from duly.errors import ConfigurationError
 from duly.ports import Severity
 from duly.testing.servers import redis_server as start_redis

@@ -7,8 +7,9 @@ import pytest
 
 from duly import Scheduler
 from duly.backends import open_backend
-from duly.backends.redis.url import Login, Place, Tls, checked_namespace, parse
+from duly.backends.redis.url import Login, Place, checked_namespace, parse
 from duly.backends.redis.wire import Wire
+from duly.backends.tls import Tls
 from duly.cli.secrets import masked
 from duly.errors import BackendError, ConfigurationError, DulyError
 from duly.ports import Opening

@@ -9,9 +9,9 @@ import pytest
 from redis_wires import new_namespace, operator, wired
 from tests.conftest import eventually
 
+from duly.backends.gate import Gate
 from duly.backends.redis.backend import RedisBackend
 from duly.backends.redis.bell import MANY
-from duly.backends.redis.finder import Gate
 from duly.backends.redis.loader import scripts
 from duly.backends.redis.url import parse
 from duly.errors import BackendError, BackendUnavailable

@@ -47,11 +47,12 @@ def test_a_paused_server_does_not_answer_and_goes_on():
             assert client.ping()
 
 
-def test_a_server_ends_with_a_process_that_was_killed(tmp_path):
+@pytest.mark.parametrize("kind", ["redis_server", "etcd_server"])
+def test_a_server_ends_with_a_process_that_was_killed(tmp_path, kind):
     script = (
         "import os, pathlib, signal\n"
-        "from duly.testing.servers import redis_server\n"
-        f"with redis_server(folder=pathlib.Path({str(tmp_path)!r})) as server:\n"
+        f"from duly.testing.servers import {kind}\n"
+        f"with {kind}(folder=pathlib.Path({str(tmp_path)!r})) as server:\n"
         "    print(server.pid, flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )

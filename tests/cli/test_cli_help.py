@@ -63,7 +63,7 @@ def test_short_help_stands_in_one_place_per_command():
         *(f"duly.cli.{module}" for module in ("demo", "run", "jobs", "runs", "show", "explain", "next", "nodes")),
         *(
             f"duly.cli.{module}"
-            for module in ("submit", "operate", "doctor", "bench", "token", "audit", "config", "fleets")
+            for module in ("submit", "operate", "migrate", "doctor", "bench", "token", "audit", "config", "fleets")
         ),
     }
 

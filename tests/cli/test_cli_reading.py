@@ -6,7 +6,7 @@ import click
 import pytest
 
 from duly import ConfigurationError, SchedulerConfig
-from duly.cli.client import store_address
+from duly.cli.client import address_of
 from duly.cli.moments import read_moment
 from duly.cli.payloads import read_payload
 from duly.cli.programs import configured
@@ -148,6 +148,71 @@ def test_settings_come_from_the_file_and_the_environment_is_stronger(tmp_path):
     assert (found.log_format, found.node_id) == ("JSON", "w1")
 
 
+@pytest.mark.parametrize(
+    ("environment", "store", "queue", "coordinator"),
+    [
+        ({"POSTGRES_DSN": "postgresql://h/db"}, "postgresql://h/db", None, None),
+        ({"REDIS_URL": "localhost:6379"}, "redis://localhost:6379", None, None),
+        ({"REDIS_URL": "rediss://h/1"}, "rediss://h/1", None, None),
+        ({"REDIS_URL": "h:1", "REDIS_STREAM_NAME": "jobs"}, "redis://h:1", None, None),
+        (
+            {"POSTGRES_DSN": "postgresql://h/db", "REDIS_URL": "h:1", "ETCD_ENDPOINTS": "e1:2379, e2:2379"},
+            "postgresql://h/db",
+            "redis://h:1",
+            "etcd://e1:2379,e2:2379",
+        ),
+        (
+            {"POSTGRES_DSN": "postgresql://h/db", "ETCD_ENDPOINTS": "https://e1:2379/,https://e2:2379"},
+            "postgresql://h/db",
+            None,
+            "etcds://e1:2379,e2:2379",
+        ),
+        (
+            {"POSTGRES_DSN": "postgresql://h/db", "ETCD_ENDPOINTS": "etcds://u:p@e1,e2?ssl_ca=/ca"},
+            "postgresql://h/db",
+            None,
+            "etcds://u:p@e1,e2?ssl_ca=/ca",
+        ),
+        (
+            {
+                "POSTGRES_DSN": "postgresql://h/db",
+                "REDIS_URL": "redis://h/1?timeout=2",
+                "REDIS_STREAM_NAME": "jobs",
+                "REDIS_GROUP_NAME": "my workers",
+            },
+            "postgresql://h/db",
+            "redis://h/1?timeout=2&stream=jobs&group=my%20workers",
+            None,
+        ),
+        (
+            {"POSTGRES_DSN": "postgresql://h/db", "REDIS_URL": "h:1", "DULY_COORDINATOR": "etcd://e"},
+            "postgresql://h/db",
+            "redis://h:1",
+            "etcd://e",
+        ),
+        ({"POSTGRES_DSN": "postgresql://h/db", "REDIS_URL": "h:1", "DULY_URL": "memory://"}, "memory://", None, None),
+        ({"DULY_STORE": "a://", "DULY_QUEUE": "b://", "DULY_COORDINATOR": "c://"}, "a://", "b://", "c://"),
+    ],
+)
+def test_plain_variables_name_a_store_and_its_parts(tmp_path, environment, store, queue, coordinator):
+    (tmp_path / "duly.toml").write_text('url = "sqlite:///file.db"')
+    found = read_settings(environment, tmp_path)
+    assert (found.store or found.url, found.queue, found.coordinator) == (store, queue, coordinator)
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"ETCD_ENDPOINTS": "e1:2379"}, "set POSTGRES_DSN"),
+        ({"POSTGRES_DSN": "host=h dbname=db"}, "POSTGRES_DSN is no URL"),
+        ({"POSTGRES_DSN": "postgresql://h", "ETCD_ENDPOINTS": "https://a,b"}, "https:// for some"),
+    ],
+)
+def test_plain_variables_that_cannot_be_meant_are_refused(tmp_path, environment, message):
+    with pytest.raises(ConfigurationError, match=message):
+        read_settings(environment, tmp_path)
+
+
 def test_labels_come_from_the_environment(tmp_path):
     assert read_settings({"DULY_LABELS": "gpu=yes, zone=a"}, tmp_path).labels == {"gpu": "yes", "zone": "a"}
     for wrong in ("gpu", "=yes", "gpu="):
@@ -188,12 +253,12 @@ def test_flags_come_before_code_and_code_before_the_surroundings():
 
 
 def test_which_store_is_meant(monkeypatch, tmp_path):
-    assert store_address(None) == "sqlite:///duly.db"
+    assert address_of(None).store == "sqlite:///duly.db"
     (tmp_path / "duly.toml").write_text('url = "sqlite:///file.db"')
-    assert store_address(None) == "sqlite:///file.db"
+    assert address_of(None).store == "sqlite:///file.db"
     monkeypatch.setenv("DULY_URL", "sqlite:///variable.db")
-    assert store_address(None) == "sqlite:///variable.db"
-    assert store_address("sqlite:///flag.db") == "sqlite:///flag.db"
+    assert address_of(None).store == "sqlite:///variable.db"
+    assert address_of("sqlite:///flag.db").store == "sqlite:///flag.db"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from tests.cli.cli_support import document, invoke
 
 from duly.api.addresses import parse
 from duly.cli.settings import read_settings, said_around
-from duly.cli.stores import composed
 from duly.errors import ConfigurationError
 
 # --- tokens
@@ -111,27 +110,6 @@ def test_config_show_says_what_code_says(tmp_path, monkeypatch):
     rows = {row["setting"]: row for row in document("config", "show", "shown_app")}
     assert (rows["max_concurrent"]["value"], rows["max_concurrent"]["source"]) == (3, "code")
     assert (rows["default_handler"]["value"], rows["default_handler"]["source"]) == ("note", "code")
-
-
-@pytest.mark.parametrize(
-    ("postgres", "redis", "etcd", "parts"),
-    [
-        (None, None, None, {}),
-        (None, "localhost:6379", None, {"url": "redis://localhost:6379"}),
-        (None, "rediss://h/1", None, {"url": "rediss://h/1"}),
-        ("postgresql://h/db", None, None, {"url": "postgresql://h/db"}),
-        ("postgresql://h/db", "h:1", None, {"store": "postgresql://h/db", "queue": "redis://h:1"}),
-        (
-            "postgresql://h/db",
-            "h:1",
-            "a:2379,b:2379",
-            {"store": "postgresql://h/db", "queue": "redis://h:1", "coordinator": "etcd://a:2379,b:2379"},
-        ),
-        ("postgresql://h/db", None, "a:2379", {"store": "postgresql://h/db", "coordinator": "etcd://a:2379"}),
-    ],
-)
-def test_plain_names_of_stores_are_put_together(postgres, redis, etcd, parts):
-    assert composed(postgres, redis, etcd) == parts
 
 
 def test_a_duly_variable_beats_all_plain_names_of_stores(tmp_path):

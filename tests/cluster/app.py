@@ -23,6 +23,8 @@ scheduler = Scheduler(
         accept_data_loss="CLUSTER_MAY_LOSE" in os.environ,
         placement=os.environ["CLUSTER_PLACEMENT"],
     ),
+    queue=os.environ.get("CLUSTER_QUEUE"),
+    coordinator=os.environ.get("CLUSTER_COORDINATOR"),
 )
 
 
@@ -72,6 +74,15 @@ if URL.startswith("sqlite:"):  # where there are transactions
         async with ctx.transaction() as tx:
             await tx.execute("CREATE TABLE IF NOT EXISTS payments (number INTEGER, fence INTEGER)")
             await tx.execute("INSERT INTO payments VALUES (?, ?)", (number, ctx.fence))
+
+
+if URL.startswith("postgresql:"):  # the table is the test's
+
+    @scheduler.job(delivery="exactly_once", retry=RetryPolicy.fixed(50, 0.01))
+    async def charge(ctx: Context, number: int) -> None:
+        note("charge", number)
+        async with ctx.transaction() as tx:
+            await tx.execute("INSERT INTO charges (number, fence) VALUES ($1, $2)", (number, ctx.fence))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.cluster.processes import Cluster
+from tests.postgres_stores import emptied
 
 from duly.testing.servers import redis_server
 
@@ -19,11 +20,16 @@ def placement():
     return "queue"
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=["sqlite", "redis", "postgres"])
 async def cluster(request, tmp_path, placement):
     """A cluster on each kind of store that processes can share."""
-    on_file = request.param == "sqlite"
-    url = f"sqlite:///{tmp_path}/duly.db" if on_file else request.getfixturevalue("durable_redis").url
+    match request.param:
+        case "sqlite":
+            url = f"sqlite:///{tmp_path}/duly.db"
+        case "redis":
+            url = request.getfixturevalue("durable_redis").url
+        case _:
+            url = emptied(request.getfixturevalue("postgres_url"))
     cluster = Cluster(tmp_path, url, placement)
     async with cluster.client.client():
         yield cluster

@@ -20,11 +20,13 @@ BEATS_PER_SECOND = 5
 class Cluster:
     """Nodes as real processes, and a client that looks on."""
 
-    def __init__(self, folder, url, placement="queue"):
+    def __init__(self, folder, url, placement="queue", *, queue=None, coordinator=None):
         self.folder = folder
         self.url = url
         self.placement = placement
-        self.client = Scheduler(self.url, SchedulerConfig(placement=placement))
+        self.parts = {"CLUSTER_QUEUE": queue, "CLUSTER_COORDINATOR": coordinator}
+        config = SchedulerConfig(placement=placement)
+        self.client = Scheduler(self.url, config, queue=queue, coordinator=coordinator)
         self.nodes = {}
 
     def start(self, name):
@@ -33,6 +35,7 @@ class Cluster:
             "CLUSTER_NODE": name,
             "CLUSTER_URL": self.url,
             "CLUSTER_PLACEMENT": self.placement,
+            **{name: url for name, url in self.parts.items() if url is not None},
         }
         with (self.folder / f"{name}.log").open("ab") as log:
             self.nodes[name] = subprocess.Popen([sys.executable, str(APP)], env=environment, stderr=log)

@@ -96,6 +96,7 @@ async def _in_state(run, state):
 async def test_a_graceful_stop_hands_leadership_over_at_once(cluster):
     await cluster.up("a", "b")
     leader = await cluster.until(cluster.leader, "somebody leads")
+    await cluster.until(lambda: cluster.notes("beat"), "the leader knows it, and plans")
     other = "b" if leader == "a" else "a"
     assert cluster.stop(leader) == 0
     assert await cluster.until(lambda: cluster.leads(other), "the other leads")

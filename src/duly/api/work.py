@@ -17,6 +17,7 @@ from duly.api.permissions import Permission
 from duly.api.problems import Problem
 from duly.errors import ConfigurationError
 from duly.model import Put, iso
+from duly.model.trace import trace_headers
 from duly.scheduler import Job
 from duly.scheduler.client import Client
 from duly.scheduler.submitting import Options
@@ -82,15 +83,16 @@ async def _answer(call: Call[None, Any], put: Put) -> Accepted:
 async def _target(call: Call[None, Any], body: Submission, client: Client) -> tuple[str, Options]:
     """Which handler is meant and how it is to start, if the caller may do that."""
     name = await call.desk.handler(body.handler, client)
-    options = _options(body)
+    options = _options(call, body)
     if call.principal.limited:
         blueprint = await client.submitter.blueprint(name)
         call.principal.require_target(options.queue or blueprint.queue, blueprint.handler)
     return name, options
 
 
-def _options(body: Submission) -> Options:
+def _options(call: Call[None, Any], body: Submission) -> Options:
     return Options(
+        headers=trace_headers(call.header(b"traceparent"), call.header(b"tracestate")),
         at=body.schedule_at,
         delay=None if body.delay is None else bodies.seconds(body.delay),
         priority=body.priority,

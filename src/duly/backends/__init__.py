@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from duly.errors import ConfigurationError, MissingExtra
-from duly.ports import Backend, Opening
-
-Factory = Callable[[str, Opening], Backend]
+from duly.ports import Backend, Opening, Seat
 
 _REDIS = "duly.backends.redis"
+_POSTGRES = "duly.backends.postgres"
+_ETCD = "duly.backends.etcd"
 _OWN = {
     "memory": "duly.backends.memory",
     "sqlite": "duly.backends.sqlite",
@@ -18,36 +19,64 @@ _OWN = {
     "rediss": _REDIS,
     "redis+sentinel": _REDIS,
     "rediss+sentinel": _REDIS,
+    "postgresql": _POSTGRES,
+    "postgres": _POSTGRES,
+}
+# What coordinates, and keeps no runs.
+_OWN_SEATS = {
+    "etcd": _ETCD,
+    "etcds": _ETCD,
+    "etcd+https": _ETCD,
 }
 # The extra that brings what a package of ours imports.
-_EXTRAS = {_REDIS: "redis"}
+_EXTRAS = {_REDIS: "redis", _POSTGRES: "postgres", _ETCD: "etcd"}
 _GROUP = "duly.backends"
+_SEATS_GROUP = "duly.coordinators"
 
 
 def open_backend(url: str, opening: Opening) -> Backend:
     """The backend for a URL, not yet opened. Unknown schemes are looked up among installed packages."""
+    scheme = scheme_of(url)
+    if scheme in _OWN_SEATS:
+        raise ConfigurationError(
+            f"{scheme}:// coordinates and keeps no runs: Scheduler(store='postgresql://…', coordinator='{scheme}://…')"
+        )
+    backend: Backend = _factory(scheme, _OWN, _GROUP)(url, opening)
+    return backend
+
+
+def open_seat(url: str, opening: Opening) -> Seat:
+    """The coordinator for a URL, not yet opened: one that does nothing else, or that of a whole backend."""
+    scheme = scheme_of(url)
+    if scheme in _OWN:
+        return open_backend(url, opening)
+    seat: Seat = _factory(scheme, _OWN_SEATS, _SEATS_GROUP)(url, opening)
+    return seat
+
+
+def scheme_of(url: str) -> str:
+    """What a URL begins with."""
     scheme, separator, _ = url.partition("://")
     if not separator or not scheme:
         raise ConfigurationError(f"{_shown(url)!r} is no URL: write for example sqlite:///duly.db")
-    return _factory(scheme)(url, opening)
+    return scheme
 
 
-def _factory(scheme: str) -> Factory:
-    if scheme in _OWN:
-        return _own(scheme)
+def _factory(scheme: str, own: Mapping[str, str], group: str) -> Callable[[str, Opening], Any]:
+    if scheme in own:
+        return _own(scheme, own[scheme])
     from importlib.metadata import entry_points  # noqa: PLC0415  # costs 30 ms, and only foreign schemes need it
 
-    for found in entry_points(group=_GROUP, name=scheme):
-        loaded: Factory = found.load()
+    for found in entry_points(group=group, name=scheme):
+        loaded: Callable[[str, Opening], Any] = found.load()
         return loaded
-    known = sorted({*_OWN, *(each.name for each in entry_points(group=_GROUP))})
+    known = sorted({*own, *(each.name for each in entry_points(group=group))})
     raise ConfigurationError(f"unknown scheme {scheme!r}: installed are {', '.join(known)}")
 
 
-def _own(scheme: str) -> Factory:
-    package = _OWN[scheme]
+def _own(scheme: str, package: str) -> Callable[[str, Opening], Any]:
     try:
-        factory: Factory = importlib.import_module(package).open_url
+        factory: Callable[[str, Opening], Any] = importlib.import_module(package).open_url
     except ModuleNotFoundError as exc:
         if package not in _EXTRAS or (exc.name or "").startswith("duly"):
             raise

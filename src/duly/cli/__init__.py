@@ -36,6 +36,7 @@ COMMANDS = {
     "remove": Entry("duly.cli.operate:remove", "Remove a job and cancel its waiting runs.", _OPERATING),
     "cancel": Entry("duly.cli.operate:cancel", "Cancel a run.", _OPERATING),
     "redrive": Entry("duly.cli.operate:redrive", "Run a failed, lost or cancelled run again.", _OPERATING),
+    "migrate": Entry("duly.cli.migrate:migrate", "Bring the store's schema up to date.", _OPERATING),
     "token": Entry("duly.cli.token:token", "Make, list and revoke tokens of the API.", _OPERATING),
     "audit": Entry("duly.cli.audit:audit", "Show and verify the log of administrative actions.", _CHECKING),
     "config": Entry("duly.cli.config:config", "Show every setting and where it comes from.", _CHECKING),
@@ -61,7 +62,7 @@ EXAMPLES = (
 def cli() -> None:
     """Duly, a distributed job scheduler: every due instant is run once, on time, by one of your processes.
 
-    The store is --url, DULY_URL, the url of duly.toml, or the file duly.db in this folder.
+    The store is --url, DULY_URL, POSTGRES_DSN or REDIS_URL, the url of duly.toml, or the file duly.db in this folder.
     """
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from duly.cli.options import namespace
-from duly.cli.settings import Settings, read_settings
+from duly.cli.settings import read_settings
 from duly.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from duly.backends.address import Address
+    from duly.model import SchedulerConfig
     from duly.scheduler import Scheduler
 
 T = TypeVar("T")
@@ -32,37 +34,42 @@ def ask(
     import asyncio  # noqa: PLC0415  # commands are listed and helped without it
 
     from duly.model import SchedulerConfig  # noqa: PLC0415
-    from duly.scheduler import Scheduler  # noqa: PLC0415
 
     settings = read_settings()
     chosen = namespace() or named or settings.namespace or SchedulerConfig().namespace
-    address = store_address(url)
-    missing = missing_file(address)
+    address = address_of(url)
+    missing = missing_file(address.store)
     if missing is not None and not creates:
         raise ConfigurationError(
             f"there is no file {missing}: `duly run` makes it; give another store with --url or DULY_URL"
         )
 
     async def conversation() -> T:
-        config = SchedulerConfig(namespace=chosen)
-        async with Scheduler(config=config, **_parts(url, settings)).client() as scheduler:
+        async with _scheduler(address, SchedulerConfig(namespace=chosen)).client() as scheduler:
             return await question(scheduler)
 
     return asyncio.run(conversation())
 
 
-def store_address(url: str | None) -> str:
-    """The store that is meant: the flag's, the environment's, the file's, or the default one."""
+def _scheduler(address: Address, config: SchedulerConfig) -> Scheduler:
+    from duly.scheduler import Scheduler  # noqa: PLC0415
+
+    return Scheduler(address.store, config, queue=address.queue, coordinator=address.coordinator)
+
+
+def address_of(url: str | None) -> Address:
+    """The store that is meant, and its parts: the flag's, the environment's, the file's, or the default one."""
     from duly.scheduler.binding import Binding  # noqa: PLC0415
 
-    return Binding(**_parts(url, read_settings())).address()
-
-
-def _parts(url: str | None, settings: Settings) -> dict[str, Any]:
-    """The address that is meant, by part: a flag stands alone."""
+    said = read_settings()
     if url is not None:
-        return {"url": url}
-    return {name: getattr(settings, name) for name in ("url", "store", "queue", "coordinator")}
+        return Binding(url).address()
+    return Binding(said.url, store=said.store, queue=said.queue, coordinator=said.coordinator).address()
+
+
+def store_address(url: str | None) -> str:
+    """The store alone, where what is beside it does not matter."""
+    return address_of(url).store
 
 
 def missing_file(address: str) -> Path | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from duly.cli.client import ask, store_address
+from duly.cli.client import address_of, ask
 from duly.cli.group import one_line
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import BAD, GOOD, WARN, write_json
@@ -89,7 +89,9 @@ def _store(url: str | None) -> list[Finding]:
         found = ask(url, _examine)
     except DulyError as exc:
         return [Finding(Severity.PROBLEM, "store", one_line(exc))]
-    return [Finding(Severity.OK, "store", masked(store_address(url))), *found]
+    address = address_of(url)
+    parts = [Finding(Severity.OK, name, masked(where)) for name, where in address.parts.items()]
+    return [Finding(Severity.OK, "store", masked(address.store)), *parts, *found]
 
 
 async def _examine(scheduler: Scheduler) -> list[Finding]:

@@ -81,7 +81,7 @@ def store_option(function: F) -> F:
     where = click.option(
         "--url",
         metavar="URL",
-        help="The store, for example sqlite:///duly.db. Default: DULY_URL, the url of duly.toml, or that file.",
+        help="The store, such as sqlite:///duly.db. Default: DULY_URL, POSTGRES_DSN, REDIS_URL, duly.toml, or that.",
     )
     which = click.option(
         "--namespace",

@@ -59,6 +59,9 @@ def run(
     Start it as often as you like on one store. The first signal lets running handlers end, a second one does not wait.
     Without an attribute the module's only Scheduler is taken. The current folder is importable. A file of jobs runs
     plain commands; SIGHUP reads it again. With --http or HTTP_ADDR it serves the API, too.
+
+    Where code names no store, it is DULY_URL (or DULY_STORE, DULY_QUEUE, DULY_COORDINATOR), else POSTGRES_DSN,
+    REDIS_URL and ETCD_ENDPOINTS, else duly.toml, else duly.db.
     """
     flags = {
         "max_concurrent": concurrency,

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from duly.cli.stores import composed
+from duly.cli.plain import PLAIN, plain_address
 from duly.errors import ConfigurationError
 
 FILE = "duly.toml"
@@ -51,6 +51,8 @@ class Settings(FileSettings, frozen=True):
     """The same, with what the environment says on top of it."""
 
     node_id: str | None = None
+    queue: str | None = None
+    coordinator: str | None = None
     labels: dict[str, str] | None = None
 
 
@@ -109,7 +111,9 @@ def said_around(environment: Mapping[str, str] = os.environ, folder: Path | None
     path = (folder or Path.cwd()) / FILE
     found = {name: Said(value, FILE) for name, value in asdict(_read_file(path)).items() if value is not None}
     variables = _variables(environment)
-    stores = {name: said for name, said in variables.items() if name in _STORES} or _plain_stores(environment)
+    stores = {name: said for name, said in variables.items() if name in _STORES}
+    if not stores.keys() & {"url", "store"}:
+        stores = _plain_stores(environment) | stores
     if stores:  # one address is never half of the file's and half of the environment's
         found = {name: said for name, said in found.items() if name not in _STORES}
     return found | stores | {name: said for name, said in variables.items() if name not in _STORES}
@@ -141,11 +145,13 @@ def variable_said(environment: Mapping[str, str], variable: str) -> Said | None:
 
 def _plain_stores(environment: Mapping[str, str]) -> dict[str, Said]:
     """The stores of the plain names, where no `DULY_*` says one."""
-    names = ("POSTGRES_DSN", "REDIS_URL", "ETCD_ENDPOINTS")
-    said = [variable_said(environment, name) for name in names]
-    values = composed(*[None if each is None else str(each.value) for each in said])
-    sources = " + ".join(each.source for each in said if each is not None)
-    return {name: Said(value, sources) for name, value in values.items()}
+    said = {name: found for name in PLAIN if (found := variable_said(environment, name)) is not None}
+    address = plain_address({name: str(each.value) for name, each in said.items()})
+    if address is None:
+        return {}
+    sources = " + ".join(each.source for each in said.values())
+    parts = {"url": address.store, "queue": address.queue, "coordinator": address.coordinator}
+    return {name: Said(value, sources) for name, value in parts.items() if value is not None}
 
 
 def _typed(name: str, said: Said) -> Any:

@@ -1,6 +1,18 @@
 """Observing: subscribers to what a node tells about itself. Nothing in here can change what happens."""
 
 from duly.observe.bus import Bus
-from duly.observe.logs import EventLog, RunFields, configure_logging
+from duly.observe.collector import Collecting, MetricsCollector
+from duly.observe.logger import Logger
+from duly.observe.logs import EventLog, JsonFormatter, RunFields, add_run_fields, configure_logging
 
-__all__ = ["Bus", "EventLog", "RunFields", "configure_logging"]
+__all__ = [
+    "Bus",
+    "Collecting",
+    "EventLog",
+    "JsonFormatter",
+    "Logger",
+    "MetricsCollector",
+    "RunFields",
+    "add_run_fields",
+    "configure_logging",
+]

@@ -9,61 +9,85 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import MutableMapping
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from duly.model import State
+from duly.model import Run, State
 from duly.model import event as events
-from duly.model.current import current_run
+from duly.model.current import current_fields, run_fields
+from duly.observe.logger import Level, Logger, Voice
 
-_node = logging.getLogger("duly.node")
-_run = logging.getLogger("duly.run")
-
+_TALKATIVE = ("httpx2", "httpcore2")  # the client of etcd tells of every request, as information
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class EventLog:
-    """A subscriber that logs. Events of ordinary success are made only if somebody would see them."""
+    """A subscriber that logs: to `duly.run` and `duly.node`, or to a logger of the user's.
+
+    Events of ordinary success are made only if somebody would see them.
+    """
+
+    def __init__(self, logger: Logger | None = None) -> None:
+        self._run = Voice(logger or logging.getLogger("duly.run"))
+        self._node = Voice(logger or logging.getLogger("duly.node"))
+        self._fields: dict[str, Any] = {}
 
     def wants(self, kind: type[events.Event]) -> bool:
-        return kind not in _CHATTY or _run.isEnabledFor(logging.DEBUG)
+        return kind not in _SILENT and (kind not in _CHATTY or self._run.debugging)
 
     def __call__(self, event: events.Event) -> None:
         match event:
             case events.RunStarted(run, late):
-                _tell(logging.DEBUG, run, f"started, {late * 1000:.1f} ms late", late=late)
+                if self._run.debugging:
+                    self._tell("debug", run, f"started, {late * 1000:.1f} ms late", late=late)
             case events.RunEnded():
-                _tell_end(event)
+                self._tell_end(event)
             case events.RunsClaimed() | events.RunsSettled():
                 pass  # for meters only
             case events.RunReleased(run):
-                _tell(logging.INFO, run, "given back: the node is stopping")
+                self._tell("info", run, "given back: the node is stopping")
             case _:
-                level, message = _of_node(event)
-                _node.log(level, "%s", message)
+                self._tell_of_node(event)
+
+    def _tell(self, level: Level, run: Run, message: str, **fields: Any) -> None:
+        self._run.tell(level, f"{run.job} {run.id}: {message}", run_fields(run) | fields)
+
+    def _tell_end(self, event: events.RunEnded) -> None:
+        took = f"after {event.seconds:.3f} s"
+        failure = f": {event.failure.type}: {event.failure.message}" if event.failure else ""
+        outcome, fields = event.outcome.value, {"outcome": event.outcome.value, "seconds": event.seconds}
+        match event.state:
+            case State.COMPLETED | State.CANCELLED:
+                if self._run.debugging:
+                    self._tell("debug", event.run, f"{outcome} {took}", **fields)
+            case State.PENDING:
+                again = f", again at {event.retry_at:%H:%M:%S}" if event.retry_at else ""
+                self._tell("warning", event.run, f"{outcome} {took}{failure}{again}", **fields)
+            case _:
+                text = _indented(event.failure.traceback if event.failure else "")
+                self._tell("error", event.run, f"{event.state.value} {took}{failure}{text}", **fields)
+
+    def _tell_of_node(self, event: events.Event) -> None:
+        match event:
+            case events.NodeStarted(node):
+                self._fields = {"node": node}
+            case events.LeaderElected(lease):  # may come before the start is told
+                self._fields = {"node": lease.holder}
+            case _:
+                pass
+        level, message = _of_node(event)
+        self._node.tell(_WORDS[level], message, self._fields)
 
 
-_CHATTY = (events.RunStarted, events.RunEnded, events.RunsClaimed, events.RunsSettled)
-
-
-def _tell(level: int, run: Any, message: str, **fields: Any) -> None:
-    if _run.isEnabledFor(level):
-        extra = {"run_id": run.id, "job": run.job, "attempt": run.attempt, "node": run.node, **fields}
-        _run.log(level, "%s %s: %s", run.job, run.id, message, extra=extra)
-
-
-def _tell_end(event: events.RunEnded) -> None:
-    took = f"after {event.seconds:.3f} s"
-    failure = f": {event.failure.type}: {event.failure.message}" if event.failure else ""
-    match event.state:
-        case State.COMPLETED | State.CANCELLED:
-            _tell(logging.DEBUG, event.run, f"{event.outcome.value} {took}", outcome=event.outcome.value)
-        case State.PENDING:
-            again = f", again at {event.retry_at:%H:%M:%S}" if event.retry_at else ""
-            _tell(logging.WARNING, event.run, f"{event.outcome.value} {took}{failure}{again}")
-        case _:
-            text = event.failure.traceback if event.failure else ""
-            _tell(logging.ERROR, event.run, f"{event.state.value} {took}{failure}{_indented(text)}")
+_SILENT = (events.RunsClaimed, events.RunsSettled)
+_CHATTY = (events.RunStarted, events.RunEnded)
+_WORDS: dict[int, Level] = {
+    logging.DEBUG: "debug",
+    logging.INFO: "info",
+    logging.WARNING: "warning",
+    logging.ERROR: "error",
+}
 
 
 def _of_node(event: events.Event) -> tuple[int, str]:
@@ -137,10 +161,16 @@ class RunFields(logging.Filter):
     """Adds the current run to every record that passes, also to those of the user's own loggers."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        run = current_run.get()
-        if run is not None and not hasattr(record, "run_id"):
-            record.run_id, record.job, record.attempt, record.node = run.id, run.job, run.attempt, run.node
+        if not hasattr(record, "run_id"):
+            vars(record).update(current_fields())
         return True
+
+
+def add_run_fields(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The same for structlog: a processor, for the list that `structlog.configure` takes."""
+    for name, value in current_fields().items():
+        event.setdefault(name, value)
+    return event
 
 
 class JsonFormatter(logging.Formatter):
@@ -168,3 +198,6 @@ def configure_logging(level: str = "INFO", layout: str = "TEXT", stream: TextIO 
     else:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])
+    if not logging.getLogger().isEnabledFor(logging.DEBUG):
+        for name in _TALKATIVE:
+            logging.getLogger(name).setLevel(logging.WARNING)

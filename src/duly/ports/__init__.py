@@ -14,23 +14,28 @@ Obligations of every adapter, said once:
 * **Cancellation.** A cancelled call has either happened whole or not at all; no transaction stays open behind it.
 """
 
-from duly.ports.backend import Backend, Capabilities, Finding, Opening, Order, Severity
+from duly.ports.backend import Backend, Capabilities, Composed, Finding, Opening, Order, Seat, Severity
 from duly.ports.clock import Clock, SystemClock
 from duly.ports.coordinator import Coordinator
 from duly.ports.queue import Queue
 from duly.ports.store import Store, Transaction
+from duly.ports.tracer import Span, Tracer
 
 __all__ = [
     "Backend",
     "Capabilities",
     "Clock",
+    "Composed",
     "Coordinator",
     "Finding",
     "Opening",
     "Order",
     "Queue",
+    "Seat",
     "Severity",
+    "Span",
     "Store",
     "SystemClock",
+    "Tracer",
     "Transaction",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from msgspec import Struct
 
@@ -39,10 +39,15 @@ class Capabilities(Struct, frozen=True):
 
 
 class Opening(Struct, frozen=True):
-    """What a backend is opened with besides its URL. A factory registered for a scheme takes (url, opening)."""
+    """What a backend is opened with besides its URL. A factory registered for a scheme takes (url, opening).
+
+    Without `migrates`, opening leaves the schema as it is and asks nothing of it: for who calls `Store.migrate` next
+    and wants to know what that did.
+    """
 
     namespace: str = "duly"
     clock: Clock = SystemClock()
+    migrates: bool = True
 
 
 class Severity(StrEnum):
@@ -57,6 +62,42 @@ class Finding(Struct, frozen=True):
     severity: Severity
     subject: str
     message: str
+
+
+class Seat(Protocol):
+    """A coordinator with connections of its own, for a backend that keeps its runs elsewhere.
+
+    Opened and closed like a backend, and every backend is one. A factory registered for a scheme in the entry points
+    `duly.coordinators` takes (url, opening) and returns one.
+    """
+
+    url: str
+    coordinator: Coordinator
+
+    async def open(self) -> None:
+        """Connect and check, as of a backend."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything. Closing a closed one does nothing."""
+        ...
+
+    def session(self) -> Self:
+        """An independent, not yet opened set of connections to the same coordinator."""
+        ...
+
+    async def examine(self) -> list[Finding]:
+        """What an operator should know about it as it is configured."""
+        ...
+
+
+@runtime_checkable
+class Composed(Protocol):
+    """A backend of several servers, each of which may be away by itself."""
+
+    async def parts(self) -> dict[str, str]:
+        """How each part is now, by its name ("store", "queue", "coordinator"): "reachable", or "away: " and why."""
+        ...
 
 
 class Backend(Protocol):

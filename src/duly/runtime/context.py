@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from duly.errors import ClaimLost, RunCancelled
 from duly.model import Progress, Run, shift
+from duly.model.current import run_fields
 
 
 class Tether(Protocol):
@@ -87,8 +88,7 @@ class Context:
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger that names the run in every record."""
-        extra = {"run_id": self.run.id, "job": self.run.job, "attempt": self.run.attempt}
-        return logging.LoggerAdapter(logging.getLogger(f"duly.job.{self.run.job}"), extra)
+        return logging.LoggerAdapter(logging.getLogger(f"duly.job.{self.run.job}"), run_fields(self.run))
 
     @property
     def cancelled(self) -> bool:

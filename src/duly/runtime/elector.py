@@ -109,6 +109,8 @@ class Elector:
             self._drop_expired()
             raise
         for leadership, lease in zip(held, renewed, strict=True):
+            if leadership.lease.name not in self._held:
+                continue  # given up while we asked
             if lease is None:
                 self._drop(leadership.lease.name)
             else:
@@ -147,6 +149,9 @@ class Elector:
         installed = epoch is None
         if epoch is None:
             epoch = await self._store.install(lease.name, lease.fence)
+        if self.resigned:  # while we asked: nobody shall have to wait for its end
+            await self._coordinator.release([lease])
+            return
         self._held[lease.name] = Leadership(lease, epoch, until)
         if installed:
             self._emit(LeaderElected(lease, epoch))

@@ -1,7 +1,8 @@
-"""The heartbeat: renews all claims of a node in one call, and says that the node lives.
+"""The heartbeat: renews all claims of a node in one call.
 
-It has a thread, an event loop and a session of its own, so that a handler which blocks the node's loop does not lose
-every lease. Where the store cannot be used from another thread it is an ordinary service.
+Together with the node's presence it has a thread, an event loop and a session of its own, so that a handler which
+blocks the node's loop does not lose every lease. Where the store cannot be used from another thread both are ordinary
+services.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from duly.errors import BackendUnavailable
-from duly.model import Beat, Node, StoreLoss
+from duly.model import Beat, StoreLoss
 from duly.model.event import ClaimsLost, ClaimUntrusted, Event, LoopStalled
-from duly.ports import Backend
+from duly.ports import Backend, Queue
 from duly.runtime.live import Live, LiveRuns
+from duly.runtime.presence import Presence
 from duly.runtime.service import Emit, Nudge, Reachability, Signal, serve
 from duly.runtime.surroundings import Surroundings
 from duly.runtime.worker import Worker, trusted_until
@@ -26,31 +28,28 @@ from duly.runtime.worker import Worker, trusted_until
 NUDGE_PERIOD = 0.2
 
 
-def _at_once(call: Callable[..., None], *arguments: object) -> None:
+def at_once(call: Callable[..., None], *arguments: object) -> None:
+    """Where heartbeat and node share a loop, nothing has to be carried."""
     call(*arguments)
 
 
 class Heartbeat:
-    """Renews claims and presence. `tell` carries a call to the node's own loop, where `forgotten` is called too."""
+    """Renews claims. `tell` carries a call to the node's own loop."""
 
     name = "heartbeat"
 
     def __init__(
         self,
         around: Surroundings,
-        backend: Backend,
+        queue: Queue,
         lives: LiveRuns,
         worker: Worker,
-        card_now: Callable[[], Node],
-        forgotten: Callable[[], None],
-        tell: Callable[..., None] = _at_once,
+        tell: Callable[..., None],
     ) -> None:
         self.signal = Signal()
-        self._backend = backend
+        self._queue = queue
         self._lives = lives
         self._worker = worker
-        self._card_now = card_now
-        self._forgotten = forgotten
         self._tell = tell
         self._clock = around.clock
         self._emit = around.emit
@@ -58,13 +57,11 @@ class Heartbeat:
         self._refresh = around.config.refresh
         self._silence = around.config.silence
         self._has_beaten = False
-        self._announced: Node | None = None
 
     async def tick(self) -> float:
         self._distrust()
         try:
             await self._renew()
-            await self._be_present()
         except BackendUnavailable:
             self._distrust()
             raise
@@ -75,7 +72,7 @@ class Heartbeat:
         sent = self._clock.monotonic()
         beats = [Beat(live.claim.run.id, live.claim.fence, live.progress) for live in lives]
         # The first beat says nothing about an outage: whoever should have beaten before may be dead.
-        renewal = await self._backend.queue.renew(beats, self._lease, self._silence if self._has_beaten else None)
+        renewal = await self._queue.renew(beats, self._lease, self._silence if self._has_beaten else None)
         self._has_beaten = True
         lost = frozenset(renewal.lost)
         for live in lives:
@@ -93,16 +90,6 @@ class Heartbeat:
         if cancelled:
             self._tell(self._worker.cancel, cancelled)
 
-    async def _be_present(self) -> None:
-        node = self._card_now()
-        coordinator = self._backend.coordinator
-        if self._announced is not None and _as_announced(node) == _as_announced(self._announced):
-            if await coordinator.beat(node.id, self._lease, node.metrics):
-                return
-            self._tell(self._forgotten)
-        await coordinator.announce(node, self._lease)
-        self._announced = node
-
     def _distrust(self) -> None:
         """Whatever could not be renewed in time is no longer certain."""
         now = self._clock.monotonic()
@@ -114,24 +101,19 @@ class Heartbeat:
                     self._tell(live.stop)
 
 
-def _as_announced(node: Node) -> tuple[frozenset[str], int]:
-    """What of a node's card may change, its metrics aside, which every beat carries."""
-    return node.handlers, node.capacity
-
-
 def _stops(live: Live) -> bool:
     """Whether the handler is to be stopped when its lease is in doubt."""
     return live.claim.run.policy.on_store_loss is StoreLoss.STOP
 
 
 class HeartbeatThread:
-    """Runs a heartbeat in a thread with a loop and a session of its own, and watches that the node's loop answers."""
+    """Runs heartbeat and presence in a thread with a loop and a session, and watches that the node's loop answers."""
 
     def __init__(
         self,
         around: Surroundings,
         backend: Backend,
-        make: Callable[[Surroundings, Backend, Callable[..., None]], Heartbeat],
+        make: Callable[[Surroundings, Backend, Callable[..., None]], tuple[Heartbeat, Presence]],
         reachability: Reachability,
     ) -> None:
         self._home = asyncio.get_running_loop()
@@ -179,16 +161,17 @@ class HeartbeatThread:
         except Exception as exc:  # noqa: BLE001  # carried to whoever started the thread
             self._tell(_fail, self._started, exc)
             return
-        heartbeat = self._make(self._around, self._session, self._tell)
+        services = self._make(self._around, self._session, self._tell)
+        heartbeat, _ = services
         self._nudge = Nudge(heartbeat.signal, NUDGE_PERIOD)
         self._tell(_succeed, self._started)
         try:
             async with asyncio.TaskGroup() as group:
-                beating = group.create_task(serve(heartbeat, self._emit, self._reachability))
-                watching = group.create_task(self._watch())
+                tasks = [group.create_task(serve(each, self._emit, self._reachability)) for each in services]
+                tasks.append(group.create_task(self._watch()))
                 await self._stop.wait()
-                beating.cancel()
-                watching.cancel()
+                for task in tasks:
+                    task.cancel()
         finally:
             await self._session.close()
 

@@ -26,7 +26,7 @@ from duly.runtime.dispatcher import Dispatcher
 from duly.runtime.elector import MAIN, STOPPING, Elector
 from duly.runtime.executors import Executor
 from duly.runtime.handler import Catalog, ExecutorKind
-from duly.runtime.heartbeat import NUDGE_PERIOD, Heartbeat, HeartbeatThread
+from duly.runtime.heartbeat import NUDGE_PERIOD, Heartbeat, HeartbeatThread, at_once
 from duly.runtime.hooks import Hooks
 from duly.runtime.janitor import Janitor
 from duly.runtime.listener import Listener
@@ -34,6 +34,7 @@ from duly.runtime.live import LiveRuns
 from duly.runtime.nextdue import NextDue
 from duly.runtime.pace import ENDED, LAST_START, STARTED
 from duly.runtime.planner import Planner, Schedules
+from duly.runtime.presence import Presence
 from duly.runtime.reaper import Reaper
 from duly.runtime.service import Nudge, Reachability, Service, Signal, serve
 from duly.runtime.settler import Settler
@@ -87,7 +88,7 @@ class Node:
         self._build_scheduler(code)
         self.deployer = Deployer(code.deploy)
         self.listener = Listener(around, backend.queue, heard=self._heard)
-        self.heartbeat = self._make_heartbeat(around, backend)
+        self.heartbeat, self.presence = self._make_heartbeat(around, backend, at_once)
         self._heartbeat_thread: HeartbeatThread | None = None
         self._nudge_elector = Nudge(self.elector.signal, _HINT_PERIOD)
         self._nudge_planner = Nudge(self.planner.signal, _HINT_PERIOD)
@@ -121,10 +122,12 @@ class Node:
         self.janitor = Janitor(around, self._backend, self.elector, code.schedules, changed=self.planner.signal.wake)
 
     def _make_heartbeat(
-        self, around: Surroundings, backend: Backend, tell: Callable[..., None] | None = None
-    ) -> Heartbeat:
-        arguments = (around, backend, self.lives, self.worker, self.card_now, self.deployer.ask)
-        return Heartbeat(*arguments) if tell is None else Heartbeat(*arguments, tell)
+        self, around: Surroundings, backend: Backend, tell: Callable[..., None]
+    ) -> tuple[Heartbeat, Presence]:
+        return (
+            Heartbeat(around, backend.queue, self.lives, self.worker, tell),
+            Presence(around, backend.coordinator, self.card_now, self.deployer.ask, tell),
+        )
 
     @property
     def id(self) -> str:
@@ -194,8 +197,9 @@ class Node:
     # --- life
 
     async def start(self) -> None:
-        """Announce this node and run its services. Raises if the store cannot be reached now."""
-        await self._backend.coordinator.announce(self.card_now(), self._around.config.lease)
+        """Announce this node and run its services. Without a coordinator it is announced later, by its presence."""
+        with suppress(BackendUnavailable):
+            await self._backend.coordinator.announce(self.card_now(), self._around.config.lease)
         self._runner = asyncio.get_running_loop().create_task(self._run(), name=f"duly-node-{self.id}")
         await asyncio.wait([self._serving, self._runner], return_when=asyncio.FIRST_COMPLETED)
         if self._runner.done():
@@ -211,6 +215,7 @@ class Node:
                 await self._heartbeat_thread.start()
             else:
                 self._serve(group, self.heartbeat)
+                self._serve(group, self.presence)
             for service in self.services():
                 self._serve(group, service)
             self._serving.set_result(None)

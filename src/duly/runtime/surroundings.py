@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from duly.model import Node as NodeCard
 from duly.model import Role, SchedulerConfig
-from duly.ports import Clock
+from duly.ports import Clock, Tracer
 from duly.runtime.service import Emit
 
 
@@ -22,6 +22,7 @@ class Surroundings(Struct, frozen=True):
     clock: Clock
     emit: Emit
     rng: random.Random
+    tracer: Tracer | None = None
 
 
 def make_card(config: SchedulerConfig, clock: Clock, rng: random.Random, version: str) -> NodeCard:

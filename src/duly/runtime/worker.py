@@ -11,9 +11,11 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 
-from duly.model import Claim, Claimed, Interrupted, seconds_between, to_micros
-from duly.model.event import RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
-from duly.ports import Queue
+from msgspec.structs import replace
+
+from duly.model import Claim, Claimed, Interrupted, Outcome, Run, seconds_between, to_micros
+from duly.model.event import HookFailed, RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
+from duly.ports import Queue, Span, Tracer
 from duly.runtime.attempt import Attempts
 from duly.runtime.handler import Catalog, ExecutorKind
 from duly.runtime.live import Live, LiveRuns
@@ -52,6 +54,7 @@ class Worker:
         self._clock = around.clock
         self._emit = around.emit
         self._rng = around.rng
+        self._tracer = around.tracer
         self._slots = around.config.max_concurrent
         self._queues = around.config.queues
         self._lease = around.config.lease
@@ -162,6 +165,7 @@ class Worker:
             self._idle.clear()
 
     async def _work(self, live: Live) -> None:
+        span = None if self._tracer is None else self._span(self._tracer, live)
         if self._tell_starts:
             self._emit(RunStarted(live.claim.run, seconds_between(live.claim.run.ready_at, self._clock.now())))
         outcome = None
@@ -170,6 +174,8 @@ class Worker:
         except Exception as exc:  # noqa: BLE001  # a fault of ours: the run is left to its lease, and the event tells
             self._emit(ServiceFailed("attempt", failure_of(exc), self._lease))
         live.elapsed = self._clock.monotonic() - live.started
+        if span is not None:
+            self._end(span, live.claim.run, outcome)
         # The slot first: then the claim that it causes is on its way before the settlement, and others start sooner.
         if live.residue is None or live.residue.done():
             self._free()
@@ -179,6 +185,23 @@ class Worker:
             self._lives.remove(live)
         else:
             self._settler.offer(live, outcome)
+
+    def _span(self, tracer: Tracer, live: Live) -> Span | None:
+        """Trace this attempt. While it lasts the run's headers name its span: logs and child processes read them."""
+        run = live.claim.run
+        try:
+            span = tracer.attempt(run)
+        except Exception as exc:  # noqa: BLE001  # a tracer is foreign code: its failure is told, the run goes on
+            self._emit(HookFailed("tracer", run.job, run.id, failure_of(exc)))
+            return None
+        live.claim = replace(live.claim, run=replace(run, headers=span.headers))
+        return span
+
+    def _end(self, span: Span, run: Run, outcome: Outcome | None) -> None:
+        try:
+            span.end(outcome)
+        except Exception as exc:  # noqa: BLE001  # as above: the result is settled all the same
+            self._emit(HookFailed("tracer", run.job, run.id, failure_of(exc)))
 
     def _leave_slot(self, residue: asyncio.Future[None], live: Live) -> None:
         """A thread outlived its attempt: its slot is free when it ends."""

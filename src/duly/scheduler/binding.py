@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from duly.backends import open_backend
+from duly.backends.address import Address, open_address
 from duly.errors import ConfigurationError
 from duly.model import SchedulerConfig
 from duly.ports import Backend, Clock, Opening
@@ -24,20 +24,21 @@ class Binding(Struct, frozen=True):
     queue: str | None = None
     coordinator: str | None = None
 
-    def address(self, environment: Mapping[str, str] = os.environ) -> str:
-        """The URL of the one store: the argument's, the environment's, or a file beside the program."""
-        url = self.url or self.store
-        queue, coordinator = self.queue, self.coordinator
-        if url is None:
-            url = environment.get("DULY_URL") or environment.get("DULY_STORE")
-            queue = queue or environment.get("DULY_QUEUE")
-            coordinator = coordinator or environment.get("DULY_COORDINATOR")
-        url = url or DEFAULT_URL
-        for part, given in (("queue", queue), ("coordinator", coordinator)):
-            if given is not None and given != url:
-                raise ConfigurationError(f"{part}={given!r} cannot be combined with the store of this scheduler")
-        return url
+    def address(self, environment: Mapping[str, str] = os.environ) -> Address:
+        """The argument's URLs, the environment's, or a file beside the program.
+
+        One URL in code is all that counts; of several parts, those that code does not name may be in the environment.
+        """
+        if self.url is not None:
+            if self.store is not None and self.store != self.url:
+                raise ConfigurationError("a URL and a store= were given: the store is named once, in either way")
+            return Address(self.url, self.queue, self.coordinator)
+        return Address(
+            self.store or environment.get("DULY_URL") or environment.get("DULY_STORE") or DEFAULT_URL,
+            self.queue or environment.get("DULY_QUEUE") or None,
+            self.coordinator or environment.get("DULY_COORDINATOR") or None,
+        )
 
     def open(self, clock: Clock) -> Backend:
         """The backend, not yet opened."""
-        return open_backend(self.address(), Opening(self.config.namespace, clock))
+        return open_address(self.address(), Opening(self.config.namespace, clock))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from duly.errors import (
@@ -18,7 +19,7 @@ from duly.errors import (
     RunSkipped,
 )
 from duly.model import Attempt, CancelReply, Ids, Page, RedriveReply, Run, RunQuery, SchedulerConfig, State
-from duly.ports import Backend, Clock
+from duly.ports import Backend, Clock, Tracer
 from duly.runtime.service import Emit
 from duly.scheduler.definitions import Definitions
 from duly.scheduler.fleets import Fleets
@@ -41,13 +42,14 @@ class Client:
         clock: Clock,
         emit: Emit,
         rng: random.Random,
+        tracer: Callable[[], Tracer | None] = lambda: None,
     ) -> None:
         self.backend = backend
         self.config = config
         self.clock = clock
         self._registry = registry
         self.ids = Ids(clock.now, rng)
-        self.submitter = Submitter(backend, registry, config, self.ids, clock.now)
+        self.submitter = Submitter(backend, registry, config, self.ids, clock.now, tracer)
         self.definitions = Definitions(backend, registry, config, self.ids, clock.now, emit)
         self.fleets = Fleets(backend, config, self.ids, clock.now, emit)
 
@@ -147,3 +149,14 @@ def _no_result(run: Run) -> Exception:
             return RunLost(f"{name} is lost: its worker vanished after the start", run)
         case _:
             return RunSkipped(f"{name} was skipped: {run.reason}", run)
+
+
+def states_of(state: State | str | Iterable[State | str] | None) -> tuple[State, ...]:
+    """The states that a caller names; none means any."""
+    if state is None:
+        return ()
+    given = [state] if isinstance(state, str) else list(state)
+    try:
+        return tuple(State(each) for each in given)
+    except ValueError as exc:
+        raise ConfigurationError(f"state={state!r}: any of {', '.join(State)} is needed") from exc

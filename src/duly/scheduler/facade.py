@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from duly.errors import ConfigurationError, DulyError, SchedulerRunning
+from duly.errors import DulyError, SchedulerRunning
 from duly.model import (
     Attempt,
     CancelReply,
@@ -32,9 +32,6 @@ from duly.model import (
     SchedulerConfig,
     State,
 )
-from duly.model.event import Event
-from duly.observe import Bus, EventLog
-from duly.observe.bus import Listening
 from duly.ports import Backend, Clock, Finding, SystemClock
 from duly.rules.explain import Explanation
 from duly.rules.fleets import Difference
@@ -44,7 +41,7 @@ from duly.runtime.context import Context
 from duly.runtime.executors.targets import loading_main
 from duly.runtime.handler import ErrorHook, FailureHook
 from duly.scheduler.binding import Binding
-from duly.scheduler.client import Client
+from duly.scheduler.client import Client, states_of
 from duly.scheduler.decorator import JobDecorator
 from duly.scheduler.definition import (
     DeliveryName,
@@ -58,19 +55,21 @@ from duly.scheduler.definition import (
 from duly.scheduler.handles import JobHandle, RunHandle
 from duly.scheduler.health import health_of
 from duly.scheduler.locks import Lock, locked
+from duly.scheduler.observed import Observed
 from duly.scheduler.placing import examine_placement, waits_for
-from duly.scheduler.registry import Registry, place_of
+from duly.scheduler.registry import Registry, Wrapper, place_of
 from duly.scheduler.running import Running
 from duly.scheduler.sessions import Sessions
 from duly.scheduler.submitting import Options, name_of
 from duly.scheduler.sync import Portal, SyncScheduler
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
+from duly.scheduler.within import Within
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Scheduler:
+class Scheduler(Observed):
     """A distributed job scheduler: decorate functions, start as many copies of the program as you like.
 
     Without arguments it uses the file `duly.db` beside the program, or `DULY_URL`. `imports` names modules to load at
@@ -88,13 +87,12 @@ class Scheduler:
         imports: Sequence[str] = (),
         clock: Clock | None = None,
     ) -> None:
+        super().__init__()
         self._binding = Binding(url, config or SchedulerConfig(), store, queue, coordinator)
         self._imports = tuple(imports)
         self._clock: Clock = clock or SystemClock()
         self._rng = random.Random()
         self._registry = Registry()
-        self._events = Bus()
-        self._events.subscribe(EventLog())
         self._portal = Portal()
         self._sessions = self._new_sessions()
         self._running: Running | None = None
@@ -115,8 +113,7 @@ class Scheduler:
 
     def configure(self, url: str | None = None, *, config: SchedulerConfig | None = None) -> None:
         """Bind to another store or other settings, before anything was opened."""
-        if self._running is not None:
-            raise SchedulerRunning("configure() must come before start()")
+        self._refuse_running("configure()")
         chosen = config or self.config
         self._binding = Binding(url, chosen) if url else replace(self._binding, config=chosen)
         self._sessions = self._new_sessions()
@@ -126,8 +123,7 @@ class Scheduler:
         self, url: str, *, config: SchedulerConfig | None = None, clock: Clock | None = None
     ) -> Iterator[Self]:
         """Talk to another store inside the block; meant for tests: `with scheduler.override("memory://"):`."""
-        if self._running is not None:
-            raise SchedulerRunning("override() must come before start()")
+        self._refuse_running("override()")
         before = (self._binding, self._sessions, self._clock)
         self._binding = Binding(url, config or self.config)
         self._sessions = self._new_sessions()
@@ -137,9 +133,14 @@ class Scheduler:
         finally:
             self._binding, self._sessions, self._clock = before
 
-    def subscribe(self, call: Callable[[Event], None], *kinds: type[Event]) -> Callable[[], None]:
-        """Call a function on events of these kinds (all, if none is given); what is returned ends that."""
-        return self._events.subscribe(Listening(call, kinds or (Event,)))
+    def wrap(self, wrapper: Wrapper) -> None:
+        """Put something around every handler, for frameworks: given a handler it returns what is called instead.
+
+        Called on the node's loop when the node is built. What it returns is async where the handler is, and runs where
+        the handler does, in its task or its thread. Handlers in processes of their own are not wrapped.
+        """
+        self._refuse_running("wrap()")
+        self._registry.wrap(wrapper)
 
     # --- defining jobs
 
@@ -215,7 +216,7 @@ class Scheduler:
 
     def _build(self, client: Client, rng: random.Random) -> Running:
         self._load()
-        return Running(client, self._registry, self.config, self._clock, self._events, rng)
+        return Running(client, self._registry, self.config, self._clock, self._events, rng, self._tracer)
 
     def _load(self) -> None:
         """Import the modules that define jobs."""
@@ -280,7 +281,7 @@ class Scheduler:
         return Sessions(lambda: self._binding.open(self._clock), self._make_client)
 
     def _make_client(self, backend: Backend) -> Client:
-        return Client(backend, self._registry, self.config, self._clock, self._events, self._rng)
+        return Client(backend, self._registry, self.config, self._clock, self._events, self._rng, lambda: self._tracer)
 
     async def _client(self) -> Client:
         return await self._sessions.client()
@@ -396,6 +397,14 @@ class Scheduler:
         options = Options(at=at, delay=delay, priority=priority, queue=queue)
         return await self._submit_many(name_of(handler), payloads, options)
 
+    def within(self, connection: Any) -> Within:
+        """Submit in a transaction that you have open on a connection of yours to the same database.
+
+        `await scheduler.within(connection).submit(send_mail, {"to": "ada@example.org"})`: the run exists if and when
+        you commit. Only where the store has transactions: SQLite (`sqlite3`), PostgreSQL (asyncpg).
+        """
+        return Within(self._client, lambda put: RunHandle(self, put), connection)
+
     async def _submit(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], options: Options) -> RunHandle[Any]:
         client = await self._client()
         if args:
@@ -403,6 +412,11 @@ class Scheduler:
             assert signature is not None
             kwargs = signature.bind(args, kwargs)
         return RunHandle(self, await client.submitter.submit(name, kwargs, options))
+
+    def _check(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        signature = self._registry.signature(name)
+        bound = kwargs if signature is None else signature.bind(args, kwargs)
+        self._registry.payload(name, bound, self.config.max_payload_bytes)
 
     async def _submit_many(
         self, name: str, payloads: Iterable[Mapping[str, Any]], options: Options
@@ -434,7 +448,7 @@ class Scheduler:
             job=job,
             handler=handler,
             queue=queue,
-            states=_states(state),
+            states=states_of(state),
             cause=cause,
             due_from=due_from,
             due_until=due_until,
@@ -493,13 +507,3 @@ class Scheduler:
         """What an operator should know about the store as it is configured."""
         backend = (await self._client()).backend
         return [*await backend.examine(), *await examine_placement(backend)]
-
-
-def _states(state: State | str | Iterable[State | str] | None) -> tuple[State, ...]:
-    if state is None:
-        return ()
-    given = [state] if isinstance(state, str) else list(state)
-    try:
-        return tuple(State(each) for each in given)
-    except ValueError as exc:
-        raise ConfigurationError(f"state={state!r}: any of {', '.join(State)} is needed") from exc

@@ -13,7 +13,7 @@ from duly.scheduler.submitting import Options
 
 if TYPE_CHECKING:
     from duly.scheduler.facade import Scheduler
-    from duly.scheduler.sync import SyncJobHandle, SyncRunHandle
+    from duly.scheduler.sync import SyncJobHandle, SyncRunHandle, SyncSubmission
 
 F = TypeVar("F", bound=Callable[..., Any])
 P = ParamSpec("P")
@@ -76,6 +76,17 @@ class Submission(Generic[P, R]):
         """Submit many runs, one per mapping of arguments, in as few round trips as possible."""
         return await self._handle._submit_many(self._options, payloads)
 
+    def check(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Raise `PayloadError` if `submit` with these arguments would; nothing is submitted."""
+        self._handle.check(*args, **kwargs)
+
+    @property
+    def sync(self) -> SyncSubmission[P, R]:
+        """The same for code without an event loop."""
+        from duly.scheduler.sync import SyncSubmission  # noqa: PLC0415  # the two know each other
+
+        return SyncSubmission(self._handle._scheduler, self)
+
 
 class JobHandle(Generic[F, P, R]):
     """A job defined in code. Calling it calls the plain function, so unit tests need no scheduler."""
@@ -100,6 +111,10 @@ class JobHandle(Generic[F, P, R]):
     async def submit_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[RunHandle[R]]:
         """Submit many runs, one per mapping of arguments, in as few round trips as possible."""
         return await self._submit_many(_PLAIN, payloads)
+
+    def check(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Raise `PayloadError` if `submit` with these arguments would; nothing is submitted."""
+        self._scheduler._check(self.name, args, dict(kwargs))
 
     def options(
         self,

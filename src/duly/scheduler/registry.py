@@ -20,6 +20,8 @@ from duly.runtime.handler import ExecutorKind, Handler
 from duly.scheduler.definition import Job
 from duly.scheduler.signature import EMPTY, Signature, encode_payload
 
+Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
+
 
 class Registry:
     """Jobs defined in this process. Annotations are resolved when a job is first used, not when it is defined."""
@@ -30,6 +32,11 @@ class Registry:
         self._signatures: dict[str, Signature] = {}
         self._by_function: WeakKeyDictionary[FunctionType, Signature] = WeakKeyDictionary()
         self._custom: set[str] = set()
+        self._wrappers: list[Wrapper] = []
+
+    def wrap(self, wrapper: Wrapper) -> None:
+        """Let this function see every handler that is called in this process, and say what is called instead."""
+        self._wrappers.append(wrapper)
 
     def add(self, job: Job, place: str) -> None:
         """Define a job; a second one of the same name raises `DuplicateJob` with both places."""
@@ -135,7 +142,7 @@ class Registry:
         _check_importable(job, owner)
         return Handler(
             name=owner.name,
-            target=target,
+            target=self._wrapped(target, ExecutorKind(owner.executor)),
             executor=ExecutorKind(owner.executor),
             takes_context=signature.takes_context,
             decode=signature.decode,
@@ -145,6 +152,14 @@ class Registry:
             on_error=() if job.on_error is None else (job.on_error,),
             on_failure=() if job.on_failure is None else (job.on_failure,),
         )
+
+    def _wrapped(self, target: Callable[..., Any], executor: ExecutorKind) -> Callable[..., Any]:
+        """The handler inside its wrappers, the first one outermost. A child interpreter knows the function only."""
+        if executor is ExecutorKind.PROCESS:
+            return target
+        for wrapper in reversed(self._wrappers):
+            target = wrapper(target)
+        return target
 
     def _target(self, job: Job) -> tuple[Any, Job | None]:
         """The callable or command of a job, and the job that defines it."""

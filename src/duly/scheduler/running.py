@@ -9,7 +9,7 @@ from datetime import datetime
 
 from duly.model import Fleet, SchedulerConfig
 from duly.model.job import COMMAND_HANDLER
-from duly.ports import Clock
+from duly.ports import Clock, Tracer
 from duly.runtime.elector import MAIN
 from duly.runtime.handler import Catalog
 from duly.runtime.node import Code, Node
@@ -29,14 +29,21 @@ class Running:
     """A node and what it needs from the scheduler around it. Belongs to one event loop."""
 
     def __init__(
-        self, client: Client, registry: Registry, config: SchedulerConfig, clock: Clock, emit: Emit, rng: random.Random
+        self,
+        client: Client,
+        registry: Registry,
+        config: SchedulerConfig,
+        clock: Clock,
+        emit: Emit,
+        rng: random.Random,
+        tracer: Tracer | None = None,
     ) -> None:
         self.client = client
         self.loop = asyncio.get_running_loop()
         self._registry = registry
         self.config = config
         self._catalog = Catalog()
-        around = Surroundings(make_card(config, clock, rng, __version__), config, clock, emit, rng)
+        around = Surroundings(make_card(config, clock, rng, __version__), config, clock, emit, rng, tracer)
         code = Code(
             catalog=self._catalog,
             compose=client.submitter.compose,

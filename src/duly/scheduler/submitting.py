@@ -27,7 +27,7 @@ from duly.model import (
     is_job_name,
     shift,
 )
-from duly.ports import Backend
+from duly.ports import Backend, Queue, Tracer, Transaction
 from duly.rules.admission import UNPLACED, group_of
 from duly.rules.placement import is_assigned
 from duly.runtime.batcher import Batcher
@@ -50,6 +50,7 @@ class Options(Struct, frozen=True, kw_only=True):
     queue: str | None = None
     timeout: float | None = None
     retry: RetrySpec | None = None
+    headers: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
         if self.at is not None and self.delay is not None:
@@ -94,6 +95,9 @@ def _check_key(key: object) -> None:
         raise ConfigurationError(f"dedupe_key={key!r} must be a string of 1 to {_MAX_KEY_LENGTH} characters")
 
 
+_AS_THE_JOB_SAYS = Options()
+
+
 class Blueprint(Struct, frozen=True):
     """What all runs of one job share when they are submitted."""
 
@@ -108,7 +112,15 @@ class Blueprint(Struct, frozen=True):
     revision: int = 0
     assignable: bool = False
 
-    def run(self, run_id: str, payload: bytes, due: datetime, options: Options, cause: Cause) -> Run:
+    def run(
+        self,
+        run_id: str,
+        payload: bytes,
+        due: datetime,
+        options: Options,
+        cause: Cause,
+        headers: dict[str, str] | None = None,
+    ) -> Run:
         return Run(
             id=run_id,
             job=self.job,
@@ -125,6 +137,7 @@ class Blueprint(Struct, frozen=True):
             group=self.group,
             when_full=self.when_full,
             dedupe_key=options.dedupe_key,
+            headers=headers,
             hold=UNPLACED if self.assignable else None,
             assignable=self.assignable,
         )
@@ -175,13 +188,20 @@ class Submitter:
     """Makes runs and puts them. Concurrent single submissions share round trips."""
 
     def __init__(
-        self, backend: Backend, registry: Registry, config: SchedulerConfig, ids: Ids, now: Callable[[], datetime]
+        self,
+        backend: Backend,
+        registry: Registry,
+        config: SchedulerConfig,
+        ids: Ids,
+        now: Callable[[], datetime],
+        tracer: Callable[[], Tracer | None],
     ) -> None:
         self._backend = backend
         self._registry = registry
         self._config = config
         self._ids = ids
         self._now = now
+        self._tracer = tracer
         self._blueprints: dict[str, Blueprint] = {}
         self._batch: Batcher[Run, Put] = Batcher(backend.queue.put, _MOST_AT_ONCE)
 
@@ -190,18 +210,26 @@ class Submitter:
         name = name_of(handler)
         return self._run(self._known(name) or self._unknown(name), payload, Options(**options), Cause.SUBMIT)
 
-    async def submit(self, name: str, payload: Mapping[str, Any] | None, options: Options) -> Put:
-        """Submit one run."""
-        return await self._put(self._run(await self.blueprint(name), payload, options, Cause.SUBMIT))
+    async def submit(
+        self, name: str, payload: Mapping[str, Any] | None, options: Options, into: Transaction | None = None
+    ) -> Put:
+        """Submit one run, as part of a transaction of the user's if there is one."""
+        run = self._run(await self.blueprint(name), payload, options, Cause.SUBMIT)
+        if into is None:
+            return await self._put(run)
+        [put] = await into.put([run])
+        return put
 
     async def submit_each(self, wanted: Sequence[tuple[str, Mapping[str, Any], Options]]) -> list[Put]:
         """Submit runs of various jobs, all checked before the first is put; in order."""
         runs = [
             self._run(await self.blueprint(name), payload, options, Cause.SUBMIT) for name, payload, options in wanted
         ]
-        return await self._put_all(runs)
+        return await self._put_all(runs, self._backend.queue)
 
-    async def submit_many(self, name: str, payloads: Iterable[Mapping[str, Any]], options: Options) -> list[Put]:
+    async def submit_many(
+        self, name: str, payloads: Iterable[Mapping[str, Any]], options: Options, into: Transaction | None = None
+    ) -> list[Put]:
         """Submit many runs of one job, checked before the first is put; in order."""
         blueprint = await self.blueprint(name)
         if options.dedupe_key is not None:
@@ -209,12 +237,12 @@ class Submitter:
         due = options.due(self._now())
         most, check = self._config.max_payload_bytes, self._registry.payload
         checked = [check(name, payload, most) for payload in payloads]
-        new_ids = self._ids.many(len(checked))
+        new_ids, headers = self._ids.many(len(checked)), self._headers(options)
         runs = [
-            blueprint.run(run_id, payload, due, options, Cause.SUBMIT)
+            blueprint.run(run_id, payload, due, options, Cause.SUBMIT, headers)
             for run_id, payload in zip(new_ids, checked, strict=True)
         ]
-        return await self._put_all(runs)
+        return await self._put_all(runs, self._backend.queue if into is None else into)
 
     async def _put(self, run: Run) -> Put:
         """Put one run. Inside a handler's transaction the store is asked directly: it may refuse this caller alone."""
@@ -223,10 +251,11 @@ class Submitter:
             return put
         return await self._batch(run)
 
-    async def _put_all(self, runs: Sequence[Run]) -> list[Put]:
+    @staticmethod
+    async def _put_all(runs: Sequence[Run], into: Queue | Transaction) -> list[Put]:
         answers: list[Put] = []
         for start in range(0, len(runs), _MOST_AT_ONCE):
-            answers += await self._backend.queue.put(runs[start : start + _MOST_AT_ONCE])
+            answers += await into.put(runs[start : start + _MOST_AT_ONCE])
         return answers
 
     async def trigger(self, name: str, payload: Mapping[str, Any] | None) -> Put:
@@ -238,15 +267,23 @@ class Submitter:
         blueprint = blueprint_of_record(record, default, self._config)
         if payload is not None or record.spec.schedule is None:
             return await self._put(self._run(blueprint, payload, Options(), Cause.TRIGGER))
-        run = blueprint.run(self._ids.new(), record.spec.payload, self._now(), Options(), Cause.TRIGGER)
+        headers = self._headers(_AS_THE_JOB_SAYS)
+        run = blueprint.run(self._ids.new(), record.spec.payload, self._now(), _AS_THE_JOB_SAYS, Cause.TRIGGER, headers)
         return await self._put(run)
 
     def _run(self, blueprint: Blueprint, payload: Mapping[str, Any] | None, options: Options, cause: Cause) -> Run:
         encoded = self._registry.payload(
             blueprint.handler, {} if payload is None else payload, self._config.max_payload_bytes
         )
+        headers = self._headers(options)
         now = self._now()
-        return blueprint.run(self._ids.new(now), encoded, options.due(now), options, cause)
+        return blueprint.run(self._ids.new(now), encoded, options.due(now), options, cause, headers)
+
+    def _headers(self, options: Options) -> dict[str, str] | None:
+        """The trace to carry on: the one that is active here, else the one that came with the submission."""
+        tracer = self._tracer()
+        active = None if tracer is None else tracer.headers()
+        return options.headers if active is None else active
 
     def _known(self, name: str) -> Blueprint | None:
         blueprint = self._blueprints.get(name)

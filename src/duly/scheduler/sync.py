@@ -22,7 +22,7 @@ from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
 
 if TYPE_CHECKING:
     from duly.scheduler.facade import Scheduler
-    from duly.scheduler.handles import JobHandle, RunHandle
+    from duly.scheduler.handles import JobHandle, RunHandle, Submission
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -75,6 +75,23 @@ class SyncRunHandle(Generic[R]):
     def cancel(self, reason: str | None = None) -> CancelReply:
         """As `RunHandle.cancel`."""
         return self._scheduler.sync.call(lambda: self._handle.cancel(reason), "cancel")
+
+
+class SyncSubmission(Generic[P, R]):
+    """A job with options for its next submissions, for code without an event loop."""
+
+    def __init__(self, scheduler: Scheduler, submission: Submission[P, R]) -> None:
+        self._scheduler = scheduler
+        self._submission = submission
+
+    def submit(self, *args: P.args, **kwargs: P.kwargs) -> SyncRunHandle[R]:
+        """As `Submission.submit`."""
+        return self._scheduler.sync.call(lambda: self._submission.submit(*args, **kwargs), "submit").sync
+
+    def submit_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[SyncRunHandle[R]]:
+        """As `Submission.submit_many`."""
+        handles = self._scheduler.sync.call(lambda: self._submission.submit_many(payloads), "submit_many")
+        return [handle.sync for handle in handles]
 
 
 class SyncJobHandle(Generic[P, R]):

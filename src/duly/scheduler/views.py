@@ -77,6 +77,8 @@ class Upcoming(Struct, frozen=True):
 class Health(Struct, frozen=True):
     """How this process is.
 
+    `status` is "healthy", "degraded" (the store or a part of it is away; running handlers go on) or "closed". `parts`
+    tells of a store that is put together how each part is, by its name.
     `status` is "healthy", "degraded" (the store is away; running handlers go on) or "closed". `unplaced` tells in plain
     words why due runs wait to be placed, and is empty if none do.
     """
@@ -90,6 +92,7 @@ class Health(Struct, frozen=True):
     away_seconds: float
     busy: int
     slots: int
+    parts: dict[str, str] = {}
     unplaced: str = ""
 
 

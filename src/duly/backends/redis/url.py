@@ -8,22 +8,20 @@ server's certificate and name unless told otherwise.
 
 from __future__ import annotations
 
-import math
 import re
-import ssl
 from urllib.parse import parse_qsl, unquote
 
 from msgspec import Struct
 
+from duly.backends.options import timeout_of
+from duly.backends.tls import TLS_OPTIONS, Tls, tls_of
 from duly.errors import ConfigurationError
 
 SCHEMES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel")
-VERIFICATIONS = ("full", "ca", "none")
 
 _PORT = 6379
 _SENTINEL_PORT = 26379
 _HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:@\s]+)(?::(?P<port>\d{1,5}))?")
-_TLS_OPTIONS = ("ssl_ca", "ssl_cert", "ssl_key", "ssl_verify")
 _SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
 _NAMESPACE = re.compile(r"[A-Za-z0-9_][\w.-]{0,63}", re.ASCII)
 
@@ -42,28 +40,6 @@ class Login(Struct, frozen=True):
     @property
     def words(self) -> tuple[str, ...]:
         return ("AUTH", self.password) if self.username is None else ("AUTH", self.username, self.password)
-
-
-class Tls(Struct, frozen=True):
-    """How far a server must prove who it is, and how we prove who we are. Paths of PEM files."""
-
-    ca: str | None = None
-    cert: str | None = None
-    key: str | None = None
-    verify: str = "full"
-
-    def context(self) -> ssl.SSLContext:
-        """Reads the files, so it may wait for a disk."""
-        try:
-            context = ssl.create_default_context(cafile=self.ca)
-            if self.cert is not None:
-                context.load_cert_chain(self.cert, self.key)
-        except (OSError, ssl.SSLError) as exc:
-            named = ", ".join(file for file in (self.ca, self.cert, self.key) if file)
-            raise ConfigurationError(f"a TLS file cannot be used, one of {named}: {exc}") from exc
-        context.check_hostname = self.verify == "full"
-        context.verify_mode = ssl.CERT_NONE if self.verify == "none" else ssl.CERT_REQUIRED
-        return context
 
 
 class Place(Struct, frozen=True):
@@ -103,8 +79,8 @@ def parse(url: str) -> Place:
         db=db,
         login=_login(userinfo),
         sentinel_login=_sentinel_login(options),
-        tls=_tls(options) if scheme.startswith("rediss") else None,
-        timeout=_timeout(options),
+        tls=tls_of(options) if scheme.startswith("rediss") else None,
+        timeout=timeout_of(options),
     )
 
 
@@ -121,9 +97,9 @@ def _split(rest: str) -> tuple[str, str, str]:
 
 
 def _check_options(options: dict[str, str], *, tls: bool, sentinel: bool) -> None:
-    known = ["timeout", *(_TLS_OPTIONS if tls else ()), *(_SENTINEL_OPTIONS if sentinel else ())]
+    known = ["timeout", *(TLS_OPTIONS if tls else ()), *(_SENTINEL_OPTIONS if sentinel else ())]
     for name in options:
-        if name in _TLS_OPTIONS and not tls:
+        if name in TLS_OPTIONS and not tls:
             raise ConfigurationError(f"the option {name!r} goes with rediss://, this URL has no TLS")
         if name not in known:
             raise ConfigurationError(f"the Redis URL has an unknown option {name!r}: known are {', '.join(known)}")
@@ -172,31 +148,6 @@ def _sentinel_login(options: dict[str, str]) -> Login | None:
             raise ConfigurationError("sentinel_username needs a sentinel_password")
         return None
     return Login(options.get("sentinel_username") or None, options["sentinel_password"])
-
-
-def _tls(options: dict[str, str]) -> Tls:
-    tls = Tls(
-        ca=options.get("ssl_ca") or None,
-        cert=options.get("ssl_cert") or None,
-        key=options.get("ssl_key") or None,
-        verify=options.get("ssl_verify", "full"),
-    )
-    if tls.verify not in VERIFICATIONS:
-        raise ConfigurationError(f"ssl_verify={tls.verify!r} is not possible: {', '.join(VERIFICATIONS)}")
-    if tls.key is not None and tls.cert is None:
-        raise ConfigurationError("ssl_key needs an ssl_cert")
-    return tls
-
-
-def _timeout(options: dict[str, str]) -> float:
-    text = options.get("timeout", "5")
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0.05 <= seconds <= 600:
-        raise ConfigurationError(f"timeout={text!r} is not possible: seconds, from 0.05 to 600")
-    return seconds
 
 
 def checked_namespace(namespace: str) -> str:

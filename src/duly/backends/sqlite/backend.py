@@ -34,7 +34,7 @@ class SqliteBackend:
         self.url = url
         self._opening = opening
         place = parse(url)
-        self._session = Session(place, checked_namespace(opening.namespace), opening.clock)
+        self._session = Session(place, checked_namespace(opening.namespace), opening.clock, migrates=opening.migrates)
         self.store = SqliteStore(self._session)
         self.queue = SqliteQueue(self._session)
         self.coordinator = SqliteCoordinator(self._session)

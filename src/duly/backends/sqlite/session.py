@@ -42,21 +42,23 @@ _inside: ContextVar[tuple[tuple[Session, OpenBlock], ...]] = ContextVar("duly_sq
 class Session:
     """The way to the file, from `open` to `close`."""
 
-    def __init__(self, place: Place, namespace: str, clock: Clock) -> None:
+    def __init__(self, place: Place, namespace: str, clock: Clock, *, migrates: bool = True) -> None:
         self.place = place
         self.namespace = namespace
         self.clock = clock
+        self._migrates = migrates
         self._gear: Gear | None = None
 
     async def open(self) -> None:
-        """Connect, and bring the schema up to date."""
+        """Connect, and bring the schema up to date unless that was left to others."""
         if self._gear is not None and not self._gear.forked:
             return
         check_library()
         meeting = await asyncio.to_thread(self._prepare)
         self._gear = Gear(self.place, self.namespace, self.clock, meeting)
         try:
-            await self.migrate()
+            if self._migrates:
+                await self.migrate()
         except BaseException:
             await self.close()
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,7 +16,11 @@ import click
 from duly.cli.options import Group, json_option
 
 _SOME = click.IntRange(1)
-_URL = click.option("--url", envvar="DULY_URL", help="The store to measure; by default a SQLite file thrown away.")
+_URL = click.option(
+    "--url",
+    envvar=("DULY_URL", "DULY_STORE"),
+    help="The store to measure, with DULY_QUEUE and DULY_COORDINATOR; by default a SQLite file thrown away.",
+)
 _PROCESSES = click.option(
     "--processes", "-p", default=1, type=_SOME, show_default=True, help="How many worker processes."
 )
@@ -140,10 +145,16 @@ def _run(
     from duly.scheduler.forever import run_alone  # noqa: PLC0415
 
     with _store(url) as (address, namespace), _bar() as progress:
-        assignment = Assignment(kind, address, namespace, concurrency, schedules)
+        assignment = Assignment(kind, address, namespace, concurrency, schedules, **_parts(url))
         figures = run_alone(measure(assignment, progress))
         result = {"bench": click.get_current_context().info_name, **figures, **circumstances(address)}
     click.echo(json.dumps(result) if as_json else show(result))
+
+
+def _parts(url: str | None) -> dict[str, str | None]:
+    """What a store that was named has beside it."""
+    named = {"queue": os.environ.get("DULY_QUEUE"), "coordinator": os.environ.get("DULY_COORDINATOR")}
+    return {} if url is None else named
 
 
 @contextmanager

@@ -24,6 +24,8 @@ class Assignment(Struct, frozen=True):
     namespace: str
     concurrency: int = 100
     schedules: int = 0
+    queue: str | None = None
+    coordinator: str | None = None
 
 
 class Notes:
@@ -39,7 +41,7 @@ class Notes:
 def build(assignment: Assignment, notes: Notes) -> Scheduler:
     """The scheduler of a worker."""
     config = SchedulerConfig(max_concurrent=assignment.concurrency, namespace=assignment.namespace)
-    scheduler = Scheduler(assignment.url, config)
+    scheduler = Scheduler(assignment.url, config, queue=assignment.queue, coordinator=assignment.coordinator)
     match assignment.kind:
         case "noop":
             _noop(scheduler, notes)

@@ -1,0 +1,9 @@
+from django.db import models
+
+
+class Order(models.Model):
+    customer = models.CharField(max_length=100)
+    confirmed = models.BooleanField(default=False)
+
+    def __str__(self) -> str:
+        return f"order {self.pk} of {self.customer}"

@@ -1,0 +1,73 @@
+"""Addresses of up to three parts: where the runs are, what rings, who says who leads; and which go together.
+
+One URL is a backend that does everything itself. In a mix the store is PostgreSQL and keeps the truth; the others make
+it quicker to notice, or say who leads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from duly.backends import open_backend, open_seat, scheme_of
+from duly.errors import ConfigurationError, MissingExtra
+from duly.ports import Backend, Opening
+
+if TYPE_CHECKING:
+    from duly.backends.split.doorbell import Doorbell
+
+STORES = ("postgresql", "postgres")
+_QUEUES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel")
+_COORDINATORS = (*_QUEUES, "etcd", "etcds", "etcd+https")
+_ALLOWED = (
+    "one URL does everything, or store='postgresql://…' goes with queue='redis://…' and with"
+    " coordinator='etcd://…' or 'redis://…', each of which may be left out"
+)
+
+
+class Address(Struct, frozen=True):
+    """The store, and what is kept elsewhere. None: the store does it itself."""
+
+    store: str
+    queue: str | None = None
+    coordinator: str | None = None
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """What differs from the store, by its name."""
+        named = {"queue": self.queue, "coordinator": self.coordinator}
+        return {name: url for name, url in named.items() if url is not None and url != self.store}
+
+
+def open_address(address: Address, opening: Opening) -> Backend:
+    """The backend for an address, not yet opened. A mix that is not possible is refused by the kinds of its parts."""
+    parts = address.parts
+    if not parts:
+        return open_backend(address.store, opening)
+    _check(address.store, parts)
+    truth = open_backend(address.store, opening)
+    seat = open_seat(parts["coordinator"], opening) if "coordinator" in parts else None
+    from duly.backends.split import SplitBackend  # noqa: PLC0415  # one URL does not need it
+
+    return SplitBackend(truth, seat, _doorbell(parts.get("queue"), opening), opening.clock)
+
+
+def _doorbell(url: str | None, opening: Opening) -> Doorbell | None:
+    if url is None:
+        return None
+    try:
+        from duly.backends.split.doorbell import doorbell_at  # noqa: PLC0415  # what it imports is an extra
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").startswith("duly"):
+            raise
+        raise MissingExtra(f"{scheme_of(url)}://", "redis") from exc
+    return doorbell_at(url, opening.namespace)
+
+
+def _check(store: str, parts: dict[str, str]) -> None:
+    kinds = {"store": scheme_of(store)} | {name: scheme_of(url) for name, url in parts.items()}
+    fits = {"store": STORES, "queue": _QUEUES, "coordinator": _COORDINATORS}
+    if any(kind not in fits[name] for name, kind in kinds.items()):
+        given = ", ".join(f"{name}={kind}://…" for name, kind in kinds.items())
+        raise ConfigurationError(f"{given} cannot be combined: {_ALLOWED}")

@@ -1,0 +1,90 @@
+"""The PostgreSQL backend: one database for any number of processes on any number of machines."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from duly.backends.postgres.bell import Bell
+from duly.backends.postgres.connection import Lanes
+from duly.backends.postgres.coordinator import PostgresCoordinator
+from duly.backends.postgres.examine import findings
+from duly.backends.postgres.facts import Facts, capabilities_of, gather
+from duly.backends.postgres.migrating import check
+from duly.backends.postgres.queue import PostgresQueue
+from duly.backends.postgres.session import Session
+from duly.backends.postgres.store import PostgresStore
+from duly.backends.postgres.url import Place, checked_namespace, parse
+from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store
+
+# Until the server was asked, nothing is promised.
+UNKNOWN = Capabilities(
+    durable=False,
+    durable_start=False,
+    shared=True,
+    transactions=True,
+    push=True,
+    threads=True,
+)
+
+
+class PostgresBackend:
+    """One session on a database: lanes, a bell and a memory of its own."""
+
+    capabilities: Capabilities = UNKNOWN
+    store: Store
+    queue: Queue
+    coordinator: Coordinator
+
+    def __init__(self, place: Place, opening: Opening) -> None:
+        self.url = place.shown
+        self._place = place
+        self._opening = opening
+        self.lanes = Lanes(place, checked_namespace(opening.namespace))
+        self.bell = Bell(self.lanes)
+        session = Session(self.lanes, self.bell)
+        self.store = PostgresStore(session)
+        self.queue = PostgresQueue(session)
+        self.coordinator = PostgresCoordinator(self.lanes, self.bell)
+
+    async def open(self) -> None:
+        if self.lanes.is_open:
+            return
+        self.bell.close()  # in a forked child it may have a connection left, which is the parent's
+        await self.lanes.open()
+        self.bell.open()
+        try:
+            if self._opening.migrates:
+                await check(self.lanes)
+            facts = await self._facts()
+        except BaseException:
+            await self.close()
+            raise
+        self.capabilities = capabilities_of(facts, self._place)
+
+    async def close(self) -> None:
+        self.bell.close()
+        await self.lanes.close()
+
+    def session(self) -> Self:
+        return type(self)(self._place, self._opening)
+
+    async def examine(self) -> list[Finding]:
+        return findings(await self._facts(), self._place, self._opening.namespace)
+
+    async def _facts(self) -> Facts:
+        return await gather(self.lanes, self._opening.clock)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r}, namespace={self._opening.namespace!r})"
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+
+def open_url(url: str, opening: Opening) -> PostgresBackend:
+    """`postgresql://` and `postgres://`; see docs/postgres.md. The server's clock decides."""
+    return PostgresBackend(parse(url), opening)

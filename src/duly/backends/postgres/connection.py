@@ -1,0 +1,361 @@
+"""Connections: how one is made, and the lanes on which pieces of work run one after another.
+
+A lane is one connection at a time, made when it is needed. A piece of work has a deadline: when it passes, the
+connection is dropped, since nobody knows what the server is doing. A caller that is cancelled leaves at once, but its
+work goes on to its end: it has happened whole or not at all, and no transaction stays open behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from ssl import SSLContext
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+import asyncpg
+from asyncpg.connect_utils import SessionAttribute
+
+from duly.backends.gate import Gate
+from duly.backends.postgres.faults import FOREIGN, spoils, translated
+from duly.backends.postgres.texts import Texts
+from duly.backends.postgres.url import Place
+from duly.errors import BackendError, BackendUnavailable
+
+if TYPE_CHECKING:
+    Connection = asyncpg.Connection[asyncpg.Record]
+else:
+    Connection = asyncpg.Connection  # which is generic for type checkers only
+
+T = TypeVar("T")
+Work = Callable[[Connection], Awaitable[T]]
+
+_IDLE_APART = 8
+# Plans are kept for as long as a connection, and may be made while a table is empty: an index is right all the same.
+# Behind a pooler, where nothing is kept, every plan is made for the tables as they are. A process that was stopped in
+# the middle of a transaction must not keep others out for as long as it sleeps.
+_SETTINGS = """
+SET jit = off; SET plan_cache_mode = force_generic_plan;
+SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off;
+SET idle_in_transaction_session_timeout = '5s'
+"""
+_inherited: list[object] = []  # kept from being closed by the collector of garbage
+
+
+class Door:
+    """Makes connections to whichever server it is now, and finds out whether a pooler stands before it."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.gate = Gate()
+        self.pooled = place.pooler == "transaction"
+        self._tls: SSLContext | Literal["disable", "prefer"] = "disable"
+
+    async def prepare(self) -> None:
+        """Read what has to be read from disk."""
+        match self.place.tls.mode:
+            case "disable" | "prefer" as driver_knows:
+                self._tls = driver_knows
+            case _:
+                self._tls = await asyncio.to_thread(self.place.tls.context)
+
+    async def connect(self, *, tuned: bool = True) -> Connection:
+        """A new connection: tuned for the statements of this package, or as the server sets it."""
+        self.gate.check()
+        try:
+            made = await self._connect(tuned=tuned)
+        except FOREIGN as exc:
+            failure = self._failure(exc)
+            if isinstance(failure, BackendUnavailable):
+                self.gate.failed(failure)
+            raise failure from exc
+        self.gate.passed()
+        return made
+
+    async def _connect(self, *, tuned: bool) -> Connection:
+        made = await self._made()
+        late = asyncio.get_running_loop().call_later(self.place.timeout, made.terminate)
+        try:
+            if self.place.pooler == "auto" and not self.pooled:
+                self.pooled = await self._is_pooled(made)
+                if self.pooled:
+                    made.terminate()
+                    return await self._made()
+            if tuned and not self.pooled:
+                await made.execute(_SETTINGS)
+        except BaseException:
+            made.terminate()
+            raise
+        finally:
+            late.cancel()
+        return made
+
+    @staticmethod
+    async def _is_pooled(made: Connection) -> bool:
+        """Asked without preparing anything: a pooler gives its clients a process id that is none of the server's."""
+        return await made.execute(f"SELECT 1 WHERE pg_backend_pid() = {made.get_server_pid()}") != "SELECT 1"
+
+    async def _made(self) -> Connection:
+        place, login = self.place, self.place.login
+        password = login.password if login.password_file is None else await asyncio.to_thread(login.secret)
+        several = len(place.addresses) > 1
+        return await asyncpg.connect(
+            host=[host for host, _ in place.addresses],
+            port=[port for _, port in place.addresses],
+            database=place.database,
+            user=login.user,
+            password=password,
+            ssl=self._tls,
+            timeout=place.timeout,
+            target_session_attrs=SessionAttribute.read_write if several else SessionAttribute.any,
+            statement_cache_size=0 if self.pooled else 1_000,
+            max_cached_statement_lifetime=0,
+            max_cacheable_statement_size=0,
+            server_settings={"application_name": place.application},
+        )
+
+    def _failure(self, error: BaseException) -> BackendError:
+        if isinstance(error, TimeoutError):
+            return BackendUnavailable(f"{self.place.shown} did not let us in within {self.place.timeout:g} s")
+        return translated(error, self.place.shown)
+
+
+class Lane:
+    """One piece of work at a time, in the order of asking."""
+
+    def __init__(self, door: Door) -> None:
+        self.live: Connection | None = None
+        self._door = door
+        self._turn = asyncio.Lock()
+        self._under_way: asyncio.Task[object] | None = None
+        self._deadline = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+        self._late = False
+        self._over = False
+
+    async def run(self, work: Work[T], timeout: float | None = None) -> T:
+        """Do the work, each statement for itself.
+
+        `timeout` is the deadline in seconds, that of the URL unless given. Behind a pooler this is a transaction too,
+        since a statement is prepared and executed in two steps, which must meet the same server process.
+        """
+        return await self._do(self._in_transaction(work) if self._door.pooled else work, timeout)
+
+    async def transact(self, work: Work[T], timeout: float | None = None) -> T:
+        """Do the work in one transaction, read committed: all of it or nothing."""
+        return await self._do(self._in_transaction(work), timeout)
+
+    @staticmethod
+    def _in_transaction(work: Work[T]) -> Work[T]:
+        async def whole(connection: Connection) -> T:
+            async with connection.transaction(isolation="read_committed"):
+                return await work(connection)
+
+        return whole
+
+    async def _do(self, work: Work[T], timeout: float | None) -> T:
+        await self._turn.acquire()
+        try:
+            connection = await self._connection()
+            task = asyncio.get_running_loop().create_task(self._guarded(connection, work, timeout))
+        except BaseException:
+            self._turn.release()
+            raise
+        self._under_way = task
+        task.add_done_callback(self._done)
+        return await asyncio.shield(task)
+
+    def _done(self, task: asyncio.Task[object]) -> None:
+        self._under_way = None
+        self._turn.release()
+
+    async def _connection(self) -> Connection:
+        if self._over:
+            raise BackendError(f"{self._door.place.shown}: this session was closed")
+        if self.live is None or self.live.is_closed():
+            self.live = await self._door.connect()
+        return self.live
+
+    async def _guarded(self, connection: Connection, work: Work[T], timeout: float | None) -> T:
+        """The work under its deadline, its faults in our words.
+
+        At the deadline the connection is dropped, which ends the work: to cancel it would make the driver ask the
+        server to cancel too, on another connection and with no end in sight if the server is not there.
+        """
+        seconds = self._door.place.timeout if timeout is None else timeout
+        self._arm(seconds)
+        try:
+            return await work(connection)
+        except FOREIGN as exc:
+            if self._late:
+                raise BackendUnavailable(f"{self._door.place.shown} did not answer within {seconds:g} s") from exc
+            if spoils(exc):
+                connection.terminate()  # the next one may lead to a server that takes writes
+            raise translated(exc, self._door.place.shown) from exc
+        finally:
+            self._deadline = math.inf
+
+    def _arm(self, seconds: float) -> None:
+        """Set the deadline. The timer of an earlier one is left to find it, so a busy lane has few of them."""
+        loop = asyncio.get_running_loop()
+        self._late = False
+        self._deadline = loop.time() + seconds
+        if self._timer is None or self._timer.when() > self._deadline:
+            self._disarm()
+            self._timer = loop.call_at(self._deadline, self._check)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        if self._deadline <= loop.time():
+            self._late = True
+            self.drop()
+        elif self._deadline < math.inf:
+            self._timer = loop.call_at(self._deadline, self._check)
+
+    def drop(self) -> None:
+        """Give the connection up; the next piece of work makes another one."""
+        if self.live is not None:
+            self.live.terminate()
+
+    async def close(self) -> None:
+        """Give it up for good. Whoever waits for work under way is told."""
+        self._over = True
+        self.drop()
+        self._disarm()
+        if self._under_way is not None:
+            await asyncio.wait([self._under_way])
+
+
+class Lanes:
+    """The lanes of one session, by name. Belongs to the event loop that it was opened on, and to the process."""
+
+    def __init__(self, place: Place, namespace: str) -> None:
+        self.place = place
+        self.texts = Texts(namespace)
+        self._door = Door(place)
+        self._lanes: dict[str, Lane] = {}
+        self._apart: list[Connection] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._process = 0
+
+    @property
+    def pooled(self) -> bool:
+        """Whether a pooler hands our connections around: nothing may be kept in a session, nor listened to."""
+        return self._door.pooled
+
+    @property
+    def is_open(self) -> bool:
+        return self._loop is not None and self._process == os.getpid()
+
+    @property
+    def pause(self) -> float:
+        """Seconds until it is worth trying to connect again."""
+        return self._door.gate.closed_for
+
+    # --- life
+
+    async def open(self) -> None:
+        """Be ready for work on this loop; connections are made when they are needed."""
+        if self.is_open:
+            return
+        self._leave_to_parent()
+        self._door = Door(self.place)
+        await self._door.prepare()
+        self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        self._leave_to_parent()
+        lanes, apart = self._lanes, self._apart
+        self._loop, self._lanes, self._apart = None, {}, []
+        for connection in apart:
+            connection.terminate()
+        for lane in lanes.values():
+            await lane.close()
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: its copies of connections are never used, nor closed, since they are its parent's."""
+        if self._process != os.getpid():
+            _inherited.extend((self._lanes, self._apart))
+            self._loop, self._lanes, self._apart = None, {}, []
+
+    def check(self) -> None:
+        """Refuse to be used before opening, after a fork, or from another loop."""
+        if self._loop is None:
+            raise BackendError(f"{self.place.shown} is not open in this session: open it, or use `async with`")
+        if self._process != os.getpid():
+            raise BackendError(
+                f"this process was forked after {self.place.shown} was opened, and a connection must not be carried"
+                " across a fork: open a new session in the child"
+            )
+        if self._loop is not asyncio.get_running_loop():
+            raise BackendError(
+                f"{self.place.shown} was opened on another event loop: open a `session()` of its own for this one"
+            )
+
+    # --- use
+
+    def __getitem__(self, name: str) -> Lane:
+        """The lane of that name, which may have to connect first."""
+        self.check()
+        lane = self._lanes.get(name)
+        if lane is None:
+            lane = self._lanes[name] = Lane(self._door)
+        return lane
+
+    async def connect(self) -> Connection:
+        """A connection that no lane knows: whoever asked keeps it and closes it."""
+        self.check()
+        return await self._door.connect()
+
+    def hang_up(self, connection: Connection) -> None:
+        """Close one that `connect` gave; in a forked child it is left alone, since it is the parent's."""
+        if self._process == os.getpid():
+            connection.terminate()
+        else:
+            _inherited.append(connection)
+
+    @asynccontextmanager
+    async def apart(self) -> AsyncIterator[Connection]:
+        """A connection for one user's transaction, which must not wait for ours, nor we for it.
+
+        Exceptions pass through as they are. One that comes back whole and idle is kept for the next.
+        """
+        self.check()
+        connection = self._idle() or await self._door.connect(tuned=False)
+        try:
+            yield connection
+        except BaseException:
+            connection.terminate()
+            raise
+        await self._keep(connection)
+
+    def _idle(self) -> Connection | None:
+        while self._apart:
+            connection = self._apart.pop()
+            if not connection.is_closed():
+                return connection
+        return None
+
+    async def _keep(self, connection: Connection) -> None:
+        if connection.is_closed() or connection.is_in_transaction() or len(self._apart) >= _IDLE_APART:
+            connection.terminate()
+            return
+        try:
+            if not self._door.pooled:
+                await connection.reset(timeout=self.place.timeout)
+        except BaseException as exc:
+            connection.terminate()
+            if not isinstance(exc, FOREIGN):
+                raise
+            return  # what it was used for is done
+        self._apart.append(connection)

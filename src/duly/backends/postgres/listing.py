@@ -1,0 +1,220 @@
+"""Looking runs up: nothing here changes anything. Pages of runs are in `pages`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from duly.backends.postgres.codec import queue_of, read_attempt, read_record
+from duly.backends.postgres.unit import Row, Unit
+from duly.model import (
+    Attempt,
+    Counts,
+    Depth,
+    JobStatistics,
+    OutcomeKind,
+    Run,
+    State,
+    from_micros,
+    recurring_id,
+    to_micros,
+)
+from duly.rules.admission import UNPLACED
+from duly.rules.history import told
+from duly.rules.statistics import combine
+
+_BY_IDS = """
+SELECT {run}, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM {ns}.runs AS r {standing}
+WHERE r.id = ANY($1::text[])
+"""
+
+# The record of a range of instants around one: ids of a job's runs sort like their instants.
+_COVERING = """
+SELECT {run}, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM {ns}.runs AS r {standing}
+WHERE r.id >= $1 AND r.id <= $2 AND r.until IS NOT NULL AND r.until >= $3
+ORDER BY r.id DESC
+LIMIT 1
+"""
+
+_ATTEMPTS = """
+SELECT a.number, a.fence, a.node, a.started_at, a.ended_at, a.outcome, a.failure
+FROM {ns}.runs AS r INNER JOIN {ns}.attempts AS a ON a.seq = r.seq
+WHERE r.id = $1
+"""
+
+# The soonest runs of every line; lines are found by leaping from one to the next.
+_SOONEST = """
+WITH RECURSIVE lines AS (
+    (SELECT line, rank FROM {ns}.waiting ORDER BY line, rank LIMIT 1)
+    UNION ALL
+    SELECT n.line, n.rank FROM lines AS l CROSS JOIN LATERAL (
+        SELECT line, rank FROM {ns}.waiting WHERE (line, rank) > (l.line, l.rank) ORDER BY line, rank LIMIT 1
+    ) AS n
+),
+unplaced AS (
+    SELECT seq, ready_at, id FROM {ns}.held WHERE hold = $2
+),
+soonest AS (
+    SELECT * FROM unplaced
+    UNION ALL
+    SELECT n.seq, n.ready_at, n.id FROM lines AS l CROSS JOIN LATERAL (
+        SELECT seq, ready_at, id FROM {ns}.waiting AS w
+        WHERE w.line = l.line AND w.rank = l.rank ORDER BY w.ready_at, w.id LIMIT $1
+    ) AS n
+    ORDER BY ready_at, id LIMIT $1
+)
+SELECT {run} FROM soonest AS s INNER JOIN {ns}.runs AS r ON r.seq = s.seq {standing} ORDER BY s.ready_at, s.id
+"""
+# Walk over all that waits: an index by job would make every claim pay for what few people ask.
+_SOONEST_OF_JOB = """
+WITH soonest AS (
+    SELECT w.seq, w.ready_at, w.id FROM {ns}.waiting AS w INNER JOIN {ns}.runs AS r ON r.seq = w.seq
+    WHERE r.job = $3
+    UNION ALL
+    SELECT h.seq, h.ready_at, h.id FROM {ns}.held AS h INNER JOIN {ns}.runs AS r ON r.seq = h.seq
+    WHERE h.hold = $2 AND r.job = $3
+    ORDER BY ready_at, id LIMIT $1
+)
+SELECT {run} FROM soonest AS s INNER JOIN {ns}.runs AS r ON r.seq = s.seq {standing} ORDER BY s.ready_at, s.id
+"""
+_FIRST_READY = """
+SELECT r.job, min(w.ready_at)
+FROM (SELECT seq, ready_at FROM {ns}.waiting UNION ALL SELECT seq, ready_at FROM {ns}.held WHERE hold = $1) AS w
+INNER JOIN {ns}.runs AS r ON r.seq = w.seq
+GROUP BY r.job
+"""
+
+_STATISTICS = """
+SELECT job, completed, failed, cancelled, lost, retried, seconds, last_run_at, last_outcome FROM {ns}.statistics
+WHERE $1::text[] IS NULL OR job = ANY($1::text[])
+"""
+
+_ENDED = "SELECT state, sum(ended)::bigint FROM {ns}.totals GROUP BY state"
+# What waits and runs, by line: due, not yet due or held, running, and the first ready time of what is due.
+_DEPTHS = """
+WITH {clock}
+SELECT
+    line,
+    count(*) FILTER (WHERE ready_at <= now),
+    count(*) FILTER (WHERE ready_at > now),
+    0,
+    min(ready_at) FILTER (WHERE ready_at <= now)
+FROM {ns}.waiting, clock GROUP BY line
+UNION ALL
+SELECT line, 0, count(*), 0, NULL FROM {ns}.held GROUP BY line
+UNION ALL
+SELECT r.line, 0, 0, count(*), NULL
+FROM {ns}.claims AS c INNER JOIN {ns}.runs AS r ON r.seq = c.seq GROUP BY r.line
+"""
+_PAUSED = "SELECT name FROM {ns}.queues WHERE paused"
+
+
+# --- single runs
+
+
+async def find(unit: Unit, run_id: str, now: int | None = None) -> Run | None:
+    """One run as it stands; by the server's clock, unless told otherwise."""
+    rows = await unit.all(_BY_IDS, [run_id])
+    return _read(rows[0], now) if rows else None
+
+
+def _read(row: Row, now: int | None) -> Run:
+    return read_record(row, row[-1] if now is None else now).run
+
+
+async def ended_of(unit: Unit, run_ids: Sequence[str]) -> tuple[list[Run], list[str]]:
+    """Those of these runs that have ended, and the ids of those that are gone."""
+    runs = {row[1]: read_record(row).run for row in await unit.all(_BY_IDS, list(run_ids))}
+    return [run for run in runs.values() if run.final], [run_id for run_id in run_ids if run_id not in runs]
+
+
+async def covering(unit: Unit, uid: str, at: datetime) -> Run | None:
+    """The record of a recurring job that accounts for an instant."""
+    exact = recurring_id(uid, at)
+    run = await find(unit, exact)
+    if run is not None:
+        return run
+    row = await unit.one(_COVERING, f"{uid}-", exact, to_micros(at))
+    return None if row is None else _read(row, None)
+
+
+async def attempts(unit: Unit, run_id: str) -> list[Attempt]:
+    """The history of a run, oldest first."""
+    stored = [read_attempt(row) for row in await unit.all(_ATTEMPTS, run_id)]
+    return told(await find(unit, run_id), stored)
+
+
+# --- what comes next
+
+
+async def upcoming(unit: Unit, limit: int, job: str | None, now: int) -> list[Run]:
+    """Waiting runs that nothing holds, or that are yet to be placed, by ready time, then id."""
+    if job is None:
+        rows = await unit.all(_SOONEST, limit, UNPLACED)
+    else:
+        rows = await unit.all(_SOONEST_OF_JOB, limit, UNPLACED, job)
+    return [read_record(row, now).run for row in rows]
+
+
+async def next_runs(unit: Unit) -> dict[str, datetime]:
+    """For every job that has runs which are upcoming: the earliest ready time among them."""
+    return {job: from_micros(ready_at) for job, ready_at in await unit.all(_FIRST_READY, UNPLACED)}
+
+
+# --- counters
+
+
+async def statistics(unit: Unit, jobs: Sequence[str] | None) -> dict[str, JobStatistics]:
+    """Counters by job, summed over nodes; a job that never ended a run is left out."""
+    parts: dict[str, list[JobStatistics]] = {}
+    for row in await unit.all(_STATISTICS, None if jobs is None else list(jobs)):
+        parts.setdefault(row[0], []).append(_statistics(row))
+    return {job: combine(of_nodes) for job, of_nodes in parts.items()}
+
+
+def _statistics(row: Row) -> JobStatistics:
+    _, completed, failed, cancelled, lost, retried, seconds, last_run_at, last_outcome = row
+    return JobStatistics(
+        completed=completed,
+        failed=failed,
+        cancelled=cancelled,
+        lost=lost,
+        retried=retried,
+        seconds=seconds,
+        last_run_at=from_micros(last_run_at),
+        last_outcome=OutcomeKind(last_outcome),
+    )
+
+
+class _Sum(Struct):
+    """What is in one queue, in the making."""
+
+    queued: int = 0
+    pending: int = 0
+    running: int = 0
+    oldest: int | None = None
+
+
+async def counts(unit: Unit, now: int | None) -> Counts:
+    """Runs by state and queue."""
+    sums: dict[str, _Sum] = {}
+    for line, queued, pending, running, oldest in await unit.all(_DEPTHS, now):
+        entry = sums.setdefault(queue_of(line), _Sum())
+        entry.queued += queued
+        entry.pending += pending
+        entry.running += running
+        entry.oldest = min((at for at in (entry.oldest, oldest) if at is not None), default=None)
+    states = dict.fromkeys(State, 0) | {State(state): ended for state, ended in await unit.all(_ENDED)}
+    states[State.QUEUED] = sum(entry.queued for entry in sums.values())
+    states[State.PENDING] = sum(entry.pending for entry in sums.values())
+    states[State.RUNNING] = sum(entry.running for entry in sums.values())
+    paused = {row[0] for row in await unit.all(_PAUSED)}
+    names = sorted(sums.keys() | paused)
+    return Counts(states, {name: _depth(sums.get(name, _Sum()), paused=name in paused) for name in names})
+
+
+def _depth(entry: _Sum, *, paused: bool) -> Depth:
+    oldest = None if entry.oldest is None else from_micros(entry.oldest)
+    return Depth(entry.queued, entry.pending, entry.running, oldest, paused)

@@ -1,0 +1,335 @@
+"""Moves of runs between the tables that say where they stand. The hottest ones are in `lending` and `settling`.
+
+A move begins by deleting the row where the run stands; who finds nothing to delete was not the first, and has to look
+again. What changes the members of a group happens under the lock of that group (`Unit.lock_groups`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from duly.backends.postgres.bell import ENDED, WORK
+from duly.backends.postgres.codec import Record, micros, read_extra, read_record, story_of
+from duly.backends.postgres.unit import Unit
+from duly.model import Run, State, to_micros
+from duly.rules.admission import UNPLACED, hold_for_group
+
+_BY_IDS = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.id = ANY($1::text[])"
+_BY_SEQS = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.seq = ANY($1::bigint[])"
+_GROUPS_OF = 'SELECT DISTINCT "group" FROM {ns}.runs WHERE id = ANY($1::text[]) AND "group" IS NOT NULL'
+
+_WAIT = """
+INSERT INTO {ns}.waiting (seq, line, rank, ready_at, id, "group", entering)
+SELECT * FROM unnest($1::bigint[], $2::text[], $3::int[], $4::bigint[], $5::text[], $6::text[], $7::bool[])
+"""
+_LEAVE = """
+DELETE FROM {ns}.waiting AS w
+USING unnest($1::text[], $2::int[], $3::bigint[], $4::text[], $5::bool[]) AS i (line, rank, ready_at, id, entering)
+WHERE w.line = i.line AND w.rank = i.rank AND w.ready_at = i.ready_at AND w.id = i.id AND w.entering = i.entering
+RETURNING w.seq
+"""
+
+_HOLD = """
+INSERT INTO {ns}.held (seq, line, rank, ready_at, id, "group", member, hold)
+SELECT * FROM unnest(
+    $1::bigint[], $2::text[], $3::int[], $4::bigint[], $5::text[], $6::text[], $7::bool[], $8::text[]
+)
+"""
+_LEAVE_HELD = """
+DELETE FROM {ns}.held AS h USING unnest($1::bigint[], $2::text[]) AS i (seq, hold)
+WHERE h.seq = i.seq AND h.hold = i.hold
+RETURNING h.seq
+"""
+
+# Put the first runs under a hold back: members and those without a group in line, the others before their group.
+_UNHOLD = """
+WITH first AS MATERIALIZED (
+    SELECT seq FROM {ns}.held WHERE hold = $1 ORDER BY rank, ready_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
+),
+back AS (
+    DELETE FROM {ns}.held WHERE seq = ANY(ARRAY(SELECT seq FROM first))
+    RETURNING seq, line, rank, ready_at, id, "group", member
+),
+placed AS (
+    INSERT INTO {ns}.waiting (seq, line, rank, ready_at, id, "group", entering)
+    SELECT seq, line, rank, ready_at, id, "group", "group" IS NOT NULL AND NOT member FROM back
+)
+SELECT count(*) FROM back
+"""
+# The same for runs that are yet to be placed: they are for anybody from then on.
+_UNHOLD_UNPLACED = """
+WITH first AS MATERIALIZED (
+    SELECT seq FROM {ns}.held WHERE hold = $1 ORDER BY rank, ready_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
+),
+back AS (
+    DELETE FROM {ns}.held WHERE seq = ANY(ARRAY(SELECT seq FROM first))
+    RETURNING seq, split_part(line, '@', 1) AS line, rank, ready_at, id, "group", member
+),
+placed AS (
+    INSERT INTO {ns}.waiting (seq, line, rank, ready_at, id, "group", entering)
+    SELECT seq, line, rank, ready_at, id, "group", "group" IS NOT NULL AND NOT member FROM back
+),
+moved AS (
+    UPDATE {ns}.runs SET line = split_part(line, '@', 1) WHERE seq = ANY(ARRAY(SELECT seq FROM first))
+)
+SELECT count(*) FROM back
+"""
+_RELOCATE = """
+UPDATE {ns}.runs AS r SET line = i.line FROM unnest($1::bigint[], $2::text[]) AS i (seq, line)
+WHERE r.seq = ANY($1::bigint[]) AND r.seq = i.seq
+"""
+_HELD_FOR = "SELECT hold, count(*) FROM {ns}.held WHERE hold = ANY($1::text[]) GROUP BY hold"
+_FIRST_HELD = """
+SELECT r.extra FROM {ns}.held AS h INNER JOIN {ns}.runs AS r ON r.seq = h.seq
+WHERE h.hold = $1 ORDER BY h.rank, h.ready_at, h.id LIMIT 1
+"""
+
+# How many members groups have: those that run, those that wait for a retry or to be claimed, and those that are held.
+_MEMBERS = """
+SELECT
+    name,
+    (SELECT count(*) FROM {ns}.claims WHERE "group" = name)
+    + (SELECT count(*) FROM {ns}.waiting WHERE "group" = name AND NOT entering)
+    + (SELECT count(*) FROM {ns}.held WHERE "group" = name AND member) AS members
+FROM unnest($1::text[]) AS name
+"""
+
+_END = """
+INSERT INTO {ns}.ended (seq, state, finished_at, fence, node, request, started_at, story, result)
+SELECT * FROM unnest(
+    $1::bigint[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::bigint[], $7::bigint[], $8::text[],
+    $9::bytea[]
+)
+"""
+# Count runs that ended, $2 of them; $3 are kept more than before.
+_COUNT = """
+INSERT INTO {ns}.totals AS t (state, node, ended, kept) VALUES ($1, $4, $2, $3)
+ON CONFLICT (state, node) DO UPDATE SET ended = t.ended + excluded.ended, kept = t.kept + excluded.kept
+"""
+_FREE_KEYS = "DELETE FROM {ns}.keys WHERE id = ANY($1::text[])"
+_FORGET = "DELETE FROM {ns}.runs WHERE seq = $1"
+_FORGET_ATTEMPTS = "DELETE FROM {ns}.attempts WHERE seq = $1"
+
+
+# --- finding
+
+
+async def by_ids(unit: Unit, run_ids: Iterable[str]) -> dict[str, Record]:
+    """The runs of these ids that exist, as they stand."""
+    records = [read_record(row) for row in await unit.all(_BY_IDS, list(run_ids))]
+    return {record.run.id: record for record in records}
+
+
+async def by_seqs(unit: Unit, seqs: Sequence[int]) -> list[Record]:
+    """The runs of these numbers that exist, in order."""
+    records = {row[0]: read_record(row) for row in await unit.all(_BY_SEQS, list(seqs))}
+    return [records[seq] for seq in seqs if seq in records]
+
+
+async def lock_groups_of(unit: Unit, run_ids: Iterable[str]) -> None:
+    """Lock the groups that these runs belong to; that never changes."""
+    await unit.lock_groups([row[0] for row in await unit.all(_GROUPS_OF, list(run_ids))])
+
+
+# --- waiting
+
+
+async def wait(unit: Unit, records: Sequence[Record]) -> None:
+    """Let runs that are nowhere wait: before their group, unless they are members or have none."""
+    if records:
+        await unit.run(
+            _WAIT,
+            [record.seq for record in records],
+            [record.line for record in records],
+            [record.rank for record in records],
+            [to_micros(record.run.ready_at) for record in records],
+            [record.run.id for record in records],
+            [record.run.group for record in records],
+            [record.entrant for record in records],
+        )
+
+
+async def wait_again(unit: Unit, records: Sequence[Record]) -> None:
+    """Let runs that have been claimed or ended wait: for their time, or first of all to be placed."""
+    await wait(unit, [record for record in records if not record.run.assignable])
+    placed = [record for record in records if record.run.assignable]
+    await hold(unit, placed, [UNPLACED] * len(placed))
+
+
+async def leave(unit: Unit, records: Sequence[Record]) -> set[int]:
+    """Take waiting runs from where they wait; the numbers of those that were still there."""
+    held = [record for record in records if record.run.hold is not None]
+    in_line = [record for record in records if record.run.hold is None]
+    left: set[int] = set()
+    if held:
+        keys = [record.run.hold for record in held]
+        left |= {row[0] for row in await unit.all(_LEAVE_HELD, [record.seq for record in held], keys)}
+    if in_line:
+        rows = await unit.all(
+            _LEAVE,
+            [record.line for record in in_line],
+            [record.rank for record in in_line],
+            [to_micros(record.run.ready_at) for record in in_line],
+            [record.run.id for record in in_line],
+            [record.entrant for record in in_line],
+        )
+        left |= {row[0] for row in rows}
+    return left
+
+
+# --- holding
+
+
+async def hold(unit: Unit, records: Sequence[Record], keys: Sequence[str]) -> None:
+    """Hold runs that are nowhere. One that is yet to be placed is nobody's."""
+    records = [
+        replace(record, line=f"{record.run.queue}@") if key == UNPLACED and record.run.assignee is not None else record
+        for record, key in zip(records, keys, strict=True)
+    ]
+    moved = [record for record in records if record.run.assignee is not None and record.line.endswith("@")]
+    if moved:
+        await unit.run(_RELOCATE, [record.seq for record in moved], [record.line for record in moved])
+    if records:
+        await unit.run(
+            _HOLD,
+            [record.seq for record in records],
+            [record.line for record in records],
+            [record.rank for record in records],
+            [to_micros(record.run.ready_at) for record in records],
+            [record.run.id for record in records],
+            [record.run.group for record in records],
+            [record.run.member for record in records],
+            list(keys),
+        )
+
+
+async def unhold(unit: Unit, key: str, limit: int) -> int:
+    """Put the first runs under a hold back; how many."""
+    row = await unit.one(_UNHOLD_UNPLACED if key == UNPLACED else _UNHOLD, key, limit)
+    back = 0 if row is None else int(row[0])
+    unit.rings |= WORK if back else 0
+    return back
+
+
+async def release(unit: Unit, freed: Mapping[str, int]) -> None:
+    """Members have left their groups: as many of the runs held for each wait again, the first ones first."""
+    if freed:
+        awaited = {row[0] for row in await unit.all(_HELD_FOR, [hold_for_group(group) for group in freed])}
+        for group, places in freed.items():
+            if hold_for_group(group) in awaited:
+                await unhold(unit, hold_for_group(group), places)
+
+
+async def pass_on(unit: Unit, group: str) -> None:
+    """A run that was no member leaves: a place that it may have been offered goes to the next in line.
+
+    That one would otherwise wait for ever, since no member is left to end.
+    """
+    key = hold_for_group(group)
+    first = await unit.one(_FIRST_HELD, key)
+    if first is not None and (await members(unit, [group]))[group] < read_extra(first[0]).limit:
+        await unhold(unit, key, 1)
+
+
+async def members(unit: Unit, groups: Iterable[str]) -> dict[str, int]:
+    """How many members these groups have."""
+    return {row[0]: row[1] for row in await unit.all(_MEMBERS, list(groups))}
+
+
+async def _out_of_group(unit: Unit, run: Run) -> None:
+    if run.group is not None and run.member:
+        await release(unit, {run.group: 1})
+    elif run.group is not None:
+        await pass_on(unit, run.group)
+
+
+# --- ending
+
+
+class End(Struct, frozen=True):
+    """How one run ended."""
+
+    seq: int
+    run: Run
+    state: State
+    reason: str | None
+    at: int
+
+
+async def end(unit: Unit, record: Record, state: State, reason: str | None, now: int) -> bool:
+    """Give a waiting run its final state, its place to the next in line; False if it no longer waits there."""
+    if not await end_within(unit, [record], state, reason, now):
+        return False
+    await _out_of_group(unit, record.run)
+    return True
+
+
+async def end_within(unit: Unit, records: Sequence[Record], state: State, reason: str | None, now: int) -> int:
+    """The same for many while their group is being decided about: nobody moves up. How many have ended."""
+    left = await leave(unit, records)
+    ended = [record for record in records if record.seq in left]
+    await insert_ended(unit, [End(record.seq, record.run, state, reason, now) for record in ended])
+    await free_keys(unit, [record.run.id for record in ended if record.run.dedupe_key is not None])
+    if ended:
+        await count_ended(unit, {state: len(ended)})
+    return len(ended)
+
+
+async def insert_ended(unit: Unit, ends: Sequence[End]) -> None:
+    """Write down how runs ended, with what they brought along."""
+    if ends:
+        await unit.run(
+            _END,
+            [end.seq for end in ends],
+            [end.state.value for end in ends],
+            [end.at for end in ends],
+            [end.run.fence for end in ends],
+            [end.run.node for end in ends],
+            [end.run.request for end in ends],
+            [micros(end.run.started_at) for end in ends],
+            [story_of(end.run, end.reason) for end in ends],
+            [end.run.result for end in ends],
+        )
+
+
+async def count_ended(unit: Unit, ended: Mapping[State, int], node: str = "", *, kept_only: bool = False) -> None:
+    """Count runs that ended; or, negative and kept only, such as are no longer kept as ended."""
+    for state in sorted(ended):
+        number = ended[state]
+        await unit.run(_COUNT, state.value, 0 if kept_only else number, number, node)
+        unit.rings |= 0 if kept_only else ENDED
+
+
+async def free_keys(unit: Unit, run_ids: Sequence[str]) -> None:
+    """Give the dedupe keys of these runs back."""
+    if run_ids:
+        await unit.run(_FREE_KEYS, list(run_ids))
+
+
+# --- the odd ones
+
+
+async def place_odd(unit: Unit, records: Sequence[Record], now: int) -> None:
+    """Put runs that were just added where they belong: held, ended, or waiting though they stand for a range."""
+    final = [record for record in records if record.run.final]
+    await insert_ended(unit, [End(each.seq, each.run, each.run.state, each.run.reason, now) for each in final])
+    states = {record.run.state for record in final}
+    await count_ended(unit, {state: sum(each.run.state is state for each in final) for state in states})
+    held = [record for record in records if not record.run.final and record.run.hold is not None]
+    await hold(unit, held, [record.run.hold or "" for record in held])
+    await wait(unit, [record for record in records if not record.run.final and record.run.hold is None])
+
+
+async def forget(unit: Unit, record: Record) -> bool:
+    """Delete a waiting run as if it had never been; False if it no longer waits there."""
+    if not await leave(unit, [record]):
+        return False
+    await unit.run(_FORGET, record.seq)
+    await unit.run(_FORGET_ATTEMPTS, record.seq)
+    if record.run.dedupe_key is not None:
+        await free_keys(unit, [record.run.id])
+    await _out_of_group(unit, record.run)
+    return True

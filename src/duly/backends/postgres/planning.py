@@ -1,0 +1,318 @@
+"""Definitions and planning: saving and removing jobs, finding those to plan, and firing.
+
+The row of a job in plans is its lock: who changes the job or moves its cursor has it, in the order of names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from duly.backends.postgres.adding import add
+from duly.backends.postgres.bell import WORK
+from duly.backends.postgres.codec import Record, instant, micros, read_records, to_json
+from duly.backends.postgres.moves import by_seqs, end, forget
+from duly.backends.postgres.unit import Row, Unit
+from duly.model import (
+    Cause,
+    Fired,
+    Firing,
+    JobChange,
+    JobRecord,
+    JobStatus,
+    State,
+    Waiting,
+    from_micros,
+    recurring_id,
+    to_micros,
+)
+from duly.rules.admission import REMOVED
+
+_BLOCKING = frozenset({JobStatus.PAUSED, JobStatus.REMOVED})
+
+_JOB = """
+SELECT j.record, p.cursor, p.plan_at, p.planned
+FROM {ns}.jobs AS j INNER JOIN {ns}.plans AS p ON p.name = j.name
+WHERE j.name = $1
+"""
+_LOCK_PLAN = "SELECT 1 FROM {ns}.plans WHERE name = $1 FOR UPDATE"
+_JOBS = """
+SELECT j.record, p.cursor, p.plan_at, p.planned
+FROM {ns}.jobs AS j INNER JOIN {ns}.plans AS p ON p.name = j.name
+WHERE j.name > $2 AND ($1::text[] IS NULL OR j.name = ANY($1::text[]))
+ORDER BY j.name
+LIMIT $3
+"""
+
+# Keep the plans of jobs; those of a name that is new alone ($9), or whatever is there. Answers which were kept.
+_KEEP_PLANS = """
+INSERT INTO {ns}.plans AS p (name, uid, revision, shard, cursor, plan_at, planned, plannable)
+SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bool[]
+)
+ON CONFLICT (name) DO UPDATE SET
+    uid = excluded.uid, revision = excluded.revision, shard = excluded.shard, cursor = excluded.cursor,
+    plan_at = excluded.plan_at, planned = excluded.planned, plannable = excluded.plannable
+WHERE NOT $9
+RETURNING name
+"""
+_KEEP = """
+INSERT INTO {ns}.jobs (name, blocked, record) SELECT * FROM unnest($1::text[], $2::bool[], $3::text[])
+ON CONFLICT (name) DO UPDATE SET blocked = excluded.blocked, record = excluded.record
+"""
+_FORGET = "DELETE FROM {ns}.jobs WHERE name = $1"
+_FORGET_PLAN = "DELETE FROM {ns}.plans WHERE name = $1"
+
+# A job's recurring runs that are due after an instant: their ids sort like their instants.
+_LATER = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.id > $1 AND r.id < $2 ORDER BY r.id"
+
+# All runs of a job that wait, held ones included.
+_WAITING_OF = """
+SELECT r.seq, r."group" FROM {ns}.runs AS r
+WHERE r.job = $1
+    AND (
+        EXISTS (
+            SELECT FROM {ns}.waiting AS w
+            WHERE w.line = r.line AND w.rank = r.rank AND w.ready_at = r.ready_at AND w.id = r.id
+        )
+        OR EXISTS (SELECT FROM {ns}.held AS h WHERE h.seq = r.seq)
+    )
+ORDER BY r.seq
+"""
+
+_EPOCH = "SELECT epoch FROM {ns}.epochs WHERE shard = $1 FOR SHARE"
+_INSTALL = """
+INSERT INTO {ns}.epochs AS e (shard, epoch) VALUES ($1, greatest($2::bigint, 1))
+ON CONFLICT (shard) DO UPDATE SET epoch = greatest(e.epoch + 1, $2::bigint)
+RETURNING epoch
+"""
+
+# The jobs of a shard whose time to plan has come, then the one after; and what time it is.
+_DUE = """
+WITH {clock}
+SELECT j.record, p.cursor, p.plan_at, p.planned, clock.now
+FROM clock LEFT JOIN LATERAL (
+    SELECT * FROM {ns}.plans
+    WHERE shard = $2 AND plannable AND plan_at IS NOT NULL
+    ORDER BY shard, plan_at, name
+    LIMIT $3
+) AS p ON true
+LEFT JOIN {ns}.jobs AS j ON j.name = p.name
+ORDER BY p.plan_at, p.name
+"""
+
+_STANDING = """
+SELECT name, uid, revision, cursor, plannable, planned FROM {ns}.plans
+WHERE name = ANY($1::text[]) ORDER BY name FOR UPDATE
+"""
+_ADVANCE = """
+UPDATE {ns}.plans AS p SET cursor = i.cursor, plan_at = i.plan_at, planned = i.planned, plannable = i.plannable
+FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bool[])
+    AS i (name, cursor, plan_at, planned, plannable)
+WHERE p.name = ANY($1::text[]) AND p.name = i.name
+"""
+
+_record = msgspec.json.Decoder(JobRecord)
+
+
+# --- records
+
+
+async def find_job(unit: Unit, name: str) -> JobRecord | None:
+    """The record of that name."""
+    row = await unit.one(_JOB, name)
+    return None if row is None else _read(row)
+
+
+async def find_jobs(unit: Unit, names: Sequence[str] | None, after: str, limit: int | None) -> list[JobRecord]:
+    """All records, or those of the given names, by name; a slice of them."""
+    rows = await unit.all(_JOBS, None if names is None else list(names), after, limit)
+    return [_read(row) for row in rows]
+
+
+def _read(row: Row) -> JobRecord:
+    return replace(_record.decode(row[0]), cursor=instant(row[1]), plan_at=instant(row[2]), planned=row[3])
+
+
+async def _keep(unit: Unit, records: Sequence[JobRecord], *, new: bool) -> set[str]:
+    """Write records down; the names of those that were. With `new` only such as have no record yet."""
+    rows = await unit.all(
+        _KEEP_PLANS,
+        [record.name for record in records],
+        [record.uid for record in records],
+        [record.revision for record in records],
+        [record.shard for record in records],
+        [micros(record.cursor) for record in records],
+        [micros(record.plan_at) for record in records],
+        [record.planned for record in records],
+        [record.plannable for record in records],
+        new,
+    )
+    names = {row[0] for row in rows}
+    kept = [record for record in records if record.name in names]
+    texts = [to_json(replace(record, cursor=None, plan_at=None, planned=0)) for record in kept]
+    await unit.run(_KEEP, [record.name for record in kept], [record.status in _BLOCKING for record in kept], texts)
+    return names
+
+
+# --- changing
+
+
+def is_creation(change: JobChange) -> bool:
+    """Whether a change makes a job of a new name and nothing besides: many of those go together."""
+    return change.expect is None and not change.ledger
+
+
+async def create(unit: Unit, changes: Sequence[JobChange]) -> list[JobRecord | None]:
+    """Make jobs of new names, all in one transaction."""
+    by_name = {change.record.name: change.record for change in reversed(changes)}
+    created = await _keep(unit, [by_name[name] for name in sorted(by_name)], new=True)
+    unit.rings |= WORK if created else 0
+    answers: list[JobRecord | None] = []
+    for change in changes:
+        answers.append(change.record if change.record.name in created else None)
+        created.discard(change.record.name)
+    return answers
+
+
+async def change(unit: Unit, change: JobChange, now: int) -> JobRecord | None:
+    """Apply one change if its `expect` is the stored revision, in a transaction of its own."""
+    record = change.record
+    stored = await _locked(unit, record.name)
+    if (stored.revision if stored else None) != change.expect:
+        return None
+    if stored is not None:
+        record = replace(record, planned=stored.planned)
+        if not change.moves_cursor:
+            record = replace(record, cursor=stored.cursor, plan_at=stored.plan_at)
+        record = await _clear(unit, record, change.waiting, now)
+    if not await _keep(unit, [record], new=stored is None):
+        return None
+    if change.ledger:
+        await add(unit, change.ledger, from_micros(now))
+    unit.rings |= WORK
+    return record
+
+
+async def _locked(unit: Unit, name: str) -> JobRecord | None:
+    """The record of that name, which nobody else changes from here on."""
+    await unit.run(_LOCK_PLAN, name)
+    return await find_job(unit, name)
+
+
+async def remove(unit: Unit, name: str, expect: int, now: int) -> bool:
+    """Delete the record of that revision, with its waiting runs."""
+    record = await _locked(unit, name)
+    if record is None or record.revision != expect:
+        return False
+    await _clear(unit, record, Waiting.CANCEL, now)
+    await unit.run(_FORGET, name)
+    await unit.run(_FORGET_PLAN, name)
+    return True
+
+
+async def _clear(unit: Unit, record: JobRecord, waiting: Waiting, now: int) -> JobRecord:
+    """Treat the job's waiting runs as told; the record with its cursor and count as they are afterwards."""
+    if waiting is Waiting.KEEP:
+        return record
+    of_job = await unit.all(_WAITING_OF, record.name)
+    await unit.lock_groups({row[1] for row in of_job if row[1] is not None})
+    forgotten = [early for early in await _not_yet_due(unit, record, now) if await forget(unit, early)]
+    if waiting is Waiting.CANCEL:
+        for seq, _ in of_job:
+            for run in await by_seqs(unit, [seq]):  # ending one may have moved the next
+                if run.run.state is State.PENDING:
+                    await end(unit, run, State.CANCELLED, REMOVED, now)
+    record = replace(record, planned=record.planned - len(forgotten))
+    if waiting is Waiting.REWIND and forgotten:
+        earliest = min(early.run.due for early in forgotten)
+        return replace(record, cursor=earliest, plan_at=from_micros(now))
+    return record
+
+
+async def _not_yet_due(unit: Unit, job: JobRecord, now: int) -> list[Record]:
+    """The job's recurring runs that are pending, never attempted, and due after now."""
+    rows = await unit.all(_LATER, recurring_id(job.uid, from_micros(now)), f"{job.uid}.")
+    return [record for record in read_records(rows, now) if _is_untouched(record)]
+
+
+def _is_untouched(record: Record) -> bool:
+    run = record.run
+    never = not run.member and not run.failures and not run.losses
+    return run.state is State.PENDING and never and run.cause is Cause.SCHEDULE
+
+
+# --- planning
+
+
+async def install(unit: Unit, shard: str, proposed: int) -> int:
+    """Make a new leader's epoch known."""
+    row = await unit.one(_INSTALL, shard, proposed)
+    assert row is not None
+    return int(row[0])
+
+
+async def due(unit: Unit, shard: str, limit: int, now: int | None) -> tuple[list[JobRecord], int | None]:
+    """The shard's records whose time to plan has come, and when the next one's comes."""
+    rows = [row for row in await unit.all(_DUE, now, shard, limit + 1) if row[0] is not None]
+    come = [row for row in rows if row[2] <= row[4]][:limit]
+    return [_read(row) for row in come], rows[len(come)][2] if len(rows) > len(come) else None
+
+
+class _Standing(Struct):
+    """What a firing is compared with, and changes."""
+
+    uid: str
+    revision: int
+    cursor: int | None
+    plannable: bool
+    planned: int
+    plan_at: int | None = None
+    touched: bool = False
+
+
+async def fire(unit: Unit, firings: Sequence[Firing], shard: str, epoch: int, now: int) -> list[Fired]:
+    """Advance cursors and insert runs, all in one transaction."""
+    installed = await unit.one(_EPOCH, shard)
+    if installed is None or installed[0] != epoch:
+        return [Fired.STALE_EPOCH] * len(firings)
+    rows = await unit.all(_STANDING, sorted({firing.name for firing in firings}))
+    standing = {row[0]: _Standing(*tuple(row)[1:]) for row in rows}
+    applied = [_advance(standing.get(firing.name), firing) for firing in firings]
+    await _insert(unit, [firing for firing, good in zip(firings, applied, strict=True) if good], standing, now)
+    moved = {name: plan for name, plan in standing.items() if plan.touched}
+    if moved:
+        plans = list(moved.values())
+        await unit.run(
+            _ADVANCE,
+            list(moved),
+            [plan.cursor for plan in plans],
+            [plan.plan_at for plan in plans],
+            [plan.planned for plan in plans],
+            [plan.plannable for plan in plans],
+        )
+    return [Fired.APPLIED if good else Fired.STALE_JOB for good in applied]
+
+
+def _advance(plan: _Standing | None, firing: Firing) -> bool:
+    """Move a job's cursor if it stands where the firing expects it."""
+    if plan is None or plan.uid != firing.uid or plan.revision != firing.revision:
+        return False
+    if not plan.plannable or plan.cursor != to_micros(firing.expect):
+        return False
+    plan.cursor = micros(firing.cursor)
+    plan.plan_at = micros(firing.plan_at)
+    plan.plannable = firing.cursor is not None
+    plan.touched = True
+    return True
+
+
+async def _insert(unit: Unit, firings: Sequence[Firing], standing: dict[str, _Standing], now: int) -> None:
+    """Insert the runs of these firings where their id is new, and count them."""
+    runs = [(firing.name, run) for firing in firings for run in firing.runs]
+    answers = await add(unit, [run for _, run in runs], from_micros(now)) if runs else []
+    for (name, run), put in zip(runs, answers, strict=True):
+        standing[name].planned += put.created and run.state is not State.SKIPPED

@@ -1,0 +1,51 @@
+"""A session: the lanes, the bell and the memory behind one opened backend, and how pieces of work run on them.
+
+Claims and settlements each have a lane, so that neither waits for the other; submissions and lookups share one, since
+they are short; changes by the planner and operators, and listings, which may take their time, have theirs. More would
+cost connections, of which a server has few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from duly.backends.postgres.bell import Bell
+from duly.backends.postgres.connection import Connection, Lanes
+from duly.backends.postgres.unit import Memory, Unit
+
+T = TypeVar("T")
+Task = Callable[[Unit], Awaitable[T]]
+
+CLAIMING = "claiming"
+SETTLING = "settling"  # and what keeps claims alive
+QUICK = "quick"
+STORE = "store"
+LISTING = "listing"
+
+
+class Session:
+    """The way to the store, from the opening of its lanes to their closing."""
+
+    def __init__(self, lanes: Lanes, bell: Bell) -> None:
+        self.lanes = lanes
+        self.bell = bell
+        self.memory = Memory()
+
+    async def run(self, lane: str, task: Task[T]) -> T:
+        """Do a task each statement of which stands for itself."""
+        return await self.lanes[lane].run(lambda connection: task(self.unit(connection)))
+
+    async def transact(self, lane: str, task: Task[T]) -> T:
+        """Do a task in one transaction; others hear at its commit what it rang for."""
+
+        async def whole(connection: Connection) -> T:
+            unit = self.unit(connection)
+            answer = await task(unit)
+            await unit.ring()
+            return answer
+
+        return await self.lanes[lane].transact(whole)
+
+    def unit(self, connection: Connection) -> Unit:
+        return Unit(connection, self.lanes.texts, self.memory)

@@ -1,0 +1,60 @@
+"""The texts of statements for one namespace, each made once."""
+
+from __future__ import annotations
+
+import hashlib
+
+_LONGEST = 63  # signs in an identifier
+
+# A run with everything that tells where it stands: it is in exactly one of the tables that are joined.
+RUN = """
+r.seq, r.id, r.job, r.handler, r.line, r.rank, r.cause, r.due, r.ready_at, r.created_at, r."group", r.policy, r.extra,
+r.payload, r.until,
+w.entering, h.hold, h.member,
+c.fence, c.node, c.request, c.started_at, c.expires_at, c.cancelling, c.reason, c.progress,
+e.state, e.finished_at, e.fence, e.node, e.request, e.started_at, e.story, e.result
+"""
+# Each row is looked up by its key, whatever the planner believes about the sizes of tables: a plan that was made while
+# they were empty is kept for as long as the connection.
+STANDING = """
+LEFT JOIN LATERAL (
+    SELECT * FROM {ns}.waiting AS at
+    WHERE at.line = r.line AND at.rank = r.rank AND at.ready_at = r.ready_at AND at.id = r.id LIMIT 1
+) AS w ON true
+LEFT JOIN LATERAL (SELECT * FROM {ns}.held AS at WHERE at.seq = r.seq LIMIT 1) AS h ON true
+LEFT JOIN LATERAL (SELECT * FROM {ns}.claims AS at WHERE at.seq = r.seq LIMIT 1) AS c ON true
+LEFT JOIN LATERAL (SELECT * FROM {ns}.ended AS at WHERE at.seq = r.seq LIMIT 1) AS e ON true
+"""
+# The instant of a statement: $1 where a test gives one, else the server's, read when the statement is at work.
+CLOCK = """clock AS MATERIALIZED (
+    SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
+)"""
+
+
+class Texts(dict[str, str]):
+    """From a statement to its text: `{ns}` is the namespace's schema, quoted; `{bell}` its channel as a literal.
+
+    `{run}` are a run's columns and `{standing}` their joins; `{clock}` is the CTE that tells the time.
+    """
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__()
+        self.namespace = namespace
+        self.schema = quoted(namespace)
+        self.channel = channel_of(namespace)
+
+    def __missing__(self, sql: str) -> str:
+        whole = sql.replace("{run}", RUN).replace("{standing}", STANDING).replace("{clock}", CLOCK)
+        text = self[sql] = whole.replace("{ns}", self.schema).replace("{bell}", f"'{self.channel}'")
+        return text
+
+
+def quoted(name: str) -> str:
+    """An identifier as SQL takes it, whatever signs it has."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def channel_of(namespace: str) -> str:
+    """The channel on which a namespace's bell rings; a name that would be too long is abbreviated."""
+    whole = f"duly.{namespace}"
+    return whole if len(whole) <= _LONGEST else f"duly.{hashlib.sha256(namespace.encode()).hexdigest()[:32]}"

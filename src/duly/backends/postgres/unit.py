@@ -1,0 +1,110 @@
+"""A unit of work: what a function that runs on a connection is given. Statements, the clock, the locks of groups.
+
+A statement is a constant with `{ns}` where the schema goes; its text is made once. Lists travel as arrays, so that one
+prepared statement serves every length. The connection may be one of ours or, in `within`, the user's own.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from duly.backends.postgres.connection import Connection
+from duly.backends.postgres.texts import Texts
+from duly.model import to_micros
+
+Row = Any  # a record of the driver: a tuple with names
+
+_STRIPES = 64
+_MOST_REMEMBERED = 200_000
+
+_CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+# In order, so that nobody waits in a circle.
+_LOCK = "SELECT pg_advisory_xact_lock($1, stripe) FROM unnest($2::int[]) AS stripe"
+_RING = "SELECT pg_notify({bell}, $1)"
+
+
+class Lent(Struct, frozen=True, gc=False):
+    """What a session knows about a run that it lent."""
+
+    run_id: str
+    seq: int
+    group: str | None
+
+
+class Memory:
+    """What a session remembers between units: the runs it lent, by fence."""
+
+    def __init__(self) -> None:
+        self.lent: dict[int, Lent] = {}
+
+    def remember(self, lent: dict[int, Lent]) -> None:
+        if len(self.lent) > _MOST_REMEMBERED:
+            self.lent.clear()
+        self.lent.update(lent)
+
+
+class Unit:
+    """Wraps one connection for the length of a piece of work. `rings` is what others should hear of afterwards."""
+
+    def __init__(self, connection: Connection, texts: Texts, memory: Memory) -> None:
+        self._connection = connection
+        self._texts = texts
+        self.memory = memory
+        self.rings = 0
+
+    @property
+    def namespace(self) -> str:
+        return self._texts.namespace
+
+    # --- statements
+
+    async def all(self, sql: str, *parameters: Any) -> list[Row]:
+        """All rows of a statement."""
+        return await self._connection.fetch(self._texts[sql], *parameters)
+
+    async def one(self, sql: str, *parameters: Any) -> Row | None:
+        """The first row of a statement, if there is one."""
+        return await self._connection.fetchrow(self._texts[sql], *parameters)
+
+    async def run(self, sql: str, *parameters: Any) -> None:
+        """Execute a statement that answers nothing."""
+        await self._connection.fetch(self._texts[sql], *parameters)
+
+    # --- the clock
+
+    async def at(self, now: datetime | None) -> int:
+        """The instant this happens at, in microseconds: the server's, unless a test gives one."""
+        return await self.clock() if now is None else to_micros(now)
+
+    async def clock(self) -> int:
+        """The server's clock as it is now, whenever the transaction began."""
+        row = await self._connection.fetchrow(_CLOCK)
+        assert row is not None
+        return int(row[0])
+
+    # --- groups
+
+    async def lock_groups(self, groups: Iterable[str]) -> None:
+        """Be the only one to decide about these groups, until the transaction ends. Once per transaction, before rows.
+
+        Stripes instead of groups, since a server has room for a few thousand locks.
+        """
+        stripes = sorted({zlib.crc32(group.encode()) % _STRIPES for group in groups})
+        if stripes:
+            await self._connection.fetch(_LOCK, _lock_class(self._texts.namespace), stripes)
+
+    # --- ringing
+
+    async def ring(self) -> None:
+        """Tell others at commit what has happened."""
+        if self.rings:
+            await self._connection.fetch(self._texts[_RING], str(self.rings))
+
+
+def _lock_class(namespace: str) -> int:
+    return zlib.crc32(f"duly groups {namespace}".encode()) - (1 << 31)

@@ -1,0 +1,219 @@
+"""PostgreSQL URLs, and the variables of the environment that stand in for what a URL leaves out.
+
+    postgresql://user:password@host:5432/database?sslmode=verify-full&sslrootcert=/etc/ca.pem
+    postgresql://h1,h2:5433/database    the one of them that takes writes    postgresql:///database?host=/run/postgresql
+
+A password is percent-encoded where it has signs that a URL uses itself. It may as well come from `PGPASSWORD`, from a
+file named by `PGPASSWORD_FILE` (read anew for every connection), or from `~/.pgpass`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote
+
+from msgspec import Struct
+
+from duly.errors import ConfigurationError
+
+SCHEMES = ("postgresql", "postgres")
+SSLMODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
+POOLERS = ("auto", "none", "transaction")
+MIGRATE = ("yes", "no")
+
+_PORT = 5432
+_OPTIONS = (
+    "sslmode", "sslrootcert", "sslcert", "sslkey", "host", "application_name", "timeout", "pooler", "migrate",
+)  # fmt: skip
+_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:@/\s]+)(?::(?P<port>\d{1,5}))?")
+_NAMESPACE = re.compile(r"[A-Za-z0-9_][\w.-]{0,62}", re.ASCII)
+
+Address = tuple[str, int]
+
+
+class Login(Struct, frozen=True):
+    """Who we are. Shows nothing of itself."""
+
+    user: str | None = None
+    password: str | None = None
+    password_file: str | None = None
+
+    def __repr__(self) -> str:
+        return "Login(…)"
+
+    def secret(self) -> str | None:
+        """The password as it is now: a file may have been changed since the last time."""
+        if self.password is not None or self.password_file is None:
+            return self.password
+        try:
+            return Path(self.password_file).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeError) as exc:
+            raise ConfigurationError(f"PGPASSWORD_FILE={self.password_file!r} cannot be read: {exc}") from exc
+
+
+class Tls(Struct, frozen=True):
+    """How far the server must prove who it is, and how we prove who we are. Paths of PEM files."""
+
+    mode: str = "prefer"
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """For modes that want TLS. Reads the files, so it may wait for a disk."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.cert is not None:
+                context.load_cert_chain(self.cert, self.key)
+        except (OSError, ssl.SSLError) as exc:
+            named = ", ".join(file for file in (self.ca, self.cert, self.key) if file)
+            raise ConfigurationError(f"a TLS file cannot be used, one of {named}: {exc}") from exc
+        context.check_hostname = self.mode == "verify-full"
+        # As everywhere with PostgreSQL, an authority that is named is used, even where only TLS is required.
+        verifies = self.mode.startswith("verify-") or (self.mode == "require" and self.ca is not None)
+        context.verify_mode = ssl.CERT_REQUIRED if verifies else ssl.CERT_NONE
+        return context
+
+
+class Place(Struct, frozen=True):
+    """A database. `timeout` is the deadline of every call, in seconds; `pooler` what stands before the server."""
+
+    addresses: tuple[Address, ...]
+    database: str | None = None
+    login: Login = Login()
+    tls: Tls = Tls()
+    timeout: float = 5.0
+    pooler: str = "auto"
+    migrates: bool = True
+    application: str = "duly"
+
+    @property
+    def shown(self) -> str:
+        """The URL for people and logs: without credentials and options."""
+        hosts = ",".join(f"{f'[{host}]' if ':' in host else host}:{port}" for host, port in self.addresses)
+        return f"postgresql://{hosts}/{self.database or ''}"
+
+
+def parse(url: str, environment: Mapping[str, str] | None = None) -> Place:
+    """Read a URL. What is wrong is named by its kind; values are repeated only where no secret can hide in them."""
+    known = os.environ if environment is None else environment
+    scheme, _, rest = url.partition("://")
+    if scheme not in SCHEMES:
+        raise ConfigurationError(f"no PostgreSQL URL: it begins with {' or '.join(f'{name}://' for name in SCHEMES)}")
+    authority, path, query = _split(rest)
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    _check_options(options)
+    userinfo, _, hosts = authority.rpartition("@")
+    return Place(
+        addresses=_addresses(hosts, options, known),
+        database=unquote(path) or known.get("PGDATABASE") or None,
+        login=_login(userinfo, known),
+        tls=_tls(options, known),
+        timeout=_timeout(options),
+        pooler=_one_of("pooler", options.get("pooler", "auto"), POOLERS),
+        migrates=_one_of("migrate", options.get("migrate", "yes"), MIGRATE) == "yes",
+        application=options.get("application_name") or known.get("PGAPPNAME") or "duly",
+    )
+
+
+def _split(rest: str) -> tuple[str, str, str]:
+    """Authority, path and query. A secret with an unquoted sign in it would end up in the wrong one."""
+    before, _, query = rest.partition("?")
+    authority, _, path = before.partition("/")
+    if "@" in path or "/" in path or "@" in query or "#" in rest:
+        raise ConfigurationError(
+            "the PostgreSQL URL has a sign where none belongs: percent-encode user name and password"
+            " (/ is %2F, ? is %3F, # is %23, @ is %40)"
+        )
+    return authority, path, query
+
+
+def _check_options(options: Mapping[str, str]) -> None:
+    if "password" in options or "user" in options:
+        raise ConfigurationError("user and password belong before the host, user:password@host, or into PGPASSWORD")
+    for name in options:
+        if name not in _OPTIONS:
+            known = ", ".join(_OPTIONS)
+            raise ConfigurationError(f"the PostgreSQL URL has an unknown option {name!r}: known are {known}")
+
+
+def _addresses(hosts: str, options: Mapping[str, str], known: Mapping[str, str]) -> tuple[Address, ...]:
+    if not hosts:
+        hosts = options.get("host") or known.get("PGHOST") or "localhost"
+    elif "host" in options:
+        raise ConfigurationError("the PostgreSQL URL names its host twice: before the path, and as the option host")
+    usual = known.get("PGPORT") or str(_PORT)
+    return tuple(_address(text, usual) for text in hosts.split(","))
+
+
+def _address(text: str, usual: str) -> Address:
+    if text.startswith("/"):
+        return text, _port(usual)
+    match = _HOST.fullmatch(text)
+    if match is None:
+        raise ConfigurationError(
+            "the PostgreSQL URL names no server: after the @, if there is one, comes host or host:port (an IPv6 address"
+            " in brackets), or several of them with commas; a folder of sockets is ?host=/run/postgresql"
+        )
+    return unquote(match["host"].strip("[]")), _port(match["port"] or usual)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise ConfigurationError(f"port {text!r} is not possible: a number from 1 to 65535")
+    return int(text)
+
+
+def _login(userinfo: str, known: Mapping[str, str]) -> Login:
+    user, colon, password = userinfo.partition(":")
+    return Login(
+        user=unquote(user) or known.get("PGUSER") or None,
+        password=unquote(password) if colon else known.get("PGPASSWORD"),
+        password_file=known.get("PGPASSWORD_FILE") or None,
+    )
+
+
+def _tls(options: Mapping[str, str], known: Mapping[str, str]) -> Tls:
+    tls = Tls(
+        mode=_one_of("sslmode", options.get("sslmode") or known.get("PGSSLMODE") or "prefer", SSLMODES),
+        ca=options.get("sslrootcert") or known.get("PGSSLROOTCERT") or None,
+        cert=options.get("sslcert") or known.get("PGSSLCERT") or None,
+        key=options.get("sslkey") or known.get("PGSSLKEY") or None,
+    )
+    if tls.key is not None and tls.cert is None:
+        raise ConfigurationError("sslkey needs an sslcert")
+    if tls.mode == "disable" and (tls.ca or tls.cert):
+        raise ConfigurationError("sslrootcert and sslcert do not go with sslmode=disable")
+    return tls
+
+
+def _one_of(name: str, value: str, possible: tuple[str, ...]) -> str:
+    if value not in possible:
+        raise ConfigurationError(f"{name}={value!r} is not possible: {', '.join(possible)}")
+    return value
+
+
+def _timeout(options: Mapping[str, str]) -> float:
+    text = options.get("timeout", "5")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0.05 <= seconds <= 600:
+        raise ConfigurationError(f"timeout={text!r} is not possible: seconds, from 0.05 to 600")
+    return seconds
+
+
+def checked_namespace(namespace: str) -> str:
+    """The namespace, if it can be the name of a schema."""
+    if _NAMESPACE.fullmatch(namespace) is None or namespace.lower().startswith("pg_"):
+        raise ConfigurationError(
+            f"namespace {namespace!r} is not possible on PostgreSQL, where it names a schema: letters, digits, _ . and"
+            " -, at most 63 in all, and no pg_ at the beginning"
+        )
+    return namespace

@@ -1,0 +1,76 @@
+"""The queue of the split stack: every verb is the store's own, and what others should notice is rung for afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from duly.backends.split.porter import Porter
+from duly.model import Assignment, Claimed, Put, Run, Settlement, State
+from duly.ports import Queue
+
+
+class SplitQueue:
+    """Whatever is not said here is done by the store's queue as it is."""
+
+    def __init__(self, truth: Queue, porter: Porter) -> None:
+        self._truth = truth
+        self._porter = porter
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._truth, verb)
+
+    async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
+        answers = await self._truth.put(runs, now=now)
+        await self._porter.added(run for run, answer in zip(runs, answers, strict=True) if answer.created)
+        return answers
+
+    async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
+        looked_at, next_due = await self._truth.promote(limit, now=now)
+        self._porter.next_due = next_due
+        return looked_at, next_due
+
+    async def claim(
+        self,
+        node: str,
+        queues: Sequence[str] | None,
+        handlers: Collection[str] | None,
+        limit: int,
+        lease: float,
+        request: int,
+        *,
+        now: datetime | None = None,
+    ) -> Claimed:
+        """What was read at the door before is looked after when the claim is made, whatever it brought."""
+        entries = self._porter.take()
+        try:
+            claimed = await self._truth.claim(node, queues, handlers, limit, lease, request, now=now)
+        except BaseException:
+            self._porter.give_back(entries)
+            raise
+        self._porter.next_due = claimed.next_due
+        if entries:
+            await self._porter.doorbell.forget(entries)
+        return claimed
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
+        stale = await self._truth.settle(settlements)
+        again = [each for each in settlements if each.state is State.PENDING and each.run_id not in stale]
+        await self._porter.returned((each.run_id, each.ready_at) for each in again)
+        return stale
+
+    async def unhold(self, key: str, limit: int) -> int:
+        number = await self._truth.unhold(key, limit)
+        if number:
+            await self._porter.look()
+        return number
+
+    async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
+        given = await self._truth.assign(assignments)
+        if any(given):
+            await self._porter.look()
+        return given
+
+    async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
+        await self._porter.wait(node, queues, timeout)

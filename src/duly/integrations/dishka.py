@@ -1,0 +1,141 @@
+"""Dishka: handlers whose parameters come from a container, in a scope of their own for every attempt.
+
+`inject` marks a handler, `setup_dishka` says which container a scheduler's node uses. Payloads know nothing of the
+injected parameters; called by hand, in a unit test, the handler takes them like any others. Needs the extra `dishka`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any, TypeVar, get_type_hints
+
+from msgspec import Struct
+
+from duly.errors import ConfigurationError, MissingExtra
+from duly.model import Run
+from duly.model.current import current_run
+from duly.scheduler import Scheduler
+
+try:
+    from dishka import AsyncContainer, Container, FromDishka
+    from dishka.entities.key import DependencyKey
+    from dishka.integrations.base import default_parse_dependency
+except ImportError as exc:
+    raise MissingExtra("injection by dishka", "dishka") from exc
+
+__all__ = ["FromDishka", "inject", "setup_dishka"]
+
+R = TypeVar("R")
+
+_MARK = "__duly_injection__"
+
+
+class Injection(Struct, frozen=True):
+    """A handler as it was written, and which of its parameters a container provides."""
+
+    function: Callable[..., Any]
+    wanted: Mapping[str, DependencyKey]
+
+
+def inject(function: Callable[..., R]) -> Callable[..., R]:
+    """Have the parameters annotated with `FromDishka[…]` provided: `@scheduler.job` above, `@inject` below."""
+    hints = get_type_hints(function, include_extras=True)
+    signature = inspect.signature(function)
+    found = {name: default_parse_dependency(each, hints.get(name)) for name, each in signature.parameters.items()}
+    wanted = {name: key for name, key in found.items() if key is not None}
+    injected = _plain(function)
+    seen = [each.replace(annotation=hints.get(each.name, each.annotation)) for each in signature.parameters.values()]
+    injected.__annotations__ = {name: hint for name, hint in hints.items() if name not in wanted}
+    vars(injected)["__signature__"] = signature.replace(parameters=[each for each in seen if each.name not in wanted])
+    vars(injected)[_MARK] = Injection(function, wanted)
+    return injected
+
+
+def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function under a signature that may be changed."""
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await function(*args, **kwargs)
+
+        return call
+
+    @functools.wraps(function)
+    def call_sync(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return call_sync
+
+
+def setup_dishka(container: AsyncContainer | Container, scheduler: Scheduler) -> None:
+    """Let this scheduler's node call its injected handlers with what the container provides. Before `start()`.
+
+    Every attempt has a scope of its own (`Scope.REQUEST`), in which `Run` can be had by `from_context`. The container
+    stays yours to close, after the scheduler has stopped.
+    """
+    scheduler.wrap(lambda handler: _provided(handler, container))
+
+
+def _provided(handler: Callable[..., Any], container: AsyncContainer | Container) -> Callable[..., Any]:
+    injection = getattr(handler, _MARK, None)
+    if not isinstance(injection, Injection):
+        return handler
+    match container, inspect.iscoroutinefunction(handler):
+        case AsyncContainer(), True:
+            return functools.partial(_call_async, injection, container)
+        case AsyncContainer(), False:
+            return functools.partial(_call_from_thread, injection, container, asyncio.get_running_loop())
+        case Container(), True:
+            return functools.partial(_call_async_with, injection, container)
+        case Container(), False:
+            return functools.partial(_call_sync, injection, container)
+    raise ConfigurationError(f"container={container!r} is not a container of dishka: see make_async_container")
+
+
+async def _call_async(injection: Injection, container: AsyncContainer, /, *args: Any, **kwargs: Any) -> Any:
+    async with container(_context()) as scope:
+        return await injection.function(*args, **kwargs, **await _resolved(injection, scope))
+
+
+async def _call_async_with(injection: Injection, container: Container, /, *args: Any, **kwargs: Any) -> Any:
+    with container(_context()) as scope:
+        return await injection.function(*args, **kwargs, **_resolved_sync(injection, scope))
+
+
+def _call_sync(injection: Injection, container: Container, /, *args: Any, **kwargs: Any) -> Any:
+    with container(_context()) as scope:
+        return injection.function(*args, **kwargs, **_resolved_sync(injection, scope))
+
+
+def _call_from_thread(
+    injection: Injection, container: AsyncContainer, loop: asyncio.AbstractEventLoop, /, *args: Any, **kwargs: Any
+) -> Any:
+    """A handler in a thread, a container on the loop: the scope is opened and closed over there."""
+    scopes = AsyncExitStack()
+    context = _context()
+
+    async def opened() -> dict[str, Any]:
+        return await _resolved(injection, await scopes.enter_async_context(container(context)))
+
+    try:
+        provided = asyncio.run_coroutine_threadsafe(opened(), loop).result()
+        return injection.function(*args, **kwargs, **provided)
+    finally:
+        asyncio.run_coroutine_threadsafe(scopes.aclose(), loop).result()
+
+
+def _context() -> dict[Any, Any]:
+    return {Run: current_run.get()}
+
+
+async def _resolved(injection: Injection, scope: AsyncContainer) -> dict[str, Any]:
+    return {name: await scope.get(key.type_hint, component=key.component) for name, key in injection.wanted.items()}
+
+
+def _resolved_sync(injection: Injection, scope: Container) -> dict[str, Any]:
+    return {name: scope.get(key.type_hint, component=key.component) for name, key in injection.wanted.items()}

@@ -1,0 +1,57 @@
+"""`manage.py duly …`: Duly's command line, with the project's scheduler as its program and its store as the store."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+
+from duly.cli import cli
+from duly.integrations.django import scheduler
+
+
+class Command(BaseCommand):
+    """Hands what follows to the `duly` command."""
+
+    help = (
+        "Run and look at the project's jobs: `manage.py duly run`, `duly worker`, `duly jobs`, …"
+        " With `duly -- --help` all commands are listed."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="command", help="and its own arguments")
+
+    def handle(self, *args: Any, arguments: list[str], **options: Any) -> None:
+        given = [each for each in arguments if each != "--"] or ["--help"]
+        with _environment(_around()):
+            try:
+                cli.main(args=given, prog_name="manage.py duly")
+            except SystemExit as ended:
+                if ended.code:
+                    raise
+
+
+def _around() -> dict[str, str]:
+    """What the command line would otherwise be told by flags. The settings are code: they outrank the environment."""
+    url = getattr(settings, "DULY", {}).get("URL")
+    known = {"DULY_APP": "duly.integrations.django:scheduler", "DULY_NAMESPACE": scheduler.config.namespace}
+    return known if url is None else known | {"DULY_URL": url}
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,95 @@
+"""What has been done long ago costs a claim nothing: it reads as many pages with a million ended runs as with none."""
+
+import json
+import random
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import asyncpg
+import pytest
+from tests.conftest import eventually
+
+from duly.backends.postgres import lending, open_url
+from duly.backends.postgres.relief import Relief
+from duly.backends.postgres.texts import Texts
+from duly.model import Ids, Run
+from duly.ports import Opening
+
+ENDED = 1_000_000
+BATCH = 100
+
+# Runs that ended yesterday, as many settlements would have left them; and the dead rows of as many claims.
+_HISTORY = f"""
+INSERT INTO {{ns}}.runs (due, ready_at, created_at, rank, id, job, handler, line, cause, payload)
+SELECT n, n, n, 500, 'old-' || n, 'old', 'old', 'default', 'submit', '{{{{}}}}' FROM generate_series(1, {ENDED}) AS n;
+INSERT INTO {{ns}}.ended (seq, finished_at, fence, request, started_at, state, node)
+SELECT seq, due, seq, 1, due, 'completed', 'n' FROM {{ns}}.runs WHERE job = 'old'
+"""
+_DEAD = """
+INSERT INTO {ns}.waiting (seq, ready_at, rank, entering, line, id)
+SELECT -n, n, 500, false, 'default', 'dead-' || n FROM generate_series(1, $1::int) AS n
+"""
+
+
+class Store:
+    """A backend, a connection beside it, and how many pages one claim reads."""
+
+    def __init__(self, backend, connection, namespace):
+        self.backend = backend
+        self.connection = connection
+        self.texts = Texts(namespace)
+        self.requests = 0
+
+    async def execute(self, sql, *parameters):
+        await self.connection.execute(self.texts[sql], *parameters)
+
+    async def put(self, number):
+        now = datetime.now(UTC) - timedelta(seconds=60)
+        ids = Ids(lambda: datetime.now(UTC), random.Random(0)).many(number)
+        await self.backend.queue.put([Run(run_id, "mail", "mail", now, now) for run_id in ids])
+
+    async def pages_of_a_claim(self):
+        """The pages that the statement of a claim touches; rolled back, so that it can be asked for again."""
+        self.requests += 1
+        asked = (None, "n", None, self.requests, False, BATCH, 15_000_000, None, False, "handler:", "handler;", False)
+        transaction = self.connection.transaction()
+        await transaction.start()
+        statement: str = lending._LEND
+        [row] = await self.connection.fetch("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + self.texts[statement], *asked)
+        await transaction.rollback()
+        plan = json.loads(row[0])[0]["Plan"]
+        assert plan["Actual Rows"] == BATCH
+        return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
+
+
+@pytest.fixture
+async def store(postgres_url):
+    namespace = f"t{uuid.uuid4().hex}"
+    connection = await asyncpg.connect(postgres_url)
+    async with open_url(postgres_url, Opening(namespace=namespace)) as backend:
+        await connection.execute("SET jit = off; SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan")
+        yield Store(backend, connection, namespace)
+    await connection.execute(f'DROP SCHEMA "{namespace}" CASCADE')
+    await connection.close()
+
+
+async def test_a_claim_reads_no_more_with_a_million_ended_runs(store):
+    await store.put(500)
+    fresh = await store.pages_of_a_claim()
+    await store.execute(_HISTORY)
+    assert await store.pages_of_a_claim() <= 2 * fresh
+
+
+async def test_a_claim_reads_no_more_after_the_dead_rows_of_many_were_swept_away(store):
+    await store.execute("ALTER TABLE {ns}.waiting SET (autovacuum_enabled = false)")  # it would do the same, later
+    await store.put(500)
+    fresh = await store.pages_of_a_claim()
+    await store.connection.execute(store.texts[_DEAD].replace("$1::int", "100000"))
+    await store.execute("DELETE FROM {ns}.waiting WHERE seq < 0")
+    assert await store.pages_of_a_claim() > 2 * fresh
+
+    async def swept():  # not while somebody, such as an analysis by the server, may still see the rows
+        await Relief(store.backend.lanes).sweep()
+        return await store.pages_of_a_claim() <= 2 * fresh
+
+    await eventually(swept, "the dead rows are gone")

@@ -1,0 +1,360 @@
+"""The doorbell of the split stack: what is on the streams, who hears it, and what happens when it is not there."""
+
+import asyncio
+import random
+import subprocess
+import sys
+import time
+import uuid
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import redis as client_library
+from split_script import LEASE, RUN, STEPS
+from tests.conftest import eventually
+from tests.postgres_stores import emptied
+
+from duly.backends import open_backend, open_seat
+from duly.backends.redis.url import parse
+from duly.backends.split import SplitBackend
+from duly.backends.split.bands import band_of, entries_of
+from duly.backends.split.doorbell import doorbell_at
+from duly.backends.split.url import Door, parse_door
+from duly.errors import BackendError, BackendUnavailable, ConfigurationError
+from duly.model import Ids, Lost, Run, State, Succeeded, shift
+from duly.ports import Opening, SystemClock
+from duly.rules.settling import settle
+from duly.testing.servers import etcd_server
+from duly.testing.servers import redis_server as start_redis
+
+SCRIPT = Path(__file__).with_name("split_script.py")
+LONG = 60.0
+ids = Ids(SystemClock().now, random.Random())
+
+
+class Hall:
+    """Backends on one store and one doorbell, and an operator who looks at the streams."""
+
+    def __init__(self, folder, redis_url, store=None, stream="runs"):
+        self.namespace = f"n{uuid.uuid4().hex[:30]}" if store is None else "split"
+        self.store = store or f"sqlite:///{folder}/{self.namespace}.db"
+        self.name = stream
+        self.redis = redis_url if stream == "runs" else f"{redis_url}?stream={stream}"
+        self.operator = client_library.Redis.from_url(redis_url)
+
+    def backend(self, options=""):
+        opening = Opening(namespace=self.namespace)
+        door = doorbell_at(f"{self.redis}{options}", self.namespace)
+        return SplitBackend(open_backend(self.store, opening), None, door)
+
+    def stream(self, band="low", name=None):
+        return f"duly:{{{self.namespace}}}:stream:{name or self.name}:{band}"
+
+    def entries(self, band="low"):
+        return [fields for _, fields in self.operator.xrange(self.stream(band))]
+
+    def pending(self, band="low"):
+        return self.operator.xpending(self.stream(band), "nodes")["pending"]
+
+
+@pytest.fixture
+def hall(tmp_path, redis_url):
+    hall = Hall(tmp_path, redis_url)
+    yield hall
+    hall.operator.close()
+
+
+def run(delay=0.0, **fields):
+    at = shift(SystemClock().now(), delay)
+    return Run(**{"id": ids.new(), "job": "mail", "handler": "mail", "due": at, "ready_at": at} | fields)
+
+
+async def claim(backend, node="n1", request=1, lease=LONG):
+    return (await backend.queue.claim(node, None, None, 100, lease, request)).claims
+
+
+@asynccontextmanager
+async def waiting(backend, node="n1", timeout=LONG):
+    """Somebody who waits, and is known to."""
+    task = asyncio.create_task(backend.queue.wait(node, None, timeout))
+    await eventually(lambda: _reads(backend), "it reads")
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _reads(backend):
+    return backend._porter._reading is not None
+
+
+def test_bands_and_entries():
+    assert [band_of(priority) for priority in range(10)] == ["low"] * 4 + ["middle"] * 3 + ["high"] * 3
+    runs = [(str(number), 0) for number in range(20)] + [("urgent", 9)]
+    assert entries_of(runs) == [
+        ("low", " ".join(map(str, range(16)))),
+        ("low", "16 17 18 19"),
+        ("high", "urgent"),
+    ]
+
+
+def test_the_names_of_stream_and_group_are_in_the_url():
+    assert parse_door("redis://h/1") == Door(parse("redis://h/1"))
+    assert parse_door("redis://h/1?stream=jobs&timeout=2&group=workers") == Door(
+        parse("redis://h/1?timeout=2"), "jobs", "workers"
+    )
+    with pytest.raises(ConfigurationError, match="stream='a b' is not possible"):
+        parse_door("redis://h?stream=a%20b")
+    with pytest.raises(ConfigurationError, match="unknown option"):
+        parse_door("redis://h?streams=x")
+
+
+async def test_an_entry_carries_only_ids_and_wakes_one_who_waits(hall):
+    async with hall.backend() as one, hall.backend() as other:
+        async with waiting(other) as task:
+            added = run(payload=b'{"secret":1}', priority=0)
+            await one.queue.put([added])
+            assert hall.entries() == [{b"runs": added.id.encode()}]
+            await asyncio.wait_for(task, LONG)
+        assert [each.run.id for each in await claim(other)] == [added.id]
+
+
+async def test_what_was_claimed_is_forgotten_at_the_door(hall):
+    async with hall.backend() as backend:
+        await backend.queue.put([run(), run(priority=5), run(priority=9)])
+        assert [len(hall.entries(band)) for band in ("high", "middle", "low")] == [1, 1, 1]
+        await _until_read(backend)
+        assert [hall.pending(band) for band in ("high", "middle", "low")] == [1, 1, 1]
+        assert len(await claim(backend)) == 3
+        assert [hall.pending(band) for band in ("high", "middle", "low")] == [0, 0, 0]
+        assert [hall.entries(band) for band in ("high", "middle", "low")] == [[], [], []]
+
+
+async def test_other_names_of_stream_and_group_are_used(hall):
+    async with hall.backend("?stream=jobs&group=workers") as backend:
+        await backend.queue.put([run()])
+        assert hall.operator.xlen(hall.stream(name="jobs")) == 1
+        assert hall.operator.xinfo_groups(hall.stream(name="jobs"))[0]["name"] == b"workers"
+
+
+async def test_entries_of_a_reader_that_died_go_to_another(hall):
+    async with hall.backend() as backend:
+        await backend.queue.put([run()])
+        read = hall.operator.xreadgroup("nodes", "dead", {hall.stream(): ">"})
+        assert len(read) == 1
+        await eventually(lambda: _collected(backend, hall), "they are taken over")
+        assert len(await claim(backend)) == 1
+        assert hall.pending() == 0
+
+
+async def _collected(backend, hall):
+    await backend.queue.wait("n1", None, 0.1)
+    readers = {each["name"]: each["pending"] for each in hall.operator.xinfo_consumers(hall.stream(), "nodes")}
+    return readers.get(b"n1")
+
+
+async def test_what_nobody_announced_is_announced_by_a_sweep(hall):
+    async with hall.backend() as backend:
+        silent = run(-5)
+        await backend._truth.queue.put([silent])
+        assert hall.entries() == []
+        await asyncio.wait_for(_until_read(backend), LONG)
+        assert [each.run.id for each in await claim(backend)] == [silent.id]
+
+
+async def _until_read(backend):
+    while not backend._porter._in_hand:
+        await backend.queue.wait("n1", None, 1.0)
+
+
+async def test_streams_are_bounded(hall):
+    async with hall.backend() as backend:
+        await backend.queue.put([run() for _ in range(9_000)])
+        assert 0 < hall.operator.xlen(hall.stream()) <= 500
+
+
+async def test_an_earlier_due_time_is_heard_and_a_later_one_is_not(hall):
+    async with hall.backend() as one, hall.backend() as other:
+        await one.queue.put([run(100)])
+        assert await claim(other) == []  # and so learns what is due next
+        async with waiting(other) as task:
+            await one.queue.put([run(200)])
+            await one.queue.put([run(50)])
+            await asyncio.wait_for(task, LONG)
+        [first, *_] = await other.store.upcoming(1)
+        assert first.ready_at < shift(SystemClock().now(), 60)
+
+
+async def test_whoever_waits_hears_of_a_wish_to_cancel_and_of_a_free_right(hall):
+    async with hall.backend() as one, hall.backend() as other:
+        await one.queue.put([run()])
+        await other.queue.wait("n1", None, LONG)
+        [held] = await claim(other)
+        async with waiting(other) as task:
+            await one.store.cancel([held.run.id])
+            await asyncio.wait_for(task, LONG)
+        lease = await one.coordinator.acquire("main", "n2", 30)
+        async with waiting(other) as task:
+            await one.coordinator.release([lease])
+            await asyncio.wait_for(task, LONG)
+
+
+async def test_a_run_that_is_given_back_is_rung_for(hall):
+    from duly.model import Interrupted
+
+    async with hall.backend() as backend:
+        await backend.queue.put([run()])
+        await backend.queue.wait("n1", None, LONG)
+        [held] = await claim(backend)
+        now = await backend.store.time()
+        assert await backend.queue.settle([settle(held.run, held.fence, Interrupted(), now, dice=0.5)]) == []
+        assert hall.entries("middle") == [{b"runs": held.run.id.encode()}]
+
+
+# --- without a doorbell
+
+
+async def test_an_emptied_server_loses_nothing(hall):
+    async with hall.backend() as one, hall.backend() as other:
+        added = [run() for _ in range(20)]
+        async with waiting(other) as task:
+            for key in hall.operator.keys(f"duly:{{{hall.namespace}}}:*"):
+                hall.operator.delete(key)
+            await one.queue.put(added)
+            await asyncio.wait_for(task, LONG)
+        assert {each.run.id for each in await claim(other)} == {each.id for each in added}
+        more = run()
+        async with waiting(other) as task:
+            await one.queue.put([more])
+            await asyncio.wait_for(task, LONG)
+        assert [each.run.id for each in await claim(other, request=2)] == [more.id]
+
+
+@pytest.mark.parametrize("fault", ["kill", "pause"])
+async def test_without_a_doorbell_work_is_found_by_looking(tmp_path, fault):
+    with start_redis() as server:
+        hall = Hall(tmp_path, server.url)
+        async with hall.backend("?timeout=1") as one, hall.backend("?timeout=1") as other:
+            assert (await one.parts())["queue"] == "reachable"
+            getattr(server, fault)()
+            added = run()
+            await one.queue.put([added])
+            parts = await one.parts()
+            assert parts["queue"].startswith("away: ")
+            assert f"127.0.0.1:{server.port}" in parts["queue"]
+            assert parts["store"] == "reachable"
+            await other.queue.wait("n1", None, 5.0)
+            assert [each.run.id for each in await claim(other)] == [added.id]
+            server.resume() if fault == "pause" else server.restart()
+            await eventually(lambda: _back(one), "the doorbell is back")
+            await eventually(lambda: _rung(one, other), "it is heard again")
+        hall.operator.close()
+
+
+async def _back(backend):
+    return (await backend.parts())["queue"] == "reachable"
+
+
+async def _rung(one, other):
+    """Ring until the other one has read an entry."""
+    await one.queue.put([run()])
+    await other.queue.wait("n1", None, 0.5)
+    return other._porter._in_hand
+
+
+async def test_a_doorbell_that_is_away_at_the_start_is_no_obstacle(tmp_path):
+    with start_redis() as server:
+        hall = Hall(tmp_path, server.url)
+        server.kill()
+        async with hall.backend() as backend:
+            added = run()
+            await backend.queue.put([added])
+            assert [each.run.id for each in await claim(backend)] == [added.id]
+            server.restart()
+            await eventually(lambda: _back(backend), "the doorbell is back")
+        hall.operator.close()
+
+
+# --- killed between two steps
+
+
+@pytest.fixture
+def great_hall(tmp_path, redis_url, postgres_url):
+    """The same on PostgreSQL, with streams of its own."""
+    hall = Hall(tmp_path, redis_url, emptied(postgres_url, "split"), uuid.uuid4().hex)
+    yield hall
+    hall.operator.close()
+
+
+@pytest.mark.parametrize("step", STEPS)
+async def test_a_process_killed_after_any_step_loses_and_doubles_nothing(great_hall, step):
+    hall = great_hall
+    dead = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, str(SCRIPT), hall.store, hall.redis, hall.namespace, step],
+        capture_output=True,
+        timeout=LONG,
+        check=False,
+    )
+    assert dead.returncode == -9, dead.stderr.decode()
+    async with hall.backend() as survivor:
+        completed = await asyncio.wait_for(_finish(survivor), LONG)
+        assert completed == (0 if step == "settle" else 1)
+        found = await survivor.store.run(RUN)
+        assert found.state is State.COMPLETED
+        assert len((await survivor.store.runs(_everything(), 10)).runs) == 1
+        await eventually(lambda: _drained(survivor, hall), "the streams are empty")
+
+
+def _everything():
+    from duly.model import RunQuery
+
+    return RunQuery()
+
+
+async def _finish(backend):
+    """Do as a node does until the run is final; how often it was completed here."""
+    completed, request = 0, 0
+    while True:
+        found = await backend.store.run(RUN)
+        if found is not None and found.final:
+            return completed
+        await backend.queue.wait("survivor", None, 0.2)
+        for lost in await backend.queue.reap(10, LEASE):
+            now = await backend.store.time()
+            await backend.queue.settle([settle(lost.run, lost.fence, Lost(), now, dice=0.0)])
+        request += 1
+        for held in await claim(backend, "survivor", request):
+            now = await backend.store.time()
+            assert await backend.queue.settle([settle(held.run, held.fence, Succeeded(), now, dice=0.5)]) == []
+            completed += 1
+
+
+async def _drained(backend, hall):
+    await backend.queue.wait("survivor", None, 0.2)
+    await claim(backend, "survivor", int(time.monotonic() * 1000))
+    return not any(hall.entries(band) for band in ("high", "middle", "low"))
+
+
+async def test_without_a_coordinator_at_the_start_it_is_opened_when_it_is_there(hall):
+    with etcd_server() as server:
+        server.kill()
+        opening = Opening(namespace=hall.namespace)
+        seat = open_seat(server.url, opening)
+        async with SplitBackend(open_backend(hall.store, opening), seat) as backend:
+            await backend.queue.put([run()])
+            assert len(await claim(backend)) == 1
+            assert (await backend.parts())["coordinator"].startswith("away: no member of etcd://127.0.0.1")
+            with pytest.raises(BackendUnavailable):
+                await backend.coordinator.acquire("main", "a", 30)
+            server.restart()
+            await eventually(lambda: _coordinated(backend), "it is there")
+            assert (await backend.coordinator.acquire("main", "a", 30)).fence == 1
+        with pytest.raises(BackendError, match="is not open"):
+            await backend.coordinator.holder("main")
+
+
+async def _coordinated(backend):
+    return (await backend.parts())["coordinator"] == "reachable"

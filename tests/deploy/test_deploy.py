@@ -1,0 +1,317 @@
+"""The files under deploy cannot rot: they parse, their commands and variables exist, their metrics are exposed."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from tests.api.api_support import caller_for, shop
+
+from duly.api.routes import ROUTES, VITALS
+from duly.cli import cli
+from duly.cli.settings import VARIABLES
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+ALERTS = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))
+DASHBOARD = json.loads((DEPLOY / "grafana" / "duly.json").read_text(encoding="utf-8"))
+UNIT = DEPLOY / "systemd" / "duly.service"
+DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+
+KNOWN_VARIABLES = {name for names in VARIABLES.values() for name in names} | {
+    "POSTGRES_DSN",
+    "REDIS_URL",
+    "ETCD_ENDPOINTS",
+}
+
+
+def documents(path):
+    return [each for each in yaml.safe_load_all(path.read_text(encoding="utf-8")) if each is not None]
+
+
+MANIFESTS = [each for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")) for each in documents(path)]
+PODS = [each for each in MANIFESTS if each["kind"] == "Deployment"]
+RULES = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+PANELS = DASHBOARD["panels"]
+
+
+# --- commands
+
+
+def refused(arguments: list[str]) -> str | None:
+    """Why the command line would not take these arguments; nothing is run."""
+    command: click.Command = cli
+    context = click.Context(cli)
+    try:
+        while isinstance(command, click.Group):
+            found = command.get_command(context, arguments[0])
+            if found is None:
+                return f"there is no command {arguments[0]!r}"
+            context = click.Context(found, parent=context, info_name=arguments[0])
+            command, arguments = found, arguments[1:]
+        command.parse_args(context, list(arguments))
+    except (click.ClickException, IndexError) as error:
+        return str(error)
+    return None
+
+
+def ours(service: dict) -> bool:
+    return service.get("image") == "duly"
+
+
+def commands_in_compose():
+    for name, service in COMPOSE["services"].items():
+        if not ours(service):
+            continue
+        if "entrypoint" not in service:
+            yield name, service["command"]
+            continue
+        [script] = service["command"]
+        for found in re.findall(r"\bduly ([^;|>&]+)", script):
+            yield name, shlex.split(found)
+
+
+def commands_in_manifests():
+    for manifest in PODS:
+        for container in manifest["spec"]["template"]["spec"]["containers"]:
+            yield manifest["metadata"]["name"], container["args"]
+
+
+def commands_in_alerts():
+    for rule in RULES:
+        text = " ".join(rule["annotations"].values())
+        for found in re.findall(r"`duly ([^`]+)`", text):
+            yield rule["alert"], shlex.split(re.sub(r"{{[^}]*}}", "name", found))
+
+
+def commands_in_unit():
+    for found in re.findall(r"^ExecStart=\S+/duly (.+)$", UNIT.read_text(encoding="utf-8"), re.MULTILINE):
+        yield UNIT.name, shlex.split(found)
+
+
+def commands_in_page():
+    for found in re.findall(r"^\$ (?:[A-Z_]+=\S+ )*duly (.+)$", PAGE, re.MULTILINE):
+        yield "docs/deploying.md", shlex.split(found, comments=True)
+
+
+COMMANDS = [
+    *commands_in_compose(),
+    *commands_in_manifests(),
+    *commands_in_alerts(),
+    *commands_in_unit(),
+    *commands_in_page(),
+]
+
+
+@pytest.mark.parametrize(
+    ("where", "arguments"), COMMANDS, ids=lambda value: " ".join(value) if isinstance(value, list) else value
+)
+def test_every_command_is_one_of_the_command_line(where, arguments):
+    assert refused(arguments) is None
+
+
+def test_a_command_that_does_not_exist_would_be_noticed():
+    assert refused(["dance"])
+    assert refused(["worker", "--no-such-flag"])
+    assert {where for where, _ in COMMANDS} >= {"setup", "scheduler", "worker-1", "worker-2", "duly-worker", UNIT.name}
+
+
+# --- compose
+
+
+def test_compose_has_the_whole_stack():
+    services = COMPOSE["services"]
+    assert {"postgres", "redis", "etcd", "scheduler", "worker-1", "worker-2"} <= services.keys()
+    for name, service in services.items():
+        for needed, condition in service.get("depends_on", {}).items():
+            assert needed in services, f"{name} waits for {needed}"
+            if condition["condition"] == "service_healthy":
+                assert "healthcheck" in services[needed]
+    for name in [name for name, service in services.items() if ours(service)]:
+        assert services[name]["environment"].keys() <= KNOWN_VARIABLES | {"LOG_LEVEL"}
+        assert "POSTGRES_DSN" in services[name]["environment"]
+
+
+def test_ports_are_published_on_loopback_only():
+    for service in COMPOSE["services"].values():
+        for port in service.get("ports", []):
+            assert port.startswith("127.0.0.1:")
+
+
+def test_the_probes_of_compose_ask_where_the_process_listens():
+    for name in ("scheduler", "worker-1", "worker-2"):
+        service = COMPOSE["services"][name]
+        around = service["environment"]
+        port = (around.get("HTTP_ADDR") or around["WORKER_HTTP_ADDR"]).removeprefix(":")
+        assert f"127.0.0.1:{port}/readyz" in service["healthcheck"]["test"][-1]
+
+
+def test_the_image_is_built_from_what_is_there():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [extras] = re.findall(r"^ARG EXTRAS=(\S+)", DOCKERFILE, re.MULTILINE)
+    assert set(extras.split(",")) <= project["optional-dependencies"].keys()
+    [app] = re.findall(r"^ARG APP=(\S+)", DOCKERFILE, re.MULTILINE)
+    assert (ROOT / app).exists()
+    assert refused(json.loads(re.findall(r"^CMD (.+)$", DOCKERFILE, re.MULTILINE)[0])) is None
+    for line in re.findall(r"^COPY (?!--)(.+)$", DOCKERFILE, re.MULTILINE):
+        *sources, _ = line.split()
+        assert all((ROOT / source).exists() for source in sources)
+
+
+# --- Kubernetes
+
+
+def test_manifests_are_of_kinds_that_belong_together():
+    kinds = [(each["apiVersion"], each["kind"]) for each in MANIFESTS]
+    assert ("apps/v1", "Deployment") in kinds
+    assert ("v1", "Service") in kinds
+    labels = [pod["spec"]["template"]["metadata"]["labels"].items() for pod in PODS]
+    for each in MANIFESTS:
+        selector = each.get("spec", {}).get("selector")
+        if selector is not None:
+            wanted = selector.get("matchLabels", selector).items()
+            assert any(wanted <= found for found in labels), each["metadata"]["name"]
+
+
+@pytest.mark.parametrize("pod", PODS, ids=lambda pod: pod["metadata"]["name"])
+def test_pods_are_probed_on_routes_and_ports_that_exist(pod):
+    [container] = pod["spec"]["template"]["spec"]["containers"]
+    routes = {route.path for route in (ROUTES if container["name"] == "scheduler" else VITALS)}
+    [port] = container["ports"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert variables.keys() <= KNOWN_VARIABLES
+    assert f":{port['containerPort']}" in variables.values()
+    for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
+        asked = container[probe]["httpGet"]
+        assert asked["path"] in routes
+        assert asked["port"] == port["name"]
+    assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+
+
+def test_the_settings_of_the_cluster_exist():
+    [config] = [each for each in MANIFESTS if each["kind"] == "ConfigMap"]
+    assert config["data"].keys() <= KNOWN_VARIABLES
+
+
+# --- systemd
+
+
+def test_the_unit_is_one_that_systemd_takes(tmp_path):
+    text = UNIT.read_text(encoding="utf-8")
+    sections = re.findall(r"^\[(\w+)\]$", text, re.MULTILINE)
+    assert sections == ["Unit", "Service", "Install"]
+    variables = re.findall(r"(\w+)=", " ".join(re.findall(r"^Environment=(.+)$", text, re.MULTILINE)))
+    assert set(variables) <= KNOWN_VARIABLES
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:  # what follows is systemd's own opinion, where there is one
+        return
+    here = Path(sys.executable).with_name("duly")
+    copy = tmp_path / UNIT.name
+    copy.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={here}", text, flags=re.MULTILINE), encoding="utf-8")
+    done = subprocess.run([analyze, "verify", "--man=no", str(copy)], capture_output=True, text=True, check=False)
+    about_us = [line for line in done.stderr.splitlines() if UNIT.name in line]
+    assert not about_us
+
+
+# --- metrics
+
+METRIC = re.compile(r"\bduly_\w+")
+
+
+async def exposed() -> dict[str, set[str]]:
+    """What a real node with a run behind it exposes: every sample's name, with the labels it has."""
+    scheduler = shop("memory://")
+    async with scheduler:
+        call = await caller_for(scheduler, "viewer")
+        await (await scheduler.submit("note", {"payload": 1})).result(timeout=30)
+        await scheduler.submit("note", {"payload": 2}, delay=3600)
+        text = (await call.get("/metrics/prometheus")).body.decode()
+    found: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    return found
+
+
+EXPRESSIONS = [rule["expr"] for rule in RULES] + [target["expr"] for panel in PANELS for target in panel["targets"]]
+
+
+async def test_every_metric_of_dashboard_and_alerts_is_one_that_a_node_exposes():
+    known = await exposed()
+    for expression in EXPRESSIONS:
+        for name in METRIC.findall(expression):
+            assert name in known, expression
+
+
+async def test_every_label_that_is_asked_for_is_one_that_the_metric_has():
+    known = await exposed()
+    for expression in EXPRESSIONS:
+        names = METRIC.findall(expression)
+        labels = {"instance", "job", "le"}.union(*(known[name] for name in names))
+        grouped = [each.strip() for group in re.findall(r"\bby \(([^)]*)\)", expression) for each in group.split(",")]
+        assert set(grouped) <= labels, expression
+        for name, selector in re.findall(r"\b(duly_\w+){([^}]*)}", expression):
+            assert set(re.findall(r"(\w+)=", selector)) <= known[name], expression
+
+
+def test_the_dashboard_leaves_no_metric_of_duly_out():
+    shown = {re.sub(r"_(bucket|sum|count|total)$", "", name) for each in EXPRESSIONS for name in METRIC.findall(each)}
+    documented = (ROOT / "docs" / "service.md").read_text(encoding="utf-8")
+    for name in re.findall(r"`(duly_\w+)`", documented):
+        assert re.sub(r"_total$", "", name) in shown
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_expressions_are_balanced(expression):
+    for opening, closing in ("()", "[]", "{}"):
+        assert expression.count(opening) == expression.count(closing)
+
+
+def test_alerts_say_what_is_wrong_and_what_to_do():
+    names = [rule["alert"] for rule in RULES]
+    assert len(set(names)) == len(names)
+    for rule in RULES:
+        assert rule["labels"]["severity"] in {"info", "warning", "critical"}
+        assert {"summary", "action"} <= rule["annotations"].keys()
+    assert {"DulyLeaderChanged", "DulyRunsLate", "DulyRunsMissed", "DulyRunsFailed"} <= set(names)
+
+
+def test_panels_do_not_lie_on_top_of_each_other():
+    taken: set[tuple[int, int]] = set()
+    for panel in PANELS:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert place["x"] + place["w"] <= 24
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
+
+
+def test_prometheus_asks_every_process_of_compose():
+    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
+    [scrape] = config["scrape_configs"]
+    assert scrape["metrics_path"] in {route.path for route in VITALS}
+    assert scrape["honor_labels"], "otherwise the label `job` would be the scraper's"
+    [targets] = scrape["static_configs"]
+    addresses = {
+        f"{name}{service['environment'].get('HTTP_ADDR') or service['environment'].get('WORKER_HTTP_ADDR')}"
+        for name, service in COMPOSE["services"].items()
+        if ours(service) and "command" in service and "entrypoint" not in service
+    }
+    assert set(targets["targets"]) == addresses
+    assert all((DEPLOY / "prometheus" / file).exists() for file in config["rule_files"])
