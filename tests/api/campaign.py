@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.api.api_server import served
 
+from duly.testing.postgres_servers import postgres_server
 from duly.testing.servers import redis_server
 
 EXCLUDED = "positive_data_acceptance"  # handlers, zones and expressions are known to the server alone: 422
@@ -31,12 +32,13 @@ def campaign(url: str, examples: int) -> int:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--examples", type=int, default=300, help="per operation and store")
-    parser.add_argument("--only", choices=["memory", "sqlite", "redis"])
+    parser.add_argument("--only", choices=["memory", "sqlite", "redis", "postgres"])
     given = parser.parse_args()
     with ExitStack() as stack:
         urls = {"memory": lambda: "memory://"}
         urls["sqlite"] = lambda: f"sqlite:///{stack.enter_context(tempfile.TemporaryDirectory())}/duly.db"
         urls["redis"] = lambda: stack.enter_context(redis_server()).url
+        urls["postgres"] = lambda: stack.enter_context(postgres_server()).url
         chosen = [given.only] if given.only else list(urls)
         return max(campaign(urls[kind](), given.examples) for kind in chosen)
 

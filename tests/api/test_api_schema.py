@@ -15,7 +15,7 @@ from duly.api.routes import ROUTES
 EXAMPLES = 5
 
 
-@pytest.fixture(scope="module", params=["memory", "sqlite", "redis"])
+@pytest.fixture(scope="module", params=["memory", "sqlite", "redis", "postgres"])
 def service(request, tmp_path_factory):
     """A server on each kind of store, with a namespace of its own."""
     match request.param:
@@ -23,8 +23,8 @@ def service(request, tmp_path_factory):
             url = "memory://"
         case "sqlite":
             url = f"sqlite:///{tmp_path_factory.mktemp('schema')}/duly.db"
-        case _:
-            url = request.getfixturevalue("redis_url")
+        case kind:
+            url = request.getfixturevalue(f"{kind}_url")
     with served(url, namespace="schema") as (port, token):
         yield schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json"), token
 
