@@ -237,11 +237,9 @@ class Submitter:
         due = options.due(self._now())
         most, check = self._config.max_payload_bytes, self._registry.payload
         checked = [check(name, payload, most) for payload in payloads]
-        new_ids, headers = self._ids.many(len(checked)), self._headers(options)
-        runs = [
-            blueprint.run(run_id, payload, due, options, Cause.SUBMIT, headers)
-            for run_id, payload in zip(new_ids, checked, strict=True)
-        ]
+        alike = blueprint.run("", b"", due, options, Cause.SUBMIT, self._headers(options))
+        new_ids = self._ids.many(len(checked))
+        runs = [replace(alike, id=run_id, payload=payload) for run_id, payload in zip(new_ids, checked, strict=True)]
         return await self._put_all(runs, self._backend.queue if into is None else into)
 
     async def _put(self, run: Run) -> Put:
