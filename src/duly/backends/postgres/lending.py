@@ -53,7 +53,8 @@ open AS MATERIALIZED (
 """
 
 # Lend the first $6 runs of the open lines to node $2 for $7 microseconds, and hold those among them whose job is paused
-# or removed, or whose handler is not among $8. Nothing is lent
+# or removed, or whose handler is not among the set $8 (NULL: all are known). Nothing is lent
+#   if that set is unknown: `fresh` is then NULL;
 #   if request $4 of this node has been here before ($5: then it lent nothing that is still running, and may);
 #   if due runs wait before their groups ($9: never mind, those that matter have been decided about): a few of them
 #   anywhere, or in a burst one of the first, or one before the group of one of the first;
@@ -62,8 +63,11 @@ open AS MATERIALIZED (
 # after the locks. How many of the rows are in which line is counted first: one line needs no counting.
 _LEND = """
 {survey},
+staffed AS MATERIALIZED (
+    SELECT 1 WHERE $8::text IS NULL OR EXISTS (SELECT FROM {ns}.staff WHERE digest = $8 AND handler = '')
+),
 fresh AS (
-    INSERT INTO {ns}.requests AS q (node, request, at) SELECT $2, $4, now FROM clock
+    INSERT INTO {ns}.requests AS q (node, request, at) SELECT $2, $4, now FROM clock WHERE EXISTS (SELECT FROM staffed)
     ON CONFLICT (node) DO UPDATE SET request = greatest(q.request, excluded.request), at = excluded.at
     WHERE q.request < excluded.request OR $5
     RETURNING 1
@@ -92,10 +96,17 @@ in_the_way AS MATERIALIZED (
     )
     LIMIT 1
 ),
+holds (hold) AS (
+    (SELECT hold FROM {ns}.held WHERE hold >= $10 AND hold < $11 ORDER BY hold LIMIT 1)
+    UNION ALL
+    SELECT n.hold FROM holds AS h CROSS JOIN LATERAL (
+        SELECT hold FROM {ns}.held WHERE hold > h.hold AND hold < $11 ORDER BY hold LIMIT 1
+    ) AS n
+),
 back AS MATERIALIZED (
-    SELECT 1 FROM {ns}.held
-    WHERE hold >= $10 AND hold < $11
-        AND ($8::text[] IS NULL OR hold = ANY(ARRAY(SELECT $10 || name FROM unnest($8::text[]) AS name)))
+    SELECT 1 FROM holds AS h
+    WHERE $8::text IS NULL
+        OR EXISTS (SELECT FROM {ns}.staff WHERE digest = $8 AND handler = substr(h.hold, length($10) + 1))
     LIMIT 1
 ),
 chosen AS MATERIALIZED (
@@ -132,7 +143,9 @@ found AS MATERIALIZED (
         r.extra, r.payload,
         CASE
             WHEN EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked) THEN 'job:' || r.job
-            WHEN r.handler <> ALL($8::text[])
+            WHEN $8::text IS NOT NULL AND NOT EXISTS (
+                SELECT FROM {ns}.staff AS s WHERE s.digest = $8 AND s.handler = r.handler
+            )
                 THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
         END AS hold
     FROM {ns}.runs AS r WHERE r.seq = ANY(ARRAY(SELECT seq FROM taken))
@@ -170,7 +183,8 @@ next AS MATERIALIZED (
     WHERE strpos(l.line, '@') = 0 OR l.line = split_part(l.line, '@', 1) || '@' || $2
 )
 SELECT
-    clock.now, EXISTS (SELECT FROM fresh), EXISTS (SELECT FROM back), EXISTS (SELECT FROM in_the_way),
+    clock.now, CASE WHEN EXISTS (SELECT FROM staffed) THEN EXISTS (SELECT FROM fresh) END, EXISTS (SELECT FROM back),
+    EXISTS (SELECT FROM in_the_way),
     (SELECT min(ready_at) FROM undecided), next.later, (SELECT count(*) FROM held),
     f.fence, f.seq, f.id, f.job, f.handler, f.line, f.rank, f.cause, f.due, f.ready_at, f.created_at, f."group",
     f.policy, f.extra, f.payload
@@ -178,9 +192,9 @@ FROM clock CROSS JOIN next
 LEFT JOIN numbered AS f ON true
 """.replace("{survey}", _SURVEY).replace("{slice}", str(_SLICE))
 
-# Hold those of the first $5 runs of the open lines whose job is paused or removed, or whose handler is not among $4, as
-# far as they come before the first $6 that may start: so that a claim, which takes no more rows than it may lend, does
-# not have to ask again and again. Answers how many.
+# Hold those of the first $5 runs of the open lines whose job is paused or removed, or whose handler is not in the set
+# $4, as far as they come before the first $6 that may start: so that a claim, which takes no more rows than it may
+# lend, does not have to ask again and again. Answers how many.
 _SIFT = """
 {survey},
 first AS (
@@ -195,7 +209,9 @@ judged AS MATERIALIZED (
     SELECT first.*, (
         SELECT CASE
             WHEN EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked) THEN 'job:' || r.job
-            WHEN r.handler <> ALL($4::text[])
+            WHEN $4::text IS NOT NULL AND NOT EXISTS (
+                SELECT FROM {ns}.staff AS s WHERE s.digest = $4 AND s.handler = r.handler
+            )
                 THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
         END FROM {ns}.runs AS r WHERE r.seq = first.seq
     ) AS hold
@@ -294,18 +310,22 @@ class Asking(Struct, frozen=True):
 
     node: str
     queues: list[str] | None
-    handlers: list[str] | None
+    handlers: Collection[str] | None
+    staff: str | None
     request: int
     now: int | None
     lease: int
 
 
 class Lending(Struct):
-    """What one statement brought. `later` is when the next run is ready that is not ready yet."""
+    """What one statement brought. `later` is when the next run is ready that is not ready yet.
+
+    `fresh` is None where the set of handlers is unknown to the store.
+    """
 
     claims: list[Claim]
     now: int
-    fresh: bool
+    fresh: bool | None
     back: bool
     in_the_way: bool
     undecided: int | None
@@ -335,7 +355,7 @@ async def lend(unit: Unit, asking: Asking, limit: int, step: Step, *, decided: b
         step.again,
         limit,
         asking.lease,
-        asking.handlers,
+        asking.staff,
         decided,
         _PREFIX,
         _BEYOND,
@@ -360,7 +380,7 @@ async def decide_and_lend(unit: Unit, asking: Asking, limit: int, step: Step) ->
 
 async def sift(unit: Unit, asking: Asking, limit: int) -> None:
     """Hold what this node may not start, as far as it comes before the first `limit` runs that it may."""
-    await unit.run(_SIFT, asking.now, asking.node, asking.queues, asking.handlers, _SIFT_SLICE, limit)
+    await unit.run(_SIFT, asking.now, asking.node, asking.queues, asking.staff, _SIFT_SLICE, limit)
 
 
 async def lent_before(unit: Unit, asking: Asking) -> list[Claim]:

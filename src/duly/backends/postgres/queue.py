@@ -12,6 +12,7 @@ from duly.backends.postgres.codec import duration, instant, micros
 from duly.backends.postgres.connection import Connection
 from duly.backends.postgres.relief import Relief
 from duly.backends.postgres.session import CLAIMING, LISTING, QUICK, SETTLING, STORE, Session
+from duly.backends.postgres.staff import Staff, tell
 from duly.backends.postgres.unit import Unit
 from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
@@ -25,6 +26,7 @@ class PostgresQueue:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._relief = Relief(session.lanes)
+        self._staff = Staff()
         self._heard = 0
         self._fenced: Connection | None = None
 
@@ -54,13 +56,17 @@ class PostgresQueue:
         asking = lending.Asking(
             node,
             None if queues is None else list(queues),
-            None if handlers is None else sorted(handlers),
+            handlers,
+            self._staff.digest(handlers),
             request,
             micros(now),
             duration(lease),
         )
         await self._raise_fences()
         lent = await self._lend(asking, limit, lending.Step(), deciding=False)
+        if lent.fresh is None:
+            await self._session.transact(CLAIMING, partial(_tell_staff, asking))
+            lent = await self._lend(asking, limit, lending.Step(), deciding=False)
         if not lent.fresh:
             before = await self._session.run(CLAIMING, lambda unit: lending.lent_before(unit, asking))
             if before:
@@ -170,6 +176,12 @@ class PostgresQueue:
 def _more(lent: lending.Lending, step: lending.Step) -> bool:
     """Whether something was in the way, so that lending again brings more."""
     return (lent.back and not step.put_back) or lent.undecided is not None or lent.held > 0
+
+
+async def _tell_staff(asking: lending.Asking, unit: Unit) -> None:
+    assert asking.staff is not None
+    assert asking.handlers is not None
+    await tell(unit, asking.staff, asking.handlers, asking.now)
 
 
 async def _promote(limit: int, now: int | None, unit: Unit) -> tuple[int, int | None]:

@@ -172,6 +172,15 @@ CREATE TABLE {ns}.epochs (
     epoch BIGINT NOT NULL
 );
 
+-- Which handlers nodes have: sets named by their digest, told once instead of with every claim. The one without a name
+-- is there for every set that is known.
+CREATE TABLE {ns}.staff (
+    digest TEXT COLLATE "C" NOT NULL,
+    handler TEXT COLLATE "C" NOT NULL,
+    at BIGINT NOT NULL,
+    PRIMARY KEY (digest, handler)
+);
+
 -- The last call of each node that lent something.
 CREATE TABLE {ns}.requests (
     node TEXT COLLATE "C" PRIMARY KEY,
