@@ -1,4 +1,4 @@
-"""What has been done long ago costs a claim nothing: it reads as many pages with a million ended runs as with none."""
+"""What a claim reads: as many pages with a million ended runs as with none, and which handlers a node has."""
 
 import json
 import random
@@ -93,3 +93,12 @@ async def test_a_claim_reads_no_more_after_the_dead_rows_of_many_were_swept_away
         return await store.pages_of_a_claim() <= 2 * fresh
 
     await eventually(swept, "the dead rows are gone")
+
+
+async def test_handlers_that_the_store_has_forgotten_are_told_again(store):
+    await store.put(2)
+    for request in (1, 2):
+        claimed = await store.backend.queue.claim("n", None, frozenset({"mail"}), 1, 15.0, request)
+        assert [claim.run.handler for claim in claimed.claims] == ["mail"]
+        await store.execute("DELETE FROM {ns}.staff")
+    assert await store.backend.queue.holds() == {}
