@@ -70,8 +70,12 @@ async def test_a_long_environment_arrives_whole() -> None:
 
 
 async def test_a_program_starts_with_plain_signals_and_no_descriptors_of_ours() -> None:
+    before = signal.signal(signal.SIGQUIT, signal.SIG_IGN)  # as a shell does for what it starts in the background
     async with opened(Wards()) as wards:
-        status = await said(wards, "cat", "/proc/self/status")
+        try:
+            status = await said(wards, "cat", "/proc/self/status")
+        finally:
+            signal.signal(signal.SIGQUIT, before)
         masks = dict(line.split(":\t") for line in status.splitlines() if line.startswith("Sig"))
         changeable = sum(1 << (number - 1) for number in signal.valid_signals())  # two are the C library's own
         assert [int(masks[name], 16) & changeable for name in ("SigIgn", "SigBlk", "SigCgt")] == [0, 0, 0]

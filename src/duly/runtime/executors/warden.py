@@ -32,7 +32,7 @@ _PATIENCE = 1.0  # how long a report waits for detached processes to be dead as 
 _FAREWELL = 5.0  # how long the end waits for everybody to be dead
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_RESET = ("SIGPIPE", "SIGXFSZ", "SIGTERM", "SIGINT", "SIGHUP", "SIGCHLD")
+_UNCHANGEABLE = {signal.SIGKILL, signal.SIGSTOP}
 
 
 class Ward:
@@ -198,8 +198,8 @@ class Warden:
             self._prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             if os.getppid() != warden:  # it died before it could be the death of this one
                 os._exit(127)
-            for name in _RESET:
-                signal.signal(getattr(signal, name), signal.SIG_DFL)
+            for number in signal.valid_signals() - _UNCHANGEABLE:  # whatever started the node may have ignored some
+                signal.signal(number, signal.SIG_DFL)
             for target, fd in enumerate(fds, start=1):  # every fd is above the link's, so none is overwritten
                 os.dup2(fd, target)
             stage = "cwd"
