@@ -11,9 +11,10 @@ from datetime import datetime
 from typing import Any
 
 from duly.backends.postgres.bell import WORK
-from duly.backends.postgres.codec import MIDDLE, Record, extra_of, line_of, micros, policy_of
+from duly.backends.postgres.codec import MIDDLE, Record, extra_of, line_of, policy_of
 from duly.backends.postgres.moves import place_odd
 from duly.backends.postgres.unit import Unit
+from duly.backends.rows import micros
 from duly.errors import BackendError
 from duly.model import WAITING, Put, Run, RunPolicy, to_micros
 

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from duly.backends.postgres.unit import Row
+from duly.backends.rows import instant, micros, to_json
 from duly.model import (
-    Attempt,
     Cause,
     Failure,
-    OutcomeKind,
     Progress,
     Run,
     RunPolicy,
     State,
     WhenFull,
     from_micros,
-    to_micros,
 )
 
 MIDDLE = 500  # rank = MIDDLE - priority: the smaller, the more urgent
@@ -125,25 +122,9 @@ def read_policy(text: str | None) -> RunPolicy:
     return policy
 
 
-def to_json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def optional_json(value: Any) -> str | None:
-    return None if value is None else to_json(value)
-
-
-def micros(instant: datetime | None) -> int | None:
-    return None if instant is None else to_micros(instant)
-
-
 def duration(seconds: float) -> int:
     """Seconds in microseconds."""
     return round(seconds * 1_000_000)
-
-
-def instant(micros: int | None) -> datetime | None:
-    return None if micros is None else from_micros(micros)
 
 
 # --- lines: "queue" is for anybody, "queue@node" for that node, "queue@" for one that is yet to be told
@@ -284,19 +265,3 @@ def _ended(row: Row) -> dict[str, Any]:
         "failure": story.failure,
         "result": result,
     }
-
-
-# --- attempts
-
-
-def read_attempt(row: Row) -> Attempt:
-    number, fence, node, started_at, ended_at, outcome, failure = row
-    return Attempt(
-        number,
-        fence,
-        node,
-        from_micros(started_at),
-        from_micros(ended_at),
-        OutcomeKind(outcome),
-        None if failure is None else _failure.decode(failure),
-    )

@@ -14,9 +14,10 @@ from itertools import chain
 from msgspec import Struct
 
 from duly.backends.postgres.bell import WORK
-from duly.backends.postgres.codec import read_extra, to_json
+from duly.backends.postgres.codec import read_extra
 from duly.backends.postgres.moves import by_seqs, end_within, members
 from duly.backends.postgres.unit import Unit
+from duly.backends.rows import to_json
 from duly.model import EPOCH, Run, State, WhenFull
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, hold_for_group
 

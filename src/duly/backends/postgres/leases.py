@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from duly.backends.postgres.codec import optional_json, read_record
+from duly.backends.postgres.codec import read_record
 from duly.backends.postgres.unit import Unit
+from duly.backends.rows import optional_json
 from duly.model import Beat, Claim, Renewal
 
 # Somebody reaches the store: $1 now. After a silence of more than $3 an amnesty of $2 begins, all in microseconds.

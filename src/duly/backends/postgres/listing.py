@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from msgspec import Struct
-
-from duly.backends.postgres.codec import queue_of, read_attempt, read_record
+from duly.backends.postgres.codec import queue_of, read_record
+from duly.backends.postgres.operating import paused
 from duly.backends.postgres.unit import Row, Unit
+from duly.backends.rows import counts_of, read_attempt, read_statistics
 from duly.model import (
     Attempt,
     Counts,
-    Depth,
     JobStatistics,
-    OutcomeKind,
     Run,
-    State,
     from_micros,
     recurring_id,
     to_micros,
@@ -108,7 +105,6 @@ UNION ALL
 SELECT r.line, 0, 0, count(*), NULL
 FROM {ns}.claims AS c INNER JOIN {ns}.runs AS r ON r.seq = c.seq GROUP BY r.line
 """
-_PAUSED = "SELECT name FROM {ns}.queues WHERE paused"
 
 
 # --- single runs
@@ -170,51 +166,14 @@ async def statistics(unit: Unit, jobs: Sequence[str] | None) -> dict[str, JobSta
     """Counters by job, summed over nodes; a job that never ended a run is left out."""
     parts: dict[str, list[JobStatistics]] = {}
     for row in await unit.all(_STATISTICS, None if jobs is None else list(jobs)):
-        parts.setdefault(row[0], []).append(_statistics(row))
+        parts.setdefault(row[0], []).append(read_statistics(row))
     return {job: combine(of_nodes) for job, of_nodes in parts.items()}
-
-
-def _statistics(row: Row) -> JobStatistics:
-    _, completed, failed, cancelled, lost, retried, seconds, last_run_at, last_outcome = row
-    return JobStatistics(
-        completed=completed,
-        failed=failed,
-        cancelled=cancelled,
-        lost=lost,
-        retried=retried,
-        seconds=seconds,
-        last_run_at=from_micros(last_run_at),
-        last_outcome=OutcomeKind(last_outcome),
-    )
-
-
-class _Sum(Struct):
-    """What is in one queue, in the making."""
-
-    queued: int = 0
-    pending: int = 0
-    running: int = 0
-    oldest: int | None = None
 
 
 async def counts(unit: Unit, now: int | None) -> Counts:
     """Runs by state and queue."""
-    sums: dict[str, _Sum] = {}
-    for line, queued, pending, running, oldest in await unit.all(_DEPTHS, now):
-        entry = sums.setdefault(queue_of(line), _Sum())
-        entry.queued += queued
-        entry.pending += pending
-        entry.running += running
-        entry.oldest = min((at for at in (entry.oldest, oldest) if at is not None), default=None)
-    states = dict.fromkeys(State, 0) | {State(state): ended for state, ended in await unit.all(_ENDED)}
-    states[State.QUEUED] = sum(entry.queued for entry in sums.values())
-    states[State.PENDING] = sum(entry.pending for entry in sums.values())
-    states[State.RUNNING] = sum(entry.running for entry in sums.values())
-    paused = {row[0] for row in await unit.all(_PAUSED)}
-    names = sorted(sums.keys() | paused)
-    return Counts(states, {name: _depth(sums.get(name, _Sum()), paused=name in paused) for name in names})
-
-
-def _depth(entry: _Sum, *, paused: bool) -> Depth:
-    oldest = None if entry.oldest is None else from_micros(entry.oldest)
-    return Depth(entry.queued, entry.pending, entry.running, oldest, paused)
+    lines = [
+        (queue_of(line), queued, pending, running, oldest)
+        for line, queued, pending, running, oldest in await unit.all(_DEPTHS, now)
+    ]
+    return counts_of(lines, await unit.all(_ENDED), await paused(unit))

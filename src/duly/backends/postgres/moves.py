@@ -12,8 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.postgres.bell import ENDED, WORK
-from duly.backends.postgres.codec import Record, micros, read_extra, read_record, story_of
+from duly.backends.postgres.codec import Record, read_extra, read_record, story_of
 from duly.backends.postgres.unit import Unit
+from duly.backends.rows import micros
 from duly.model import Run, State, to_micros
 from duly.rules.admission import UNPLACED, hold_for_group
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from duly.backends.postgres.bell import WORK
-from duly.backends.postgres.codec import extra_of, to_json
+from duly.backends.postgres.codec import extra_of
 from duly.backends.postgres.moves import by_ids, count_ended, end, lock_groups_of, wait_again
 from duly.backends.postgres.unit import Unit
+from duly.backends.rows import to_json
 from duly.model import CancelReply, RedriveReply, State, from_micros
 from duly.rules.lifecycle import REDRIVABLE
 

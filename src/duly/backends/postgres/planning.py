@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from duly.backends.postgres.adding import add
 from duly.backends.postgres.bell import WORK
-from duly.backends.postgres.codec import Record, instant, micros, read_records, to_json
+from duly.backends.postgres.codec import Record, read_records
 from duly.backends.postgres.moves import by_seqs, end, forget
 from duly.backends.postgres.unit import Row, Unit
+from duly.backends.rows import instant, micros, to_json
 from duly.model import (
     Cause,
     Fired,

@@ -8,12 +8,13 @@ from functools import partial
 
 from duly.backends.postgres import adding, groups, leases, lending, moves, placing, settling
 from duly.backends.postgres.bell import WORK
-from duly.backends.postgres.codec import duration, instant, micros
+from duly.backends.postgres.codec import duration
 from duly.backends.postgres.connection import Connection
 from duly.backends.postgres.relief import Relief
 from duly.backends.postgres.session import CLAIMING, LISTING, QUICK, SETTLING, STORE, Session
 from duly.backends.postgres.staff import Staff, tell
 from duly.backends.postgres.unit import Unit
+from duly.backends.rows import instant, micros
 from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
 _MOST_ROUNDS = 100

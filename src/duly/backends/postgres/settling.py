@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.postgres.bell import ENDED, WORK
-from duly.backends.postgres.codec import Record, extra_of, optional_json
+from duly.backends.postgres.codec import Record, extra_of
 from duly.backends.postgres.moves import (
     End,
     by_ids,
@@ -25,6 +25,7 @@ from duly.backends.postgres.moves import (
     wait_again,
 )
 from duly.backends.postgres.unit import Lent, Unit
+from duly.backends.rows import optional_json
 from duly.model import Attempt, Run, Settlement, State, to_micros
 from duly.rules.admission import hold_for_group
 from duly.rules.settling import as_stored

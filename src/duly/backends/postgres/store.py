@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from duly.backends.postgres import cabinet, listing, migrating, operating, pages, planning
-from duly.backends.postgres.codec import instant, micros
 from duly.backends.postgres.endings import Endings
 from duly.backends.postgres.session import LISTING, QUICK, STORE, Session
 from duly.backends.postgres.transaction import Block, Joined
 from duly.backends.postgres.unit import Unit
+from duly.backends.rows import instant, micros
 from duly.model import (
     Attempt,
     CancelReply,

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from duly.backends.sqlite.codec import extra_of, micros
+from duly.backends.rows import micros
+from duly.backends.sqlite.codec import extra_of
 from duly.backends.sqlite.line import earliest_later, survey
 from duly.backends.sqlite.moves import place_odd
 from duly.backends.sqlite.unit import WORK, Row, Unit, as_list

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from duly.backends.rows import instant, micros, optional_json, to_json
 from duly.backends.sqlite.names import priority_of
 from duly.backends.sqlite.unit import Row, Unit
 from duly.model import (
     Attempt,
     Failure,
-    OutcomeKind,
     Progress,
     Run,
     State,
@@ -83,22 +82,6 @@ def _whole_extra(run: Run) -> str:
 
 def read_extra(text: str | None) -> Extra:
     return NOTHING if text is None else _extra.decode(text)
-
-
-def to_json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
-
-
-def optional_json(value: Struct | None) -> str | None:
-    return None if value is None else to_json(value)
-
-
-def micros(instant: datetime | None) -> int | None:
-    return None if instant is None else to_micros(instant)
-
-
-def instant(micros: int | None) -> datetime | None:
-    return None if micros is None else from_micros(micros)
 
 
 # --- whole runs
@@ -224,17 +207,4 @@ def attempt_row(seq: int, attempt: Attempt) -> Row:
         to_micros(attempt.ended_at),
         str(attempt.outcome),
         optional_json(attempt.failure),
-    )
-
-
-def read_attempt(row: Row) -> Attempt:
-    number, fence, node, started_at, ended_at, outcome, failure = row
-    return Attempt(
-        number,
-        fence,
-        node,
-        from_micros(started_at),
-        from_micros(ended_at),
-        OutcomeKind(outcome),
-        None if failure is None else _failure.decode(failure),
     )

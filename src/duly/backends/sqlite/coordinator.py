@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from duly.backends.sqlite.codec import to_json
+from duly.backends.rows import to_json
 from duly.backends.sqlite.session import Session
 from duly.backends.sqlite.unit import SHARED, WORK, Unit
 from duly.model import Item, Lease, Node, from_micros, shift, to_micros

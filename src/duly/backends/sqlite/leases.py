@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from duly.backends.sqlite.codec import to_json
+from duly.backends.rows import to_json
 from duly.backends.sqlite.moves import by_seqs
 from duly.backends.sqlite.unit import Unit, as_list
 from duly.model import Beat, Claim, Renewal

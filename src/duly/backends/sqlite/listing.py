@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from msgspec import Struct
-
-from duly.backends.sqlite.codec import read_attempt, read_record
+from duly.backends.rows import counts_of, read_attempt, read_statistics
+from duly.backends.sqlite.codec import read_record
 from duly.backends.sqlite.line import survey
 from duly.backends.sqlite.operating import paused
 from duly.backends.sqlite.placing import first_unplaced
@@ -15,11 +14,8 @@ from duly.backends.sqlite.unit import Row, Unit, as_list
 from duly.model import (
     Attempt,
     Counts,
-    Depth,
     JobStatistics,
-    OutcomeKind,
     Run,
-    State,
     from_micros,
     recurring_id,
     to_micros,
@@ -153,50 +149,13 @@ def next_runs(unit: Unit) -> dict[str, datetime]:
 def statistics(unit: Unit, jobs: Sequence[str] | None) -> dict[str, JobStatistics]:
     """Counters by job; a job that never ended a run is left out."""
     rows = unit.all(_STATISTICS) if jobs is None else unit.all(_STATISTICS_OF, as_list(jobs))
-    return {row[0]: _statistics(row) for row in rows}
-
-
-def _statistics(row: Row) -> JobStatistics:
-    _, completed, failed, cancelled, lost, retried, seconds, last_run_at, last_outcome = row
-    return JobStatistics(
-        completed=completed,
-        failed=failed,
-        cancelled=cancelled,
-        lost=lost,
-        retried=retried,
-        seconds=seconds,
-        last_run_at=from_micros(last_run_at),
-        last_outcome=OutcomeKind(last_outcome),
-    )
-
-
-class _Sum(Struct):
-    """What is in one queue, in the making."""
-
-    queued: int = 0
-    pending: int = 0
-    running: int = 0
-    oldest: int | None = None
+    return {row[0]: read_statistics(row) for row in rows}
 
 
 def counts(unit: Unit, now: int) -> Counts:
     """Runs by state and queue."""
-    sums: dict[str, _Sum] = {}
-    for line, queued, pending, running, oldest in unit.all(_DEPTHS, now):
-        entry = sums.setdefault(unit.names.home(unit, line)[0], _Sum())
-        entry.queued += int(queued)
-        entry.pending += int(pending)
-        entry.running += running
-        entry.oldest = min((at for at in (entry.oldest, oldest) if at is not None), default=None)
-    states = dict.fromkeys(State, 0) | {State(state): ended for state, ended in unit.all(_ENDED)}
-    states[State.QUEUED] = sum(entry.queued for entry in sums.values())
-    states[State.PENDING] = sum(entry.pending for entry in sums.values())
-    states[State.RUNNING] = sum(entry.running for entry in sums.values())
-    stopped = paused(unit)
-    names = sorted(sums.keys() | stopped)
-    return Counts(states, {name: _depth(sums.get(name, _Sum()), paused=name in stopped) for name in names})
-
-
-def _depth(entry: _Sum, *, paused: bool) -> Depth:
-    oldest = None if entry.oldest is None else from_micros(entry.oldest)
-    return Depth(entry.queued, entry.pending, entry.running, oldest, paused)
+    lines = [
+        (unit.names.home(unit, line)[0], int(queued), int(pending), running, oldest)
+        for line, queued, pending, running, oldest in unit.all(_DEPTHS, now)
+    ]
+    return counts_of(lines, unit.all(_ENDED), paused(unit))

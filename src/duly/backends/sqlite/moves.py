@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from duly.backends.sqlite.codec import Record, micros, optional_json, read_record
+from duly.backends.rows import micros, optional_json
+from duly.backends.sqlite.codec import Record, read_record
 from duly.backends.sqlite.names import SPAN
 from duly.backends.sqlite.unit import ENDED, WORK, Row, Unit, as_list
 from duly.model import Run, State, to_micros

@@ -8,8 +8,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from duly.backends.rows import instant, micros, to_json
 from duly.backends.sqlite.adding import add
-from duly.backends.sqlite.codec import Record, instant, micros, read_record, to_json
+from duly.backends.sqlite.codec import Record, read_record
 from duly.backends.sqlite.moves import by_seqs, end, forget
 from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
 from duly.model import (

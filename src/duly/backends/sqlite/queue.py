@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 
+from duly.backends.rows import instant
 from duly.backends.sqlite import adding, groups, leases, lending, line, moves, placing, settling
-from duly.backends.sqlite.codec import instant
 from duly.backends.sqlite.session import Session
 from duly.backends.sqlite.unit import WORK, Unit
 from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share

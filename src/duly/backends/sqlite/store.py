@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any
 
+from duly.backends.rows import instant, micros
 from duly.backends.sqlite import cabinet, listing, operating, pages, planning
-from duly.backends.sqlite.codec import instant, micros
 from duly.backends.sqlite.session import Session
 from duly.backends.sqlite.transaction import Block, Joined
 from duly.backends.sqlite.unit import Unit

@@ -1,0 +1,100 @@
+"""What the stores that speak SQL have in common: rows as structs, instants and structs as columns.
+
+Each keeps its own tables and statements; where two of them give the same columns in the same order, they are read here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from duly.model import Attempt, Counts, Depth, Failure, JobStatistics, OutcomeKind, State, from_micros, to_micros
+
+_failure = msgspec.json.Decoder(Failure)
+
+
+# --- columns
+
+
+def to_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def optional_json(value: Any) -> str | None:
+    return None if value is None else to_json(value)
+
+
+def micros(instant: datetime | None) -> int | None:
+    return None if instant is None else to_micros(instant)
+
+
+def instant(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)
+
+
+# --- history and counters
+
+
+def read_attempt(row: Sequence[Any]) -> Attempt:
+    """Number, fence, node, start, end, outcome, failure."""
+    number, fence, node, started_at, ended_at, outcome, failure = row
+    return Attempt(
+        number,
+        fence,
+        node,
+        from_micros(started_at),
+        from_micros(ended_at),
+        OutcomeKind(outcome),
+        None if failure is None else _failure.decode(failure),
+    )
+
+
+def read_statistics(row: Sequence[Any]) -> JobStatistics:
+    """The job, then its counters in the order of `JobStatistics`."""
+    _, completed, failed, cancelled, lost, retried, seconds, last_run_at, last_outcome = row
+    return JobStatistics(
+        completed=completed,
+        failed=failed,
+        cancelled=cancelled,
+        lost=lost,
+        retried=retried,
+        seconds=seconds,
+        last_run_at=from_micros(last_run_at),
+        last_outcome=OutcomeKind(last_outcome),
+    )
+
+
+class _Sum(Struct):
+    """What is in one queue, in the making."""
+
+    queued: int = 0
+    pending: int = 0
+    running: int = 0
+    oldest: int | None = None
+
+
+def counts_of(
+    lines: Iterable[tuple[str, int, int, int, int | None]], ended: Iterable[Sequence[Any]], paused: Collection[str]
+) -> Counts:
+    """Runs by state and queue: of each line its queue, what is queued, pending and running, and the oldest queued."""
+    sums: dict[str, _Sum] = {}
+    for queue, queued, pending, running, oldest in lines:
+        entry = sums.setdefault(queue, _Sum())
+        entry.queued += queued
+        entry.pending += pending
+        entry.running += running
+        entry.oldest = min((at for at in (entry.oldest, oldest) if at is not None), default=None)
+    states = dict.fromkeys(State, 0) | {State(state): number for state, number in ended}
+    states[State.QUEUED] = sum(entry.queued for entry in sums.values())
+    states[State.PENDING] = sum(entry.pending for entry in sums.values())
+    states[State.RUNNING] = sum(entry.running for entry in sums.values())
+    names = sorted(sums.keys() | set(paused))
+    return Counts(states, {name: _depth(sums.get(name, _Sum()), paused=name in paused) for name in names})
+
+
+def _depth(entry: _Sum, *, paused: bool) -> Depth:
+    return Depth(entry.queued, entry.pending, entry.running, instant(entry.oldest), paused)
