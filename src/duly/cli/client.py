@@ -61,9 +61,9 @@ def address_of(url: str | None) -> Address:
     """The store that is meant, and its parts: the flag's, the environment's, the file's, or the default one."""
     from duly.scheduler.binding import Binding  # noqa: PLC0415
 
-    said = read_settings()
     if url is not None:
         return Binding(url).address()
+    said = read_settings()
     return Binding(said.url, store=said.store, queue=said.queue, coordinator=said.coordinator).address()
 
 

@@ -12,9 +12,10 @@ from duly.backends.postgres.codec import duration
 from duly.backends.postgres.connection import Connection
 from duly.backends.postgres.relief import Relief
 from duly.backends.postgres.session import CLAIMING, LISTING, QUICK, SETTLING, STORE, Session
-from duly.backends.postgres.staff import Staff, tell
+from duly.backends.postgres.staff import named, tell
 from duly.backends.postgres.unit import Unit
 from duly.backends.rows import instant, micros
+from duly.backends.staff import Staff
 from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
 _MOST_ROUNDS = 100
@@ -27,7 +28,7 @@ class PostgresQueue:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._relief = Relief(session.lanes)
-        self._staff = Staff()
+        self._staff = Staff(named)
         self._heard = 0
         self._fenced: Connection | None = None
 
@@ -58,7 +59,7 @@ class PostgresQueue:
             node,
             None if queues is None else list(queues),
             handlers,
-            self._staff.digest(handlers),
+            self._staff.of(handlers),
             request,
             micros(now),
             duration(lease),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
 
 from duly.backends.postgres.unit import Unit
+from duly.backends.staff import digest_of
 
 _WEEK = 7 * 86400 * 1_000_000
 
@@ -22,24 +22,9 @@ DELETE FROM {ns}.staff WHERE at < (SELECT now FROM clock) - $2
 """
 
 
-class Staff:
-    """Remembers the last collection it was asked about; a node's changes rarely."""
-
-    def __init__(self) -> None:
-        self._last: Collection[str] | None = None
-        self._digest: str | None = None
-
-    def digest(self, handlers: Collection[str] | None) -> str | None:
-        """What the set of these names is called; None: all are known."""
-        if handlers is not self._last or not isinstance(handlers, frozenset):
-            self._last, self._digest = handlers, _digest_of(handlers)
-        return self._digest
-
-
-def _digest_of(handlers: Collection[str] | None) -> str | None:
-    if handlers is None:
-        return None
-    return hashlib.blake2b("\n".join(sorted(handlers)).encode(), digest_size=16).hexdigest()
+def named(handlers: Collection[str] | None) -> str | None:
+    """What the set of these names is called; None: all are known."""
+    return None if handlers is None else digest_of(handlers)
 
 
 async def tell(unit: Unit, digest: str, handlers: Collection[str], now: int | None) -> None:

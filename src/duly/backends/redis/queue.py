@@ -12,7 +12,7 @@ from duly.backends.redis.codec import batch_of, bodies_of, encode, lent_run, lif
 from duly.backends.redis.gather import Gatherer
 from duly.backends.redis.settling import rows_of
 from duly.backends.redis.sleep import Sleep
-from duly.backends.redis.staff import Staff
+from duly.backends.redis.staff import RedisStaff
 from duly.backends.redis.wire import Wire
 from duly.model import (
     Assignment,
@@ -43,7 +43,7 @@ class RedisQueue:
         self._wire = wire
         self._gatherer = Gatherer(self._put_slice, _PUT // 2)
         self._sleep = Sleep(wire)
-        self._staff = Staff(wire)
+        self._staff = RedisStaff(wire)
 
     # --- putting
 

@@ -6,28 +6,25 @@ names an unknown set is answered with nothing, and the set is told.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
 
 from duly.backends.redis.codec import encode
 from duly.backends.redis.wire import Wire
+from duly.backends.staff import Staff, digest_of
 
 _FEW = 32
 
 
-class Staff:
-    """Remembers the last collection it was asked about; a node's changes rarely."""
+class RedisStaff:
+    """Tells the server of one session which handlers its node has."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._last: Collection[str] | None = None
-        self._words: tuple[bytes, bytes] = (b"", b"")
+        self._staff = Staff(_words_of)
 
     def words(self, handlers: Collection[str] | None) -> tuple[bytes, bytes]:
         """Two arguments of `claim`: the names themselves, or what their set is called; nothing means all."""
-        if handlers is not self._last or not isinstance(handlers, frozenset):
-            self._last, self._words = handlers, _words_of(handlers)
-        return self._words
+        return self._staff.of(handlers)
 
     async def tell(self, handlers: Collection[str]) -> None:
         """Make the set of these names known."""
@@ -40,4 +37,4 @@ def _words_of(handlers: Collection[str] | None) -> tuple[bytes, bytes]:
         return b"", b""
     if len(handlers) <= _FEW:
         return encode(list(handlers)), b""
-    return b"", hashlib.blake2b(encode(sorted(handlers)), digest_size=16).hexdigest().encode()
+    return b"", digest_of(handlers).encode()
