@@ -26,7 +26,7 @@ from duly.api.routes import ROUTES, Body, Route
 from duly.api.routing import Routing
 from duly.api.tokens import Authenticator
 from duly.errors import DulyError
-from duly.observe.meters import Meters
+from duly.observe.meters import METERED, Meters
 from duly.ports import Store, SystemClock
 from duly.scheduler import Scheduler
 
@@ -58,7 +58,7 @@ class Api:
         self.settings = settings or ApiSettings()
         self.routes = (*routes, Route("GET", "/openapi.json", Permission.PUBLIC, self._document, {200: dict[str, Any]}))
         self.desk = Desk(scheduler, self.settings, meters or Meters())
-        scheduler.subscribe(self.desk.meters)
+        scheduler.subscribe(self.desk.meters, *METERED)
         self._routing = Routing(self.routes)
         self._authenticator = Authenticator(self._store, SystemClock())
         self._openapi: bytes | None = None

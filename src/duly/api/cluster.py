@@ -68,8 +68,8 @@ async def _set_paused(call: Call[None, None], *, paused: bool) -> Reply:
         raise Problem(422, "invalid", f"queue {name!r}: a letter or _, then letters, digits and _ . - are needed")
     if not call.principal.covers_queue(name):
         raise not_found("queue", name)
-    store = (await call.desk.client()).backend.store
-    if await (store.pause(name) if paused else store.resume(name)):
+    client = await call.desk.client()
+    if await (client.pause_queue(name) if paused else client.resume_queue(name)):
         action = "pause" if paused else "resume"
         await call.note(action, f"queue {name}", {"paused": not paused}, {"paused": paused})
     return answer(QueueState(name, paused))

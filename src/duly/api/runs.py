@@ -77,7 +77,7 @@ async def cancel_run(call: Call[Any, Any], reason: str | None) -> bool:
 async def redrive(call: Call[None, None]) -> Reply:
     """Run a failed, lost or cancelled run again, under the same id."""
     run = await the_run(call)
-    [reply] = await (await call.desk.client()).backend.store.redrive([run.id])
+    [reply] = await (await call.desk.client()).redrive_each([run])
     match reply:
         case RedriveReply.DONE:
             await call.note("redrive", f"run {run.id}", {"status": run.state})
@@ -94,7 +94,7 @@ async def redrive(call: Call[None, None]) -> Reply:
 async def redrive_many(call: Call[None, RedriveBody]) -> Reply:
     """Run all ended runs again that match, the newest first."""
     body = call.body
-    store = (await call.desk.client()).backend.store
+    client = await call.desk.client()
     query = RunQuery(
         job=body.job,
         handler=body.handler,
@@ -103,18 +103,18 @@ async def redrive_many(call: Call[None, RedriveBody]) -> Reply:
         due_from=body.due_from,
         due_until=body.due_until,
     )
-    found: list[str] = []
+    found: list[Run] = []
     cursor: str | None = None
     while len(found) < body.limit:  # all are found before the first is redriven: a redriven one may end again meanwhile
-        page = await store.runs(query, _SLICE, cursor)
-        found += [run.id for run in page.runs if visible(run, call.principal)]
+        page = await client.backend.store.runs(query, _SLICE, cursor)
+        found += [run for run in page.runs if visible(run, call.principal)]
         cursor = page.next
         if cursor is None:
             break
     wanted = found[: body.limit]
     done = 0
     for start in range(0, len(wanted), _SLICE):
-        replies = await store.redrive(wanted[start : start + _SLICE])
+        replies = await client.redrive_each(wanted[start : start + _SLICE])
         done += sum(reply is RedriveReply.DONE for reply in replies)
     if done:
         await call.note("redrive", f"{done} runs", after=body)

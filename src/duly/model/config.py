@@ -36,7 +36,7 @@ def _whole(name: str, value: object, least: int, most: int) -> None:
         raise ConfigurationError(f"{name}={value!r}: a whole number from {least} to {most} is needed")
 
 
-def _choice(name: str, value: object, allowed: tuple[str | bool, ...]) -> None:
+def _choice(name: str, value: object, allowed: tuple[str | bool | None, ...]) -> None:
     if value not in allowed:
         raise ConfigurationError(f"{name}={value!r}: one of {', '.join(map(str, allowed))} is needed")
 
@@ -108,7 +108,8 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     `placement` "assign" the leader says which node starts a run, and gives each up to `assign_ahead` runs ahead of
     their time; `labels` are what a job's selector asks for.
     `allow_commands` lets jobs in code run commands; "stored" lets the node also run those that definitions in the store
-    name, such as the jobs of a file.
+    name, such as the jobs of a file. `publish_events` writes what happens to runs, jobs and nodes into a log of the
+    store that others can follow, the newest `keep_events` of them; None is off, but on in processes that serve.
     """
 
     tick_interval: Duration = 5.0
@@ -135,6 +136,8 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     allow_commands: bool | Literal["stored"] = False
     accept_data_loss: bool = False
     imports: tuple[str, ...] = ()
+    publish_events: bool | None = None
+    keep_events: int = 50_000
     on_error: Hook | None = None
     on_failure: Hook | None = None
 
@@ -144,6 +147,8 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
         _whole("max_payload_bytes", self.max_payload_bytes, 2, 1 << 30)
         _whole("max_result_bytes", self.max_result_bytes, 2, 1 << 30)
         _whole("assign_ahead", self.assign_ahead, 1, 1000)
+        _whole("keep_events", self.keep_events, 1, 10_000_000)
+        _choice("publish_events", self.publish_events, (None, False, True))
         _choice("registry", self.registry, ("live", "frozen"))
         _choice("placement", self.placement, ("queue", "assign"))
         _choice("allow_commands", self.allow_commands, (False, True, "stored"))

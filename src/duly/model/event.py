@@ -6,9 +6,11 @@ The runtime emits them, `observe` and users subscribe. They are facts for people
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Self
 
 from msgspec import Struct
 
+from duly.model.job import JobRecord
 from duly.model.node import Lease
 from duly.model.outcome import Failure, OutcomeKind
 from duly.model.run import Run, State
@@ -16,6 +18,12 @@ from duly.model.run import Run, State
 
 class Event(Struct, frozen=True):
     """Anything worth telling. The class is the kind."""
+
+
+class RunSubmitted(Event, frozen=True):
+    """A run was submitted or triggered from this process, and is in the store."""
+
+    run: Run
 
 
 class RunStarted(Event, frozen=True):
@@ -42,17 +50,32 @@ class RunReleased(Event, frozen=True):
     run: Run
 
 
+class CancelAsked(Event, frozen=True):
+    """Somebody in this process wants a run cancelled: `done` while it waited, else its worker has been asked."""
+
+    run: Run
+    done: bool
+
+
+class RunRedriven(Event, frozen=True):
+    """An ended run is to be run again, as somebody in this process wants."""
+
+    run: Run
+
+
 class SettlementRefused(Event, frozen=True):
     """The store refused a settlement: the fence had moved, so the attempt came back too late."""
 
     run_id: str
     fence: int
+    run: Run | None = None
 
 
 class ClaimsLost(Event, frozen=True):
     """Leases this node could not keep."""
 
     run_ids: tuple[str, ...]
+    runs: tuple[Run, ...] = ()
 
 
 class ClaimUntrusted(Event, frozen=True):
@@ -67,6 +90,7 @@ class RunsReaped(Event, frozen=True):
 
     run_ids: tuple[str, ...]
     nodes: tuple[str, ...]
+    runs: tuple[Run, ...] = ()
 
 
 class RunsClaimed(Event, frozen=True):
@@ -132,6 +156,25 @@ class JobSaved(Event, frozen=True):
     job: str
     revision: int
     what: str
+    queue: str
+    handler: str
+
+    @classmethod
+    def of(cls, record: JobRecord, what: str) -> Self:
+        """The event for a record as it was written, or as it was before it went."""
+        return cls(record.name, record.revision, what, record.spec.queue, record.spec.handler)
+
+
+class QueuePaused(Event, frozen=True):
+    """Nothing of this queue is started any more."""
+
+    queue: str
+
+
+class QueueResumed(Event, frozen=True):
+    """The queue goes on."""
+
+    queue: str
 
 
 class JobConflict(Event, frozen=True):

@@ -52,7 +52,7 @@ class Item(Struct, frozen=True):
 
 
 class Entry(Struct, frozen=True):
-    """One entry of an append-only log; sequence numbers start at 1 and have no gaps."""
+    """One entry of a log; sequence numbers start at 1 and grow by one."""
 
     sequence: int
     at: datetime

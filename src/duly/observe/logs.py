@@ -43,8 +43,8 @@ class EventLog:
                     self._tell("debug", run, f"started, {late * 1000:.1f} ms late", late=late)
             case events.RunEnded():
                 self._tell_end(event)
-            case events.RunsClaimed() | events.RunsSettled():
-                pass  # for meters only
+            case _ if type(event) in _SILENT:
+                pass
             case events.RunReleased(run):
                 self._tell("info", run, "given back: the node is stopping")
             case _:
@@ -80,7 +80,18 @@ class EventLog:
         self._node.tell(_WORDS[level], message, self._fields)
 
 
-_SILENT = (events.RunsClaimed, events.RunsSettled)
+# For meters, or for those who follow what is published.
+_SILENT = frozenset(
+    {
+        events.RunsClaimed,
+        events.RunsSettled,
+        events.RunSubmitted,
+        events.CancelAsked,
+        events.RunRedriven,
+        events.QueuePaused,
+        events.QueueResumed,
+    }
+)
 _CHATTY = (events.RunStarted, events.RunEnded)
 _WORDS: dict[int, Level] = {
     logging.DEBUG: "debug",

@@ -17,6 +17,22 @@ LATENESS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 LATENCY = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 SIZES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0)
 
+# What is counted; whatever else a process could tell need not be made for it.
+METERED = (
+    events.RunStarted,
+    events.RunEnded,
+    events.RunsClaimed,
+    events.RunsSettled,
+    events.RunsReaped,
+    events.ClaimsLost,
+    events.LeaderElected,
+    events.LeaderLost,
+    events.SettlementRefused,
+    events.ServiceFailed,
+    events.StoreAway,
+    events.LoopStalled,
+)
+
 _MOST_NAMES = 1_000
 _OTHER = "(other)"
 
@@ -61,7 +77,7 @@ class Meters:
         self._names: set[str] = set()
 
     def wants(self, kind: type[events.Event]) -> bool:
-        return True
+        return kind in METERED
 
     def __call__(self, event: events.Event) -> None:
         match event:

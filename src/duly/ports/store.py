@@ -187,15 +187,19 @@ class Store(Protocol):
 
     # --- small things
 
-    async def append(self, log: str, entries: Sequence[bytes], expect: int | None = None) -> int | None:
-        """Add entries to an append-only log, all or none; returns the last sequence number.
+    async def append(
+        self, log: str, entries: Sequence[bytes], expect: int | None = None, keep: int | None = None
+    ) -> int | None:
+        """Add entries to a log, all or none; returns the last sequence number, also when there is nothing to add.
 
-        With `expect` only if the log's last number is that (0: empty); None when it is not.
+        With `expect` only if the log's last number is that (0: empty); None when it is not. With `keep`, which is at
+        least 1, only the newest so many entries stay afterwards; without it nothing ever goes. Numbers begin at 1, grow
+        by one and are never given twice, whatever has gone.
         """
         ...
 
     async def read(self, log: str, after: int = 0, limit: int = 100) -> list[Entry]:
-        """Entries with a number greater than `after`, in order."""
+        """Entries with a number greater than `after`, in order. Those that are left: a jump in numbers tells a gap."""
         ...
 
     async def get(self, kind: str, key: str) -> Item | None:

@@ -83,10 +83,11 @@ class Heartbeat:
 
     def _report(self, lives: list[Live], lost: frozenset[str], cancelled: tuple[str, ...]) -> None:
         # A run that settled while the renewal was under way is not lost, only over.
-        really = tuple(live.claim.run.id for live in lives if live.claim.run.id in lost and live.held)
+        really = tuple(live.claim.run for live in lives if live.claim.run.id in lost and live.held)
         if really:
-            self._tell(self._worker.lose, really)
-            self._emit(ClaimsLost(really))
+            run_ids = tuple(run.id for run in really)
+            self._tell(self._worker.lose, run_ids)
+            self._emit(ClaimsLost(run_ids, really))
         if cancelled:
             self._tell(self._worker.cancel, cancelled)
 

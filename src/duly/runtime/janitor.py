@@ -149,7 +149,7 @@ class Janitor:
             return
         [saved] = await self._store.save([change])
         if saved is not None:
-            self._emit(JobSaved(record.name, saved.revision, what))
+            self._emit(JobSaved.of(saved, what))
             self._changed()
 
     # --- holds

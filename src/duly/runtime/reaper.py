@@ -37,7 +37,7 @@ class Reaper:
         if claims:
             runs = [claim.run for claim in claims]
             nodes = tuple(sorted({run.node or "" for run in runs}))
-            self._emit(RunsReaped(tuple(run.id for run in runs), nodes))
+            self._emit(RunsReaped(tuple(run.id for run in runs), nodes, tuple(runs)))
         for claim in claims:
             self._settle(claim, sent)
         return 0.0 if len(claims) == _MOST_AT_ONCE else min(_PERIOD, self._lease / 3)

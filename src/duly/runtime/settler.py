@@ -90,7 +90,7 @@ class Settler:
     def _tell(self, live: Live, settlement: Settlement, *, refused: bool) -> None:
         run = live.claim.run
         if refused:
-            self._emit(SettlementRefused(run.id, settlement.fence))
+            self._emit(SettlementRefused(run.id, settlement.fence, run))
             return
         if settlement.state is State.PENDING:
             self._next_due.expect(settlement.ready_at)

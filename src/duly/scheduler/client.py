@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from duly.errors import (
@@ -19,6 +19,8 @@ from duly.errors import (
     RunSkipped,
 )
 from duly.model import Attempt, CancelReply, Ids, Page, RedriveReply, Run, RunQuery, SchedulerConfig, State
+from duly.model.event import CancelAsked, QueuePaused, QueueResumed, RunRedriven
+from duly.observe.publisher import Publisher
 from duly.ports import Backend, Clock, Tracer
 from duly.runtime.service import Emit
 from duly.scheduler.definitions import Definitions
@@ -43,15 +45,40 @@ class Client:
         emit: Emit,
         rng: random.Random,
         tracer: Callable[[], Tracer | None] = lambda: None,
+        publisher: Publisher | None = None,
     ) -> None:
         self.backend = backend
+        self.emit = emit
+        self.publisher = publisher
         self.config = config
         self.clock = clock
         self._registry = registry
         self.ids = Ids(clock.now, rng)
-        self.submitter = Submitter(backend, registry, config, self.ids, clock.now, tracer)
+        self.submitter = Submitter(backend, registry, config, self.ids, clock.now, tracer, emit)
         self.definitions = Definitions(backend, registry, config, self.ids, clock.now, emit)
         self.fleets = Fleets(backend, config, self.ids, clock.now, emit)
+
+    async def close(self) -> None:
+        """Tell what is left to tell, and let go of the store."""
+        if self.publisher is not None:
+            await self.publisher.close()
+        await self.backend.close()
+
+    # --- queues
+
+    async def pause_queue(self, name: str) -> bool:
+        """Start nothing of a queue until it is resumed; False if that was so before."""
+        changed = await self.backend.store.pause(name)
+        if changed:
+            self.emit(QueuePaused(name))
+        return changed
+
+    async def resume_queue(self, name: str) -> bool:
+        """Let a paused queue go on; False if it was not paused."""
+        changed = await self.backend.store.resume(name)
+        if changed:
+            self.emit(QueueResumed(name))
+        return changed
 
     # --- runs
 
@@ -73,10 +100,23 @@ class Client:
         [reply] = await self.backend.store.cancel([run_id], reason)
         if reply is CancelReply.UNKNOWN:
             raise RunNotFound(f"there is no run {run_id!r}: it never was, or retention has purged it")
+        if reply is not CancelReply.TOO_LATE and self.emit.wants(CancelAsked):
+            run = await self.backend.store.run(run_id)
+            if run is not None:
+                self.emit(CancelAsked(run, done=reply is CancelReply.DONE))
         return reply
 
+    async def redrive_each(self, runs: Sequence[Run]) -> list[RedriveReply]:
+        """Run ended runs again; in order."""
+        replies = await self.backend.store.redrive([run.id for run in runs])
+        if self.emit.wants(RunRedriven):
+            for run, reply in zip(runs, replies, strict=True):
+                if reply is RedriveReply.DONE:
+                    self.emit(RunRedriven(run))
+        return replies
+
     async def redrive(self, run_id: str) -> Run:
-        [reply] = await self.backend.store.redrive([run_id])
+        [reply] = await self.redrive_each([await self.run(run_id)])
         if reply is RedriveReply.UNKNOWN:
             raise RunNotFound(f"there is no run {run_id!r}: it never was, or retention has purged it")
         run = await self.run(run_id)

@@ -89,7 +89,7 @@ class Definitions:
         saved = await self._store.save([change for _, change in wanted])
         for record in saved:
             if record is not None:
-                self._emit(JobSaved(record.name, record.revision, "deployed"))
+                self._emit(JobSaved.of(record, "deployed"))
         self.changed()
         return {job.name: job for (job, _), record in zip(wanted, saved, strict=True) if record is None}
 
@@ -131,7 +131,7 @@ class Definitions:
                 return record, False
             [saved] = await self._store.save([change])
             if saved is not None:
-                self._emit(JobSaved(job.name, saved.revision, "defined"))
+                self._emit(JobSaved.of(saved, "defined"))
                 self.changed()
                 return saved, record is None
         raise ConfigurationError(f"job {job.name!r} is being changed by others all the time: try again")
@@ -157,7 +157,7 @@ class Definitions:
                 await self._edit(name, lambda record: changes.remove(record, self._now()), "removed")
                 return
             if await self._store.remove(name, record.revision):
-                self._emit(JobSaved(name, record.revision, "removed"))
+                self._emit(JobSaved.of(record, "removed"))
                 self.changed()
                 return
 
@@ -169,7 +169,7 @@ class Definitions:
                 return record
             [saved] = await self._store.save([change])
             if saved is not None:
-                self._emit(JobSaved(name, saved.revision, what))
+                self._emit(JobSaved.of(saved, what))
                 self.changed()
                 return saved
         raise ConfigurationError(f"job {name!r} is being changed by others all the time: try again")

@@ -55,7 +55,7 @@ from duly.scheduler.definition import (
 from duly.scheduler.handles import JobHandle, RunHandle
 from duly.scheduler.health import health_of
 from duly.scheduler.locks import Lock, locked
-from duly.scheduler.observed import Observed
+from duly.scheduler.observed import Observed, joined, publisher_for
 from duly.scheduler.placing import examine_placement, waits_for
 from duly.scheduler.registry import Registry, Wrapper, place_of
 from duly.scheduler.running import Running
@@ -216,7 +216,7 @@ class Scheduler(Observed):
 
     def _build(self, client: Client, rng: random.Random) -> Running:
         self._load()
-        return Running(client, self._registry, self.config, self._clock, self._events, rng, self._tracer)
+        return Running(client, self._registry, self.config, self._clock, client.emit, rng, self._tracer)
 
     def _load(self) -> None:
         """Import the modules that define jobs."""
@@ -281,7 +281,10 @@ class Scheduler(Observed):
         return Sessions(lambda: self._binding.open(self._clock), self._make_client)
 
     def _make_client(self, backend: Backend) -> Client:
-        return Client(backend, self._registry, self.config, self._clock, self._events, self._rng, lambda: self._tracer)
+        publisher = publisher_for(backend.store, self.config, self._clock)
+        emit = joined(self._events, publisher)
+        tracer = lambda: self._tracer  # noqa: E731  # it may be plugged in later
+        return Client(backend, self._registry, self.config, self._clock, emit, self._rng, tracer, publisher)
 
     async def _client(self) -> Client:
         return await self._sessions.client()

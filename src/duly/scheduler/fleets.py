@@ -110,7 +110,7 @@ class Fleets:
                 if record is None:
                     lost.append(name)
                 else:
-                    self._emit(JobSaved(name, record.revision, "deployed"))
+                    self._emit(JobSaved.of(record, "deployed"))
         return lost
 
     async def _remove(self, alterations: Sequence[Alteration]) -> list[str]:
@@ -118,7 +118,7 @@ class Fleets:
         for each in alterations:
             assert each.before is not None
             if await self._store.remove(each.name, each.before.revision):
-                self._emit(JobSaved(each.name, each.before.revision, "removed"))
+                self._emit(JobSaved.of(each.before, "removed"))
             else:
                 lost.append(each.name)
         return lost

@@ -44,6 +44,8 @@ class Running:
         self.config = config
         self._catalog = Catalog()
         around = Surroundings(make_card(config, clock, rng, __version__), config, clock, emit, rng, tracer)
+        if client.publisher is not None:
+            client.publisher.node = around.card.id
         code = Code(
             catalog=self._catalog,
             compose=client.submitter.compose,

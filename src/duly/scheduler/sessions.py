@@ -59,4 +59,4 @@ class Sessions:
         opening = self._clients.pop(asyncio.get_running_loop(), None)
         if opening is not None and self._process == os.getpid():
             client = await opening
-            await client.backend.close()
+            await client.close()

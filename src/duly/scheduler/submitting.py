@@ -27,10 +27,12 @@ from duly.model import (
     is_job_name,
     shift,
 )
+from duly.model.event import RunSubmitted
 from duly.ports import Backend, Queue, Tracer, Transaction
 from duly.rules.admission import UNPLACED, group_of
 from duly.rules.placement import is_assigned
 from duly.runtime.batcher import Batcher
+from duly.runtime.service import Emit
 from duly.runtime.transactions import inside_transaction
 from duly.scheduler.definition import Job, check_priority, check_queue, check_timeout
 from duly.scheduler.registry import Registry
@@ -195,6 +197,7 @@ class Submitter:
         ids: Ids,
         now: Callable[[], datetime],
         tracer: Callable[[], Tracer | None],
+        emit: Emit,
     ) -> None:
         self._backend = backend
         self._registry = registry
@@ -202,6 +205,7 @@ class Submitter:
         self._ids = ids
         self._now = now
         self._tracer = tracer
+        self._emit = emit
         self._blueprints: dict[str, Blueprint] = {}
         self._batch: Batcher[Run, Put] = Batcher(backend.queue.put, _MOST_AT_ONCE)
 
@@ -225,7 +229,7 @@ class Submitter:
         runs = [
             self._run(await self.blueprint(name), payload, options, Cause.SUBMIT) for name, payload, options in wanted
         ]
-        return await self._put_all(runs, self._backend.queue)
+        return await self._put_all(runs)
 
     async def submit_many(
         self, name: str, payloads: Iterable[Mapping[str, Any]], options: Options, into: Transaction | None = None
@@ -240,21 +244,32 @@ class Submitter:
         alike = blueprint.run("", b"", due, options, Cause.SUBMIT, self._headers(options))
         new_ids = self._ids.many(len(checked))
         runs = [replace(alike, id=run_id, payload=payload) for run_id, payload in zip(new_ids, checked, strict=True)]
-        return await self._put_all(runs, self._backend.queue if into is None else into)
+        return await self._put_all(runs, into)
 
     async def _put(self, run: Run) -> Put:
         """Put one run. Inside a handler's transaction the store is asked directly: it may refuse this caller alone."""
         if inside_transaction():
             [put] = await self._backend.queue.put([run])
-            return put
-        return await self._batch(run)
+        else:
+            put = await self._batch(run)
+        self._tell([run], [put])
+        return put
 
-    @staticmethod
-    async def _put_all(runs: Sequence[Run], into: Queue | Transaction) -> list[Put]:
+    async def _put_all(self, runs: Sequence[Run], into: Transaction | None = None) -> list[Put]:
+        place: Queue | Transaction = self._backend.queue if into is None else into
         answers: list[Put] = []
         for start in range(0, len(runs), _MOST_AT_ONCE):
-            answers += await into.put(runs[start : start + _MOST_AT_ONCE])
+            answers += await place.put(runs[start : start + _MOST_AT_ONCE])
+        if into is None:
+            self._tell(runs, answers)
         return answers
+
+    def _tell(self, runs: Sequence[Run], puts: Sequence[Put]) -> None:
+        """What is part of a user's transaction is not told: nobody here learns whether it commits."""
+        if self._emit.wants(RunSubmitted):
+            for run, put in zip(runs, puts, strict=True):
+                if put.created:
+                    self._emit(RunSubmitted(run))
 
     async def trigger(self, name: str, payload: Mapping[str, Any] | None) -> Put:
         """Run a job once more, now. Its overlap rule applies as it does to its scheduled runs."""

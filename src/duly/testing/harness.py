@@ -56,7 +56,7 @@ class Harness:
             answer = None if users is None else users(run, job, exc)
             return await answer if asyncio.iscoroutine(answer) else answer
 
-        return replace(config, on_error=on_error, node_id=config.node_id or "harness")
+        return replace(config, on_error=on_error, node_id=config.node_id or "harness", publish_events=False)
 
     @property
     def now(self) -> datetime:

@@ -294,16 +294,24 @@ class MemoryStore:
 
     # --- small things
 
-    async def append(self, log: str, entries: Sequence[bytes], expect: int | None = None) -> int | None:
+    async def append(
+        self, log: str, entries: Sequence[bytes], expect: int | None = None, keep: int | None = None
+    ) -> int | None:
         kept = self._contents.logs[log]
-        if expect is not None and expect != len(kept):
+        last = kept[-1].sequence if kept else 0
+        if expect is not None and expect != last:
             return None
         at = self._contents.clock.now()
-        kept.extend([Entry(number, at, value) for number, value in enumerate(entries, start=len(kept) + 1)])
-        return len(kept)
+        kept.extend([Entry(number, at, value) for number, value in enumerate(entries, start=last + 1)])
+        if keep is not None:
+            del kept[:-keep]
+        return last + len(entries)
 
     async def read(self, log: str, after: int = 0, limit: int = 100) -> list[Entry]:
-        return self._contents.logs[log][after : after + limit]
+        kept = self._contents.logs[log]
+        gone = kept[0].sequence - 1 if kept else 0
+        start = max(0, after - gone)
+        return kept[start : start + limit]
 
     async def get(self, kind: str, key: str) -> Item | None:
         return self._contents.items.get((kind, key))

@@ -17,6 +17,7 @@ INSERT INTO {ns}.log (log, sequence, at, value)
 SELECT $1, $2 + n, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, value
 FROM unnest($3::bytea[]) WITH ORDINALITY AS entries (value, n)
 """
+_TRIM = "DELETE FROM {ns}.log WHERE log = $1 AND sequence <= $2"
 _READ = "SELECT sequence, at, value FROM {ns}.log WHERE log = $1 AND sequence > $2 ORDER BY sequence LIMIT $3"
 
 _ITEM = "SELECT key, value, version FROM {ns}.items WHERE kind = $1 AND key = $2"
@@ -34,8 +35,8 @@ ON CONFLICT (bucket) DO UPDATE SET level = excluded.level, at = excluded.at
 """
 
 
-async def append(unit: Unit, log: str, entries: Sequence[bytes], expect: int | None) -> int | None:
-    """Add entries to a log, if its last number is as expected; the last number."""
+async def append(unit: Unit, log: str, entries: Sequence[bytes], expect: int | None, keep: int | None) -> int | None:
+    """Add entries to a log, if its last number is as expected, and leave so many; the last number."""
     await unit.run(_LOCK, f"{unit.namespace} log {log}")
     row = await unit.one(_LAST, log)
     assert row is not None
@@ -44,6 +45,8 @@ async def append(unit: Unit, log: str, entries: Sequence[bytes], expect: int | N
         return None
     if entries:
         await unit.run(_APPEND, log, last, list(entries))
+    if keep is not None:
+        await unit.run(_TRIM, log, last + len(entries) - keep)
     return last + len(entries)
 
 

@@ -136,8 +136,10 @@ class PostgresStore:
 
     # --- small things
 
-    async def append(self, log: str, entries: Sequence[bytes], expect: int | None = None) -> int | None:
-        return await self._session.transact(STORE, lambda unit: cabinet.append(unit, log, entries, expect))
+    async def append(
+        self, log: str, entries: Sequence[bytes], expect: int | None = None, keep: int | None = None
+    ) -> int | None:
+        return await self._session.transact(STORE, lambda unit: cabinet.append(unit, log, entries, expect, keep))
 
     async def read(self, log: str, after: int = 0, limit: int = 100) -> list[Entry]:
         return await self._session.run(QUICK, lambda unit: cabinet.read(unit, log, after, limit))

@@ -21,8 +21,8 @@ Around. `dedupe` (handler and key → id), `groups` (group → roster of its mem
 first instant), `awaited` (ids whose end somebody waits for), `totals` (ended runs by state), `depths` (waiting and
 running by queue), `paused`, `request:<node>` (its last claim, for a day), `staff:<digest>` (handlers of a node, for a
 day), `epochs`, `meta` (the current page, beats, amnesty, last fence, whether any run
-was ever placed), `bell`, `log:<name>`, `kind:<kind>`,
-`bucket:<name>`. Leases, nodes, shared values and `incarnation` belong to the coordinator and the wire.
+was ever placed), `bell`, `log:<name>`, `gone` (how many entries of a log went), `kind:<kind>`, `bucket:<name>`. Leases,
+nodes, shared values and `incarnation` belong to the coordinator and the wire.
 
 Nothing expires but requests, staff and buckets: what is old is purged by the janitor.
 """

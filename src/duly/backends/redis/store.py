@@ -230,16 +230,19 @@ class RedisStore:
 
     # --- small things
 
-    async def append(self, log: str, entries: Sequence[bytes], expect: int | None = None) -> int | None:
-        last: int | None = await self._wire.call("append", log, "" if expect is None else expect, *entries)
+    async def append(
+        self, log: str, entries: Sequence[bytes], expect: int | None = None, keep: int | None = None
+    ) -> int | None:
+        last: int | None = await self._wire.call(
+            "append", log, "" if expect is None else expect, "" if keep is None else keep, *entries
+        )
         return last
 
     async def read(self, log: str, after: int = 0, limit: int = 100) -> list[Entry]:
-        key = self._wire.prefix + b"log:" + log.encode()
-        texts = await self._wire.command("LRANGE", key, after, after + limit - 1) if limit > 0 else []
+        first, texts = await self._wire.call("entries", log, after, limit) if limit > 0 else (0, [])
         return [
             Entry(number, from_micros(_TIME.unpack_from(text)[0]), text[_TIME.size :])
-            for number, text in enumerate(texts, after + 1)
+            for number, text in enumerate(texts, first)
         ]
 
     async def get(self, kind: str, key: str) -> Item | None:

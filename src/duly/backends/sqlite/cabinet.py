@@ -10,6 +10,7 @@ from duly.rules.buckets import refill
 
 _LAST = "SELECT coalesce(max(sequence), 0) FROM {ns}_log WHERE log = ?"
 _APPEND = "INSERT INTO {ns}_log (log, sequence, at, value) VALUES {rows:(?1, ?, ?2, ?)}"
+_TRIM = "DELETE FROM {ns}_log WHERE log = ? AND sequence <= ?"
 _READ = "SELECT sequence, at, value FROM {ns}_log WHERE log = ? AND sequence > ? ORDER BY sequence LIMIT ?"
 
 _ITEM = "SELECT key, value, version FROM {ns}_items WHERE kind = ? AND key = ?"
@@ -26,8 +27,8 @@ INSERT INTO {ns}_buckets (bucket, level, at) VALUES (?1, ?2, ?3) ON CONFLICT (bu
 """
 
 
-def append(unit: Unit, log: str, entries: Sequence[bytes], expect: int | None) -> int | None:
-    """Add entries to a log, if its last number is as expected; the last number."""
+def append(unit: Unit, log: str, entries: Sequence[bytes], expect: int | None, keep: int | None) -> int | None:
+    """Add entries to a log, if its last number is as expected, and leave so many; the last number."""
     row = unit.one(_LAST, log)
     assert row is not None
     last: int = row[0]
@@ -35,6 +36,8 @@ def append(unit: Unit, log: str, entries: Sequence[bytes], expect: int | None) -
         return None
     rows = [(number, bytearray(value)) for number, value in enumerate(entries, last + 1)]
     unit.insert(_APPEND, rows, log, unit.at(None))
+    if keep is not None:
+        unit.run(_TRIM, log, last + len(entries) - keep)
     return last + len(entries)
 
 

@@ -127,8 +127,10 @@ class SqliteStore:
 
     # --- small things
 
-    async def append(self, log: str, entries: Sequence[bytes], expect: int | None = None) -> int | None:
-        return await self._session.write(lambda unit: cabinet.append(unit, log, entries, expect))
+    async def append(
+        self, log: str, entries: Sequence[bytes], expect: int | None = None, keep: int | None = None
+    ) -> int | None:
+        return await self._session.write(lambda unit: cabinet.append(unit, log, entries, expect, keep))
 
     async def read(self, log: str, after: int = 0, limit: int = 100) -> list[Entry]:
         return await self._session.read(lambda unit: cabinet.read(unit, log, after, limit))

@@ -602,6 +602,37 @@ class StoreSuite:
         assert [entry.value for entry in await world.store.read("audit")] == [b"a", b"b", b"c"]
 
     @scenario
+    async def test_a_log_may_keep_only_its_newest_entries(self, world: World) -> None:
+        assert await world.store.append("events", [b"1", b"2", b"3"], keep=5) == 3
+        assert await world.store.append("events", [b"4", b"5", b"6"], keep=4) == 6
+        entries = await world.store.read("events")
+        assert [(entry.sequence, entry.value) for entry in entries] == [(3, b"3"), (4, b"4"), (5, b"5"), (6, b"6")]
+        for after, limit, found in ((0, 2, [3, 4]), (2, 1, [3]), (4, 9, [5, 6]), (6, 9, []), (9, 9, [])):
+            entries = await world.store.read("events", after=after, limit=limit)
+            assert [entry.sequence for entry in entries] == found
+        assert await world.store.append("events", [b"7"]) == 7
+        assert len(await world.store.read("events")) == 5, "without `keep` nothing goes"
+
+    @scenario
+    async def test_numbers_of_a_log_go_on_whatever_has_gone(self, world: World) -> None:
+        assert await world.store.append("events", [b"x"] * 5, keep=1) == 5
+        assert [entry.sequence for entry in await world.store.read("events")] == [5]
+        assert await world.store.append("events", [b"y"], expect=1) is None
+        assert await world.store.append("events", [b"y"] * 7, expect=5, keep=2) == 12
+        assert [entry.sequence for entry in await world.store.read("events")] == [11, 12]
+        assert await world.store.append("events", [b"z"], expect=5, keep=1) is None
+        assert [entry.sequence for entry in await world.store.read("events")] == [11, 12]
+        assert await world.store.append("audit", [b"a"]) == 1, "other logs are as they were"
+
+    @scenario
+    async def test_adding_nothing_to_a_log_tells_its_last_number(self, world: World) -> None:
+        assert await world.store.append("events", []) == 0
+        await world.store.append("events", [b"a", b"b", b"c"], keep=2)
+        assert await world.store.append("events", []) == 3
+        assert await world.store.append("events", [], keep=1) == 3
+        assert [entry.sequence for entry in await world.store.read("events")] == [3]
+
+    @scenario
     async def test_values_are_compared_and_set(self, world: World) -> None:
         assert await world.store.get("token", "a") is None
         assert await world.store.put("token", "a", b"1", expect=1) is None

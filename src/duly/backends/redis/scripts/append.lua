@@ -1,11 +1,18 @@
 --! use now
--- append: adds entries to an append-only log, all or none.
+-- append: adds entries to a log, all or none, and leaves only so many of them.
 --
--- ARGV: the log, the expected last number ('' for any), then entries. Each is kept behind its time, 8 bytes.
--- Returns the last number, or nil if it was another than expected.
-local key = KEYS[1] .. 'log:' .. ARGV[1]
-local last = redis.call('LLEN', key)
+-- ARGV: the log, the expected last number ('' for any), how many are kept ('' for all), then entries. Each is kept behind
+-- its time, 8 bytes. `gone` counts by log those that went. Returns the last number, or nil if it was another than expected.
+local key, gone = KEYS[1] .. 'log:' .. ARGV[1], KEYS[1] .. 'gone'
+local last = (tonumber(redis.call('HGET', gone, ARGV[1])) or 0) + redis.call('LLEN', key)
 if ARGV[2] ~= '' and tonumber(ARGV[2]) ~= last then return false end
 local at = struct.pack('>i8', now_or(''))
-for i = 3, #ARGV do redis.call('RPUSH', key, at .. ARGV[i]) end
-return last + #ARGV - 2
+for i = 4, #ARGV do redis.call('RPUSH', key, at .. ARGV[i]) end
+if ARGV[3] ~= '' then
+    local over = redis.call('LLEN', key) - tonumber(ARGV[3])
+    if over > 0 then
+        redis.call('LTRIM', key, over, -1)
+        redis.call('HINCRBY', gone, ARGV[1], over)
+    end
+end
+return last + #ARGV - 3

@@ -21,12 +21,18 @@ class SmallMachine(Machine):
 
     # --- the store's
 
-    @step(log=st.sampled_from(["audit", "events"]), count=st.integers(0, 3), expect=st.sampled_from([None, 0, 1, 3]))
-    def append(self, log: str, count: int, expect: int | None) -> None:
+    @step(
+        log=st.sampled_from(["audit", "events"]),
+        count=st.integers(0, 3),
+        expect=st.sampled_from([None, 0, 1, 3]),
+        keep=st.sampled_from([None, 1, 2, 5]),
+    )
+    def append(self, log: str, count: int, expect: int | None, keep: int | None) -> None:
         entries = [f"{log} {number}".encode() for number in range(count)]
-        self.twins.same("append", lambda backend: backend.store.append(log, entries, expect))
+        kept = keep if log == "events" else None
+        self.twins.same("append", lambda backend: backend.store.append(log, entries, expect, kept))
 
-    @step(log=st.sampled_from(["audit", "events"]), after=st.integers(0, 4), limit=st.integers(1, 4))
+    @step(log=st.sampled_from(["audit", "events"]), after=st.integers(0, 8), limit=st.integers(1, 4))
     def read(self, log: str, after: int, limit: int) -> None:
         answers = self.twins.ask(lambda backend: backend.store.read(log, after, limit))
         agree("read", *([(entry.sequence, entry.value) for entry in entries] for entries in answers))

@@ -1,0 +1,103 @@
+"""The publisher: writes what this process tells into the store's log of events, where everybody can follow it.
+
+Best effort by design: it gathers, writes at most every fifth of a second, and what is too much, or was told while the
+store was away, is counted and told by one notice. No run ever waits for it, and where nothing happens it does nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+
+import msgspec
+
+from duly.model import event as events
+from duly.model import iso
+from duly.model.notice import EVENTS, Notice, NoticeKind
+from duly.observe.notices import PUBLISHED, notices_of
+from duly.ports import Store
+
+MOST_AT_ONCE = 1_000
+PERIOD = 0.2
+
+_AFTER_FAILURE = 2.0
+_LAST_WORDS = 1.0  # seconds that the last notices may take at the end
+
+_log = logging.getLogger("duly.observe")
+
+
+class Publisher:
+    """A subscriber on one event loop, with that loop's session on the store. `node` is the name it tells under."""
+
+    def __init__(
+        self, store: Store, now: Callable[[], datetime], node: str, keep: int, *, period: float = PERIOD
+    ) -> None:
+        self.node = node
+        self._store = store
+        self._now = now
+        self._keep = keep
+        self._period = period
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[Notice] = []
+        self._dropped = 0
+        self._away = False
+        self._closing = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def wants(self, kind: type[events.Event]) -> bool:
+        return kind in PUBLISHED
+
+    def __call__(self, event: events.Event) -> None:
+        if type(event) not in PUBLISHED or self._closing.is_set():
+            return
+        if len(self._waiting) >= MOST_AT_ONCE:
+            self._dropped += 1
+            return
+        self._waiting += notices_of(event, self._now(), self.node)
+        if self._task is None and self._waiting:
+            self._task = self._loop.create_task(self._publish(), name="duly-publisher")
+
+    async def _publish(self) -> None:
+        """Write what has gathered, again and again until there is no more."""
+        try:
+            while self._waiting or self._dropped:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_AFTER_FAILURE if self._away else self._period):
+                        await self._closing.wait()
+                await self._send()
+                if self._away and self._closing.is_set():
+                    return
+        finally:
+            self._task = None
+
+    async def _send(self) -> None:
+        batch, self._waiting = self._waiting, []
+        self._dropped += len(batch[MOST_AT_ONCE:])
+        batch = batch[:MOST_AT_ONCE]
+        dropped, self._dropped = self._dropped, 0
+        if dropped:
+            at = iso(self._now())
+            batch.append(Notice(kind=NoticeKind.DROPPED, at=at, node=self.node, count=dropped))
+        try:
+            await self._store.append(EVENTS, [_encode(notice) for notice in batch], keep=self._keep)
+        except Exception as exc:  # noqa: BLE001  # the loop of a service: told once, counted, tried again
+            self._dropped += dropped + len(batch) - bool(dropped)
+            if not self._away:
+                _log.warning("events are not published for now, they are only counted: %s", exc)
+            self._away = True
+        else:
+            self._away = False
+
+    async def close(self) -> None:
+        """Write what is left, if the store is quick about it."""
+        self._closing.set()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=_LAST_WORDS)
+        if self._task is not None:
+            self._task.cancel()
+
+
+_encode = msgspec.json.Encoder().encode
