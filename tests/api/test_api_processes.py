@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import pytest
 import trustme
 from tests.cli.cli_support import run_process, spawn, until
+from tests.conftest import emptied
 
 APP = """
 import asyncio
@@ -86,8 +87,8 @@ def token(tmp_path):
     return make_token(tmp_path)
 
 
-def make_token(folder, role="admin"):
-    arguments = ("token", "create", "--role", role, "--url", f"sqlite:///{folder}/duly.db")
+def make_token(folder, role="admin", url=None):
+    arguments = ("token", "create", "--role", role, "--url", url or f"sqlite:///{folder}/duly.db")
     code, output, errors = run_process(*arguments, folder=folder)
     assert code == 0, errors
     return output.strip()
@@ -154,6 +155,58 @@ def test_a_scheduler_and_a_worker_take_a_job_from_http_to_its_result(start, toke
     for process in (scheduler, worker):
         process.signal()
         assert process.end() == 0
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def store_url(request, tmp_path):
+    """A store that several processes share."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/duly.db"
+    return emptied(request.getfixturevalue("redis_url"))
+
+
+def test_what_a_worker_ends_is_seen_on_the_schedulers_stream_until_that_stops(start, store_url, tmp_path):
+    token = make_token(tmp_path, url=store_url)
+    scheduler = start("scheduler", "app:scheduler", HTTP_ADDR="127.0.0.1:0", DULY_URL=store_url)
+    worker = start("worker", "app", WORKER_ID="worker-1", WORKER_HTTP_ADDR="127.0.0.1:0", DULY_URL=store_url)
+    port = scheduler.port()
+    worker.port()
+    with following(port, token) as stream:
+        run = document(port, "/jobs", {"payload": "over there"}, token=token)[1]["id"]
+        told = until_told(stream, lambda data: data["kind"] == "run.ended")
+        assert {(each["kind"], each["node"]) for each in told if each.get("run_id") == run} >= {
+            ("run.started", "worker-1"),
+            ("run.ended", "worker-1"),
+        }
+        code, output, errors = run_process("pause", "note", "--url", store_url, folder=tmp_path)
+        assert code == 0, errors + output
+        until_told(stream, lambda data: data["kind"] == "job.saved" and data["what"] == "paused")
+        worker.signal()
+        assert worker.end() == 0
+        until_told(stream, lambda data: data["kind"] == "node.stopped" and data["node"] == "worker-1")
+        scheduler.signal()
+        assert stream.read().decode().count("event:") <= 2, "the stream ends, at most with its own last words"
+    assert scheduler.end() == 0
+
+
+@contextmanager
+def following(port, token):
+    headers = {"authorization": f"Bearer {token}"}
+    with urllib.request.urlopen(
+        urllib.request.Request(f"http://127.0.0.1:{port}/events", headers=headers), timeout=40
+    ) as it:
+        yield it
+
+
+def until_told(stream, wanted):
+    """The events up to one that is wanted."""
+    told = []
+    while not told or not wanted(told[-1]):
+        line = stream.readline()
+        assert line, f"the stream ended: {told}"
+        if line.startswith(b"data: "):
+            told.append(json.loads(line.removeprefix(b"data: ")))
+    return told
 
 
 def test_readiness_is_false_while_running_handlers_drain(start, token):

@@ -29,11 +29,13 @@ def service(request, tmp_path_factory):
         yield schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json"), token
 
 
-CAN_BE_WRONG = [route for route in ROUTES if route.body or route.query or route.variable]
+# A call of `GET /events` has no end to wait for: it is tested by hand, in test_api_events.py.
+ENDING = [route for route in ROUTES if route.path != "/events"]
+CAN_BE_WRONG = [route for route in ENDING if route.body or route.query or route.variable]
 name = "{0.method} {0.path}".format
 
 
-@pytest.mark.parametrize("route", ROUTES, ids=name)
+@pytest.mark.parametrize("route", ENDING, ids=name)
 def test_what_the_document_allows_is_answered_as_it_says(service, route):
     check(service, route, GenerationMode.POSITIVE)
 

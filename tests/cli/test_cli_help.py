@@ -60,7 +60,10 @@ def test_the_examples_of_the_whole_name_commands():
 def test_short_help_stands_in_one_place_per_command():
     assert all(entry.summary.endswith(".") for entry in COMMANDS.values())
     assert {entry.home.partition(":")[0] for entry in COMMANDS.values()} <= {
-        *(f"duly.cli.{module}" for module in ("demo", "run", "jobs", "runs", "show", "explain", "next", "nodes")),
+        *(
+            f"duly.cli.{module}"
+            for module in ("demo", "run", "jobs", "runs", "show", "explain", "next", "nodes", "events")
+        ),
         *(
             f"duly.cli.{module}"
             for module in ("submit", "operate", "migrate", "doctor", "bench", "token", "audit", "config", "fleets")

@@ -1,5 +1,6 @@
 """A scheduler inside web applications: FastAPI and Starlette, a real server, and applications without a lifespan."""
 
+import json
 from contextlib import asynccontextmanager
 
 import pytest
@@ -10,7 +11,7 @@ from starlette.routing import Mount, Route
 from tests.api.api_support import new_token
 from tests.integrations.asgi_support import Host, called, served
 
-from duly import Scheduler
+from duly import Scheduler, SchedulerConfig
 from duly.api import Api
 from duly.integrations.asgi import Alongside, lifespan
 
@@ -67,6 +68,26 @@ async def test_the_api_answers_below_the_path_where_it_is_mounted(make, schedule
         posted = await client.post("/duly/runs", json={"handler": "greet", "payload": {"name": "bob"}})
         assert posted.status_code == 201
         assert "/runs" in (await client.get("/duly/openapi.json")).json()["paths"]
+
+
+@FRAMEWORKS
+async def test_events_are_followed_through_the_mount(make, tmp_path):
+    config = SchedulerConfig(publish_events=True)
+    scheduler = Scheduler(f"sqlite:///{tmp_path}/duly.db", config)
+    scheduler.job(name="greet")(greeting)
+    async with served(make(scheduler)) as client:
+        client.headers["authorization"] = f"Bearer {await new_token(scheduler, 'viewer')}"
+        async with client.stream("GET", "/duly/events?kind=run.ended") as stream:
+            assert stream.headers["content-type"] == "text/event-stream"
+            await client.get("/greet/ada")
+            async for line in stream.aiter_lines():
+                if line.startswith("data: "):
+                    assert json.loads(line.removeprefix("data: "))["job"] == "greet"
+                    break
+
+
+async def greeting(name: str) -> str:
+    return f"hello {name}"
 
 
 @FRAMEWORKS

@@ -10,13 +10,13 @@ import asyncio
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import parse_qsl
 
 from duly.api import problems
-from duly.api.calls import JSON, Call, Reply
+from duly.api.calls import JSON, Call, Reply, Stream
 from duly.api.desk import ApiSettings, Desk
 from duly.api.documents import read, shaped
 from duly.api.openapi import document_of
@@ -24,6 +24,7 @@ from duly.api.permissions import ANONYMOUS, LOCAL, Permission, Principal
 from duly.api.problems import Problem, problem_of
 from duly.api.routes import ROUTES, Body, Route
 from duly.api.routing import Routing
+from duly.api.streaming import Receive, Send, pour
 from duly.api.tokens import Authenticator
 from duly.errors import DulyError
 from duly.observe.meters import METERED, Meters
@@ -31,15 +32,14 @@ from duly.ports import Store, SystemClock
 from duly.scheduler import Scheduler
 
 Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 _log = logging.getLogger("duly.api")
 
 _ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _BEARER = b"bearer "
+_LOOK_AGAIN = 2.0  # how often a stream asks whether its caller is still let in
 _NUMBERS = frozenset({"limit", "after"})
+_REPEATABLE = frozenset({"status", "kind"})
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _HOME = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 
@@ -85,18 +85,34 @@ class Api:
             raise
         except Exception:  # noqa: BLE001  # a fault of ours: logged with its traceback under an id that the caller gets
             reply = _reply_of(_fault(scope))
-        headers = [
-            (b"content-type", reply.content_type),
-            (b"content-length", b"%d" % len(reply.body)),
-            *_ALWAYS,
-            *reply.headers,
-        ]
-        if reply.status == 204:
-            headers = [*_ALWAYS, *reply.headers]
-        await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else reply.body})
+        if isinstance(reply, Stream):
+            await self._stream(reply, scope, receive, send)
+        else:
+            await _send(reply, scope, send)
 
-    async def _reply(self, scope: Scope, receive: Receive) -> Reply:
+    async def _stream(self, stream: Stream, scope: Scope, receive: Receive, send: Send) -> None:
+        head = [(b"content-type", stream.content_type), *_ALWAYS, *stream.headers]
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": head})
+            if scope["method"] == "HEAD":
+                await send({"type": "http.response.body", "body": b""})
+            else:
+                await pour(stream, receive, send, lambda: self._denied(dict(scope["headers"])))
+        finally:
+            stream.close()
+
+    async def _denied(self, headers: Mapping[bytes, bytes]) -> None:
+        """Return when the caller's token has been revoked or has expired. A store that is away says nothing."""
+        while True:
+            await asyncio.sleep(_LOOK_AGAIN)
+            try:
+                await self._caller(headers)
+            except Problem:
+                return
+            except DulyError:
+                continue
+
+    async def _reply(self, scope: Scope, receive: Receive) -> Reply | Stream:
         root: str = scope.get("root_path", "")
         path: str = scope["path"]
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -109,6 +125,14 @@ class Api:
     async def _principal(self, route: Route, headers: Mapping[bytes, bytes]) -> Principal:
         if route.permission is Permission.PUBLIC:
             return ANONYMOUS
+        principal = await self._caller(headers)
+        principal.require(route.permission)
+        if principal.token_id and (principal.rate is not None or self.settings.limits.token is not None):
+            await self.settings.limits.count_call(await self._store(), principal.token_id, principal.rate)
+        return principal
+
+    async def _caller(self, headers: Mapping[bytes, bytes]) -> Principal:
+        """Who calls; a `Problem` if nobody is let in with what they present."""
         if self.settings.authentication == "none":
             _refuse_foreign(headers)
             return LOCAL
@@ -117,9 +141,6 @@ class Api:
         principal = await self._authenticator.principal(presented) if presented else None
         if principal is None:
             raise _unknown(presented)
-        principal.require(route.permission)
-        if principal.rate is not None or self.settings.limits.token is not None:
-            await self.settings.limits.count_call(await self._store(), principal.token_id, principal.rate)
         return principal
 
     async def _body(self, body: Body, headers: Mapping[bytes, bytes], receive: Receive) -> Any:
@@ -176,12 +197,26 @@ class Api:
                         return
                     await send({"type": "lifespan.startup.complete"})
                 else:
+                    self.desk.drain()
                     break
         await send({"type": "lifespan.shutdown.complete"})
 
 
+async def _send(reply: Reply, scope: Scope, send: Send) -> None:
+    headers = [
+        (b"content-type", reply.content_type),
+        (b"content-length", b"%d" % len(reply.body)),
+        *_ALWAYS,
+        *reply.headers,
+    ]
+    if reply.status == 204:
+        headers = [*_ALWAYS, *reply.headers]
+    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else reply.body})
+
+
 def _query(kind: type[Any], raw: bytes) -> Any:
-    """A query string as its struct: `status` may be given several times, others once; numbers are digits.
+    """A query string as its struct: `status` and `kind` may be given several times, others once; numbers are digits.
 
     Not msgspec's lax conversion: it takes the text "null" for nothing, and would drop a filter silently.
     """
@@ -193,7 +228,7 @@ def _query(kind: type[Any], raw: bytes) -> Any:
     for key, value in pairs:
         if "\x00" in value:
             raise Problem(400, "malformed", f"{key}: the character NUL is not accepted")
-        if key == "status":
+        if key in _REPEATABLE:
             found.setdefault(key, []).append(value)
         elif key in found:
             raise Problem(422, "invalid", f"{key} is given twice", pointer=f"/{key}")

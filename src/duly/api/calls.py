@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import msgspec
@@ -24,6 +24,15 @@ class Reply(Struct, frozen=True, gc=False):
     status: int
     body: bytes
     content_type: bytes = JSON
+    headers: Sequence[tuple[bytes, bytes]] = ()
+
+
+class Stream(Struct, frozen=True):
+    """A reply with status 200 that goes on until somebody ends it; `close` is called once, whatever becomes of it."""
+
+    chunks: AsyncGenerator[bytes, None]
+    close: Callable[[], None]
+    content_type: bytes
     headers: Sequence[tuple[bytes, bytes]] = ()
 
 

@@ -9,33 +9,39 @@ from datetime import datetime
 from msgspec import Struct
 
 from duly.api.rates import Limits
+from duly.api.tail import Tail
 from duly.errors import ConfigurationError
 from duly.observe.meters import Meters
 from duly.ports import SystemClock
 from duly.scheduler import Scheduler
 from duly.scheduler.audit import Audit, Recorded
 from duly.scheduler.client import Client
+from duly.scheduler.published import Published
 
 MAX_BODY = 1 << 20
+MAX_STREAMS = 100
 
 
 class ApiSettings(Struct, frozen=True):
     """How the API behaves.
 
     `authentication` is "token", or "none", which only callers on the same machine should ever meet. `instance_id` is
-    what this process is called where no node runs in it.
+    what this process is called where no node runs in it. `max_streams` is how many may follow events at a time.
     """
 
     authentication: str = "token"
     max_body_bytes: int = MAX_BODY
     instance_id: str | None = None
     limits: Limits = Limits()
+    max_streams: int = MAX_STREAMS
 
     def __post_init__(self) -> None:
         if self.authentication not in {"token", "none"}:
             raise ConfigurationError(f"authentication={self.authentication!r}: token or none is needed")
         if not 1024 <= self.max_body_bytes <= 1 << 30:
             raise ConfigurationError(f"max_body_bytes={self.max_body_bytes!r}: from 1024 to {1 << 30} is needed")
+        if not 0 <= self.max_streams <= 100_000:
+            raise ConfigurationError(f"max_streams={self.max_streams!r}: from 0 to 100000 is needed")
 
 
 class Desk:
@@ -50,10 +56,16 @@ class Desk:
         self.instance_id = (
             settings.instance_id or scheduler.config.node_id or f"{socket.gethostname()}-{os.getpid()}-api"
         )
+        self.tail = Tail(self._published, settings.max_streams)
         self._audit: tuple[Client, Audit] | None = None
 
     def now(self) -> datetime:
         return self._clock.now()
+
+    def drain(self) -> None:
+        """This process is about to stop: it is no longer ready, and whoever follows events shall do so elsewhere."""
+        self.draining = True
+        self.tail.close()
 
     def role(self) -> str:
         """What this process is: a node's roles, or the API alone."""
@@ -62,6 +74,9 @@ class Desk:
     async def client(self) -> Client:
         """The store, opened if need be."""
         return await self.scheduler.opened()
+
+    async def _published(self) -> Published:
+        return Published((await self.client()).backend.store)
 
     async def _log(self) -> Audit:
         client = await self.client()

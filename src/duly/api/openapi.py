@@ -11,14 +11,16 @@ import msgspec
 from duly.api.bodies import NAME
 from duly.api.permissions import GRANTS, Permission, TokenRole
 from duly.api.problems import ProblemDocument
-from duly.api.routes import TEXT, Route
+from duly.api.routes import TEXT, Route, Streamed
 from duly.version import __version__
 
 _REFERENCE = "#/components/schemas/{name}"
 _PROMETHEUS = "text/plain"
 _JSON = "application/json"
+_EVENTS = "text/event-stream"
 _HEADERS = {
     "If-Match": "The revision that the job must have, as in its ETag; `*`: it must exist.",
+    "Last-Event-ID": "The id of the last event that is known: what came after it is sent first.",
     "If-None-Match": "`*`: the job must be new.",
 }
 
@@ -67,6 +69,8 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
     """The members of a union; structs of one union are told apart by their fields, which msgspec does not describe."""
     if kind is None or kind == TEXT:
         return ()
+    if isinstance(kind, Streamed):
+        return kind.data
     members = getattr(kind, "__args__", ()) if isinstance(kind, type(int | str)) else (kind,)
     return tuple(member for member in members if member is not str)
 
@@ -138,12 +142,21 @@ def _response(status: int, kind: Any, known: dict[str, Any]) -> dict[str, Any]:
     entry: dict[str, Any] = {"description": HTTPStatus(status).phrase}
     if kind is None:
         return {**entry, "content": {}}
+    if isinstance(kind, Streamed):
+        data = _any_of([known[_key(each)] for each in kind.data])
+        return {**entry, "content": {_EVENTS: {"schema": _streamed(data)}}}
     content: dict[str, Any] = {}
     if alternatives := _alternatives(kind):
         content[_JSON] = {"schema": _any_of([known[_key(each)] for each in alternatives])}
     if kind == TEXT or str in getattr(kind, "__args__", ()):
         content[_PROMETHEUS] = {"schema": {"type": "string"}}
     return {**entry, "content": content}
+
+
+def _streamed(data: dict[str, Any]) -> dict[str, Any]:
+    """Messages without end. A string to those who read all of it; the schema is that of each message's data."""
+    described = "Server-sent events: `id` is a number that grows, `event` the kind, `data` one line of JSON."
+    return {"type": "string", "description": described, "contentMediaType": _JSON, "contentSchema": data}
 
 
 def _problems(route: Route) -> list[int]:

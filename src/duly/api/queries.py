@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 
 from duly.api.bodies import Instant, Name
 from duly.model import Cause, RunQuery, State, iso
+from duly.model.notice import NoticeKind
 
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 Cursor = Annotated[str, Meta(min_length=1, max_length=500, description="from X-Next-Cursor of the page before")]
@@ -76,6 +77,17 @@ class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
     after: Annotated[int, Meta(ge=0, le=2**53)] = 0
     limit: Limit = 100
+
+
+class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which events; everything given must match, any of several kinds. `after` is the id of the last one known."""
+
+    kind: tuple[NoticeKind, ...] = ()
+    job: Name | None = None
+    handler: Name | None = None
+    queue: Name | None = None
+    run: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    after: Annotated[int, Meta(ge=0, le=2**53)] | None = None
 
 
 def run_query(query: RunsQuery) -> RunQuery:

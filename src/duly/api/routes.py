@@ -10,14 +10,21 @@ from typing import Any
 
 from msgspec import Struct
 
-from duly.api import answers, bodies, cluster, health, jobs, metrics, queries, runs, work
-from duly.api.calls import Call, Reply
+from duly.api import answers, bodies, cluster, events, health, jobs, metrics, queries, runs, work
+from duly.api.calls import Call, Reply, Stream
 from duly.api.documents import shaped
 from duly.api.permissions import Permission
+from duly.model.notice import Notice
 
-Handle = Callable[[Call[Any, Any]], Awaitable[Reply]]
+Handle = Callable[[Call[Any, Any]], Awaitable[Reply | Stream]]
 
 TEXT = "text"  # in the place of a type: the text of Prometheus
+
+
+class Streamed(Struct, frozen=True):
+    """In the place of a type: server-sent events, whose data are one of these."""
+
+    data: tuple[Any, ...]
 
 
 class Body(Struct, frozen=True):
@@ -139,6 +146,15 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/queues/{name}/pause", _OPERATE, cluster.pause_queue, {200: answers.QueueState}),
     Route("POST", "/queues/{name}/resume", _OPERATE, cluster.resume_queue, {200: answers.QueueState}),
     Route("GET", "/nodes", _READ, cluster.list_nodes, {200: list[answers.NodeAnswer]}),
+    Route(
+        "GET",
+        "/events",
+        _READ,
+        events.follow,
+        {200: Streamed((Notice, events.Gap))},
+        query=queries.EventsQuery,
+        headers=("Last-Event-ID",),
+    ),
     Route("GET", "/audit", _ADMINISTER, cluster.audit, {200: list[answers.AuditAnswer]}, query=queries.AuditQuery),
     Route("POST", "/preview", _READ, cluster.preview, {200: answers.PreviewAnswer}, body=_one(bodies.PreviewBody)),
     *VITALS,

@@ -70,7 +70,7 @@ async def live(
                 await scheduler.start()
             await signs.stop()
             if api is not None:
-                api.desk.draining = True
+                api.desk.drain()
             if not node:
                 return ShutdownReport()
             _log.info("stopping: waiting for running handlers; a second signal stops at once")
@@ -142,6 +142,7 @@ async def listening(
     try:
         yield
     finally:
+        api.desk.drain()
         server.should_exit = True
         server.force_exit = hurry is not None and hurry.is_set()
         await running

@@ -27,6 +27,7 @@ COMMANDS = {
     "show": Entry("duly.cli.show:show", "Show all there is to know about a job or a run.", _LOOKING),
     "explain": Entry("duly.cli.explain:explain", "Tell why a run did or did not happen.", _LOOKING),
     "next": Entry("duly.cli.next:next_", "Show when a cron expression or a job is due.", _LOOKING),
+    "events": Entry("duly.cli.events:events", "Follow what happens to runs, jobs and nodes.", _LOOKING),
     "nodes": Entry("duly.cli.nodes:nodes", "List the nodes that are alive.", _LOOKING),
     "apply": Entry("duly.cli.fleets:apply", "Bring the store in line with a file of jobs.", _OPERATING),
     "submit": Entry("duly.cli.submit:submit", "Submit a run to a handler.", _OPERATING),

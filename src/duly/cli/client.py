@@ -44,8 +44,15 @@ def ask(
             f"there is no file {missing}: `duly run` makes it; give another store with --url or DULY_URL"
         )
 
+    # What a command changes is published like what others change, where somebody may follow it.
+    config = SchedulerConfig(
+        namespace=chosen,
+        publish_events=settings.publish_events is not False,
+        keep_events=settings.keep_events or SchedulerConfig().keep_events,
+    )
+
     async def conversation() -> T:
-        async with _scheduler(address, SchedulerConfig(namespace=chosen)).client() as scheduler:
+        async with _scheduler(address, config).client() as scheduler:
             return await question(scheduler)
 
     return asyncio.run(conversation())

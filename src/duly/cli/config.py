@@ -28,7 +28,14 @@ _DEFAULTS: dict[str, Any] = {
     "auth": "token",
     "max_body_bytes": 1 << 20,
 }
-_ELSEWHERE = {"concurrency": "max_concurrent", "queues": "queues", "node_id": "node_id", "namespace": "namespace"}
+_ELSEWHERE = {
+    "concurrency": "max_concurrent",
+    "queues": "queues",
+    "node_id": "node_id",
+    "namespace": "namespace",
+    "publish_events": "publish_events",
+    "keep_events": "keep_events",
+}
 _WIDEST = 60
 _COLUMNS = (Column("SETTING"), Column("VALUE", gives_way=True), Column("FROM"), Column("VARIABLES", gives_way=True))
 

@@ -167,6 +167,8 @@ def around(settings: Settings) -> dict[str, Any]:
         "node_id": settings.node_id,
         "labels": settings.labels,
         "namespace": settings.namespace,
+        "publish_events": settings.publish_events,
+        "keep_events": settings.keep_events,
     }
 
 
@@ -230,7 +232,18 @@ def run_program(program: Program, port: Port, *, node: bool = True) -> None:
     from duly.scheduler.forever import run_alone  # noqa: PLC0415
 
     configure_logging(program.log_level, program.log_format)
-    run_alone(_live(program, serving_for(port, program.settings), node=node))
+    serving = serving_for(port, program.settings)
+    if serving is not None or port.default is not None:
+        _publish(program.scheduler)
+    run_alone(_live(program, serving, node=node))
+
+
+def _publish(scheduler: Scheduler) -> None:
+    """A process of a service publishes its events, unless somebody has said that it shall not."""
+    from msgspec.structs import replace  # noqa: PLC0415
+
+    if scheduler.config.publish_events is None:
+        scheduler.configure(config=replace(scheduler.config, publish_events=True))
 
 
 async def _live(program: Program, serving: Serving | None, *, node: bool) -> ShutdownReport:

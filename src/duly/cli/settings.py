@@ -45,6 +45,8 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     tls_key: str | None = None
     token_rate: str | None = None
     handler_rates: str | dict[str, str] | None = None
+    publish_events: bool | None = None
+    keep_events: int | None = None
 
 
 class Settings(FileSettings, frozen=True):
@@ -78,11 +80,14 @@ VARIABLES = {
     "tls_key": ("DULY_TLS_KEY",),
     "token_rate": ("DULY_TOKEN_RATE",),
     "handler_rates": ("DULY_HANDLER_RATES",),
+    "publish_events": ("DULY_PUBLISH_EVENTS",),
+    "keep_events": ("DULY_KEEP_EVENTS",),
 }
 
 _STORES = frozenset({"url", "store", "queue", "coordinator"})
 _LISTS = frozenset({"queues", "labels"})
-_NUMBERS = frozenset({"concurrency", "max_body_bytes"})
+_NUMBERS = frozenset({"concurrency", "max_body_bytes", "keep_events"})
+_SWITCHES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
 class Said(Struct, frozen=True):
@@ -159,6 +164,10 @@ def _typed(name: str, said: Said) -> Any:
     if name in _LISTS:
         parts = tuple(part.strip() for part in said.value.split(",") if part.strip())
         return parts if name == "queues" else read_labels(said.source, parts)
+    if name == "publish_events":
+        if said.value.lower() not in _SWITCHES:
+            raise ConfigurationError(f"{said.source}={said.value!r}: yes or no is needed")
+        return _SWITCHES[said.value.lower()]
     if name not in _NUMBERS:
         return said.value
     try:

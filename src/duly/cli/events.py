@@ -1,0 +1,164 @@
+"""`duly events`: what happens to runs, jobs, queues and nodes, as processes publish it; a line each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from duly.cli.client import ask
+from duly.cli.options import command, json_option, store_option
+from duly.cli.output import COLOURS, WARN, note, write_json
+from duly.cli.words import line, span
+from duly.model.notice import NoticeKind
+
+if TYPE_CHECKING:
+    from duly.scheduler import Scheduler
+    from duly.scheduler.published import Choice, Published, Told
+
+_SLICE = 500
+_PERIOD = 0.25
+_KINDS = [kind.value for kind in NoticeKind]
+_WIDEST = 200
+
+
+@command(
+    "duly events",
+    "duly events --follow",
+    "duly events --follow --kind run.ended --job nightly_report",
+    "duly events --after 1200 --limit 1000 --json",
+)
+@click.option("--follow", "-f", is_flag=True, help="Go on with what happens from now on, until Ctrl-C.")
+@click.option("--after", type=click.IntRange(0), metavar="ID", help="Only what came after that one, the oldest first.")
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(_KINDS), help="Only of this kind; repeatable.")
+@click.option("--job", help="Only about this job.")
+@click.option("--queue", help="Only about this queue.")
+@click.option("--handler", help="Only about this handler.")
+@click.option("--run", help="Only about this run.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
+@store_option
+@json_option
+def events(
+    follow: bool,
+    after: int | None,
+    kinds: tuple[str, ...],
+    job: str | None,
+    queue: str | None,
+    handler: str | None,
+    run: str | None,
+    limit: int,
+    url: str | None,
+    as_json: bool,
+) -> None:
+    """Show what happened to runs, jobs, queues and nodes: the newest events, or those after one.
+
+    Processes of a service publish them; a plain node does with publish_events=True. With --follow and --json every
+    event is a line of JSON.
+    """
+    from duly.scheduler.published import Choice  # noqa: PLC0415  # `--help` needs no scheduler
+
+    choice = Choice(frozenset(kinds), run, job, queue, handler)
+    try:
+        found = ask(url, lambda scheduler: _tell(scheduler, choice, after, limit, follow=follow, as_json=as_json))
+    except KeyboardInterrupt:
+        return
+    if as_json:
+        write_json([_document(told) for told in found])
+    elif not found:
+        note("no events match; plain nodes publish theirs with publish_events=True")
+    else:
+        _write(found, as_json=False)
+
+
+async def _tell(
+    scheduler: Scheduler, choice: Choice, after: int | None, limit: int, *, follow: bool, as_json: bool
+) -> list[Told]:
+    """The events that are asked for; with `follow` they are written as they come, for ever."""
+    from duly.scheduler.published import Published  # noqa: PLC0415
+
+    published = Published((await scheduler.opened()).backend.store)
+    if not follow:
+        return await _some(published, choice, after, limit)
+    known = await published.last() if after is None else after
+    await _follow(published, choice, known, as_json=as_json)
+    return []
+
+
+async def _some(published: Published, choice: Choice, after: int | None, limit: int) -> list[Told]:
+    """The first so many after one, or the newest so many."""
+    found: list[Told] = []
+    known = after or 0
+    if after is None and not choice.chooses:
+        known = max(0, await published.last() - limit)
+    while part := await published.read(known, _SLICE):
+        known = part[-1].id
+        found += [told for told in part if choice.takes(told)]
+        if after is not None and len(found) >= limit:
+            return found[:limit]
+        found = found if after is not None else found[-limit:]
+    return found
+
+
+async def _follow(published: Published, choice: Choice, known: int, *, as_json: bool) -> None:
+    import asyncio  # noqa: PLC0415
+
+    while True:
+        part: list[Told] = await published.read(known, _SLICE)
+        if part and part[0].id != known + 1:
+            note(f"{part[0].id - known - 1} events after {known} are not kept any more")
+        known = part[-1].id if part else known
+        _write([told for told in part if choice.takes(told)], as_json=as_json)
+        if len(part) < _SLICE:
+            await asyncio.sleep(_PERIOD)
+
+
+def _document(told: Told) -> dict[str, Any]:
+    return {"id": told.id, **json.loads(told.text)}
+
+
+def _write(found: Sequence[Told], *, as_json: bool) -> None:
+    for told in found:
+        document = _document(told)
+        if as_json:
+            click.echo(json.dumps(document, ensure_ascii=False))
+        else:
+            at = str(document["at"]).replace("T", " ")[:23]
+            text = line(_words(document), _WIDEST)
+            click.echo(f"{told.id:>7}  {at}Z  {told.words.kind:<14}  {click.style(text, fg=_colour(document))}")
+
+
+def _colour(document: Mapping[str, Any]) -> str | None:
+    if document["kind"] != "run.ended":
+        return WARN if document["kind"] == "events.dropped" else None
+    return WARN if "retry_at" in document else COLOURS.get(document.get("state", ""))
+
+
+def _words(document: Mapping[str, Any]) -> str:
+    """What an event says, for people."""
+    node = document["node"]
+    match document:
+        case {"kind": "run.ended", "run_id": run, "job": job, "state": state}:
+            took = span(document.get("seconds", 0.0))
+            error = document.get("error")
+            why = f": {error['type']}: {error['message']}" if error else ""
+            again = f", again at {document['retry_at'][11:19]}" if "retry_at" in document else ""
+            outcome = document.get("outcome", state) if again else state
+            return f"{job} {run} {outcome} after {took} on {node}{why}{again}"
+        case {"kind": "run.started", "run_id": run, "job": job}:
+            return f"{job} {run} on {node}, {span(document.get('late', 0.0))} late"
+        case {"kind": "run.reaped", "run_id": run, "job": job}:
+            return f"{job} {run} by {node} from {document.get('vanished', 'a node')}, which vanished"
+        case {"run_id": run, "job": job}:
+            return f"{job} {run} by {node}"
+        case {"kind": "job.saved", "job": job, "what": what}:
+            return f"{job} {what} (revision {document.get('revision')}) by {node}"
+        case {"queue": queue}:
+            return f"{queue} by {node}"
+        case {"count": count}:
+            return f"{count} events of {node} were not published"
+        case {"shard": shard}:
+            return f"{shard} by {node}"
+        case _:
+            return str(node)
