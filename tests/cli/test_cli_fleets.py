@@ -98,6 +98,24 @@ def test_apply_shows_the_difference_and_then_applies_it(file):
     assert invoke("apply", "jobs.toml").stdout.endswith("0 added, 0 changed, 0 removed, 1 unchanged\n")
 
 
+def test_what_was_applied_is_in_the_audit_log_without_secrets(file):
+    invoke("apply", "jobs.toml")
+    file.write_text(FILE.partition("[jobs.report]")[0].replace("10m", "20m").replace("s3cret", "n3w"))
+    invoke("apply", "jobs.toml")
+    invoke("apply", "jobs.toml")
+    entries = document("audit", "list")
+    assert [(each["deed"]["action"], each["deed"]["target"]) for each in entries] == [("apply", "fleet ops")] * 2
+    assert all(each["deed"]["actor"].startswith("cli ") for each in entries)
+    first, second = (each["deed"] for each in entries)
+    assert (first["before"], list(first["after"])) == ({}, ["backup", "report"])
+    assert second["before"]["report"] == {"schedule": "every hour", "command": "report | mail"}
+    assert second["before"]["backup"]["timeout"] == "600 s"
+    assert second["after"]["backup"]["timeout"] == "1200 s"
+    assert "s3cret" not in str(entries)
+    assert "n3w" not in str(entries)
+    assert "all as they were written" in invoke("audit", "verify").stdout
+
+
 def test_a_dry_run_changes_nothing(file):
     said = invoke("apply", "jobs.toml", "--dry-run").stdout
     assert "+ backup" in said
@@ -237,6 +255,10 @@ def test_sighup_reloads_and_a_broken_file_changes_nothing(tmp_path):
         os.kill(node.pid, signal.SIGHUP)
         until(lambda: log.read_text().count("is reloaded") == 2, "it is reloaded again")
         assert names() == ["backup", "report"]
+        deeds = [each["deed"] for each in document("audit", "list")]
+        assert [(each["action"], each["target"]) for each in deeds] == [("apply", "fleet ops")] * 3
+        assert all(each["actor"].startswith("node ") for each in deeds)
+        assert [list(each["after"]) for each in deeds] == [["backup", "report"], ["other"], ["report"]]
         assert node.poll() is None
     finally:
         node.send_signal(signal.SIGTERM)

@@ -61,8 +61,36 @@ def test_what_is_done_on_the_command_line_is_in_the_audit_log(ids):
         ("remove", "job invoice"),
     ]
     assert all(entry["deed"]["actor"].startswith("cli ") for entry in entries)
+    assert [(entry["deed"]["before"], entry["deed"]["after"]) for entry in entries] == [
+        ({"status": "active", "note": ""}, {"status": "paused", "note": "moving"}),
+        ({"status": "paused", "note": "moving"}, {"status": "active", "note": ""}),
+        (None, {"run": run}),
+        ({"status": "queued"}, {"reason": None}),
+        ({"status": "failed"}, None),
+        ({"status": "active", "revision": 1}, None),
+    ]
     assert "job nightly" in invoke("audit", "list", "--after", "1", "--limit", "1").stdout
     assert invoke("audit", "verify").stdout == "6 entries, all as they were written\n"
+
+
+def test_what_changes_nothing_is_not_in_the_audit_log(ids):
+    invoke("resume", "nightly")
+    assert document("audit", "list") == []
+
+
+def test_tokens_and_migrations_are_in_the_audit_log(tmp_path):
+    invoke("migrate")
+    made = document("token", "create", "--role", "viewer", "--name", "ada")
+    invoke("token", "revoke", made["id"])
+    invoke("token", "revoke", made["id"])
+    deeds = [entry["deed"] for entry in document("audit", "list")]
+    assert [(deed["action"], deed["target"]) for deed in deeds] == [
+        ("migrate", "schema"),
+        ("create", f"token {made['id']}"),
+        ("revoke", f"token {made['id']}"),
+    ]
+    assert deeds[0]["after"] == {"steps": ["0001_initial"]}
+    assert [deeds[2][key]["status"] for key in ("before", "after")] == ["active", "revoked"]
 
 
 def test_a_changed_audit_log_is_told(ids):
@@ -70,7 +98,10 @@ def test_a_changed_audit_log_is_told(ids):
     invoke("resume", "nightly")
     with closing(sqlite3.connect("duly.db")) as connection, connection:
         forged = "CAST(replace(CAST(value AS TEXT), 'pause', 'pausE') AS BLOB)"
-        assert connection.execute(f"UPDATE duly_log SET value = {forged} WHERE sequence = 1").rowcount == 1
+        assert (
+            connection.execute(f"UPDATE duly_log SET value = {forged} WHERE log = 'audit' AND sequence = 1").rowcount
+            == 1
+        )
     assert "entry 1 was changed" in invoke("audit", "verify", code=1).stderr
 
 

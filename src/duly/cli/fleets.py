@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
 
+from duly.cli import deeds
 from duly.cli.client import ask, store_address
 from duly.cli.operate import can_ask
 from duly.cli.options import command, json_option, store_option
@@ -20,6 +21,9 @@ from duly.fleet import FleetFile, FleetFileError, read_file
 from duly.model import JobSpec
 from duly.rules.fleets import Alteration, AlterationKind, Difference, FieldChange, schedule_words
 from duly.rules.schedules import from_spec
+
+if TYPE_CHECKING:
+    from duly.scheduler import Scheduler
 
 _NEXT = 3
 _WRONG_FILE = 2
@@ -95,7 +99,7 @@ def apply(file: str, dry_run: bool, yes: bool, url: str | None, as_json: bool) -
     if not dry_run:
         if compared.alterations and not yes and can_ask():
             click.confirm("Apply this?", abort=True, err=True)
-        lost = _ask(where, found, lambda scheduler: scheduler.apply(compared))
+        lost = _ask(where, found, lambda scheduler: _apply(scheduler, compared))
     if as_json:
         write_json(_document(compared, lost, now, applied=not dry_run))
     elif compared.alterations and not lost:
@@ -103,6 +107,11 @@ def apply(file: str, dry_run: bool, yes: bool, url: str | None, as_json: bool) -
     if lost:
         names = ", ".join(lost)
         raise ConfigurationError(f"{names}: somebody else changed that meanwhile; look again with duly apply {file}")
+
+
+async def _apply(scheduler: Scheduler, compared: Difference) -> list[str]:
+    (await scheduler.opened()).fleets.actor = deeds.actor()
+    return await scheduler.apply(compared)
 
 
 def _ask(url: str | None, file: FleetFile, question: Any) -> Any:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import click
 
+from duly.cli import deeds
 from duly.cli.client import store_address
 from duly.cli.options import command, namespace, store_option
 from duly.cli.secrets import masked
@@ -32,8 +35,13 @@ async def _migrated(address: str, chosen: str | None) -> list[str]:
     from duly.backends import open_backend  # noqa: PLC0415
     from duly.model import SchedulerConfig  # noqa: PLC0415
     from duly.ports import Opening  # noqa: PLC0415
+    from duly.scheduler.audit import Audit  # noqa: PLC0415
 
     config = SchedulerConfig() if chosen is None else SchedulerConfig(namespace=chosen)
     opening = Opening(config.namespace, migrates=False)
     async with open_backend(address, opening) as backend:
-        return await backend.store.migrate()
+        applied = await backend.store.migrate()
+        if applied:
+            audit = Audit(backend.store)
+            await audit.record(deeds.actor(), "migrate", "schema", datetime.now(UTC), after={"steps": applied})
+        return applied

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import click
@@ -25,8 +26,7 @@ def pause(job: str, note: str, url: str | None) -> None:
     """Stop planning and starting JOB until it is resumed; survives restarts and deploys. What runs goes on."""
 
     async def stop(scheduler: Scheduler) -> None:
-        await scheduler.pause(job, note)
-        await deeds.note(scheduler, "pause", f"job {job}", after={"note": note})
+        await _operate(scheduler, "pause", job, lambda: scheduler.pause(job, note))
 
     ask(url, stop)
     click.echo(f"{job} is paused; duly resume {job} lets it go on")
@@ -39,11 +39,20 @@ def resume(job: str, url: str | None) -> None:
     """Let a paused JOB go on. What it missed is recorded as skipped."""
 
     async def go_on(scheduler: Scheduler) -> None:
-        await scheduler.resume(job)
-        await deeds.note(scheduler, "resume", f"job {job}")
+        await _operate(scheduler, "resume", job, lambda: scheduler.resume(job))
 
     ask(url, go_on)
     click.echo(f"{job} goes on")
+
+
+async def _operate(scheduler: Scheduler, action: str, job: str, act: Callable[[], Awaitable[None]]) -> None:
+    """Change a job, and write down how it was and is, if it has changed."""
+    before = await scheduler.get_job(job)
+    await act()
+    after = await scheduler.get_job(job)
+    if after.revision != before.revision:
+        was, is_now = ({"status": view.status, "note": view.note} for view in (before, after))
+        await deeds.note(scheduler, action, f"job {job}", was, is_now)
 
 
 def can_ask() -> bool:
@@ -64,8 +73,9 @@ def remove(job: str, yes: bool, url: str | None) -> None:
         click.confirm(f"Remove {job} and cancel its waiting runs?", abort=True)
 
     async def forget(scheduler: Scheduler) -> None:
+        before = await scheduler.get_job(job)
         await scheduler.remove(job)
-        await deeds.note(scheduler, "remove", f"job {job}")
+        await deeds.note(scheduler, "remove", f"job {job}", {"status": before.status, "revision": before.revision})
 
     ask(url, forget)
     click.echo(f"{job} is removed")
@@ -79,9 +89,10 @@ def cancel(run: str, reason: str | None, url: str | None) -> None:
     """Cancel RUN: at once while it waits, by asking its worker while it runs."""
 
     async def stop(scheduler: Scheduler) -> CancelReply:
+        before = await scheduler.get_run(run)
         reply = await scheduler.cancel(run, reason)
         if reply is not CancelReply.TOO_LATE:
-            await deeds.note(scheduler, "cancel", f"run {run}", after={"reason": reason})
+            await deeds.note(scheduler, "cancel", f"run {run}", {"status": before.state}, {"reason": reason})
         return reply
 
     match ask(url, stop):
@@ -103,8 +114,9 @@ def redrive(run: str, url: str | None) -> None:
     """Run a failed, lost or cancelled RUN again, under the same id and with all its retries."""
 
     async def again(scheduler: Scheduler) -> None:
+        before = await scheduler.get_run(run)
         await scheduler.redrive(run)
-        await deeds.note(scheduler, "redrive", f"run {run}")
+        await deeds.note(scheduler, "redrive", f"run {run}", {"status": before.state})
 
     ask(url, again)
     click.echo(f"run {run} waits to be run again")

@@ -119,12 +119,18 @@ def list_tokens(url: str | None, as_json: bool) -> None:
 @store_option
 def revoke(token_id: str, url: str | None) -> None:
     """Let nobody in with this token any more; felt everywhere within a second."""
+    from msgspec.structs import replace  # noqa: PLC0415
+
     from duly.api import tokens  # noqa: PLC0415
 
     async def end(scheduler: Scheduler) -> Token:
         store = (await scheduler.opened()).backend.store
-        revoked = await tokens.revoke(store, token_id, datetime.now(UTC))
-        await deeds.note(scheduler, "revoke", f"token {token_id}", after={"name": revoked.name})
+        now = datetime.now(UTC)
+        revoked = await tokens.revoke(store, token_id, now)
+        if revoked.revoked_at == now:  # not if it was revoked before
+            before = {"name": revoked.name, "status": replace(revoked, revoked_at=None).status(now)}
+            after = {"name": revoked.name, "status": revoked.status(now)}
+            await deeds.note(scheduler, "revoke", f"token {token_id}", before, after)
         return revoked
 
     revoked = ask(url, end)

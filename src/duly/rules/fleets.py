@@ -130,6 +130,31 @@ def _alteration(spec: JobSpec, record: JobRecord | None) -> Alteration | None:
     return Alteration(AlterationKind.CHANGED, spec.name, record, spec, tuple(field_changes(record.spec, spec)))
 
 
+Told = dict[str, dict[str, str]]
+
+
+def before_and_after(alterations: Iterable[Alteration]) -> tuple[Told, Told]:
+    """What was and what is, by job, in words: of a changed one the fields that changed."""
+    before: Told = {}
+    after: Told = {}
+    for each in alterations:
+        match each.kind:
+            case AlterationKind.ADDED:
+                assert each.after is not None
+                after[each.name] = _brief(each.after)
+            case AlterationKind.REMOVED:
+                assert each.before is not None
+                before[each.name] = _brief(each.before.spec)
+            case AlterationKind.CHANGED:
+                before[each.name] = {field.field: field.old for field in each.fields}
+                after[each.name] = {field.field: field.new for field in each.fields}
+    return before, after
+
+
+def _brief(spec: JobSpec) -> dict[str, str]:
+    return {"schedule": schedule_words(spec.schedule), "command": str(spec.command)}
+
+
 def change_of(alteration: Alteration, fleet: str, uid: Callable[[], str], now: datetime) -> JobChange | None:
     """The edit that adds or changes a job; None if nothing is to be written."""
     spec = alteration.after

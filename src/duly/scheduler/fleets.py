@@ -17,8 +17,18 @@ from duly.model import Fleet, Ids, Item, JobRecord, SchedulerConfig
 from duly.model.event import FleetApplied, FleetOutdated, JobSaved
 from duly.model.fleet import FLEETS, InForce
 from duly.ports import Backend
-from duly.rules.fleets import Alteration, AlterationKind, Difference, change_of, difference, outdated, put_in_force
+from duly.rules.fleets import (
+    Alteration,
+    AlterationKind,
+    Difference,
+    before_and_after,
+    change_of,
+    difference,
+    outdated,
+    put_in_force,
+)
 from duly.runtime.service import Emit
+from duly.scheduler.audit import Audit
 from duly.scheduler.promises import check_delivery
 
 _SLICE = 1000
@@ -26,7 +36,10 @@ _RACES = 20
 
 
 class Fleets:
-    """What can be done with the jobs of files. `changed` is told after every write."""
+    """What can be done with the jobs of files. `changed` is told after every write.
+
+    `actor` is who does it, for the audit log; None where a program does it, which is not written down.
+    """
 
     def __init__(
         self, backend: Backend, config: SchedulerConfig, ids: Ids, now: Callable[[], datetime], emit: Emit
@@ -38,6 +51,7 @@ class Fleets:
         self._now = now
         self._emit = emit
         self.changed: Callable[[], None] = lambda: None
+        self.actor: str | None = None
 
     async def deploy(self, fleet: Fleet, since: datetime, *, changed: bool = False) -> bool:
         """Bring the store in line with a file that was read at `since`; False if a newer file has taken its place.
@@ -84,11 +98,17 @@ class Fleets:
         lost = await self._save([each for each in found.alterations if each.kind is not AlterationKind.REMOVED], found)
         lost += await self._remove(found.of(AlterationKind.REMOVED))
         lost += await self._withdraw(found)
-        written = tuple(each.words() for each in found.alterations if each.name not in lost)
+        written = [each for each in found.alterations if each.name not in lost]
         if written:
             self.changed()
-            self._emit(FleetApplied(found.fleet.name, written))
+            self._emit(FleetApplied(found.fleet.name, tuple(each.words() for each in written)))
+            await self._record(found.fleet.name, written)
         return lost
+
+    async def _record(self, fleet: str, written: Sequence[Alteration]) -> None:
+        if self.actor is not None:
+            before, after = before_and_after(written)
+            await Audit(self._store).record(self.actor, "apply", f"fleet {fleet}", self._now(), before, after)
 
     async def _put_in_force(self, found: Difference, since: datetime) -> bool:
         """Remember which version stands; False if another came into force since the difference was found."""

@@ -44,6 +44,7 @@ class Running:
         self.config = config
         self._catalog = Catalog()
         around = Surroundings(make_card(config, clock, rng, __version__), config, clock, emit, rng, tracer)
+        client.fleets.actor = f"node {around.card.id}"
         if client.publisher is not None:
             client.publisher.node = around.card.id
         code = Code(
