@@ -144,7 +144,7 @@ LEASE = events.Lease("leader", "worker-1", 7, NOW)
 @pytest.mark.parametrize(
     ("event", "said"),
     [
-        (events.RunSubmitted(RUN), {"kind": "run.submitted", "state": "pending", "cause": "submit"}),
+        (events.RunsSubmitted((RUN,)), {"kind": "run.submitted", "state": "pending", "cause": "submit"}),
         (events.RunStarted(RUN, 0.25), {"kind": "run.started", "state": "running", "late": 0.25, "attempt": 1}),
         (
             events.RunEnded(RUN, OutcomeKind.FAILED, State.PENDING, 1.5, FAILURE, NOW),
@@ -168,7 +168,8 @@ LEASE = events.Lease("leader", "worker-1", 7, NOW)
     ids=lambda value: type(value).__name__ if isinstance(value, events.Event) else "",
 )
 def test_an_event_about_a_run_names_it_and_holds_nothing_of_its_content(event, said):
-    [notice] = notices_of(event, NOW, "boss")
+    [[notice], over] = notices_of(event, NOW, "boss", 10)
+    assert over == 0
     about = json.loads(as_json(notice))
     where = {"node": "boss", "run_id": "0123", "job": "report", "queue": "mail", "handler": "make"}
     assert about == about | said | where
@@ -199,7 +200,8 @@ def test_an_event_about_a_run_names_it_and_holds_nothing_of_its_content(event, s
     ids=lambda value: type(value).__name__ if isinstance(value, events.Event) else "",
 )
 def test_an_event_about_jobs_queues_and_nodes(event, said):
-    [notice] = notices_of(event, NOW, "boss")
+    [[notice], over] = notices_of(event, NOW, "boss", 10)
+    assert over == 0
     assert json.loads(as_json(notice)) == {"at": "2027-01-01T12:00:00.000000Z", "node": "boss", **said}
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 from msgspec import UnsetType
 
 from duly.api import bodies
@@ -16,7 +17,7 @@ from duly.api.documents import shaped
 from duly.api.permissions import Permission
 from duly.api.problems import Problem
 from duly.errors import ConfigurationError
-from duly.model import Put, iso
+from duly.model import JobSpec, Put, iso
 from duly.model.trace import trace_headers
 from duly.scheduler import Job
 from duly.scheduler.client import Client
@@ -124,9 +125,14 @@ async def _define(call: Call[None, Order], body: Definition) -> Reply:
         expect = None
     record, created = await client.definitions.define(job, expect, new=new)
     if before is None or record.revision != before.revision:
-        await call.note("define", f"job {job.name}", before and before.spec, record.spec)
+        await call.note("define", f"job {job.name}", before and _told(before.spec), _told(record.spec))
     view = await client.definitions.view(job.name)
     return answer(job_answer(view), 201 if created else 200, ((b"etag", b'"%d"' % record.revision),))
+
+
+def _told(spec: JobSpec) -> dict[str, Any]:
+    """A definition for the audit log: its payload is JSON, not bytes."""
+    return {**msgspec.to_builtins(spec), "payload": msgspec.json.decode(spec.payload)}
 
 
 async def _job(call: Call[None, Any], body: Definition, client: Client) -> Job:

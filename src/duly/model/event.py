@@ -20,10 +20,10 @@ class Event(Struct, frozen=True):
     """Anything worth telling. The class is the kind."""
 
 
-class RunSubmitted(Event, frozen=True):
-    """A run was submitted or triggered from this process, and is in the store."""
+class RunsSubmitted(Event, frozen=True):
+    """Runs were submitted or triggered from this process, and are in the store."""
 
-    run: Run
+    runs: tuple[Run, ...]
 
 
 class RunStarted(Event, frozen=True):

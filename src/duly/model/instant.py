@@ -45,7 +45,8 @@ def stamp(instant: datetime) -> str:
 
 def iso(instant: datetime) -> str:
     """The text used towards people and machines: ISO 8601 with six decimals and Z."""
-    return f"{instant.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+    here = instant if instant.tzinfo is UTC else instant.astimezone(UTC)
+    return f"{here.isoformat(timespec='microseconds')[:-6]}Z"
 
 
 def shift(instant: datetime, seconds: float) -> datetime:

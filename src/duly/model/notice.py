@@ -42,17 +42,18 @@ class NoticeKind(StrEnum):
     DROPPED = "events.dropped"  # so many were not published: there were too many, or the store was away
 
 
-class ErrorNotice(Struct, frozen=True):
+class ErrorNotice(Struct, frozen=True, gc=False):
     """A failure in a few words."""
 
     type: str
     message: str
 
 
-class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Notice(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One event. `node` is the process that tells it; what does not concern an event is left out.
 
-    `vanished` is the node that a run was taken over from, `what` how a job was saved, `count` how many were dropped.
+    `due` is told of what is submitted for later, `vanished` is the node that a run was taken over from, `what` how a
+    job was saved, `count` how many events were dropped.
     """
 
     kind: NoticeKind

@@ -35,7 +35,10 @@ class Bus:
         return unsubscribe
 
     def wants(self, kind: type[Event]) -> bool:
-        return any(subscriber.wants(kind) for subscriber in self._subscribers)
+        for subscriber in self._subscribers:  # noqa: SIM110  # asked for every submission: a generator costs as much again
+            if subscriber.wants(kind):
+                return True
+        return False
 
     def __call__(self, event: Event) -> None:
         for subscriber in self._subscribers:

@@ -85,7 +85,7 @@ _SILENT = frozenset(
     {
         events.RunsClaimed,
         events.RunsSettled,
-        events.RunSubmitted,
+        events.RunsSubmitted,
         events.CancelAsked,
         events.RunRedriven,
         events.QueuePaused,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -14,7 +13,7 @@ _LONGEST_MESSAGE = 1_000
 
 PUBLISHED = frozenset(
     {
-        events.RunSubmitted,
+        events.RunsSubmitted,
         events.RunStarted,
         events.RunEnded,
         events.RunReleased,
@@ -34,56 +33,59 @@ PUBLISHED = frozenset(
 )
 
 
-def notices_of(event: events.Event, at: datetime, node: str) -> list[Notice]:
-    """What is published of an event that `node` tells."""
-    when = iso(at)
+def notices_of(event: events.Event, at: datetime, node: str, most: int) -> tuple[list[Notice], int]:
+    """What is published of an event that `node` tells, at most so much; and how much more there would have been."""
+    if isinstance(event, events.RunsSubmitted):
+        when, runs = iso(at), event.runs[:most]
+        return [_submitted(run, at, when, node) for run in runs], len(event.runs) - len(runs)
+    if most <= 0:
+        return [], 1
+    notices = _notices(event, at, node)
+    return notices[:most], max(0, len(notices) - most)
+
+
+def _notices(event: events.Event, at: datetime, node: str) -> list[Notice]:
     match event:
-        case events.RunStarted(run, late):
-            return [
-                _of_run(NoticeKind.RUN_STARTED, when, node, run, state=State.RUNNING, attempt=run.attempt, late=late)
-            ]
-        case events.RunEnded(run):
-            return [_of_end(event, when, node)]
-        case events.RunSubmitted(run):
-            about = {"state": State.PENDING, "cause": run.cause, "due": iso(run.due)}
-            return [_of_run(NoticeKind.RUN_SUBMITTED, when, node, run, **about)]
-        case events.RunReleased(run):
-            return [_of_run(NoticeKind.RUN_RELEASED, when, node, run, state=State.PENDING)]
-        case events.CancelAsked(run, done):
-            kind = NoticeKind.RUN_CANCELLED if done else NoticeKind.RUN_CANCELLING
-            return [_of_run(kind, when, node, run, state=State.CANCELLED if done else run.state)]
-        case events.RunRedriven(run):
-            return [_of_run(NoticeKind.RUN_REDRIVEN, when, node, run, state=State.PENDING)]
-        case events.SettlementRefused(run=run):
-            return _of_runs(NoticeKind.RUN_REFUSED, when, node, [] if run is None else [run])
-        case events.ClaimsLost(runs=runs):
-            return _of_runs(NoticeKind.RUN_LEASE_LOST, when, node, runs)
-        case events.RunsReaped(runs=runs):
-            return [_of_run(NoticeKind.RUN_REAPED, when, node, run, vanished=run.node) for run in runs]
+        case events.RunStarted():
+            return [_started(event, iso(at), node)]
+        case events.RunEnded():
+            return [_ended(event, iso(at), node)]
         case _:
-            found = _of_others(event, when, node)
-            return [] if found is None else [found]
+            return _of_seldom(event, iso(at), node)
 
 
-def _of_run(kind: NoticeKind, at: str, node: str, run: Run, **about: Any) -> Notice:
+# The first three are told by the thousand: written out, they take half the time.
+
+
+def _started(event: events.RunStarted, at: str, node: str) -> Notice:
+    run = event.run
     return Notice(
-        kind=kind, at=at, node=node, run_id=run.id, job=run.job, queue=run.queue, handler=run.handler, **about
+        kind=NoticeKind.RUN_STARTED,
+        at=at,
+        node=node,
+        run_id=run.id,
+        job=run.job,
+        queue=run.queue,
+        handler=run.handler,
+        state=State.RUNNING,
+        attempt=run.attempt,
+        late=event.late,
     )
 
 
-def _of_runs(kind: NoticeKind, at: str, node: str, runs: Iterable[Run]) -> list[Notice]:
-    return [_of_run(kind, at, node, run) for run in runs]
-
-
-def _of_end(event: events.RunEnded, at: str, node: str) -> Notice:
-    return _of_run(
-        NoticeKind.RUN_ENDED,
-        at,
-        node,
-        event.run,
+def _ended(event: events.RunEnded, at: str, node: str) -> Notice:
+    run = event.run
+    return Notice(
+        kind=NoticeKind.RUN_ENDED,
+        at=at,
+        node=node,
+        run_id=run.id,
+        job=run.job,
+        queue=run.queue,
+        handler=run.handler,
         state=event.state,
         outcome=event.outcome,
-        attempt=event.run.attempt,
+        attempt=run.attempt,
         seconds=event.seconds,
         retry_at=None if event.retry_at is None else iso(event.retry_at),
         error=None if event.failure is None else _error(event.failure),
@@ -92,6 +94,47 @@ def _of_end(event: events.RunEnded, at: str, node: str) -> Notice:
 
 def _error(failure: Failure) -> ErrorNotice:
     return ErrorNotice(failure.type, failure.message[:_LONGEST_MESSAGE])
+
+
+def _submitted(run: Run, at: datetime, when: str, node: str) -> Notice:
+    return Notice(
+        kind=NoticeKind.RUN_SUBMITTED,
+        at=when,
+        node=node,
+        run_id=run.id,
+        job=run.job,
+        queue=run.queue,
+        handler=run.handler,
+        state=State.PENDING,
+        cause=run.cause,
+        due=iso(run.due) if run.due > at else None,
+    )
+
+
+def _of_seldom(event: events.Event, at: str, node: str) -> list[Notice]:
+    match event:
+        case events.RunReleased(run):
+            return [_of_run(NoticeKind.RUN_RELEASED, at, node, run, state=State.PENDING)]
+        case events.CancelAsked(run, done):
+            kind = NoticeKind.RUN_CANCELLED if done else NoticeKind.RUN_CANCELLING
+            return [_of_run(kind, at, node, run, state=State.CANCELLED if done else run.state)]
+        case events.RunRedriven(run):
+            return [_of_run(NoticeKind.RUN_REDRIVEN, at, node, run, state=State.PENDING)]
+        case events.SettlementRefused(run=run):
+            return [] if run is None else [_of_run(NoticeKind.RUN_REFUSED, at, node, run)]
+        case events.ClaimsLost(runs=runs):
+            return [_of_run(NoticeKind.RUN_LEASE_LOST, at, node, run) for run in runs]
+        case events.RunsReaped(runs=runs):
+            return [_of_run(NoticeKind.RUN_REAPED, at, node, run, vanished=run.node) for run in runs]
+        case _:
+            found = _of_others(event, at, node)
+            return [] if found is None else [found]
+
+
+def _of_run(kind: NoticeKind, at: str, node: str, run: Run, **about: Any) -> Notice:
+    return Notice(
+        kind=kind, at=at, node=node, run_id=run.id, job=run.job, queue=run.queue, handler=run.handler, **about
+    )
 
 
 def _of_others(event: events.Event, at: str, node: str) -> Notice | None:

@@ -53,10 +53,10 @@ class Publisher:
     def __call__(self, event: events.Event) -> None:
         if type(event) not in PUBLISHED or self._closing.is_set():
             return
-        if len(self._waiting) >= MOST_AT_ONCE:
-            self._dropped += 1
-            return
-        self._waiting += notices_of(event, self._now(), self.node)
+        room = MOST_AT_ONCE - len(self._waiting)
+        notices, over = notices_of(event, self._now(), self.node, room)
+        self._waiting += notices
+        self._dropped += over
         if self._task is None and self._waiting:
             self._task = self._loop.create_task(self._publish(), name="duly-publisher")
 
@@ -75,8 +75,6 @@ class Publisher:
 
     async def _send(self) -> None:
         batch, self._waiting = self._waiting, []
-        self._dropped += len(batch[MOST_AT_ONCE:])
-        batch = batch[:MOST_AT_ONCE]
         dropped, self._dropped = self._dropped, 0
         if dropped:
             at = iso(self._now())

@@ -28,8 +28,8 @@ def joined(events: Bus, publisher: Publisher | None) -> Bus:
     if publisher is None:
         return events
     both = Bus()
-    both.subscribe(events)
     both.subscribe(publisher)
+    both.subscribe(events)
     return both
 
 

@@ -27,8 +27,8 @@ from duly.model import (
     is_job_name,
     shift,
 )
-from duly.model.event import RunSubmitted
-from duly.ports import Backend, Queue, Tracer, Transaction
+from duly.model.event import RunsSubmitted
+from duly.ports import Backend, Tracer, Transaction
 from duly.rules.admission import UNPLACED, group_of
 from duly.rules.placement import is_assigned
 from duly.runtime.batcher import Batcher
@@ -207,7 +207,7 @@ class Submitter:
         self._tracer = tracer
         self._emit = emit
         self._blueprints: dict[str, Blueprint] = {}
-        self._batch: Batcher[Run, Put] = Batcher(backend.queue.put, _MOST_AT_ONCE)
+        self._batch: Batcher[Run, Put] = Batcher(self._deliver, _MOST_AT_ONCE)
 
     def compose(self, handler: object, payload: Mapping[str, Any] | None = None, **options: Any) -> Run:
         """The run of a submission to a handler of this process, or of one that will be checked when it is claimed."""
@@ -249,27 +249,25 @@ class Submitter:
     async def _put(self, run: Run) -> Put:
         """Put one run. Inside a handler's transaction the store is asked directly: it may refuse this caller alone."""
         if inside_transaction():
-            [put] = await self._backend.queue.put([run])
-        else:
-            put = await self._batch(run)
-        self._tell([run], [put])
-        return put
+            [put] = await self._deliver([run])
+            return put
+        return await self._batch(run)
 
     async def _put_all(self, runs: Sequence[Run], into: Transaction | None = None) -> list[Put]:
-        place: Queue | Transaction = self._backend.queue if into is None else into
+        """Put many. What is part of a user's transaction is not told: nobody here learns whether it commits."""
+        put = self._deliver if into is None else into.put
         answers: list[Put] = []
         for start in range(0, len(runs), _MOST_AT_ONCE):
-            answers += await place.put(runs[start : start + _MOST_AT_ONCE])
-        if into is None:
-            self._tell(runs, answers)
+            answers += await put(runs[start : start + _MOST_AT_ONCE])
         return answers
 
-    def _tell(self, runs: Sequence[Run], puts: Sequence[Put]) -> None:
-        """What is part of a user's transaction is not told: nobody here learns whether it commits."""
-        if self._emit.wants(RunSubmitted):
-            for run, put in zip(runs, puts, strict=True):
-                if put.created:
-                    self._emit(RunSubmitted(run))
+    async def _deliver(self, runs: Sequence[Run]) -> list[Put]:
+        puts = await self._backend.queue.put(runs)
+        if self._emit.wants(RunsSubmitted):
+            new = tuple(run for run, put in zip(runs, puts, strict=True) if put.created)
+            if new:
+                self._emit(RunsSubmitted(new))
+        return puts
 
     async def trigger(self, name: str, payload: Mapping[str, Any] | None) -> Put:
         """Run a job once more, now. Its overlap rule applies as it does to its scheduled runs."""

@@ -1,4 +1,5 @@
 --! use now
+--! const SLICE 1000
 -- append: adds entries to a log, all or none, and leaves only so many of them.
 --
 -- ARGV: the log, the expected last number ('' for any), how many are kept ('' for all), then entries. Each is kept behind
@@ -7,7 +8,11 @@ local key, gone = KEYS[1] .. 'log:' .. ARGV[1], KEYS[1] .. 'gone'
 local last = (tonumber(redis.call('HGET', gone, ARGV[1])) or 0) + redis.call('LLEN', key)
 if ARGV[2] ~= '' and tonumber(ARGV[2]) ~= last then return false end
 local at = struct.pack('>i8', now_or(''))
-for i = 4, #ARGV do redis.call('RPUSH', key, at .. ARGV[i]) end
+for first = 4, #ARGV, SLICE do
+    local part = {}
+    for i = first, math.min(#ARGV, first + SLICE - 1) do part[#part + 1] = at .. ARGV[i] end
+    redis.call('RPUSH', key, unpack(part)) -- many at once: a call for each costs five times as much
+end
 if ARGV[3] ~= '' then
     local over = redis.call('LLEN', key) - tonumber(ARGV[3])
     if over > 0 then
