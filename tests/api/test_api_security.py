@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.api.api_support import Caller, caller_for, new_token, shop
+from tests.api.events_support import Follower
 
 from duly import Scheduler
 from duly.api import Api, ApiSettings
@@ -375,18 +376,23 @@ async def everything_that_is_written(secret: str) -> str:
     texts = []
     away = Scheduler(f"redis://user:{secret}@127.0.0.1:1/0")
     unreachable = Caller(Api(away), f"duly_0123456789ab_{secret}")
-    for target in ("/jobs", "/health", "/metrics", "/readyz"):
+    for target in ("/jobs", "/health", "/metrics", "/readyz", "/events"):
         answer = await unreachable.get(target)
         assert answer.status == 503, answer
         texts.append(answer.body.decode())
     texts += [repr(unreachable.api), repr(away), repr(unreachable.api.desk), repr(unreachable.api._authenticator)]
-    async with shop("memory://").client() as scheduler:
+    async with shop("memory://", publish_events=True).client() as scheduler:
+        await scheduler.submit("note", {"payload": secret})
+        await (await scheduler.opened()).publisher.close()
         token = await new_token(scheduler, "admin")
         caller = Caller(Api(scheduler), token)
         for wrong in (f"duly_0123456789ab_{secret}", secret):
             texts.append((await caller.with_token(wrong).get("/jobs")).body.decode())
         for target in ("/metrics", "/metrics/prometheus", "/openapi.json", "/audit", "/nodes"):
             texts.append((await caller.get(target)).body.decode())
+        async with Follower(caller, "/events?after=0") as follower:
+            texts.append(str(await follower.next()))
+        assert "run.submitted" in texts[-1]
         held = token.split("_", 2)[2]
         assert held not in "".join(texts)
         texts.append(repr(await access.tokens((await scheduler.opened()).backend.store)))

@@ -33,7 +33,7 @@ class Gap(Struct, frozen=True):
     next: int
 
 
-async def follow(call: Call[EventsQuery, None]) -> Stream:
+async def follow_events(call: Call[EventsQuery, None]) -> Stream:
     """What happens to runs, jobs, queues and nodes, as server-sent events."""
     query, tail = call.query, call.desk.tail
     after = _last_id(call.header(_LAST_ID))

@@ -150,7 +150,7 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/events",
         _READ,
-        events.follow,
+        events.follow_events,
         {200: Streamed((Notice, events.Gap))},
         query=queries.EventsQuery,
         headers=("Last-Event-ID",),
