@@ -123,8 +123,7 @@ class PostgresQueue:
     async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
         first, others = settling.sorted_out(settlements, self._session.memory.lent)
         if first.settled:
-            do = self._session.transact if first.groups else self._session.run
-            others += await do(SETTLING, lambda unit: settling.complete(unit, first))
+            others += await self._session.run(SETTLING, lambda unit: settling.complete(unit, first))
         if not others:
             return []
         places = {id(settled): place for place, settled in enumerate(settlements)}
