@@ -35,8 +35,9 @@ class PostgresQueue:
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
         if not runs:
             return []
-        do = self._session.run if adding.is_plain(runs) else self._session.transact
-        return await do(QUICK, lambda unit: adding.add(unit, runs, now))
+        if adding.is_plain(runs):
+            return await self._session.run(QUICK, lambda unit: adding.add_plain(unit, runs, now))
+        return await self._session.transact(QUICK, lambda unit: adding.add(unit, runs, now))
 
     async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
         looked_at, next_due = await self._session.transact(CLAIMING, partial(_promote, limit, micros(now)))
