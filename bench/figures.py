@@ -25,6 +25,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from duly.testing.etcd_servers import etcd_server
 from duly.testing.postgres_servers import postgres_server
 from duly.testing.servers import redis_server
 
@@ -147,6 +148,10 @@ POSTGRES = [
     recovery(17),
     idle(1, 70),
 ]
+SPLIT = [
+    drain("drain", 12_000),
+    timely("latency, p50 / p99", ("latency",), "3 / 10 ms", punctual(3, 10)),
+]
 
 
 @contextmanager
@@ -163,11 +168,25 @@ def postgres() -> Iterator[str]:
         yield server.url
 
 
+@contextmanager
+def split() -> Iterator[str]:
+    """PostgreSQL with Redis and etcd beside it, all on this machine; told to `duly bench` as a user would tell it."""
+    with postgres_server() as truth, redis_server() as delivery, etcd_server() as coordination:
+        parts = {"DULY_QUEUE": delivery.url, "DULY_COORDINATOR": coordination.url}
+        os.environ.update(parts)
+        try:
+            yield truth.url
+        finally:
+            for name in parts:
+                del os.environ[name]
+
+
 STORES: dict[str, tuple[list[Row], Callable[[], AbstractContextManager[str | None]]]] = {
     "SQLite": (EMBEDDED, nullcontext),
     "Redis": (REDIS, partial(redis, appendonly=False)),
     "Redis, AOF everysec": (REDIS_WITH_LOG, partial(redis, appendonly=True)),
     "PostgreSQL": (POSTGRES, postgres),
+    "split stack": (SPLIT, split),
 }
 
 

@@ -43,15 +43,16 @@ class Store:
     async def execute(self, sql, *parameters):
         await self.connection.execute(self.texts[sql], *parameters)
 
-    async def put(self, number):
+    async def put(self, number, *, grouped=False):
         now = datetime.now(UTC) - timedelta(seconds=60)
         ids = Ids(lambda: datetime.now(UTC), random.Random(0)).many(number)
-        await self.backend.queue.put([Run(run_id, "mail", "mail", now, now) for run_id in ids])
+        runs = [Run(run_id, "mail", "mail", now, now, group=run_id if grouped else None) for run_id in ids]
+        await self.backend.queue.put(runs)
 
-    async def pages_of_a_claim(self):
+    async def pages_of_a_claim(self, staff=None):
         """The pages that the statement of a claim touches; rolled back, so that it can be asked for again."""
         self.requests += 1
-        asked = (None, "n", None, self.requests, False, BATCH, 15_000_000, None, False, "handler:", "handler;", False)
+        asked = (None, "n", None, self.requests, False, BATCH, 15_000_000, staff, False, "handler:", "handler;", False)
         transaction = self.connection.transaction()
         await transaction.start()
         statement: str = lending._LEND
@@ -93,6 +94,22 @@ async def test_a_claim_reads_no_more_after_the_dead_rows_of_many_were_swept_away
         return await store.pages_of_a_claim() <= 2 * fresh
 
     await eventually(swept, "the dead rows are gone")
+
+
+async def test_a_claim_reads_no_more_for_a_node_with_many_handlers(store):
+    await store.put(500)
+    await store.execute("INSERT INTO {ns}.staff VALUES ('few', '', 0), ('few', 'mail', 0), ('many', '', 0)")
+    await store.execute("INSERT INTO {ns}.staff SELECT 'many', 'h' || n, 0 FROM generate_series(1, 20000) AS n")
+    await store.execute("INSERT INTO {ns}.staff VALUES ('many', 'mail', 0)")
+    assert await store.pages_of_a_claim("many") <= 2 * await store.pages_of_a_claim("few")
+
+
+async def test_one_statement_lends_runs_that_are_alone_before_empty_groups(store):
+    await store.put(500)
+    plain = await store.pages_of_a_claim()
+    await store.execute("DELETE FROM {ns}.waiting")
+    await store.put(500, grouped=True)
+    assert await store.pages_of_a_claim() <= 4 * plain
 
 
 async def test_handlers_that_the_store_has_forgotten_are_told_again(store):

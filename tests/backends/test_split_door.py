@@ -128,8 +128,8 @@ async def test_what_was_claimed_is_forgotten_at_the_door(hall):
         await _until_read(backend)
         assert [hall.pending(band) for band in ("high", "middle", "low")] == [1, 1, 1]
         assert len(await claim(backend)) == 3
-        assert [hall.pending(band) for band in ("high", "middle", "low")] == [0, 0, 0]
-        assert [hall.entries(band) for band in ("high", "middle", "low")] == [[], [], []]
+    assert [hall.pending(band) for band in ("high", "middle", "low")] == [0, 0, 0]
+    assert [hall.entries(band) for band in ("high", "middle", "low")] == [[], [], []]
 
 
 async def test_other_names_of_stream_and_group_are_used(hall):
@@ -146,7 +146,7 @@ async def test_entries_of_a_reader_that_died_go_to_another(hall):
         assert len(read) == 1
         await eventually(lambda: _collected(backend, hall), "they are taken over")
         assert len(await claim(backend)) == 1
-        assert hall.pending() == 0
+    assert hall.pending() == 0
 
 
 async def _collected(backend, hall):

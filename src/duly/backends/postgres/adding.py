@@ -1,13 +1,15 @@
 """Adding runs: the record, and its place among those that wait.
 
-Most runs are plain: one statement inserts the records of a whole batch, lets them wait, and rings. Dedupe keys are
-taken first, in an order that all share, so that two batches cannot wait for each other in a circle.
+Most runs are plain: one statement inserts the records of a whole batch, lets them wait, and rings. What many runs of
+one job have in common is sent once. Dedupe keys are taken first, in an order that all share, so that two batches cannot
+wait for each other in a circle.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from duly.backends.postgres.bell import WORK
@@ -36,18 +38,15 @@ SELECT min(n.ready_at) FROM lines AS l CROSS JOIN LATERAL (
 """
 
 # Add runs whose id is new and let them wait: those without a group in line, the others before their group. Rings if one
-# is ready, or is the next to be. Answers how many were added, and which, unless it was all of them.
+# is ready, or is the next to be. Answers how many were added, and which, unless it was all of them. $2 are the ids and
+# $13 the payloads; between them is what else there is to know of a run, in the order of its columns.
 _ADD = """
 WITH {clock},
 added AS (
     INSERT INTO {ns}.runs (
         id, job, handler, line, rank, cause, policy, due, ready_at, "group", extra, payload, created_at
     )
-    SELECT i.*, clock.now
-    FROM clock, unnest(
-        $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::text[], $9::bigint[],
-        $10::bigint[], $11::text[], $12::text[], $13::bytea[]
-    ) AS i
+    {rows}
     ON CONFLICT (id) DO NOTHING
     RETURNING seq, id, line, rank, ready_at, "group"
 ),
@@ -65,6 +64,26 @@ SELECT
     END
 FROM added
 """.replace("{following}", _FOLLOWING)
+
+_ADD_EACH = _ADD.replace(
+    "{rows}",
+    """
+    SELECT i.*, clock.now
+    FROM clock, unnest(
+        $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::text[], $9::bigint[],
+        $10::bigint[], $11::text[], $12::text[], $13::bytea[]
+    ) AS i
+    """,
+)
+_ADD_ALIKE = _ADD.replace(
+    "{rows}",
+    """
+    SELECT
+        i.id, $3::text, $4::text, $5::text, $6::int, $7::text, $8::text, $9::bigint, $10::bigint, $11::text, $12::text,
+        i.payload, clock.now
+    FROM clock, unnest($2::text[], $13::bytea[]) AS i (id, payload)
+    """,
+)
 
 # The same for runs that do not wait in line at once, or stand for a range: the record alone.
 _ADD_ODD = """
@@ -97,11 +116,19 @@ WHERE id = ANY($1::text[]) AND (handler, key) IN (SELECT * FROM unnest($2::text[
 """
 
 _Key = tuple[str, bytes]
+_common = attrgetter(*[field for field in Run.__struct_fields__ if field not in {"id", "payload"}])
 
 
 def is_plain(runs: Sequence[Run]) -> bool:
     """Whether adding these is one statement, so that it needs no transaction around it."""
-    return not any(run.dedupe_key is not None or _is_odd(run) for run in runs)
+    plain = not any(run.dedupe_key is not None or _is_odd(run) for run in runs)
+    return plain and len({run.id for run in runs}) == len(runs)
+
+
+async def add_plain(unit: Unit, runs: Sequence[Run], now: datetime | None) -> list[Put]:
+    """Add such runs; what became of each."""
+    created = await _insert_plain(unit, runs, now)
+    return [Put(run.id, created=created is None or run.id in created) for run in runs]
 
 
 async def add(unit: Unit, runs: Sequence[Run], now: datetime | None) -> list[Put]:
@@ -208,10 +235,15 @@ def _is_odd(run: Run) -> bool:
 
 
 async def _insert_plain(unit: Unit, runs: Sequence[Run], now: datetime | None) -> set[str] | None:
-    row = await unit.one(_ADD, micros(now), *_columns(runs), str(WORK))
+    common = _common(runs[0])
+    if all(_common(run) == common for run in runs):
+        ids, payloads = [run.id for run in runs], [run.payload for run in runs]
+        shared = [column[0] for column in _columns(runs[:1])[1:-1]]
+        row = await unit.one(_ADD_ALIKE, micros(now), ids, *shared, payloads, str(WORK))
+    else:
+        row = await unit.one(_ADD_EACH, micros(now), *_columns(runs), str(WORK))
     assert row is not None
-    added, ids = row[0], row[1]
-    return None if added == len(runs) else set(ids or ())
+    return None if row[0] == len(runs) else set(row[1] or ())
 
 
 async def _insert_odd(unit: Unit, runs: Sequence[Run], now: datetime | None) -> set[str]:

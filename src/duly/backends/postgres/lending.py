@@ -56,11 +56,15 @@ open AS MATERIALIZED (
 # or removed, or whose handler is not among the set $8 (NULL: all are known). Nothing is lent
 #   if that set is unknown: `fresh` is then NULL;
 #   if request $4 of this node has been here before ($5: then it lent nothing that is still running, and may);
-#   if due runs wait before their groups ($9: never mind, those that matter have been decided about): a few of them
-#   anywhere, or in a burst one of the first, or one before the group of one of the first;
-#   if runs are held for a handler that this node has ($12: never mind, a slice of them has been put back).
+#   if runs are held for a handler that this node has ($12: never mind, a slice of them has been put back);
+#   if groups have to be decided about first ($9: never mind, those that matter have been).
 # Rows are locked in the order in which they are to be lent, those that others have locked are passed over; fences come
 # after the locks. How many of the rows are in which line is counted first: one line needs no counting.
+#
+# A run that waits to enter its group is lent at once if it is alone before an empty group, which lets it in whatever
+# the rule: `alone` looks for that, as the store is after the group was locked. Groups are in the way if one of the
+# first runs is before a group that is not like that, or a member of a group that others want to enter, or if a few due
+# runs wait before groups elsewhere. A burst elsewhere is left to those whose lines it is in.
 _LEND = """
 {survey},
 staffed AS MATERIALIZED (
@@ -73,28 +77,8 @@ fresh AS (
     RETURNING 1
 ),
 undecided AS MATERIALIZED (
-    SELECT ready_at FROM {ns}.waiting
+    SELECT 1 FROM {ns}.waiting
     WHERE entering AND ready_at <= (SELECT now FROM clock) ORDER BY ready_at, id LIMIT {slice} + 1
-),
-in_the_way AS MATERIALIZED (
-    SELECT 1 WHERE (SELECT count(*) FROM undecided) BETWEEN 1 AND {slice}
-    UNION ALL
-    SELECT 1 FROM (
-        SELECT w.entering, w."group" FROM open AS l CROSS JOIN LATERAL (
-            SELECT w.entering, w."group", w.ready_at, w.id FROM {ns}.waiting AS w
-            WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at <= (SELECT now FROM clock)
-            ORDER BY w.ready_at, w.id LIMIT $6
-        ) AS w
-        WHERE (SELECT count(*) FROM undecided) > {slice}
-        ORDER BY l.rank, w.ready_at, w.id LIMIT $6
-    ) AS w
-    WHERE w.entering OR (
-        w."group" IS NOT NULL AND EXISTS (
-            SELECT FROM {ns}.waiting AS e
-            WHERE e."group" = w."group" AND e.entering AND e.ready_at <= (SELECT now FROM clock)
-        )
-    )
-    LIMIT 1
 ),
 holds (hold) AS (
     (SELECT hold FROM {ns}.held WHERE hold >= $10 AND hold < $11 ORDER BY hold LIMIT 1)
@@ -106,19 +90,17 @@ holds (hold) AS (
 back AS MATERIALIZED (
     SELECT 1 FROM holds AS h
     WHERE $8::text IS NULL
-        OR EXISTS (SELECT FROM {ns}.staff WHERE digest = $8 AND handler = substr(h.hold, length($10) + 1))
+        OR (SELECT true FROM {ns}.staff WHERE digest = $8 AND handler = substr(h.hold, length($10) + 1) LIMIT 1)
     LIMIT 1
 ),
 chosen AS MATERIALIZED (
-    SELECT line, rank FROM open
-    WHERE EXISTS (SELECT FROM fresh)
-        AND ($9 OR NOT EXISTS (SELECT FROM in_the_way))
-        AND ($12 OR NOT EXISTS (SELECT FROM back))
+    SELECT line, rank FROM open WHERE EXISTS (SELECT FROM fresh) AND ($12 OR NOT EXISTS (SELECT FROM back))
 ),
 counted AS (
     SELECT l.line, l.rank FROM chosen AS l CROSS JOIN LATERAL (
         SELECT w.ready_at, w.id FROM {ns}.waiting AS w
-        WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at <= (SELECT now FROM clock) AND NOT w.entering
+        WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at <= (SELECT now FROM clock)
+            AND NOT (w.entering AND $9)
         ORDER BY w.ready_at, w.id LIMIT $6
     ) AS w
     WHERE (SELECT count(*) FROM chosen) > 1
@@ -129,23 +111,43 @@ shares AS (
     UNION ALL
     SELECT line, rank, count(*) FROM counted GROUP BY line, rank
 ),
-taken AS MATERIALIZED (
+first AS MATERIALIZED (
     SELECT w.* FROM shares AS s CROSS JOIN LATERAL (
-        SELECT w.ctid AS place, w.seq FROM {ns}.waiting AS w
-        WHERE w.line = s.line AND w.rank = s.rank AND w.ready_at <= (SELECT now FROM clock) AND NOT w.entering
+        SELECT w.ctid AS place, w.seq, w.entering, w."group" FROM {ns}.waiting AS w
+        WHERE w.line = s.line AND w.rank = s.rank AND w.ready_at <= (SELECT now FROM clock)
+            AND NOT (w.entering AND $9)
         ORDER BY w.ready_at, w.id LIMIT s.share
         FOR UPDATE SKIP LOCKED
     ) AS w
+),
+entering AS MATERIALIZED (
+    SELECT count(*) AS number, count(DISTINCT "group") AS groups, array_agg("group") AS names FROM first WHERE entering
+),
+in_the_way AS MATERIALIZED (
+    SELECT 1 FROM entering AS e CROSS JOIN (SELECT count(*) AS number FROM undecided) AS u
+    WHERE NOT $9 AND u.number > 0 AND (
+        (u.number <= {slice} AND u.number > e.number)
+        OR e.number > e.groups
+        OR EXISTS (
+            SELECT FROM first AS m INNER JOIN {ns}.waiting AS w ON w."group" = m."group"
+            WHERE NOT m.entering AND w.entering AND w.ready_at <= (SELECT now FROM clock)
+        )
+        OR (e.number > 0 AND NOT {ns}.alone(e.names, (SELECT now FROM clock)))
+    )
+),
+taken AS MATERIALIZED (
+    SELECT place, seq FROM first WHERE NOT EXISTS (SELECT FROM in_the_way)
 ),
 found AS MATERIALIZED (
     SELECT
         r.seq, r.id, r.job, r.handler, r.line, r.rank, r.cause, r.due, r.ready_at, r.created_at, r."group", r.policy,
         r.extra, r.payload,
         CASE
-            WHEN EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked) THEN 'job:' || r.job
-            WHEN $8::text IS NOT NULL AND NOT EXISTS (
-                SELECT FROM {ns}.staff AS s WHERE s.digest = $8 AND s.handler = r.handler
-            )
+            WHEN EXISTS (SELECT FROM {ns}.jobs WHERE blocked)
+                AND (SELECT true FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked LIMIT 1)
+                THEN 'job:' || r.job
+            WHEN $8::text IS NOT NULL
+                AND (SELECT true FROM {ns}.staff AS s WHERE s.digest = $8 AND s.handler = r.handler LIMIT 1) IS NULL
                 THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
         END AS hold
     FROM {ns}.runs AS r WHERE r.seq = ANY(ARRAY(SELECT seq FROM taken))
@@ -175,6 +177,12 @@ lent AS (
         seq, fence, $2, $4, clock.now, clock.now + $7, "group", coalesce(strpos(extra, '"dedupe_key"') > 0, false)
     FROM clock, numbered
 ),
+before AS MATERIALIZED (
+    SELECT ready_at FROM {ns}.waiting
+    WHERE entering AND ready_at <= (SELECT now FROM clock) AND seq NOT IN (SELECT seq FROM taken)
+        AND EXISTS (SELECT FROM undecided)
+    ORDER BY ready_at, id LIMIT 1
+),
 next AS MATERIALIZED (
     SELECT min(n.ready_at) AS later FROM lines AS l CROSS JOIN LATERAL (
         SELECT w.ready_at FROM {ns}.waiting AS w
@@ -185,7 +193,7 @@ next AS MATERIALIZED (
 SELECT
     clock.now, CASE WHEN EXISTS (SELECT FROM staffed) THEN EXISTS (SELECT FROM fresh) END, EXISTS (SELECT FROM back),
     EXISTS (SELECT FROM in_the_way),
-    (SELECT min(ready_at) FROM undecided), next.later, (SELECT count(*) FROM held),
+    (SELECT ready_at FROM before), next.later, (SELECT count(*) FROM held),
     f.fence, f.seq, f.id, f.job, f.handler, f.line, f.rank, f.cause, f.due, f.ready_at, f.created_at, f."group",
     f.policy, f.extra, f.payload
 FROM clock CROSS JOIN next
@@ -208,10 +216,11 @@ first AS (
 judged AS MATERIALIZED (
     SELECT first.*, (
         SELECT CASE
-            WHEN EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked) THEN 'job:' || r.job
-            WHEN $4::text IS NOT NULL AND NOT EXISTS (
-                SELECT FROM {ns}.staff AS s WHERE s.digest = $4 AND s.handler = r.handler
-            )
+            WHEN EXISTS (SELECT FROM {ns}.jobs WHERE blocked)
+                AND (SELECT true FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked LIMIT 1)
+                THEN 'job:' || r.job
+            WHEN $4::text IS NOT NULL
+                AND (SELECT true FROM {ns}.staff AS s WHERE s.digest = $4 AND s.handler = r.handler LIMIT 1) IS NULL
                 THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
         END FROM {ns}.runs AS r WHERE r.seq = first.seq
     ) AS hold
@@ -364,7 +373,7 @@ async def lend(unit: Unit, asking: Asking, limit: int, step: Step, *, decided: b
     now, fresh, back, in_the_way, undecided, later, held = tuple(rows[0])[:7]
     lent = [] if rows[0][7] is None else rows
     claims = _claims(asking, lent, now)
-    unit.memory.remember({row[7]: Lent(row[9], row[8], row[18]) for row in lent})
+    unit.memory.remember({row[7]: Lent(row[9], row[8]) for row in lent})
     return Lending(claims, now, fresh, back, in_the_way, undecided, later, held)
 
 

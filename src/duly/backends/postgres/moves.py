@@ -45,21 +45,8 @@ WHERE h.seq = i.seq AND h.hold = i.hold
 RETURNING h.seq
 """
 
-# Put the first runs under a hold back: members and those without a group in line, the others before their group.
-_UNHOLD = """
-WITH first AS MATERIALIZED (
-    SELECT seq FROM {ns}.held WHERE hold = $1 ORDER BY rank, ready_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
-),
-back AS (
-    DELETE FROM {ns}.held WHERE seq = ANY(ARRAY(SELECT seq FROM first))
-    RETURNING seq, line, rank, ready_at, id, "group", member
-),
-placed AS (
-    INSERT INTO {ns}.waiting (seq, line, rank, ready_at, id, "group", entering)
-    SELECT seq, line, rank, ready_at, id, "group", "group" IS NOT NULL AND NOT member FROM back
-)
-SELECT count(*) FROM back
-"""
+# Put the first runs under a hold back.
+_UNHOLD = "SELECT {ns}.unhold($1, $2)"
 # The same for runs that are yet to be placed: they are for anybody from then on.
 _UNHOLD_UNPLACED = """
 WITH first AS MATERIALIZED (
@@ -82,7 +69,7 @@ _RELOCATE = """
 UPDATE {ns}.runs AS r SET line = i.line FROM unnest($1::bigint[], $2::text[]) AS i (seq, line)
 WHERE r.seq = ANY($1::bigint[]) AND r.seq = i.seq
 """
-_HELD_FOR = "SELECT hold, count(*) FROM {ns}.held WHERE hold = ANY($1::text[]) GROUP BY hold"
+_RELEASE = "SELECT {ns}.release($1::text[])"
 _FIRST_HELD = """
 SELECT r.extra FROM {ns}.held AS h INNER JOIN {ns}.runs AS r ON r.seq = h.seq
 WHERE h.hold = $1 ORDER BY h.rank, h.ready_at, h.id LIMIT 1
@@ -215,13 +202,11 @@ async def unhold(unit: Unit, key: str, limit: int) -> int:
     return back
 
 
-async def release(unit: Unit, freed: Mapping[str, int]) -> None:
-    """Members have left their groups: as many of the runs held for each wait again, the first ones first."""
-    if freed:
-        awaited = {row[0] for row in await unit.all(_HELD_FOR, [hold_for_group(group) for group in freed])}
-        for group, places in freed.items():
-            if hold_for_group(group) in awaited:
-                await unhold(unit, hold_for_group(group), places)
+async def release(unit: Unit, groups: Sequence[str]) -> None:
+    """Members have left these groups, one for each name: as many of the runs held for them wait again."""
+    if groups:
+        row = await unit.one(_RELEASE, [hold_for_group(group) for group in groups])
+        unit.rings |= WORK if row is not None and row[0] else 0
 
 
 async def pass_on(unit: Unit, group: str) -> None:
@@ -242,7 +227,7 @@ async def members(unit: Unit, groups: Iterable[str]) -> dict[str, int]:
 
 async def _out_of_group(unit: Unit, run: Run) -> None:
     if run.group is not None and run.member:
-        await release(unit, {run.group: 1})
+        await release(unit, [run.group])
     elif run.group is not None:
         await pass_on(unit, run.group)
 

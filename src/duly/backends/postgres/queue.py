@@ -35,8 +35,9 @@ class PostgresQueue:
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
         if not runs:
             return []
-        do = self._session.run if adding.is_plain(runs) else self._session.transact
-        return await do(QUICK, lambda unit: adding.add(unit, runs, now))
+        if adding.is_plain(runs):
+            return await self._session.run(QUICK, lambda unit: adding.add_plain(unit, runs, now))
+        return await self._session.transact(QUICK, lambda unit: adding.add(unit, runs, now))
 
     async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
         looked_at, next_due = await self._session.transact(CLAIMING, partial(_promote, limit, micros(now)))
@@ -123,8 +124,7 @@ class PostgresQueue:
     async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
         first, others = settling.sorted_out(settlements, self._session.memory.lent)
         if first.settled:
-            do = self._session.transact if first.groups else self._session.run
-            others += await do(SETTLING, lambda unit: settling.complete(unit, first))
+            others += await self._session.run(SETTLING, lambda unit: settling.complete(unit, first))
         if not others:
             return []
         places = {id(settled): place for place, settled in enumerate(settlements)}

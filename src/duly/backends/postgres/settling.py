@@ -44,16 +44,16 @@ ON CONFLICT (job, node) DO UPDATE SET
 """
 
 # Complete first-time successes: numbers, fences, ends, jobs, results. Applies to each whose claim stands and has
-# nothing besides to tell (no wish to cancel, no progress); gives keys back, counts, and rings. Answers which, unless it
-# was all; and whether runs are held for these groups ($7). A fence is given out once, so one that is among those
-# offered is that of its own run. They are in order, so that the place of each is found by halving (width_bucket),
-# without a join.
+# nothing besides to tell (no wish to cancel, no progress); gives keys back and places in groups free ($7 is how their
+# holds begin), counts, and rings ($6, or $8 if somebody moved up). Answers how many, and which unless it was all. A
+# fence is given out once, so one that is among those offered is that of its own run. They are in order, so that the
+# place of each is found by halving (width_bucket), without a join.
 _COMPLETE = """
 WITH gone AS (
     DELETE FROM {ns}.claims AS c
     WHERE c.seq = ANY($1::bigint[]) AND c.fence = ANY($2::bigint[]) AND NOT c.cancelling AND c.progress IS NULL
     RETURNING
-        c.seq, c.fence, c.node, c.request, c.started_at, c.keyed,
+        c.seq, c.fence, c.node, c.request, c.started_at, c.keyed, c."group",
         ($3::bigint[])[width_bucket(c.fence, $2::bigint[])] AS ended_at,
         ($4::text[])[width_bucket(c.fence, $2::bigint[])] AS job,
         ($5::bytea[])[width_bucket(c.fence, $2::bigint[])] AS result
@@ -81,11 +81,15 @@ counted AS (
     {add}
 )
 SELECT
-    count(*),
-    CASE WHEN count(*) < cardinality($1) THEN array_agg(seq) END,
-    CASE WHEN count(*) > 0 THEN pg_notify({bell}, $6) END,
-    EXISTS (SELECT FROM {ns}.held WHERE hold = ANY($7::text[]))
-FROM gone
+    number,
+    CASE WHEN number < cardinality($1) THEN seqs END,
+    CASE WHEN number > 0 THEN pg_notify({bell}, CASE WHEN moved_up > 0 THEN $8 ELSE $6 END) END
+FROM (
+    SELECT
+        count(*) AS number, array_agg(seq) AS seqs,
+        {ns}.release(array_agg($7::text || "group") FILTER (WHERE "group" IS NOT NULL)) AS moved_up
+    FROM gone
+) AS done
 """.replace("{add}", _ADD_TO_STATISTICS)
 
 _LOCK = """
@@ -129,16 +133,15 @@ SELECT * FROM unnest(
 
 
 class First(Struct, frozen=True):
-    """First-time successes of runs that this session lent, and the groups that they belong to."""
+    """First-time successes of runs that this session lent."""
 
     settled: list[Settlement]
     seqs: list[int]
-    groups: Counter[str]
 
 
 def sorted_out(settlements: Sequence[Settlement], lent: Mapping[int, Lent]) -> tuple[First, list[Settlement]]:
     """Such successes, and all others. Two settlements of one claim are left to be looked at one by one."""
-    first = First([], [], Counter())
+    first = First([], [])
     others: list[Settlement] = []
     seen: set[int] = set()
     for settled in sorted(settlements, key=lambda settled: settled.fence):
@@ -156,14 +159,11 @@ def sorted_out(settlements: Sequence[Settlement], lent: Mapping[int, Lent]) -> t
         seen.add(settled.fence)
         first.settled.append(settled)
         first.seqs.append(known.seq)
-        if known.group is not None:
-            first.groups[known.group] += 1
     return first, others
 
 
 async def complete(unit: Unit, first: First) -> list[Settlement]:
-    """Complete these runs; those whose claim did not stand, or has more to it. With groups it needs a transaction."""
-    await unit.lock_groups(first.groups)
+    """Complete these runs; those whose claim did not stand, or has more to it."""
     row = await unit.one(
         _COMPLETE,
         first.seqs,
@@ -172,20 +172,18 @@ async def complete(unit: Unit, first: First) -> list[Settlement]:
         [settled.job for settled in first.settled],
         [settled.result for settled in first.settled],
         str(ENDED),
-        [hold_for_group(group) for group in first.groups],
+        hold_for_group(""),
+        str(ENDED | WORK),
     )
     assert row is not None
-    if row[0] == len(first.seqs):
-        if row[3]:
-            await release(unit, first.groups)
-        for settled in first.settled:
+    done = set(first.seqs if row[0] == len(first.seqs) else row[1] or ())
+    left: list[Settlement] = []
+    for seq, settled in zip(first.seqs, first.settled, strict=True):
+        if seq in done:
             unit.memory.lent.pop(settled.fence, None)
-        return []
-    gone = set(row[1] or ())
-    done = [settled for seq, settled in zip(first.seqs, first.settled, strict=True) if seq in gone]
-    groups = [known.group for settled in done if (known := unit.memory.lent.pop(settled.fence, None)) is not None]
-    await release(unit, Counter(group for group in groups if group is not None))
-    return [settled for seq, settled in zip(first.seqs, first.settled, strict=True) if seq not in gone]
+        else:
+            left.append(settled)
+    return left
 
 
 # --- one by one
@@ -273,8 +271,8 @@ async def _end(unit: Unit, applied: Sequence[Applied]) -> None:
     ]
     await insert_ended(unit, ends)
     await free_keys(unit, [each.after.run.id for each in applied if each.after.run.dedupe_key is not None])
-    left = Counter(each.before.run.group for each in applied if each.before.run.member)
-    await release(unit, {group: places for group, places in left.items() if group is not None})
+    left = [each.before.run.group for each in applied if each.before.run.member]
+    await release(unit, [group for group in left if group is not None])
     if applied:
         await count_ended(unit, Counter(each.settled.state for each in applied), applied[0].settled.node)
 

@@ -19,6 +19,7 @@ from asyncpg.pool import PoolConnectionProxy
 from duly.backends.postgres.adding import add
 from duly.backends.postgres.connection import Connection
 from duly.backends.postgres.faults import FOREIGN, translated
+from duly.backends.postgres.moves import lock_groups_of
 from duly.backends.postgres.session import Session
 from duly.backends.postgres.settling import settle_each
 from duly.backends.postgres.unit import Memory, Unit
@@ -145,6 +146,7 @@ class Block:
     async def _settle(self) -> None:
         claim, unit = self._claim, self._unit
         assert unit is not None
+        await lock_groups_of(unit, [claim.run.id])  # before the row, as everybody does
         if await unit.one(_STANDS, claim.run.id, claim.fence) is None:
             raise ClaimLost(
                 f"run {claim.run.id} is no longer this attempt's (fence {claim.fence}): the transaction is rolled back"

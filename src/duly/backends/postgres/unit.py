@@ -6,7 +6,6 @@ prepared statement serves every length. The connection may be one of ours or, in
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
@@ -19,12 +18,10 @@ from duly.model import to_micros
 
 Row = Any  # a record of the driver: a tuple with names
 
-_STRIPES = 64
 _MOST_REMEMBERED = 200_000
 
 _CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
-# In order, so that nobody waits in a circle.
-_LOCK = "SELECT pg_advisory_xact_lock($1, stripe) FROM unnest($2::int[]) AS stripe"
+_LOCK = "SELECT {ns}.lock_groups($1::text[])"
 _RING = "SELECT pg_notify({bell}, $1)"
 
 
@@ -33,7 +30,6 @@ class Lent(Struct, frozen=True, gc=False):
 
     run_id: str
     seq: int
-    group: str | None
 
 
 class Memory:
@@ -90,13 +86,12 @@ class Unit:
     # --- groups
 
     async def lock_groups(self, groups: Iterable[str]) -> None:
-        """Be the only one to decide about these groups, until the transaction ends. Once per transaction, before rows.
+        """Be the only one to decide about these groups until the transaction ends; nor does a running member leave.
 
-        Stripes instead of groups, since a server has room for a few thousand locks.
+        Once per transaction, before rows.
         """
-        stripes = sorted({zlib.crc32(group.encode()) % _STRIPES for group in groups})
-        if stripes:
-            await self._connection.fetch(_LOCK, _lock_class(self._texts.namespace), stripes)
+        if names := list(groups):
+            await self._connection.fetch(self._texts[_LOCK], names)
 
     # --- ringing
 
@@ -104,7 +99,3 @@ class Unit:
         """Tell others at commit what has happened."""
         if self.rings:
             await self._connection.fetch(self._texts[_RING], str(self.rings))
-
-
-def _lock_class(namespace: str) -> int:
-    return zlib.crc32(f"duly groups {namespace}".encode()) - (1 << 31)

@@ -35,6 +35,8 @@ class Porter:
         self._store = store
         self._clock = clock
         self._in_hand: list[Entry] = []
+        self._looked_after: list[Entry] = []
+        self._forgetting: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[list[Entry] | None] | None = None
         self._sweep_at = 0.0
 
@@ -86,6 +88,20 @@ class Porter:
         """The claim was not made."""
         self._in_hand = entries + self._in_hand
 
+    def forget(self, entries: list[Entry]) -> None:
+        """The claim was made: nobody else has to look. That need not be known before its runs start."""
+        self._looked_after += entries
+        if entries and self._forgetting is None:
+            self._forgetting = asyncio.create_task(self._forget())
+
+    async def _forget(self) -> None:
+        try:
+            while entries := self._looked_after:
+                self._looked_after = []
+                await self.doorbell.forget(entries)
+        finally:
+            self._forgetting = None
+
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         """Until something is heard, at the latest after that time. While the doorbell is away, as the store does it."""
         if await self._swept(node):
@@ -123,6 +139,8 @@ class Porter:
         return self.next_due is None or int(word) < to_micros(self.next_due)
 
     async def close(self) -> None:
+        if self._forgetting is not None:
+            await self._forgetting
         reading, self._reading = self._reading, None
         if reading is not None:
             reading.cancel()

@@ -50,8 +50,7 @@ class SplitQueue:
             self._porter.give_back(entries)
             raise
         self._porter.next_due = claimed.next_due
-        if entries:
-            await self._porter.doorbell.forget(entries)
+        self._porter.forget(entries)
         return claimed
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
