@@ -12,6 +12,7 @@ from duly.cli.client import ask
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import COLOURS, WARN, note, write_json
 from duly.cli.words import line, span
+from duly.errors import BackendUnavailable
 from duly.model.notice import NoticeKind
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _SLICE = 500
 _PERIOD = 0.25
+_AFTER_FAILURE = 1.0
 _KINDS = [kind.value for kind in NoticeKind]
 _WIDEST = 200
 
@@ -104,8 +106,17 @@ async def _some(published: Published, choice: Choice, after: int | None, limit: 
 async def _follow(published: Published, choice: Choice, known: int, *, as_json: bool) -> None:
     import asyncio  # noqa: PLC0415
 
+    away = False
     while True:
-        part: list[Told] = await published.read(known, _SLICE)
+        try:
+            part = await published.read(known, _SLICE)
+        except BackendUnavailable as exc:
+            if not away:
+                note(f"{exc}; waiting for it")
+            away = True
+            await asyncio.sleep(_AFTER_FAILURE)
+            continue
+        away = False
         if part and part[0].id != known + 1:
             note(f"{part[0].id - known - 1} events after {known} are not kept any more")
         known = part[-1].id if part else known
