@@ -14,15 +14,21 @@ from itertools import chain
 
 from msgspec import Struct
 
-from duly.backends.sqlite.line import ENTERING, GROUP, ID, KIND, LINE, READY_AT, SEQ, Line, due_entrants
+from duly.backends.sqlite.line import ENTERING, GROUP, SEQ, Line, due_entrants
 from duly.backends.sqlite.moves import by_seqs, end_within, members
 from duly.backends.sqlite.names import SPAN, Kind
 from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
 from duly.model import State, WhenFull
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, hold_for_group
 
-_COUNT_DUE = """
-SELECT count(*) FROM {ns}_entrants WHERE "group" IN (SELECT value FROM json_each(?)) AND ready_at <= ?
+# Whether one of these groups has a member, or more than one run before it that is due at ?2.
+_ANY_CROWD = """
+SELECT 1 FROM json_each(?1)
+WHERE EXISTS (SELECT 1 FROM {ns}_claims WHERE "group" = value)
+    OR EXISTS (SELECT 1 FROM {ns}_waiting WHERE "group" = value)
+    OR EXISTS (SELECT 1 FROM {ns}_held WHERE "group" = value AND member = 1)
+    OR (SELECT count(*) FROM {ns}_entrants WHERE "group" = value AND ready_at <= ?2) > 1
+LIMIT 1
 """
 _DUE = """
 SELECT ready_at, id, line, seq, kind, "group" FROM {ns}_entrants
@@ -76,20 +82,13 @@ def decide_about(unit: Unit, rows: Collection[Row], now: int) -> set[int]:
     """
     groups = {row[GROUP] for row in rows if row[GROUP] is not None}
     wanted = as_list(groups)
-    chosen = {row[SEQ]: row for row in rows if row[ENTERING]}
-    due = unit.one(_COUNT_DUE, wanted, now)
-    present = members(unit, groups)
-    if due == (len(chosen),) == (len(groups),) and not any(present.values()):
+    chosen = {row[SEQ] for row in rows if row[ENTERING]}
+    if len(chosen) == len(groups) and unit.one(_ANY_CROWD, wanted, now) is None:
         return set()  # each is alone before an empty group, which lets it in whatever the rule
-    if due == (len(chosen),):  # nobody else is before these groups: no need to read again
-        entrants = [
-            Entrant(row[READY_AT], row[ID], row[LINE], row[SEQ], row[KIND], row[GROUP]) for row in chosen.values()
-        ]
-    else:
-        entrants = [Entrant(*row) for row in unit.all(_DUE, wanted, now)]
+    entrants = [Entrant(*row) for row in unit.all(_DUE, wanted, now)]
     if not entrants:
         return set()
-    out = _Door(unit, entrants, now, present, chosen).decide()
+    out = _Door(unit, entrants, now, members(unit, groups), chosen).decide()
     unit.many(_LEAVE, [(each.line, each.ready_at, each.id) for each in entrants if each.seq not in chosen])
     return out
 

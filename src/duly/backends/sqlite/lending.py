@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.sqlite.codec import Extra, read_extra
+from duly.backends.sqlite.codec import NOTHING, read_extra
 from duly.backends.sqlite.groups import decide_about, promote
 from duly.backends.sqlite.line import (
     EXTRA,
@@ -34,10 +33,10 @@ from duly.backends.sqlite.line import (
     survey,
 )
 from duly.backends.sqlite.moves import by_seqs, relocate, unhold
-from duly.backends.sqlite.names import SPAN, Kind, priority_of
+from duly.backends.sqlite.names import SPAN, priority_of
 from duly.backends.sqlite.operating import paused
 from duly.backends.sqlite.unit import Row, Unit, as_list
-from duly.model import Cause, Claim, Delivery, Run, State, WhenFull, from_micros
+from duly.model import Claim, Delivery, Run, State, from_micros
 from duly.rules.admission import UNPLACED, hold_for_handler, hold_of
 
 _MOST_EXAMINED = 5_000
@@ -198,13 +197,19 @@ class _Holds:
         """Move what may not start into its hold; the others."""
         if self._any_blocked is None:
             self._any_blocked = self._unit.one(_ANY_BLOCKED) is not None
-        if self._handlers is None and not self._any_blocked:
+        if not self._any_blocked and self._has_all_handlers({row[KIND] for row in rows}):
             return rows
         self._learn({row[KIND] for row in rows} - self._known.keys())
         if all(self._known[row[KIND]] is None for row in rows):
             return rows
         self._unit.many(_HOLD, [self._held(row) for row in rows if self._known[row[KIND]] is not None])
         return [row for row in rows if self._known[row[KIND]] is None]
+
+    def _has_all_handlers(self, numbers: Collection[int]) -> bool:
+        if self._handlers is None:
+            return True
+        kinds = self._unit.names.kinds(self._unit, numbers)
+        return all(kinds[number].handler in self._handlers for number in numbers)
 
     def _learn(self, numbers: Collection[int]) -> None:
         known = self._unit.names.kinds(self._unit, numbers)
@@ -250,85 +255,65 @@ def _hand_out(unit: Unit, asking: Asking, rows: Sequence[Row]) -> list[Claim]:
 
 
 def _claims(unit: Unit, asking: Asking, rows: Sequence[Row], first: int) -> list[Claim]:
-    """The claims as the executor needs them: copies of one run for many alike, with what differs. The hottest loop."""
-    samples = _Samples(unit, asking, rows)
-    expires_at = from_micros(asking.expires_at)
+    """The claims as the executor needs them. The hottest loop, so every run is built field by field, in their order."""
+    kinds = unit.names.kinds(unit, {row[KIND] for row in rows})
+    node, request = asking.node, asking.request
+    started_at, expires_at = from_micros(asking.now), from_micros(asking.expires_at)
     due_before = created_before = alike = line_before = -1
-    due = created = expires_at
+    due = created = started_at
+    queue, assignee, priority = "", None, 0
     claims: list[Claim] = []
     for fence, row in enumerate(rows, first):
-        ready_at, run_id, line, _, _, number, group, due_at, created_at, extra, payload = row
-        if number != alike or line != line_before:
-            alike, line_before = number, line
-            kind, sample = samples.of(number, line)
+        ready_at, run_id, line, _, _, number, group, due_at, created_at, text, payload = row
+        if number != alike:
+            alike, kind = number, kinds[number]
+            unit.barrier |= kind.at_most_once
+        if line != line_before:
+            line_before, priority = line, priority_of(line)
+            queue, assignee = unit.names.home(unit, line)
         if due_at != due_before:
             due_before, due = due_at, from_micros(due_at)
         if created_at != created_before:
             created_before, created = created_at, from_micros(created_at)
-        own = {
-            "id": run_id,
-            "job": kind.job,
-            "handler": kind.handler,
-            "due": due,
-            "ready_at": due if ready_at == due_at else from_micros(ready_at),
-            "payload": payload,
-            "fence": fence,
-            "created_at": created,
-        }
-        if group is not None or extra is not None:
-            own |= _apart(group, read_extra(extra))
-        claims.append(Claim(replace(sample, **own), fence, expires_at))
-    return claims
-
-
-class _Samples:
-    """Runs as they are lent now, to be copied: one for all kinds that differ in job and handler only."""
-
-    def __init__(self, unit: Unit, asking: Asking, rows: Sequence[Row]) -> None:
-        self._unit = unit
-        self._asking = asking
-        self._kinds = unit.names.kinds(unit, {row[KIND] for row in rows})
-        self._samples: dict[tuple[int, Cause, int, WhenFull, int], Run] = {}
-
-    def of(self, number: int, line: int) -> tuple[Kind, Run]:
-        kind = self._kinds[number]
-        key = (id(kind.policy), kind.cause, kind.limit, kind.when_full, line)
-        sample = self._samples.get(key)
-        if sample is None:
-            sample = self._samples[key] = self._make(kind, line)
-        return kind, sample
-
-    def _make(self, kind: Kind, line: int) -> Run:
-        self._unit.barrier |= kind.at_most_once
-        queue, assignee = self._unit.names.home(self._unit, line)
-        return replace(
-            kind.sample(),
-            queue=queue,
-            assignable=assignee is not None,
-            assignee=assignee,
-            priority=priority_of(line),
-            group=None,
-            state=State.RUNNING,
-            node=self._asking.node,
-            request=self._asking.request,
-            started_at=from_micros(self._asking.now),
-            expires_at=from_micros(self._asking.expires_at),
+        extra = NOTHING if text is None else read_extra(text)
+        run = Run(
+            run_id,
+            kind.job,
+            kind.handler,
+            due,
+            due if ready_at == due_at else from_micros(ready_at),
+            extra.uid,
+            extra.revision,
+            kind.cause,
+            queue,
+            priority,
+            payload,
+            kind.policy,
+            group,
+            kind.limit,
+            kind.when_full,
+            extra.dedupe_key,
+            extra.headers,
+            State.RUNNING,
+            extra.reason,
+            None,
+            None,
+            group is not None,
+            extra.failures,
+            extra.losses,
+            fence,
+            node,
+            request,
+            created,
+            started_at,
+            expires_at,
+            None,
+            extra.cancelling,
+            None,
+            extra.result,
+            extra.failure,
+            assignee is not None,
+            assignee or None,
         )
-
-
-def _apart(group: str | None, extra: Extra) -> dict[str, Any]:
-    """What few runs have."""
-    return {
-        "group": group,
-        "member": group is not None,
-        "uid": extra.uid,
-        "revision": extra.revision,
-        "dedupe_key": extra.dedupe_key,
-        "headers": extra.headers,
-        "reason": extra.reason,
-        "failures": extra.failures,
-        "losses": extra.losses,
-        "cancelling": extra.cancelling,
-        "result": extra.result,
-        "failure": extra.failure,
-    }
+        claims.append(Claim(run, fence, expires_at))
+    return claims
