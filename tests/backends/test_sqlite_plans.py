@@ -16,7 +16,7 @@ HOT = [
         lending,
         ["_LAST_REQUEST", "_SET_REQUEST", "_ANY_BLOCKED", "_BLOCKED", "_HANDLER_HOLDS", "_LEND"],
     ),
-    (groups, ["_COUNT_DUE", "_MEMBERS_THAT_WAIT", "_HELD_FOR", "_ASK_TO_CANCEL", "_LEAVE", "_LEAVE_UP_TO"]),
+    (groups, ["_ANY_CROWD", "_MEMBERS_THAT_WAIT", "_HELD_FOR", "_ASK_TO_CANCEL", "_LEAVE", "_LEAVE_UP_TO"]),
     (moves, ["_BY_IDS", "_BY_SEQS", "_MEMBERS", "_FIRST_HELD", "_UNHOLD", "_UNHOLD_TO_ENTER", "_LEAVE_HOLD"]),
     (leases, ["_STANDING", "_EXTEND", "_PROGRESS", "_EXPIRED", "_TAKE_OVER"]),
     (
