@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
@@ -11,7 +12,7 @@ from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import duration
 from duly.backends.postgres.connection import Connection
 from duly.backends.postgres.relief import Relief
-from duly.backends.postgres.session import CLAIMING, LISTING, QUICK, SETTLING, STORE, Session
+from duly.backends.postgres.session import BULK, CLAIMING, LISTING, QUICK, SETTLING, STORE, Session
 from duly.backends.postgres.staff import named, tell
 from duly.backends.postgres.unit import Unit
 from duly.backends.rows import instant, micros
@@ -19,6 +20,7 @@ from duly.backends.staff import Staff
 from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
 _MOST_ROUNDS = 100
+_BULK = 500
 _HOLDS = "SELECT hold, count(*) FROM {ns}.held GROUP BY hold"
 
 
@@ -35,9 +37,17 @@ class PostgresQueue:
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
         if not runs:
             return []
-        if adding.is_plain(runs):
-            return await self._session.run(QUICK, lambda unit: adding.add_plain(unit, runs, now))
-        return await self._session.transact(QUICK, lambda unit: adding.add(unit, runs, now))
+        if not adding.is_plain(runs):
+            return await self._session.transact(QUICK, lambda unit: adding.add(unit, runs, now))
+        if len(runs) < _BULK:
+            return await self._put_plain(QUICK, runs, now)
+        middle = len(runs) // 2  # two processes of the server share the work
+        halves = (self._put_plain(QUICK, runs[:middle], now), self._put_plain(BULK, runs[middle:], now))
+        one, other = await asyncio.gather(*halves)
+        return one + other
+
+    async def _put_plain(self, lane: str, runs: Sequence[Run], now: datetime | None) -> list[Put]:
+        return await self._session.run(lane, lambda unit: adding.add_plain(unit, runs, now))
 
     async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
         looked_at, next_due = await self._session.transact(CLAIMING, partial(_promote, limit, micros(now)))

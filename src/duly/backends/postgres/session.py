@@ -1,8 +1,8 @@
 """A session: the lanes, the bell and the memory behind one opened backend, and how pieces of work run on them.
 
 Claims and settlements each have a lane, so that neither waits for the other; submissions and lookups share one, since
-they are short; changes by the planner and operators, and listings, which may take their time, have theirs. More would
-cost connections, of which a server has few.
+they are short, and half of a bulk goes beside it; changes by the planner and operators, and listings, which may take
+their time, have theirs. More would cost connections, of which a server has few.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ Task = Callable[[Unit], Awaitable[T]]
 CLAIMING = "claiming"
 SETTLING = "settling"  # and what keeps claims alive
 QUICK = "quick"
+BULK = "bulk"
 STORE = "store"
 LISTING = "listing"
 
