@@ -422,6 +422,8 @@ def _claims(asking: Asking, rows: Sequence[Row], now: int) -> list[Claim]:
     claims: list[Claim] = []
     due_before = created_before = -1
     due = created = started_at
+    line_before = queue = assignee = ""
+    assignable = False
     for row in rows:
         fence, _, run_id, job, handler, line, rank, cause, due_at, ready_at = row[7:17]
         created_at, group, policy, extra_text, payload = row[17:]
@@ -429,6 +431,9 @@ def _claims(asking: Asking, rows: Sequence[Row], now: int) -> list[Claim]:
             due_before, due = due_at, from_micros(due_at)
         if created_at != created_before:
             created_before, created = created_at, from_micros(created_at)
+        if line != line_before:
+            line_before, queue, assignable = line, queue_of(line), "@" in line
+            assignee = line.partition("@")[2]
         extra = NOTHING if extra_text is None else read_extra(extra_text)
         run = Run(
             run_id,
@@ -439,7 +444,7 @@ def _claims(asking: Asking, rows: Sequence[Row], now: int) -> list[Claim]:
             extra.uid,
             extra.revision,
             _CAUSES[cause],
-            line if "@" not in line else queue_of(line),
+            queue,
             MIDDLE - rank,
             payload,
             read_policy(policy),
@@ -466,8 +471,8 @@ def _claims(asking: Asking, rows: Sequence[Row], now: int) -> list[Claim]:
             None,
             extra.result,
             extra.failure,
-            "@" in line,
-            line.partition("@")[2] or None,
+            assignable,
+            assignee or None,
         )
         claims.append(Claim(run, fence, expires_at))
     return claims

@@ -72,12 +72,25 @@ totalled AS (
     SELECT 'completed', node, count(*), count(*) FROM gone GROUP BY node ORDER BY node
     ON CONFLICT (state, node) DO UPDATE SET ended = t.ended + excluded.ended, kept = t.kept + excluded.kept
 ),
-counted AS (
+tallied AS MATERIALIZED (
+    SELECT job, node, count(*) AS number, sum(ended_at - started_at) / 1e6 AS seconds, max(started_at) AS last
+    FROM gone GROUP BY job, node ORDER BY job, node
+),
+added AS (
+    UPDATE {ns}.statistics AS s SET
+        completed = s.completed + t.number,
+        seconds = s.seconds + t.seconds,
+        last_outcome = CASE WHEN t.last >= s.last_run_at THEN 'succeeded' ELSE s.last_outcome END,
+        last_run_at = greatest(s.last_run_at, t.last)
+    FROM tallied AS t WHERE s.job = t.job AND s.node = t.node
+    RETURNING s.job, s.node
+),
+begun AS (
     INSERT INTO {ns}.statistics AS s (
         job, node, completed, failed, cancelled, lost, retried, seconds, last_run_at, last_outcome
     )
-    SELECT job, node, count(*), 0, 0, 0, 0, sum(ended_at - started_at) / 1e6, max(started_at), 'succeeded'
-    FROM gone GROUP BY job, node ORDER BY job, node
+    SELECT job, node, number, 0, 0, 0, 0, seconds, last, 'succeeded'
+    FROM tallied WHERE (job, node) NOT IN (SELECT job, node FROM added)
     {add}
 )
 SELECT
