@@ -69,6 +69,15 @@ def test_the_fourth_failure_is_the_last_by_default():
     assert (settlement.state, settlement.failures, settlement.failure) == (State.FAILED, 4, BOOM)
 
 
+@pytest.mark.parametrize("outcome", [Failed(BOOM), TimedOut(BOOM), Lost()])
+@pytest.mark.parametrize("policy", [RunPolicy(retry=RetrySpec(max_retries=0)), AT_MOST_ONCE])
+def test_a_run_that_broke_for_good_tells_its_last_attempt(outcome, policy):
+    before = run(policy=policy, failures=1)
+    after = settle(before, 7, outcome, ENDED, dice=0.5)
+    told = replace(before, state=after.state, failures=after.failures, losses=after.losses)
+    assert told.attempt == before.attempt + (told.state is State.PENDING)
+
+
 def test_timeouts_are_retried_like_failures():
     settlement = settled(TimedOut(BOOM))
     assert (settlement.state, settlement.outcome) == (State.PENDING, OutcomeKind.TIMED_OUT)

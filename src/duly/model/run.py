@@ -139,8 +139,8 @@ class Run(Struct, frozen=True, gc=False):
 
     @property
     def attempt(self) -> int:
-        """The number of the attempt that is running or comes next."""
-        return self.failures + self.losses + 1
+        """The number of the attempt that is running or comes next; once it is over, of its last."""
+        return self.failures + self.losses + (self.state is not State.FAILED)  # whose last attempt is counted already
 
     @property
     def final(self) -> bool:
