@@ -13,8 +13,6 @@ from msgspec import Struct
 
 from duly.backends.postgres.codec import (
     MIDDLE,
-    NOTHING,
-    queue_of,
     read_extra,
     read_policy,
     read_record,
@@ -422,8 +420,7 @@ def _claims(asking: Asking, rows: Sequence[Row], now: int) -> list[Claim]:
     claims: list[Claim] = []
     due_before = created_before = -1
     due = created = started_at
-    line_before = queue = assignee = ""
-    assignable = False
+    line_before = queue = sign = assignee = ""
     for row in rows:
         fence, _, run_id, job, handler, line, rank, cause, due_at, ready_at = row[7:17]
         created_at, group, policy, extra_text, payload = row[17:]
@@ -432,9 +429,9 @@ def _claims(asking: Asking, rows: Sequence[Row], now: int) -> list[Claim]:
         if created_at != created_before:
             created_before, created = created_at, from_micros(created_at)
         if line != line_before:
-            line_before, queue, assignable = line, queue_of(line), "@" in line
-            assignee = line.partition("@")[2]
-        extra = NOTHING if extra_text is None else read_extra(extra_text)
+            line_before = line
+            queue, sign, assignee = line.partition("@")
+        extra = read_extra(extra_text)
         run = Run(
             run_id,
             job,
@@ -471,7 +468,7 @@ def _claims(asking: Asking, rows: Sequence[Row], now: int) -> list[Claim]:
             None,
             extra.result,
             extra.failure,
-            assignable,
+            sign != "",
             assignee or None,
         )
         claims.append(Claim(run, fence, expires_at))

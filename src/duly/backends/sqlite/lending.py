@@ -14,7 +14,7 @@ from itertools import groupby
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.sqlite.codec import NOTHING, read_extra
+from duly.backends.sqlite.codec import read_extra
 from duly.backends.sqlite.groups import decide_about, promote
 from duly.backends.sqlite.line import (
     EXTRA,
@@ -275,7 +275,7 @@ def _claims(unit: Unit, asking: Asking, rows: Sequence[Row], first: int) -> list
             due_before, due = due_at, from_micros(due_at)
         if created_at != created_before:
             created_before, created = created_at, from_micros(created_at)
-        extra = NOTHING if text is None else read_extra(text)
+        extra = read_extra(text)
         run = Run(
             run_id,
             kind.job,
