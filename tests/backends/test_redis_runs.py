@@ -164,7 +164,12 @@ async def test_what_is_purged_leaves_nothing(alone):
     left = {key.removeprefix(b"duly:{alone}:").decode() for key in await alone.wire.command("KEYS", "*")}
     counters = {"meta", "totals", "statistics", "depths", "bell", "incarnation", "epochs"}
     small = {"request:node-1", "log:audit", "kind:token", "bucket:api"}
-    assert left <= counters | small, left
+    assert left <= counters | small | {"running", "groups"}, left
+    keels = [
+        await alone.wire.command(*words)
+        for words in (("ZCARD", "duly:{alone}:running"), ("HLEN", "duly:{alone}:groups"))
+    ]
+    assert max(keels) <= 1
 
 
 # --- batches
@@ -208,6 +213,67 @@ async def test_a_burst_of_planned_runs_is_started_in_slices(world):
         started += [claim.run.id for claim in claims]
         await world.queue.settle([world.settlement(claim) for claim in claims])
     assert started == [run.id for run in planned]
+
+
+# --- runs that become ready
+
+
+async def lanes(world: World) -> list[bytes]:
+    """Where runs are queued."""
+    return await world.backend.wire.command("SMEMBERS", world.backend.wire.prefix + b"lanes")
+
+
+async def claimed(world: World, limit: int = 100, **options) -> list[str]:
+    return [claim.run.id for claim in await world.claim(limit, **options)]
+
+
+async def test_what_is_ready_in_one_priority_alone_starts_without_being_queued(world):
+    runs = [world.run(group=f"g{number}", delay=5) for number in range(30)]
+    await world.put(*runs, world.run(delay=60, priority=9))
+    world.advance(5)
+    assert await claimed(world, 10) == [run.id for run in runs[:10]]
+    assert await lanes(world) == []
+    assert await claimed(world) == [run.id for run in runs[10:]]
+
+
+async def test_ready_runs_of_several_priorities_start_in_order(world):
+    runs = [world.run(group=f"g{number}", delay=5, priority=number % 3) for number in range(30)]
+    await world.put(*runs)
+    world.advance(5)
+    started = [run_id for _ in range(10) for run_id in await claimed(world, 4)]
+    assert started == [run.id for run in sorted(runs, key=lambda run: (-run.priority, run.id))]
+
+
+async def test_what_is_queued_is_not_overtaken_by_what_became_ready_later(world):
+    planned = [world.run(group=f"g{number}", delay=5) for number in range(3)]
+    await world.put(first := world.run(), *planned)
+    world.advance(6)
+    await world.put(last := world.run())
+    assert await claimed(world, 2) == [first.id, planned[0].id]
+    assert await claimed(world) == [planned[1].id, planned[2].id, last.id]
+
+
+async def test_ready_runs_for_others_do_not_stand_in_the_way(world):
+    runs = [world.run(group=f"g{number}", delay=5, queue="ab"[number % 2]) for number in range(20)]
+    await world.put(*runs)
+    world.advance(5)
+    assert await claimed(world, 3, queues=["b"]) == [run.id for run in runs[1:6:2]]
+    assert await claimed(world, queues=["a"]) == [run.id for run in runs[::2]]
+    assert await claimed(world) == [run.id for run in runs[7::2]]
+
+
+@pytest.mark.parametrize(
+    ("when_full", "then"),
+    [(WhenFull.SKIP, State.SKIPPED), (WhenFull.QUEUE, State.PENDING), (WhenFull.REPLACE, State.CANCELLED)],
+)
+async def test_of_one_group_one_starts_though_all_are_ready(world, when_full, then):
+    """Replaced are those that stand before the newest, else it is the newest that does not start."""
+    old, new = (world.run(group="g", delay=delay, when_full=when_full) for delay in (4, 5))
+    await world.put(old, world.run(delay=3), new)
+    world.advance(5)
+    replaced = when_full is WhenFull.REPLACE
+    assert (await claimed(world))[1:] == [new.id if replaced else old.id]
+    assert await world.state(old if replaced else new) is then
 
 
 # --- handlers and plans

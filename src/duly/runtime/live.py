@@ -21,6 +21,7 @@ class Live:
     progress: Progress | None = None
     residue: asyncio.Future[None] | None = None  # completes when a thread that could not be stopped ends
     elapsed = 0.0
+    entered = False  # its task has taken its first step
     began = False  # the handler was called
     ended = False  # the handler is over; what follows is ours
     cancelled = False  # an operator asked
@@ -30,7 +31,7 @@ class Live:
     untrusted = False  # the lease could not be renewed in time
     committing = False  # its transaction is being committed
     committed = False  # its transaction committed, the run is completed
-    to_stop = False  # to be stopped when the commit is known
+    to_stop = False  # to be stopped at its first step, or when the commit is known
 
     def __init__(self, claim: Claim, handler: Handler | None, started: float, trusted_until: float) -> None:
         self.claim = claim
@@ -49,11 +50,22 @@ class Live:
         return not (self.ended or self.committing or self.committed)
 
     def stop(self) -> None:
-        """Cancel the handler; the flag set before says why. A commit is not interrupted: what became of it is known."""
-        if self.committing:
+        """Cancel the handler; the flag set before says why.
+
+        A commit is not interrupted, so that what became of it is known. A task that has not taken its first step must
+        not be cancelled either: it would end without a word, and its slot with it.
+        """
+        if self.committing or not self.entered:
             self.to_stop = True
         elif self.task is not None and not self.ended:
             self.task.cancel()
+
+    def enter(self) -> None:
+        """The task takes its first step; whoever wanted to stop it before does so now."""
+        self.entered = True
+        if self.to_stop:
+            self.to_stop = False
+            self.stop()
 
     def commit_known(self, *, committed: bool) -> None:
         """The commit has succeeded or failed; whoever wanted to stop the handler meanwhile does so now."""

@@ -225,7 +225,8 @@ def batch_of(runs: Sequence[Run]) -> Batch:
 
 def lent_run(
     run_id: str,
-    ready: int,
+    due: datetime,
+    ready: datetime,
     body: Body,
     life: Life | None,
     fence: int,
@@ -237,14 +238,13 @@ def lent_run(
 ) -> Run:
     """A run that was lent just now. `life` is what it had before, if it had one."""
     job, lane = body.job, body.lane
-    due = from_micros(body.due)
     queue, placed, assignee = home_of(lane) if "@" in lane else (lane[1:], False, None)
     return Run(
         run_id,
         body.handler if job is None else job,
         body.handler,
         due,
-        due if ready == body.due else from_micros(ready),
+        ready,
         body.uid or "",
         body.revision,
         CAUSES[body.cause],

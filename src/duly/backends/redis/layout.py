@@ -5,11 +5,13 @@ changed but for its lane, when the run is placed. `lives` is one hash, id → li
 counts, node, result); a run that was never claimed, held or ended has none, and `touched` lists the waiting ones that
 have one. `attempts` is id → the attempts that the life does not tell.
 
-Where a run is. Waiting: in the sorted set `waiting` by ready time until promoted, then in `ready:<priority><queue>` by
-ready time (`lanes` lists those that have any; `<queue>@<node>` for what is assigned to a node, which also is in
-`assigned:<node>` until it ends; `assignees` lists those nodes), or held in `held:<priority>:<key>` (`holds` counts by
-key, `unstaffed` lists the handlers among them). Running: in `running` by expiry. Ended: in `ended:<state>` by end.
-Scores are microseconds, exact in a double; equal ones are ordered by id, as the contract wants.
+Where a run is. Waiting: in the sorted set `waiting:<priority>` by ready time (`levels` lists the priorities that have
+any) until it starts or is promoted, then in `ready:<priority><queue>` by ready time (`lanes` lists those that have any;
+`<queue>@<node>` for what is assigned to a node, also in `assigned:<node>` until it ends; `assignees` lists such
+nodes), or held in `held:<priority>:<key>` (`holds` counts by key, `unstaffed` lists the handlers among them). Running:
+in `running` by expiry. Ended: in `ended:<state>` by end. Scores are microseconds, exact in a double; equal ones are
+ordered by id, as the contract wants. `running` and `groups` have one long name besides, which is no run (`KEEL` in
+record.lua).
 
 By job. `job:<job>` is the set of its waiting runs; those of its schedule are on a roster instead, a text in the hash
 `plans`, from which they are struck late. `jobs` is name → record, `due:<shard>` a sorted set of names by time to plan,

@@ -101,13 +101,19 @@ class RedisQueue:
         started_at, expires_at = from_micros(at), from_micros(expires)
         before = dict(zip(lives[::2], lives[1::2], strict=True)) if lives else {}
         claims = []
-        created, created_at = at, started_at
+        created = due = at
+        created_at = due_at = started_at
         for number, body in enumerate(bodies_of(bodies, len(lent) // 2), 1):
             life = life_of(before[number]) if number in before else None
             run_id, ready = lent[2 * number - 2].decode(), int(lent[2 * number - 1])
             if body.created != created:  # runs that were put together have one
                 created, created_at = body.created, from_micros(body.created)
-            run = lent_run(run_id, ready, body, life, fence, node, request, created_at, started_at, expires_at)
+            if body.due != due:  # and so have those that are due together
+                due, due_at = body.due, from_micros(body.due)
+            ready_at = due_at if ready == due else from_micros(ready)
+            run = lent_run(
+                run_id, due_at, ready_at, body, life, fence, node, request, created_at, started_at, expires_at
+            )
             claims.append(Claim(run, fence, expires_at))
             fence += 1
         if claims:

@@ -10,14 +10,15 @@ from duly.model import Settlement, to_micros
 
 
 def rows_of(settlements: Sequence[Settlement]) -> tuple[bytes, bytes, bytes]:
-    """Rows, texts and keys. Runs that were claimed together have one start, and most share their node and job."""
+    """Rows, texts and keys. Runs claimed together have one start, and many share their ready time, node and job."""
     rows: list[str | int] = []
     texts: list[bytes] = []
     keys: dict[tuple[str, str], int] = {}
     nodes: dict[str, bytes] = {}
     started_at: datetime | None = None
     ended_at: datetime | None = None
-    started = ended = 0
+    ready_at: datetime | None = None
+    started = ended = ready = 0
     for each in settlements:
         if each.started_at is not started_at:
             started_at = each.started_at
@@ -25,7 +26,9 @@ def rows_of(settlements: Sequence[Settlement]) -> tuple[bytes, bytes, bytes]:
         if each.ended_at is not ended_at:
             ended_at = each.ended_at
             ended = to_micros(ended_at)
-        ready = to_micros(each.ready_at)
+        if each.ready_at is not ready_at:
+            ready_at = each.ready_at
+            ready = to_micros(ready_at)
         node = nodes.get(each.node)
         if node is None:
             node = nodes[each.node] = encode(each.node)

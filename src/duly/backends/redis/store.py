@@ -53,7 +53,7 @@ _OPERATE = 500
 _NAMES = 1000
 _VERSION = struct.Struct(">Q")
 _TIME = struct.Struct(">q")
-_SUMS = struct.Struct(">7qB")  # as `settle` writes them
+_SUMS = struct.Struct(">7qB8x")  # as `settle` writes them
 
 
 class RedisStore:

@@ -1,11 +1,11 @@
---! use now fence record
+--! use now fence levels
 --! lazily promoting
 -- claim: queued → running for one node, strictly by priority, ready time and id over the asked queues as if they were one.
 --
 -- ARGV: now or '', node, request, limit, lease in microseconds, queues and handlers (msgpack lists, '' for all), or
 -- instead of handlers the name of a set of them (see `staff`); if that is not known, nothing happens and nil is returned.
--- Promotes first what is ready, and puts back what was held for a handler that this node has. What is assigned to other
--- nodes is left to them. What may not start here goes to its hold and does not count. Each claim has a fence of its own, growing in the order of the claims.
+-- Puts back first what was held for a handler that this node has, and promotes what is ready; what is ready in one priority
+-- alone and can start here needs not be queued for that. What is assigned to other nodes is left to them. What may not start here goes to its hold and does not count. Each claim has a fence of its own, growing in the order of the claims.
 -- A repeat of a request gives what that request lent and is still running, and nothing new; if there is none of that,
 -- it is a new call. Looks at no more than a few thousand runs; `next due` is then in the past.
 -- Returns now, expiry, the first fence, next due ('' if none), ids and ready times (flat), their bodies in one string,
@@ -33,26 +33,21 @@ local function known_of(names)
     return known
 end
 
--- The earliest ready time among pending runs, '' if there is none.
-local function next_due()
-    return call('ZRANGE', WAITING, 0, 0, 'WITHSCORES')[2] or ''
-end
-
 -- What this request lent before and is still running: any number may run, but a repeat is rare.
 local last = call('GET', P .. 'request:' .. node)
 if last and request <= tonumber(last) then
     local ids, bodies, lives = {}, {}, {}
     local running = call('ZRANGE', RUNNING_SET, 0, -1)
     for i, text in ipairs(#running > 0 and get_many(LIVES, running) or {}) do
-        local life = lazily().read_life(text)
-        if life.node == node and life.request == request then
+        local life = text and lazily().read_life(text)
+        if life and life.node == node and life.request == request then
             ids[#ids + 1] = running[i]
             ids[#ids + 1] = call('ZSCORE', RUNNING_SET, running[i])
             bodies[#bodies + 1] = call('HGET', RUNS, running[i])
             lives[#lives + 1] = text
         end
     end
-    if #ids > 0 then return { now, 0, 0, next_due(), ids, table.concat(bodies), lives } end
+    if #ids > 0 then return { now, 0, 0, (look_ahead(now)), ids, table.concat(bodies), lives } end
 else
     call('SET', P .. 'request:' .. node, ARGV[3], 'EX', 86400)
 end
@@ -67,11 +62,6 @@ for i, handler in ipairs(unstaffed) do
         for i = 1, #line, 3 do lazily().unhold(line[i], key, line[i + 2], line[i + 1]) end
     end
 end
-local due = next_due()
-if due ~= '' and tonumber(due) <= now then
-    lazily().promote(MOST, now)
-    due = next_due()
-end
 
 -- The lanes to take from, listed by priority.
 local lanes, own, paused, wanted = {}, {}, {}, nil
@@ -80,29 +70,47 @@ if ARGV[6] ~= '' then
     for _, queue in ipairs(cmsgpack.unpack(ARGV[6])) do wanted[queue] = true end
 end
 for _, queue in ipairs(call('SMEMBERS', P .. 'paused')) do paused[queue] = true end
-for _, lane in ipairs(limit > 0 and call('SMEMBERS', P .. 'lanes') or {}) do
-    local level, queue, whose = byte(lane) - 48, queue_of(lane)
-    if (not whose or whose == node) and (not wanted or wanted[queue]) and not paused[queue] then
-        own[lane] = whose
-        lanes[level] = lanes[level] or {}
-        table.insert(lanes[level], lane)
+
+-- Whether this node may take from a lane now.
+local allowed = {}
+local function may_take(lane)
+    if allowed[lane] == nil then
+        local queue, whose = queue_of(lane)
+        allowed[lane] = (not whose or whose == node) and (not wanted or wanted[queue] == true) and not paused[queue]
+        own[lane] = allowed[lane] and whose
+    end
+    return allowed[lane]
+end
+
+local function list_lanes()
+    lanes = {}
+    for _, lane in ipairs(limit > 0 and call('SMEMBERS', P .. 'lanes') or {}) do
+        local level = byte(lane) - 48
+        if may_take(lane) then
+            lanes[level] = lanes[level] or {}
+            table.insert(lanes[level], lane)
+        end
     end
 end
 
+local function queue_ready()
+    lazily().promote(MOST, now)
+    list_lanes()
+end
+
+list_lanes()
+local due, ready_levels = look_ahead(now)
+-- The priority whose runs start as they become ready: nothing else is ready to be queued, or queued before them.
+local straight = limit > 0 and #ready_levels == 1 and ready_levels[1]
+for level = tonumber(straight or 10), 9 do
+    if lanes[level] then straight = false end
+end
+if #ready_levels > 0 and not straight then queue_ready() end
+
 -- Takes the first runs of several lanes of one priority: a flat list of id and ready time.
 local function take_merged(names, most)
-    local all = {}
-    for _, lane in ipairs(names) do
-        local some = call('ZRANGEBYSCORE', P .. 'ready:' .. lane, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
-        for i = 1, #some, 2 do all[#all + 1] = { tonumber(some[i + 1]), some[i], lane, some[i + 1] } end
-    end
-    table.sort(all, function(a, b)
-        if a[1] ~= b[1] then return a[1] < b[1] end
-        return a[2] < b[2]
-    end)
     local taken, by_lane = {}, {}
-    for i = 1, math.min(most, #all) do
-        local entry = all[i]
+    for _, entry in ipairs(lazily().first_of(P .. 'ready:', names, now, most)) do
         taken[#taken + 1] = entry[2]
         taken[#taken + 1] = entry[4]
         by_lane[entry[3]] = by_lane[entry[3]] or {}
@@ -135,26 +143,34 @@ local n, looked_at = 0, 0
 local ids, claimed, bodies, texts, old_lives = {}, {}, {}, {}, {}
 local submitted, moved, again, placed = {}, {}, {}, {}
 
-local function consider(taken)
-    local some = {}
-    for i = 1, #taken / 2 do some[i] = taken[i * 2 - 1] end
-    local found = call('HMGET', RUNS, unpack(some))
-    local lives = touched and call('HMGET', LIVES, unpack(some)) or {}
-    local names, jobs, queued_in = {}, {}, {}
-    for i = 1, #some do
-        if found[i] then
-            local _, handler, job, lane = decode_some(found[i], 3, HANDLER_AT)
-            names[i], jobs[i], queued_in[i] = handler, job or handler, lane
+-- What claiming needs to know of some runs (a flat list of id and ready time): parallel lists.
+local function read(taken)
+    local some = { ids = {}, ready = {}, names = {}, jobs = {}, lanes = {}, groups = {} }
+    if #taken == 0 then return some end
+    for i = 1, #taken / 2 do some.ids[i], some.ready[i] = taken[i * 2 - 1], taken[i * 2] end
+    some.bodies = call('HMGET', RUNS, unpack(some.ids))
+    for i, body in ipairs(some.bodies) do
+        if body then
+            local _, handler, job, lane, group = decode_some(body, 4, HANDLER_AT)
+            some.names[i], some.jobs[i], some.lanes[i], some.groups[i] = handler, job or handler, lane, group
         else
-            names[i], jobs[i] = '', ''
+            some.names[i], some.jobs[i] = '', ''
         end
     end
+    return some
+end
+
+-- Lends runs that are in no index any more, or holds them.
+local function consider(some)
+    local names, jobs = some.names, some.jobs
+    if #names == 0 then return end
+    local lives = touched and call('HMGET', LIVES, unpack(some.ids)) or {}
     local known = known_of(names)
     local blocked = blocking and call('SMISMEMBER', P .. 'blocked', unpack(jobs))
-    for i = 1, #some do
-        local id, body, text = some[i], found[i], lives[i]
+    for i, id in ipairs(some.ids) do
+        local body, text = some.bodies[i], lives[i]
         if body then
-            local job, lane = jobs[i], queued_in[i]
+            local job, lane = jobs[i], some.lanes[i]
             -- The hold under which this run must wait instead of starting here, if it must.
             local key = blocked and blocked[i] == 1 and 'job:' .. job
                 or known[i] == 0 and (own[lane] and UNPLACED or HANDLER_HOLD .. names[i])
@@ -163,7 +179,7 @@ local function consider(taken)
             else
                 n = n + 1
                 ids[n], bodies[n] = id, body
-                claimed[n * 2 - 1], claimed[n * 2] = id, taken[i * 2]
+                claimed[n * 2 - 1], claimed[n * 2] = id, some.ready[i]
                 if text then
                     old_lives[#old_lives + 1] = n
                     old_lives[#old_lives + 1] = text
@@ -183,20 +199,61 @@ local function consider(taken)
             end
         end
     end
-    looked_at = looked_at + #some
+    looked_at = looked_at + #names
 end
 
+-- Takes the first ready runs of one priority, each alone in its group; nil, and they stay, if there is more to decide for
+-- one of them: its group is not empty, or it is for others.
+local function take_ready(level, most)
+    local key = WAITING .. level
+    local taken = call('ZPOPMIN', key, math.min(most, call('ZCOUNT', key, '-inf', now)))
+    local some, rosters, joined, groups, back = read(taken), {}, { KEEL, '' }, {}, {}
+    for _, group in pairs(some.groups) do groups[#groups + 1] = group end
+    for i, text in ipairs(#groups > 0 and call('HMGET', P .. 'groups', unpack(groups)) or {}) do
+        rosters[groups[i]] = text
+    end
+    for i, id in ipairs(some.ids) do
+        local lane, group = some.lanes[i], some.groups[i]
+        if lane and (not may_take(lane) or group and rosters[group]) then
+            for k, each in ipairs(some.ids) do back[k * 2 - 1], back[k * 2] = some.ready[k], each end
+            call('ZADD', key, unpack(back))
+            return nil
+        elseif group then
+            rosters[group] = ' ' .. id .. ' '
+            joined[#joined + 1] = group
+            joined[#joined + 1] = rosters[group]
+        end
+    end
+    if #groups > 0 then call('HSET', P .. 'groups', unpack(joined)) end
+    return some
+end
+
+while straight and n < limit and looked_at < MOST do
+    local most = math.min(limit - n, 1000)
+    local some = take_ready(straight, most)
+    if some then
+        consider(some)
+        if #some.ids < most then break end
+    else
+        straight = false
+        if looked_at == 0 then
+            queue_ready()
+        else
+            lanes = {} -- promotion must not meet runs that are lent but not yet written: the next call goes on
+        end
+    end
+end
 if next(lanes) ~= nil then
     for level = 9, 0, -1 do
         while lanes[level] and n < limit and looked_at < MOST do
             local most = math.min(limit - n, 1000)
             local taken = take(lanes[level], most)
-            if #taken > 0 then consider(taken) end
+            consider(read(taken))
             if #taken < most * 2 then break end
         end
     end
 end
-if looked_at > n then due = next_due() end -- a hold may have let somebody else wait again
+if #ready_levels > 0 or looked_at > n then due = look_ahead(now) end -- a hold may have let somebody wait again
 if looked_at >= MOST and n < limit then due = now end
 if n == 0 then return { now, expires, 0, due, claimed, '', old_lives } end
 
@@ -212,7 +269,7 @@ end
 
 local first = last_fence() + 1
 keep_fence(first + n - 1)
-local life_args, running_args, until_text = {}, {}, format('%.0f', expires)
+local life_args, running_args, until_text = {}, { 'inf', KEEL }, format('%.0f', expires)
 local suffix = pack('>BI4BI4Bi8Bi8BI8', 0xce, 0, 0xce, 0, 0xd3, now, 0xd3, 0, 0xcf, request)
     .. encode(node) .. NIL .. NIL .. NIL .. NIL .. NIL
 for i = 1, n do
@@ -224,7 +281,7 @@ for i = 1, n do
     else
         life_args[k] = pack('>BBBBI8Bi8', 0x9f, RUNNING, bound, 0xcf, fence, 0xd3, ready) .. suffix
     end
-    running_args[k - 1], running_args[k] = until_text, ids[i]
+    running_args[k + 1], running_args[k + 2] = until_text, ids[i]
 end
 call_many('HSET', LIVES, life_args)
 call_many('ZADD', RUNNING_SET, running_args)

@@ -22,11 +22,11 @@ for _, lane in ipairs(call('SMEMBERS', P .. 'lanes')) do
     local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
     if first[1] then add(lane, call('ZCARD', key), first[2]) end
 end
-local ready = call('ZRANGEBYSCORE', WAITING, '-inf', now, 'WITHSCORES')
-local ids = {}
-for i = 1, #ready, 2 do ids[#ids + 1] = ready[i] end
-if #ids > 0 then
-    for i, body in ipairs(get_many(RUNS, ids)) do
+for _, level in ipairs(call('SMEMBERS', P .. 'levels')) do
+    local ready = call('ZRANGEBYSCORE', WAITING .. level, '-inf', now, 'WITHSCORES')
+    local ids = {}
+    for i = 1, #ready, 2 do ids[#ids + 1] = ready[i] end
+    for i, body in ipairs(#ids > 0 and get_many(RUNS, ids) or {}) do
         local _, _, _, lane = decode_some(body, 3, HANDLER_AT)
         add(lane, 1, ready[i * 2])
     end

@@ -12,7 +12,9 @@ local function add(key)
 end
 
 local function add_waiting()
-    if not add(WAITING) then return false end
+    for _, level in ipairs(call('SMEMBERS', P .. 'levels')) do
+        if not add(WAITING .. level) then return false end
+    end
     for _, lane in ipairs(call('SMEMBERS', P .. 'lanes')) do
         if not add(P .. 'ready:' .. lane) then return false end
     end

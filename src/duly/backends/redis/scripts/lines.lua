@@ -1,7 +1,8 @@
 --! use record
 -- lines: the sorted sets in which runs wait without a hold, or to be placed. Changes nothing. Returns their keys without
 -- the prefix.
-local lines = { 'waiting' }
+local lines = {}
+for _, level in ipairs(call('SMEMBERS', P .. 'levels')) do lines[#lines + 1] = 'waiting:' .. level end
 for _, lane in ipairs(call('SMEMBERS', P .. 'lanes')) do lines[#lines + 1] = 'ready:' .. lane end
 if call('HEXISTS', P .. 'holds', UNPLACED) == 1 then
     for priority = 0, 9 do

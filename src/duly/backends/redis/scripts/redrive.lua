@@ -21,7 +21,7 @@ local function again(id, run, life)
     if node then
         hold(id, run, life, UNPLACED)
     elseif run.group then
-        call('ZADD', WAITING, now, id)
+        wait(id, sub(run.lane, 1, 1), now)
     else
         call('ZADD', P .. 'ready:' .. run.lane, now, id)
         call('SADD', P .. 'lanes', run.lane)

@@ -12,7 +12,7 @@
 -- Returns the numbers (from 1) of the stale rows. At most 500 rows a call.
 --! const FENCE_AT 5
 --! const FENCE_TO 12
---! const SUMS '>i8i8i8i8i8i8i8B'
+--! const SUMS '>i8i8i8i8i8i8i8Bxxxxxxxx'
 
 local rows, texts, keys = cmsgpack.unpack(ARGV[1]), ARGV[2], cmsgpack.unpack(ARGV[3])
 local n = #rows / 9
@@ -132,7 +132,7 @@ local function settle_with_care(id, old, new, queue, finished, ready)
             urgent = true -- whoever places runs has something to do
         else
             urgent = care.is_first(ready) or urgent
-            call('ZADD', WAITING, ready, id)
+            care.wait(id, sub(run.lane, 1, 1), ready)
             call('SADD', TOUCHED, id)
         end
         care.enlist(id, run)

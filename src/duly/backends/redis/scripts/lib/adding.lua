@@ -105,8 +105,14 @@ local function add_runs(list, parts, odd, now)
                     push(lives, 1, id, lazily().write_life(life))
                     push(held, life.hold, byte(lane) - 48, ready, id)
                 elseif ready > now or (traits ~= 0 and run.group) then
-                    waiting[#waiting + 1] = ready
-                    waiting[#waiting + 1] = id
+                    local level = sub(lane, 1, 1)
+                    local line = waiting[level]
+                    if not line then
+                        line = {}
+                        waiting[level] = line
+                    end
+                    line[#line + 1] = ready
+                    line[#line + 1] = id
                     if not earliest or ready < earliest then earliest = ready end
                 else
                     local set = ready_sets[lane]
@@ -151,7 +157,10 @@ local function add_runs(list, parts, odd, now)
     end
     if earliest then
         urgent = lazily().is_first(earliest) or urgent
-        call_many('ZADD', WAITING, waiting)
+        for level, entries in pairs(waiting) do
+            call_many('ZADD', WAITING .. level, entries)
+            call('SADD', P .. 'levels', level)
+        end
     end
     if urgent or (made and made.times_put_back() > 0) then ring() end
     return #added, refused

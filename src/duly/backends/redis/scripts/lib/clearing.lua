@@ -5,7 +5,7 @@
 local function not_yet_due(id, run, life, uid, now)
     if bit.band(run.traits, SCHEDULED) == 0 or run.uid ~= uid or run.due <= now then return false end
     if life and (life.failures > 0 or life.losses > 0) then return false end
-    return (life and life.hold ~= nil) or call('ZSCORE', WAITING, id) ~= false
+    return (life and life.hold ~= nil) or call('ZSCORE', WAITING .. sub(run.lane, 1, 1), id) ~= false
 end
 
 -- Deletes what is not yet due; with `all` cancels what else waits. Returns how many were deleted and the earliest due.

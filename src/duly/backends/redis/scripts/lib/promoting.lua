@@ -1,4 +1,4 @@
---! use waiting
+--! use waiting merging
 -- Promotion: pending runs that are ready become queued, or what their group says.
 
 --! const WHEN_FULL_SKIP 0
@@ -68,7 +68,7 @@ end
 
 local function move(leaving, sets, joined)
     if #joined > 0 then call('HSET', GROUPS, unpack(joined)) end
-    if #leaving > 0 then call('ZREM', WAITING, unpack(leaving)) end
+    for level, ids in pairs(leaving) do call('ZREM', WAITING .. level, unpack(ids)) end
     for lane, entries in pairs(sets) do
         call('ZADD', P .. 'ready:' .. lane, unpack(entries))
         call('SADD', P .. 'lanes', lane)
@@ -79,10 +79,11 @@ end
 -- empty, are moved together. What one does whose group is not may end or put back another that is ready too: then the
 -- slice ends with it.
 local function promote_some(limit, now)
-    local found = call('ZRANGEBYSCORE', WAITING, '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
+    local _, levels = look_ahead(now)
+    local found = first_of(WAITING, levels, now, limit)
     if #found == 0 then return 0, false end
     local ids = {}
-    for i = 1, #found / 2 do ids[i] = found[i * 2 - 1] end
+    for i = 1, #found do ids[i] = found[i][2] end
     local bodies = call('HMGET', RUNS, unpack(ids))
     local lanes, groups, names = {}, {}, {}
     for i = 1, #ids do
@@ -96,11 +97,11 @@ local function promote_some(limit, now)
     for i, text in ipairs(#names > 0 and call('HMGET', GROUPS, unpack(names)) or {}) do rosters[names[i]] = text end
     local sets, leaving, joined, before = {}, {}, {}, put_back + replacements
     for i, id in ipairs(ids) do
-        local group, ready = groups[i], found[i * 2]
+        local group, level, ready = groups[i], found[i][3], found[i][4]
         if group and rosters[group] then
             move(leaving, sets, joined)
             sets, leaving, joined = {}, {}, {}
-            call('ZREM', WAITING, id)
+            call('ZREM', WAITING .. level, id)
             admit(id, bodies[i], ready, now)
             if put_back + replacements > before then return i, false end
             rosters[group] = call('HGET', GROUPS, group)
@@ -111,7 +112,8 @@ local function promote_some(limit, now)
                 joined[#joined + 1] = rosters[group]
             end
             if lanes[i] then enter(sets, lanes[i], ready, id) end
-            leaving[#leaving + 1] = id
+            leaving[level] = leaving[level] or {}
+            table.insert(leaving[level], id)
         end
     end
     move(leaving, sets, joined)

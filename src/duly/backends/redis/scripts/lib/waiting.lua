@@ -1,4 +1,4 @@
---! use placing
+--! use placing levels
 -- Waiting runs: where they wait, how they are held and put back, how they end, and who is next in a group's line.
 
 --! const HANDLER_HOLD 'handler:'
@@ -19,8 +19,14 @@ end
 
 -- Whether a new pending run changes when to look next.
 local function is_first(ready)
-    local first = call('ZRANGE', WAITING, 0, 0, 'WITHSCORES')
-    return first[2] == nil or ready < tonumber(first[2])
+    local first = look_ahead(0)
+    return first == '' or ready < tonumber(first)
+end
+
+-- Lets a run wait for its ready time.
+local function wait(id, level, ready)
+    call('ZADD', WAITING .. level, ready, id)
+    call('SADD', LEVELS, level)
 end
 
 -- How many runs have been put back in this call: whoever walks through the waiting ones must look again.
@@ -42,7 +48,7 @@ local function unhold(id, key, priority, ready)
         life.hold = nil
         save_life(id, life)
     end
-    call('ZADD', WAITING, ready, id)
+    wait(id, priority, ready)
     if call('HEXISTS', META, 'placed') == 1 then join_node(id, read_body(call('HGET', RUNS, id)).lane, ready) end
     put_back = put_back + 1
 end
@@ -103,7 +109,7 @@ local function take_out(id, run, life)
         count_hold(life.hold, -1)
         return false
     end
-    if call('ZREM', WAITING, id) == 1 then return false end
+    if call('ZREM', WAITING .. sub(run.lane, 1, 1), id) == 1 then return false end
     local lane = P .. 'ready:' .. run.lane
     call('ZREM', lane, id)
     if call('EXISTS', lane) == 0 then call('SREM', P .. 'lanes', run.lane) end
