@@ -10,6 +10,7 @@ import pytest
 from redis_wires import operator
 from tests.conftest import eventually
 
+from duly import Scheduler, SchedulerConfig
 from duly.backends.redis import open_url
 from duly.model import Cause, Claim, Failed, Failure, Ids, Run, RunQuery, State, Succeeded, WhenFull, recurring_id
 from duly.ports import Opening
@@ -191,12 +192,19 @@ async def test_thousands_of_runs_travel_in_slices(backend):
     assert (await backend.store.counts()).states[State.COMPLETED] == 3_000
 
 
-async def test_concurrent_puts_share_a_call(backend):
-    before = await calls(backend, "evalsha")
-    puts = await asyncio.gather(*(backend.queue.put([run]) for run in runs_of(200)))
-    assert all(put.created for [put] in puts)
-    assert len({put.id for [put] in puts}) == 200
-    assert await calls(backend, "evalsha") - before < 50
+async def test_concurrent_submissions_share_calls(alone):
+    scheduler = Scheduler(alone.url, SchedulerConfig(namespace="alone"))
+
+    @scheduler.job
+    async def send_mail() -> None: ...
+
+    async with scheduler.client():
+        await send_mail.submit()
+        before = await calls(alone, "evalsha")
+        handles = await asyncio.gather(*(send_mail.submit() for _ in range(200)))
+        assert await calls(alone, "evalsha") - before < 20
+    assert len({handle.id for handle in handles if not handle.deduplicated}) == 200
+    assert (await alone.store.counts()).states[State.QUEUED] == 201
 
 
 async def test_a_burst_of_planned_runs_is_started_in_slices(world):

@@ -162,6 +162,7 @@ class Line:
 
     async def send(self, items):
         self.batches.append(list(items))
+        await asyncio.sleep(0)
         await self.gate.wait()
         if "bad" in items:
             raise ValueError("bad batch")
@@ -185,6 +186,33 @@ async def test_what_gathers_behind_a_call_is_sent_together():
     line.gate.set()
     assert await asyncio.gather(*tasks) == [f"{name}!" for name in "abcdef"]
     assert line.batches == [["a"], ["b", "c", "d"], ["e", "f"]]
+
+
+async def test_callers_who_were_answered_together_are_sent_together_again():
+    line = Line()
+    batcher = Batcher(line.send)
+
+    async def twice(name):
+        return [await batcher(name), await batcher(name)]
+
+    await asyncio.gather(*(twice(name) for name in "abcd"))
+    assert line.batches == [["a"], ["b", "c", "d", "a"], ["b", "c", "d"]]
+
+
+async def test_two_calls_under_way_share_many_callers_by_halves():
+    line = Line()
+    batcher = Batcher(line.send, calls=2)
+    await asyncio.gather(*(batcher(number) for number in range(3)))
+    line.gate.clear()
+    line.batches.clear()
+    tasks = [asyncio.create_task(batcher(number)) for number in range(40)]
+    for _ in range(4):  # the callers, then the end of their turn, then the calls
+        await asyncio.sleep(0)
+    assert line.batches == [list(range(20)), list(range(20, 40))]
+    late = asyncio.create_task(batcher("late"))
+    line.gate.set()
+    assert await asyncio.gather(*tasks, late) == [f"{number}!" for number in range(40)] + ["late!"]
+    assert line.batches[2:] == [["late"]]
 
 
 async def test_a_failed_batch_fails_its_own_callers_only():

@@ -87,7 +87,7 @@ async def _target(call: Call[None, Any], body: Submission, client: Client) -> tu
     options = _options(call, body)
     if call.principal.limited:
         blueprint = await client.submitter.blueprint(name)
-        call.principal.require_target(options.queue or blueprint.queue, blueprint.handler)
+        call.principal.require_target(options.queue or blueprint.alike.queue, blueprint.alike.handler)
     return name, options
 
 

@@ -18,6 +18,7 @@ JOB_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 MAX_NAME_LENGTH = 128
 
 _RANDOM_BITS = 48
+_BYTES = 13
 _HALF = 1 << (_RANDOM_BITS - 1)
 _ALL = (1 << _RANDOM_BITS) - 1
 
@@ -34,7 +35,7 @@ class Ids:
     def new(self, now: datetime | None = None) -> str:
         """A new id, greater than every one this maker gave before; of this moment, if the caller knows it."""
         self._advance(now or self._now())
-        return f"{self._micros:014x}{self._tail:012x}"
+        return (self._micros << _RANDOM_BITS | self._tail).to_bytes(_BYTES, "big").hex()
 
     def many(self, count: int) -> list[str]:
         """So many new ids, in order, all of this moment."""

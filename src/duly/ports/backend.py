@@ -26,7 +26,8 @@ class Capabilities(Struct, frozen=True):
     `durable`: what was acknowledged survives kill -9 of every process. `durable_start`: also power loss, for the start
     record of an at-most-once run. `shared`: several processes may use it at once. `transactions`: `transaction` and
     `within` work. `push`: `wait` returns promptly on work from other processes. `threads`: sessions may be used from
-    other threads' loops.
+    other threads' loops. `pipelined`: a call does not wait for the answer to the one before, so it pays
+    to have two under way.
     """
 
     durable: bool
@@ -35,6 +36,7 @@ class Capabilities(Struct, frozen=True):
     transactions: bool
     push: bool
     threads: bool
+    pipelined: bool = False
     order: Order = Order.EXACT
 
 

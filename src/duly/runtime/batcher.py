@@ -1,6 +1,8 @@
 """A batcher: sends at once when nothing is under way, and together what gathers behind it.
 
-A lone caller pays one round trip and no waiting; fifty concurrent callers share one.
+A lone caller pays one round trip and no waiting; fifty concurrent callers share one. Callers who were answered together
+are likely to come again together: then the first of them waits for the others until the end of the loop's turn. Where
+two calls may be under way, many callers become two halves: the store works for one while the other is served here.
 """
 
 from __future__ import annotations
@@ -13,42 +15,61 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
+_MANY = 32
+
 
 class Batcher(Generic[T, R]):
     """Belongs to one event loop. `send` answers a batch in order, or fails for all of it."""
 
-    def __init__(self, send: Callable[[Sequence[T]], Awaitable[Sequence[R]]], most: int = 500) -> None:
+    def __init__(self, send: Callable[[Sequence[T]], Awaitable[Sequence[R]]], most: int = 500, calls: int = 1) -> None:
         self._send = send
         self._most = most
-        self._busy = False
+        self._calls = calls
         self._waiting: deque[tuple[T, asyncio.Future[R]]] = deque()
-        self._draining: asyncio.Task[None] | None = None
+        self._under_way: deque[int] = deque()  # sizes of the calls
+        self._sending: set[asyncio.Task[None]] = set()
+        self._crowded = False  # the last call was of several
+        self._gathering = False
 
     async def __call__(self, item: T) -> R:
         """Send one item and return its answer."""
-        if self._busy:
-            future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-            self._waiting.append((item, future))
-            return await future
-        self._busy = True
+        if not (self._under_way or self._waiting or self._crowded):
+            return await self._send_alone(item)
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        if not self._gathering and self._may_send():
+            self._gather()
+        return await future
+
+    async def _send_alone(self, item: T) -> R:
+        self._under_way.append(1)
         try:
             [answer] = await self._send([item])
             return answer
         finally:
-            self._next()
+            self._done(1)
 
-    def _next(self) -> None:
-        if self._waiting:
-            self._draining = asyncio.get_running_loop().create_task(self._drain())
-        else:
-            self._busy = False
+    def _may_send(self) -> bool:
+        """A second call is worth it if it is not small beside the one under way; else they go together afterwards."""
+        if not self._under_way:
+            return True
+        return len(self._under_way) < self._calls and 2 * len(self._waiting) >= sum(self._under_way)
 
-    async def _drain(self) -> None:
-        try:
-            while self._waiting:
-                await self._send_batch([self._waiting.popleft() for _ in range(min(len(self._waiting), self._most))])
-        finally:
-            self._busy = False
+    def _gather(self) -> None:
+        self._gathering = True
+        asyncio.get_running_loop().call_soon(self._send_gathered)
+
+    def _send_gathered(self) -> None:
+        self._gathering = False
+        while self._waiting and self._may_send():
+            size = min(len(self._waiting), self._most)
+            if self._calls > 1 and not self._under_way and size >= _MANY:
+                size //= 2
+            batch = [self._waiting.popleft() for _ in range(size)]
+            self._under_way.append(size)
+            task = asyncio.get_running_loop().create_task(self._send_batch(batch))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
 
     async def _send_batch(self, batch: list[tuple[T, asyncio.Future[R]]]) -> None:
         wanted = [(item, future) for item, future in batch if not future.done()]
@@ -62,3 +83,11 @@ class Batcher(Generic[T, R]):
             for (_, future), answer in zip(wanted, answers, strict=True):
                 if not future.done():
                     future.set_result(answer)
+        finally:
+            self._done(len(batch))
+
+    def _done(self, size: int) -> None:
+        self._under_way.remove(size)
+        self._crowded = size > 1
+        if self._waiting and not self._gathering:
+            self._gather()

@@ -60,13 +60,15 @@ from duly.scheduler.placing import examine_placement, waits_for
 from duly.scheduler.registry import Registry, Wrapper, place_of
 from duly.scheduler.running import Running
 from duly.scheduler.sessions import Sessions
-from duly.scheduler.submitting import Options, name_of
+from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, name_of
 from duly.scheduler.sync import Portal, SyncScheduler
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
 from duly.scheduler.within import Within
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_NOTHING = (None,) * 5
 
 
 class Scheduler(Observed):
@@ -383,7 +385,9 @@ class Scheduler(Observed):
         queue: str | None = None,
     ) -> RunHandle[Any]:
         """Submit a run to a handler by name or handle. A name unknown here is checked when it is claimed."""
-        options = Options(at=at, delay=delay, priority=priority, dedupe_key=dedupe_key, queue=queue)
+        options = AS_THE_JOB_SAYS
+        if (at, delay, priority, dedupe_key, queue) != _NOTHING:
+            options = Options(at=at, delay=delay, priority=priority, dedupe_key=dedupe_key, queue=queue)
         return await self._submit(name_of(handler), (), dict(payload or {}), options)
 
     async def submit_many(
@@ -409,7 +413,7 @@ class Scheduler(Observed):
         return Within(self._client, lambda put: RunHandle(self, put), connection)
 
     async def _submit(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], options: Options) -> RunHandle[Any]:
-        client = await self._client()
+        client = self._sessions.at_hand() or await self._client()
         if args:
             signature = self._registry.signature(name)
             assert signature is not None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from duly.model import CancelReply, Put, Run
 from duly.scheduler.definition import Job
-from duly.scheduler.submitting import Options
+from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options
 
 if TYPE_CHECKING:
     from duly.scheduler.facade import Scheduler
@@ -106,11 +106,11 @@ class JobHandle(Generic[F, P, R]):
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]:
         """Submit one run with these arguments."""
-        return await self._submit(_PLAIN, args, kwargs)
+        return await self._submit(AS_THE_JOB_SAYS, args, kwargs)
 
     async def submit_many(self, payloads: Iterable[Mapping[str, Any]]) -> list[RunHandle[R]]:
         """Submit many runs, one per mapping of arguments, in as few round trips as possible."""
-        return await self._submit_many(_PLAIN, payloads)
+        return await self._submit_many(AS_THE_JOB_SAYS, payloads)
 
     def check(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Raise `PayloadError` if `submit` with these arguments would; nothing is submitted."""
@@ -147,6 +147,3 @@ class JobHandle(Generic[F, P, R]):
 
     def __repr__(self) -> str:
         return f"<job {self.name!r}>"
-
-
-_PLAIN = Options()

@@ -23,6 +23,15 @@ class Sessions:
         self._root: Backend | None = None
         self._process = os.getpid()
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[Client]] = WeakKeyDictionary()
+        self._latest: tuple[asyncio.AbstractEventLoop, Client] | None = None
+
+    def at_hand(self) -> Client | None:
+        """The client of the running loop, if it was asked for last: what a submission among thousands finds.
+
+        A forked process never runs the loop of its parent.
+        """
+        latest = self._latest
+        return None if latest is None or latest[0] is not asyncio.get_running_loop() else latest[1]
 
     async def client(self) -> Client:
         """The client of the running loop."""
@@ -34,7 +43,8 @@ class Sessions:
         if opening is None:
             opening = self._clients[loop] = loop.create_task(self._open())
         elif opening.done() and not opening.cancelled() and opening.exception() is None:
-            return opening.result()  # what nearly every call finds, a submission among thousands too
+            self._latest = (loop, opening.result())
+            return self._latest[1]
         try:
             return await asyncio.shield(opening)
         except BaseException:
@@ -56,6 +66,7 @@ class Sessions:
 
     async def close(self) -> None:
         """Close the running loop's client, if it has one."""
+        self._latest = None
         opening = self._clients.pop(asyncio.get_running_loop(), None)
         if opening is not None and self._process == os.getpid():
             client = await opening

@@ -11,10 +11,12 @@ from msgspec.structs import replace
 
 from duly.errors import ConfigurationError, JobNotFound
 from duly.model import (
+    EPOCH,
     Cause,
     Delivery,
     Ids,
     JobRecord,
+    JobSpec,
     JobStatus,
     Overlap,
     Put,
@@ -22,7 +24,6 @@ from duly.model import (
     Run,
     RunPolicy,
     SchedulerConfig,
-    WhenFull,
     as_utc,
     is_job_name,
     shift,
@@ -97,22 +98,13 @@ def _check_key(key: object) -> None:
         raise ConfigurationError(f"dedupe_key={key!r} must be a string of 1 to {_MAX_KEY_LENGTH} characters")
 
 
-_AS_THE_JOB_SAYS = Options()
+AS_THE_JOB_SAYS = Options()
 
 
 class Blueprint(Struct, frozen=True):
-    """What all runs of one job share when they are submitted."""
+    """What all runs of one job share when they are submitted: `alike` is such a run but for id, payload and time."""
 
-    job: str
-    handler: str
-    queue: str = "default"
-    priority: int = 0
-    policy: RunPolicy = RunPolicy()
-    group: str | None = None
-    when_full: WhenFull = WhenFull.SKIP
-    uid: str = ""
-    revision: int = 0
-    assignable: bool = False
+    alike: Run
 
     def run(
         self,
@@ -123,59 +115,57 @@ class Blueprint(Struct, frozen=True):
         cause: Cause,
         headers: dict[str, str] | None = None,
     ) -> Run:
-        return Run(
-            id=run_id,
-            job=self.job,
-            handler=self.handler,
-            due=due,
-            ready_at=due,
-            uid=self.uid,
-            revision=self.revision,
-            cause=cause,
-            queue=options.queue or self.queue,
-            priority=self.priority if options.priority is None else options.priority,
-            payload=payload,
-            policy=options.policy(self.policy),
-            group=self.group,
-            when_full=self.when_full,
+        run = replace(self.alike, id=run_id, payload=payload, due=due, ready_at=due, cause=cause, headers=headers)
+        if options is AS_THE_JOB_SAYS:
+            return run
+        return replace(
+            run,
+            queue=options.queue or run.queue,
+            priority=run.priority if options.priority is None else options.priority,
+            policy=options.policy(run.policy),
             dedupe_key=options.dedupe_key,
-            headers=headers,
-            hold=UNPLACED if self.assignable else None,
-            assignable=self.assignable,
         )
+
+
+def _blueprint(
+    spec: Job | JobSpec, handler: str, policy: RunPolicy, overlap: Overlap, config: SchedulerConfig, **identity: Any
+) -> Blueprint:
+    group, when_full = group_of(spec.name, overlap)
+    assignable = is_assigned(config.placement, spec.selector)
+    return Blueprint(
+        Run(
+            id="",
+            job=spec.name,
+            handler=handler,
+            due=EPOCH,
+            ready_at=EPOCH,
+            queue=spec.queue,
+            priority=spec.priority,
+            policy=policy,
+            group=group,
+            when_full=when_full,
+            hold=UNPLACED if assignable else None,
+            assignable=assignable,
+            **identity,
+        )
+    )
 
 
 def blueprint_of(job: Job, config: SchedulerConfig) -> Blueprint:
     """The blueprint of a job defined in this process. Submitted runs overlap unless the job says otherwise."""
-    group, when_full = group_of(job.name, Overlap(job.overlap or Overlap.ALLOW))
-    return Blueprint(
-        job=job.name,
-        handler=job.handler_name,
-        queue=job.queue,
-        priority=job.priority,
-        policy=job.policy(),
-        group=group,
-        when_full=when_full,
-        assignable=is_assigned(config.placement, job.selector),
-    )
+    return _blueprint(job, job.handler_name, job.policy(), Overlap(job.overlap or Overlap.ALLOW), config)
 
 
 def blueprint_of_record(record: JobRecord, default: Overlap, config: SchedulerConfig) -> Blueprint:
     """The blueprint of a job that the store knows."""
     spec = record.spec
-    group, when_full = group_of(spec.name, spec.overlap or default)
-    return Blueprint(
-        job=spec.name,
-        handler=spec.handler,
-        queue=spec.queue,
-        priority=spec.priority,
-        policy=spec.policy,
-        group=group,
-        when_full=when_full,
-        uid=record.uid,
-        revision=record.revision,
-        assignable=is_assigned(config.placement, spec.selector),
-    )
+    identity = {"uid": record.uid, "revision": record.revision}
+    return _blueprint(spec, spec.handler, spec.policy, spec.overlap or default, config, **identity)
+
+
+def blueprint_of_name(name: str, config: SchedulerConfig) -> Blueprint:
+    """The blueprint of a job that nobody knows here: its handler has its name."""
+    return _blueprint(JobSpec(name=name, handler=name), name, RunPolicy(), Overlap.ALLOW, config)
 
 
 def name_of(handler: object) -> str:
@@ -207,18 +197,22 @@ class Submitter:
         self._tracer = tracer
         self._emit = emit
         self._blueprints: dict[str, Blueprint] = {}
-        self._batch: Batcher[Run, Put] = Batcher(self._deliver, _MOST_AT_ONCE)
+        self._batch: Batcher[Run, Put] = Batcher(
+            self._deliver, _MOST_AT_ONCE, calls=2 if backend.capabilities.pipelined else 1
+        )
 
     def compose(self, handler: object, payload: Mapping[str, Any] | None = None, **options: Any) -> Run:
         """The run of a submission to a handler of this process, or of one that will be checked when it is claimed."""
         name = name_of(handler)
-        return self._run(self._known(name) or self._unknown(name), payload, Options(**options), Cause.SUBMIT)
+        return self._run(
+            self._known(name) or blueprint_of_name(name, self._config), payload, Options(**options), Cause.SUBMIT
+        )
 
     async def submit(
         self, name: str, payload: Mapping[str, Any] | None, options: Options, into: Transaction | None = None
     ) -> Put:
         """Submit one run, as part of a transaction of the user's if there is one."""
-        run = self._run(await self.blueprint(name), payload, options, Cause.SUBMIT)
+        run = self._run(self._known(name) or await self.blueprint(name), payload, options, Cause.SUBMIT)
         if into is None:
             return await self._put(run)
         [put] = await into.put([run])
@@ -255,6 +249,8 @@ class Submitter:
 
     async def _put_all(self, runs: Sequence[Run], into: Transaction | None = None) -> list[Put]:
         """Put many. What is part of a user's transaction is not told: nobody here learns whether it commits."""
+        if into is None and self._backend.capabilities.pipelined:
+            return await self._deliver(runs)
         put = self._deliver if into is None else into.put
         answers: list[Put] = []
         for start in range(0, len(runs), _MOST_AT_ONCE):
@@ -278,13 +274,13 @@ class Submitter:
         blueprint = blueprint_of_record(record, default, self._config)
         if payload is not None or record.spec.schedule is None:
             return await self._put(self._run(blueprint, payload, Options(), Cause.TRIGGER))
-        headers = self._headers(_AS_THE_JOB_SAYS)
-        run = blueprint.run(self._ids.new(), record.spec.payload, self._now(), _AS_THE_JOB_SAYS, Cause.TRIGGER, headers)
+        headers = self._headers(AS_THE_JOB_SAYS)
+        run = blueprint.run(self._ids.new(), record.spec.payload, self._now(), AS_THE_JOB_SAYS, Cause.TRIGGER, headers)
         return await self._put(run)
 
     def _run(self, blueprint: Blueprint, payload: Mapping[str, Any] | None, options: Options, cause: Cause) -> Run:
         encoded = self._registry.payload(
-            blueprint.handler, {} if payload is None else payload, self._config.max_payload_bytes
+            blueprint.alike.handler, {} if payload is None else payload, self._config.max_payload_bytes
         )
         headers = self._headers(options)
         now = self._now()
@@ -302,16 +298,15 @@ class Submitter:
             blueprint = self._blueprints[name] = blueprint_of(job, self._config)
         return blueprint
 
-    def _unknown(self, name: str) -> Blueprint:
-        return Blueprint(name, name, assignable=is_assigned(self._config.placement, None))
-
     async def blueprint(self, name: str) -> Blueprint:
         """What the code says of this job, else what the store says, else nothing: it is checked when it is claimed."""
         known = self._known(name)
         if known is not None:
             return known
         record = await self._backend.store.job(name)
-        return self._unknown(name) if record is None else blueprint_of_record(record, Overlap.ALLOW, self._config)
+        if record is None:
+            return blueprint_of_name(name, self._config)
+        return blueprint_of_record(record, Overlap.ALLOW, self._config)
 
     def forget(self, name: str) -> None:
         """The job was defined anew."""

@@ -21,6 +21,7 @@ UNKNOWN = Capabilities(
     transactions=False,
     push=True,
     threads=True,
+    pipelined=True,
 )
 
 

@@ -87,6 +87,7 @@ def capabilities_of(facts: Facts, place: Place) -> Capabilities:
         transactions=False,
         push=True,
         threads=True,
+        pipelined=True,
     )
 
 

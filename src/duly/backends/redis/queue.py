@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from duly.backends.redis import listing
 from duly.backends.redis.codec import batch_of, bodies_of, encode, lent_run, life_of, run_of
-from duly.backends.redis.gather import Gatherer
 from duly.backends.redis.settling import rows_of
 from duly.backends.redis.sleep import Sleep
 from duly.backends.redis.staff import RedisStaff
@@ -41,15 +40,14 @@ class RedisQueue:
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
-        self._gatherer = Gatherer(self._put_slice, _PUT // 2)
         self._sleep = Sleep(wire)
         self._staff = RedisStaff(wire)
 
     # --- putting
 
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
-        if now is None and len(runs) < _PUT // 2:
-            return await self._gatherer.put(runs) if runs else []
+        if len(runs) <= _PUT:
+            return await self._put_slice(runs, now) if runs else []
         window = asyncio.Semaphore(_PUTS_UNDER_WAY)
         async with asyncio.TaskGroup() as tasks:  # one connection: the slices arrive in order
             slices = [tasks.create_task(self._put_in_turn(some, now, window)) for some in slices_of(runs, _PUT)]
