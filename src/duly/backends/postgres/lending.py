@@ -140,7 +140,7 @@ in_the_way AS MATERIALIZED (
 taken AS MATERIALIZED (
     SELECT place, seq FROM first WHERE NOT EXISTS (SELECT FROM in_the_way)
 ),
-found AS MATERIALIZED (
+found AS (
     SELECT
         r.seq, r.id, r.job, r.handler, r.line, r.rank, r.cause, r.due, r.ready_at, r.created_at, r."group", r.policy,
         r.extra, r.payload,
@@ -154,6 +154,10 @@ found AS MATERIALIZED (
         END AS hold
     FROM {ns}.runs AS r WHERE r.seq = ANY(ARRAY(SELECT seq FROM taken))
 ),
+judged AS MATERIALIZED (
+    SELECT CASE WHEN f.hold IS NULL THEN nextval('{ns}.fences') END AS fence, f.*
+    FROM (SELECT * FROM found ORDER BY rank, ready_at, id) AS f
+),
 gone AS (
     DELETE FROM {ns}.waiting WHERE ctid = ANY(ARRAY(SELECT place FROM taken))
 ),
@@ -162,27 +166,23 @@ held AS (
     SELECT
         seq, CASE WHEN hold = 'place' THEN split_part(line, '@', 1) || '@' ELSE line END, rank, ready_at, id, "group",
         "group" IS NOT NULL, hold
-    FROM found WHERE hold IS NOT NULL
+    FROM judged WHERE hold IS NOT NULL
     RETURNING 1
 ),
 nobodys AS (
     UPDATE {ns}.runs AS r SET line = split_part(r.line, '@', 1) || '@'
-    WHERE r.seq = ANY(ARRAY(SELECT seq FROM found WHERE hold = 'place'))
-),
-numbered AS MATERIALIZED (
-    SELECT nextval('{ns}.fences') AS fence, f.*
-    FROM (SELECT * FROM found WHERE hold IS NULL ORDER BY rank, ready_at, id) AS f
+    WHERE r.seq = ANY(ARRAY(SELECT seq FROM judged WHERE hold = 'place'))
 ),
 lent AS (
     INSERT INTO {ns}.claims (seq, fence, node, request, started_at, expires_at, "group", keyed)
     SELECT
         seq, fence, $2, $4, clock.now, clock.now + $7, "group", coalesce(strpos(extra, '"dedupe_key"') > 0, false)
-    FROM clock, numbered
+    FROM clock, judged WHERE hold IS NULL
 ),
 before AS MATERIALIZED (
     SELECT ready_at FROM {ns}.waiting
     WHERE entering AND ready_at <= (SELECT now FROM clock) AND seq NOT IN (SELECT seq FROM taken)
-        AND (SELECT count(*) FROM numbered) < $6
+        AND (SELECT count(*) FROM judged WHERE hold IS NULL) < $6
     ORDER BY ready_at, id LIMIT 1
 ),
 next AS MATERIALIZED (
@@ -199,7 +199,7 @@ SELECT
     f.fence, f.seq, f.id, f.job, f.handler, f.line, f.rank, f.cause, f.due, f.ready_at, f.created_at, f."group",
     f.policy, f.extra, f.payload
 FROM clock CROSS JOIN next
-LEFT JOIN numbered AS f ON true
+LEFT JOIN judged AS f ON f.hold IS NULL
 """.replace("{survey}", _SURVEY).replace("{slice}", str(_SLICE))
 
 # Hold those of the first $5 runs of the open lines whose job is paused or removed, or whose handler is not in the set
