@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import eventually
 
 from duly.backends.postgres import lending, open_url
+from duly.backends.postgres.connection import _SETTINGS
 from duly.backends.postgres.relief import Relief
 from duly.backends.postgres.texts import Texts
 from duly.model import Ids, Run
@@ -74,7 +75,7 @@ async def store(postgres_url):
     namespace = f"t{uuid.uuid4().hex}"
     connection = await asyncpg.connect(postgres_url)
     async with open_url(postgres_url, Opening(namespace=namespace)) as backend:
-        await connection.execute("SET jit = off; SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan")
+        await connection.execute(_SETTINGS)
         yield Store(backend, connection, namespace)
     await connection.execute(f'DROP SCHEMA "{namespace}" CASCADE')
     await connection.close()
