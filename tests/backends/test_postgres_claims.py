@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import eventually
 
 from duly.backends.postgres import lending, open_url
+from duly.backends.postgres.connection import _SETTINGS
 from duly.backends.postgres.relief import Relief
 from duly.backends.postgres.texts import Texts
 from duly.model import Ids, Run
@@ -27,7 +28,7 @@ SELECT seq, due, seq, 1, due, 'completed', 'n' FROM {{ns}}.runs WHERE job = 'old
 """
 _DEAD = """
 INSERT INTO {ns}.waiting (seq, ready_at, rank, entering, line, id)
-SELECT -n, n, 500, false, 'default', 'dead-' || n FROM generate_series(1, $1::int) AS n
+SELECT -n, n, 500, true, 'default', 'dead-' || n FROM generate_series(1, $1::int) AS n
 """
 
 
@@ -53,13 +54,19 @@ class Store:
         """The pages that the statement of a claim touches; rolled back, so that it can be asked for again."""
         self.requests += 1
         asked = (None, "n", None, self.requests, False, BATCH, 15_000_000, staff, False, "handler:", "handler;", False)
+        return await self._pages(lending._LEND, BATCH, *asked)
+
+    async def pages_to_the_first_run(self):
+        """The pages that are touched by whoever looks for the first run in line."""
+        return await self._pages("SELECT FROM {ns}.waiting ORDER BY line, rank, ready_at, id LIMIT 1", 1)
+
+    async def _pages(self, sql, rows, *parameters):
         transaction = self.connection.transaction()
         await transaction.start()
-        statement: str = lending._LEND
-        [row] = await self.connection.fetch("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + self.texts[statement], *asked)
+        [row] = await self.connection.fetch("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + self.texts[sql], *parameters)
         await transaction.rollback()
         plan = json.loads(row[0])[0]["Plan"]
-        assert plan["Actual Rows"] == BATCH
+        assert plan["Actual Rows"] == rows
         return plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]
 
 
@@ -68,7 +75,7 @@ async def store(postgres_url):
     namespace = f"t{uuid.uuid4().hex}"
     connection = await asyncpg.connect(postgres_url)
     async with open_url(postgres_url, Opening(namespace=namespace)) as backend:
-        await connection.execute("SET jit = off; SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan")
+        await connection.execute(_SETTINGS)
         yield Store(backend, connection, namespace)
     await connection.execute(f'DROP SCHEMA "{namespace}" CASCADE')
     await connection.close()
@@ -94,6 +101,21 @@ async def test_a_claim_reads_no_more_after_the_dead_rows_of_many_were_swept_away
         return await store.pages_of_a_claim() <= 2 * fresh
 
     await eventually(swept, "the dead rows are gone")
+
+
+async def test_a_claim_in_a_burst_passes_what_was_claimed_before_it_once(store):
+    await store.execute("ALTER TABLE {ns}.waiting SET (autovacuum_enabled = false)")
+    await store.put(500, grouped=True)
+    fresh = await store.pages_of_a_claim()
+    await store.connection.execute(store.texts[_DEAD].replace("$1::int", "20000"))
+    await store.execute("DELETE FROM {ns}.waiting WHERE seq < 0")
+    assert await store.pages_to_the_first_run() > fresh / 2
+
+    async def passed_once():  # as soon as nobody may see the rows any more, and whoever finds them dead marks them
+        claim = await store.pages_of_a_claim()
+        return claim <= fresh + 1.5 * await store.pages_to_the_first_run()
+
+    await eventually(passed_once, "the dead rows are walked over once")
 
 
 async def test_a_claim_reads_no_more_for_a_node_with_many_handlers(store):

@@ -40,6 +40,7 @@ class Settler:
         self._clock = around.clock
         self.pace = Pace(around.clock.monotonic)
         self._bound = max(2 * MOST_AT_ONCE, 4 * around.config.max_concurrent)
+        self._offered: deque[tuple[Live, Outcome]] = deque()
         self._waiting: deque[tuple[Live, Settlement]] = deque()
         self._sending = asyncio.Lock()
         self._aftermath: set[asyncio.Task[None]] = set()
@@ -48,24 +49,32 @@ class Settler:
     @property
     def full(self) -> bool:
         """Whether so many results are unsettled that no more work should be claimed."""
-        return len(self._waiting) >= self._bound
+        return len(self._offered) + len(self._waiting) >= self._bound
 
     @property
     def empty(self) -> bool:
-        return not self._waiting
+        return not self._offered and not self._waiting
 
     def offer(self, live: Live, outcome: Outcome) -> None:
         """Settle this run; returns at once."""
-        run = live.claim.run
-        ended_at = shift(run.started_at, live.elapsed) if run.started_at else run.ready_at
-        settlement = settle(run, live.claim.fence, outcome, ended_at, self._rng.random())
-        self._waiting.append((live, settlement))
+        self._offered.append((live, outcome))
         self.signal.wake()
 
     async def tick(self) -> float:
         """Send one batch. On failure it stays where it is; repeating a settlement does no harm."""
         async with self._sending:  # a stop flushes while the service still runs
+            await asyncio.sleep(0)  # the claim that the same runs caused goes first: others wait for what it brings
+            self._work_out()
             return await self._send()
+
+    def _work_out(self) -> None:
+        """What becomes of the runs that were offered; once for each, however often it is sent."""
+        while self._offered:
+            live, outcome = self._offered.popleft()
+            run = live.claim.run
+            ended_at = shift(run.started_at, live.elapsed) if run.started_at else run.ready_at
+            settlement = settle(run, live.claim.fence, outcome, ended_at, self._rng.random())
+            self._waiting.append((live, settlement))
 
     async def _send(self) -> float:
         batch = [self._waiting[index] for index in range(min(len(self._waiting), MOST_AT_ONCE))]
@@ -85,7 +94,7 @@ class Settler:
                 self._tell(live, settlement, refused=settlement.run_id in stale)
         if was_full:
             self.drained()
-        return 0.0 if self._waiting else math.inf
+        return math.inf if self.empty else 0.0
 
     def _tell(self, live: Live, settlement: Settlement, *, refused: bool) -> None:
         run = live.claim.run
@@ -112,7 +121,7 @@ class Settler:
 
     async def flush(self) -> None:
         """Send all that is left, and let the hooks finish."""
-        while self._waiting:
+        while not self.empty:
             await self.tick()
         if self._aftermath:
             await asyncio.wait(self._aftermath)

@@ -29,21 +29,22 @@ _SLICE = 32
 _DECIDED_AT_ONCE = 500
 
 # What the statements below begin with. $1 now, $2 node, $3 queues.
-# lines: every line that has runs, with the first ready time in it, found by leaping from one to the next.
-# open: those with something due that this node may take from.
+# lines: every line that has runs, with the first run in it, found by leaping from one to the next.
+# open: those with something due that this node may take from. Whoever reads one begins at its first run, and does not
+# walk again over the dead entries that earlier claims left before it.
 _SURVEY = """
 WITH RECURSIVE {clock},
-lines (line, rank, head) AS (
-    (SELECT line, rank, ready_at FROM {ns}.waiting ORDER BY line, rank, ready_at LIMIT 1)
+lines (line, rank, since, head) AS (
+    (SELECT line, rank, ready_at, id FROM {ns}.waiting ORDER BY line, rank, ready_at, id LIMIT 1)
     UNION ALL
-    SELECT n.line, n.rank, n.ready_at FROM lines AS l CROSS JOIN LATERAL (
-        SELECT line, rank, ready_at FROM {ns}.waiting
-        WHERE (line, rank) > (l.line, l.rank) ORDER BY line, rank, ready_at LIMIT 1
+    SELECT n.line, n.rank, n.ready_at, n.id FROM lines AS l CROSS JOIN LATERAL (
+        SELECT line, rank, ready_at, id FROM {ns}.waiting
+        WHERE (line, rank) > (l.line, l.rank) ORDER BY line, rank, ready_at, id LIMIT 1
     ) AS n
 ),
 open AS MATERIALIZED (
-    SELECT line, rank FROM lines
-    WHERE head <= (SELECT now FROM clock)
+    SELECT line, rank, since, head FROM lines
+    WHERE since <= (SELECT now FROM clock)
         AND ($3::text[] IS NULL OR split_part(line, '@', 1) = ANY($3::text[]))
         AND (strpos(line, '@') = 0 OR line = split_part(line, '@', 1) || '@' || $2)
         AND NOT EXISTS (SELECT FROM {ns}.queues WHERE name = split_part(line, '@', 1) AND paused)
@@ -74,10 +75,6 @@ fresh AS (
     WHERE q.request < excluded.request OR $5
     RETURNING 1
 ),
-undecided AS MATERIALIZED (
-    SELECT 1 FROM {ns}.waiting
-    WHERE entering AND ready_at <= (SELECT now FROM clock) ORDER BY ready_at, id LIMIT {slice} + 1
-),
 holds (hold) AS (
     (SELECT hold FROM {ns}.held WHERE hold >= $10 AND hold < $11 ORDER BY hold LIMIT 1)
     UNION ALL
@@ -92,12 +89,13 @@ back AS MATERIALIZED (
     LIMIT 1
 ),
 chosen AS MATERIALIZED (
-    SELECT line, rank FROM open WHERE EXISTS (SELECT FROM fresh) AND ($12 OR NOT EXISTS (SELECT FROM back))
+    SELECT * FROM open WHERE EXISTS (SELECT FROM fresh) AND ($12 OR NOT EXISTS (SELECT FROM back))
 ),
 counted AS (
-    SELECT l.line, l.rank FROM chosen AS l CROSS JOIN LATERAL (
+    SELECT l.line, l.rank, l.since, l.head FROM chosen AS l CROSS JOIN LATERAL (
         SELECT w.ready_at, w.id FROM {ns}.waiting AS w
-        WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at <= (SELECT now FROM clock)
+        WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
+            AND w.ready_at <= (SELECT now FROM clock)
             AND NOT (w.entering AND $9)
         ORDER BY w.ready_at, w.id LIMIT $6
     ) AS w
@@ -105,14 +103,15 @@ counted AS (
     ORDER BY l.rank, w.ready_at, w.id LIMIT $6
 ),
 shares AS (
-    SELECT line, rank, $6::bigint AS share FROM chosen WHERE (SELECT count(*) FROM chosen) = 1
+    SELECT chosen.*, $6::bigint AS share FROM chosen WHERE (SELECT count(*) FROM chosen) = 1
     UNION ALL
-    SELECT line, rank, count(*) FROM counted GROUP BY line, rank
+    SELECT counted.*, count(*) FROM counted GROUP BY line, rank, since, head
 ),
 first AS MATERIALIZED (
     SELECT w.* FROM shares AS s CROSS JOIN LATERAL (
         SELECT w.ctid AS place, w.seq, w.entering, w."group" FROM {ns}.waiting AS w
-        WHERE w.line = s.line AND w.rank = s.rank AND w.ready_at <= (SELECT now FROM clock)
+        WHERE w.line = s.line AND w.rank = s.rank AND (w.ready_at, w.id) >= (s.since, s.head)
+            AND w.ready_at <= (SELECT now FROM clock)
             AND NOT (w.entering AND $9)
         ORDER BY w.ready_at, w.id LIMIT s.share
         FOR UPDATE SKIP LOCKED
@@ -121,9 +120,14 @@ first AS MATERIALIZED (
 entering AS MATERIALIZED (
     SELECT count(*) AS number, count(DISTINCT "group") AS groups, array_agg("group") AS names FROM first WHERE entering
 ),
+undecided AS MATERIALIZED (
+    SELECT 1 FROM {ns}.waiting
+    WHERE entering AND ready_at <= (SELECT now FROM clock) AND (SELECT number FROM entering) <= {slice}
+    ORDER BY ready_at, id LIMIT {slice} + 1
+),
 in_the_way AS MATERIALIZED (
     SELECT 1 FROM entering AS e CROSS JOIN (SELECT count(*) AS number FROM undecided) AS u
-    WHERE NOT $9 AND u.number > 0 AND (
+    WHERE NOT $9 AND e.number + u.number > 0 AND (
         (u.number <= {slice} AND u.number > e.number)
         OR e.number > e.groups
         OR EXISTS (
@@ -136,7 +140,7 @@ in_the_way AS MATERIALIZED (
 taken AS MATERIALIZED (
     SELECT place, seq FROM first WHERE NOT EXISTS (SELECT FROM in_the_way)
 ),
-found AS MATERIALIZED (
+found AS (
     SELECT
         r.seq, r.id, r.job, r.handler, r.line, r.rank, r.cause, r.due, r.ready_at, r.created_at, r."group", r.policy,
         r.extra, r.payload,
@@ -150,6 +154,10 @@ found AS MATERIALIZED (
         END AS hold
     FROM {ns}.runs AS r WHERE r.seq = ANY(ARRAY(SELECT seq FROM taken))
 ),
+judged AS MATERIALIZED (
+    SELECT CASE WHEN f.hold IS NULL THEN nextval('{ns}.fences') END AS fence, f.*
+    FROM (SELECT * FROM found ORDER BY rank, ready_at, id) AS f
+),
 gone AS (
     DELETE FROM {ns}.waiting WHERE ctid = ANY(ARRAY(SELECT place FROM taken))
 ),
@@ -158,27 +166,23 @@ held AS (
     SELECT
         seq, CASE WHEN hold = 'place' THEN split_part(line, '@', 1) || '@' ELSE line END, rank, ready_at, id, "group",
         "group" IS NOT NULL, hold
-    FROM found WHERE hold IS NOT NULL
+    FROM judged WHERE hold IS NOT NULL
     RETURNING 1
 ),
 nobodys AS (
     UPDATE {ns}.runs AS r SET line = split_part(r.line, '@', 1) || '@'
-    WHERE r.seq = ANY(ARRAY(SELECT seq FROM found WHERE hold = 'place'))
-),
-numbered AS MATERIALIZED (
-    SELECT nextval('{ns}.fences') AS fence, f.*
-    FROM (SELECT * FROM found WHERE hold IS NULL ORDER BY rank, ready_at, id) AS f
+    WHERE r.seq = ANY(ARRAY(SELECT seq FROM judged WHERE hold = 'place'))
 ),
 lent AS (
     INSERT INTO {ns}.claims (seq, fence, node, request, started_at, expires_at, "group", keyed)
     SELECT
         seq, fence, $2, $4, clock.now, clock.now + $7, "group", coalesce(strpos(extra, '"dedupe_key"') > 0, false)
-    FROM clock, numbered
+    FROM clock, judged WHERE hold IS NULL
 ),
 before AS MATERIALIZED (
     SELECT ready_at FROM {ns}.waiting
     WHERE entering AND ready_at <= (SELECT now FROM clock) AND seq NOT IN (SELECT seq FROM taken)
-        AND EXISTS (SELECT FROM undecided)
+        AND (SELECT count(*) FROM judged WHERE hold IS NULL) < $6
     ORDER BY ready_at, id LIMIT 1
 ),
 next AS MATERIALIZED (
@@ -195,7 +199,7 @@ SELECT
     f.fence, f.seq, f.id, f.job, f.handler, f.line, f.rank, f.cause, f.due, f.ready_at, f.created_at, f."group",
     f.policy, f.extra, f.payload
 FROM clock CROSS JOIN next
-LEFT JOIN numbered AS f ON true
+LEFT JOIN judged AS f ON f.hold IS NULL
 """.replace("{survey}", _SURVEY).replace("{slice}", str(_SLICE))
 
 # Hold those of the first $5 runs of the open lines whose job is paused or removed, or whose handler is not in the set
@@ -206,7 +210,8 @@ _SIFT = """
 first AS (
     SELECT w.place, w.seq, l.rank, w.ready_at, w.id FROM open AS l CROSS JOIN LATERAL (
         SELECT w.ctid AS place, w.seq, w.ready_at, w.id FROM {ns}.waiting AS w
-        WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at <= (SELECT now FROM clock) AND NOT w.entering
+        WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
+            AND w.ready_at <= (SELECT now FROM clock) AND NOT w.entering
         ORDER BY w.ready_at, w.id LIMIT $5
     ) AS w
     ORDER BY l.rank, w.ready_at, w.id LIMIT $5
@@ -262,7 +267,8 @@ SELECT DISTINCT "group", (SELECT now FROM clock) FROM (
     (
         SELECT w."group" FROM open AS l CROSS JOIN LATERAL (
             SELECT w."group", w.ready_at, w.id FROM {ns}.waiting AS w
-            WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at <= (SELECT now FROM clock)
+            WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
+            AND w.ready_at <= (SELECT now FROM clock)
             ORDER BY w.ready_at, w.id LIMIT $4
         ) AS w
         ORDER BY l.rank, w.ready_at, w.id LIMIT $4

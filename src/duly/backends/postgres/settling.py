@@ -43,11 +43,11 @@ ON CONFLICT (job, node) DO UPDATE SET
     last_run_at = greatest(s.last_run_at, excluded.last_run_at)
 """
 
-# Complete first-time successes: numbers, fences, ends, jobs, results. Applies to each whose claim stands and has
-# nothing besides to tell (no wish to cancel, no progress); gives keys back and places in groups free ($7 is how their
-# holds begin), counts, and rings ($6, or $8 if somebody moved up). Answers how many, and which unless it was all. A
-# fence is given out once, so one that is among those offered is that of its own run. They are in order, so that the
-# place of each is found by halving (width_bucket), without a join.
+# Complete first-time successes: numbers, fences, ends, jobs, results (NULL: there are none). Applies to each whose
+# claim stands and has nothing besides to tell (no wish to cancel, no progress); gives keys back and places in groups
+# free ($7 is how their holds begin), counts, and rings ($6, or $8 if somebody moved up). Answers how many, and which
+# unless it was all. A fence is given out once, so one that is among those offered is that of its own run. They are in
+# order, so that the place of each is found by halving (width_bucket), without a join.
 _COMPLETE = """
 WITH gone AS (
     DELETE FROM {ns}.claims AS c
@@ -177,13 +177,14 @@ def sorted_out(settlements: Sequence[Settlement], lent: Mapping[int, Lent]) -> t
 
 async def complete(unit: Unit, first: First) -> list[Settlement]:
     """Complete these runs; those whose claim did not stand, or has more to it."""
+    results = [settled.result for settled in first.settled]
     row = await unit.one(
         _COMPLETE,
         first.seqs,
         [settled.fence for settled in first.settled],
         [to_micros(settled.ended_at) for settled in first.settled],
         [settled.job for settled in first.settled],
-        [settled.result for settled in first.settled],
+        None if results.count(None) == len(results) else results,
         str(ENDED),
         hold_for_group(""),
         str(ENDED | WORK),
