@@ -236,7 +236,7 @@ async def claimed(world: World, limit: int = 100, **options) -> list[str]:
 
 
 async def test_what_is_ready_in_one_priority_alone_starts_without_being_queued(world):
-    runs = [world.run(group=f"g{number}", delay=5) for number in range(30)]
+    runs = [world.run(group=f"g{number}", delay=5) for number in range(50)]
     await world.put(*runs, world.run(delay=60, priority=9))
     world.advance(5)
     assert await claimed(world, 10) == [run.id for run in runs[:10]]

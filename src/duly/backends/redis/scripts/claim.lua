@@ -4,14 +4,17 @@
 --
 -- ARGV: now or '', node, request, limit, lease in microseconds, queues and handlers (msgpack lists, '' for all), or
 -- instead of handlers the name of a set of them (see `staff`); if that is not known, nothing happens and nil is returned.
--- Puts back first what was held for a handler that this node has, and promotes what is ready; what is ready in one priority
--- alone and can start here needs not be queued for that. What is assigned to other nodes is left to them. What may not start here goes to its hold and does not count. Each claim has a fence of its own, growing in the order of the claims.
+-- Puts back first what was held for a handler that this node has, and promotes what is ready. What is ready in one priority
+-- alone and can start here need not be queued for that; if it is more than a few, the rest is decided when its turn comes.
+-- What is assigned to other nodes is left to them. What may not start here goes to its hold and does not count.
+-- Each claim has a fence of its own, growing in the order of the claims.
 -- A repeat of a request gives what that request lent and is still running, and nothing new; if there is none of that,
 -- it is a new call. Looks at no more than a few thousand runs; `next due` is then in the past.
 -- Returns now, expiry, the first fence, next due ('' if none), ids and ready times (flat), their bodies in one string,
 -- and number and life (flat) of those that had one. For a repeat: now, 0, 0, next due, ids and expiries (flat), bodies,
 -- and their lives.
 --! const MOST 3000
+--! const FEW 32
 
 local now = now_or(ARGV[1])
 local node, request = ARGV[2], tonumber(ARGV[3])
@@ -100,8 +103,11 @@ end
 
 list_lanes()
 local due, ready_levels = look_ahead(now)
--- The priority whose runs start as they become ready: nothing else is ready to be queued, or queued before them.
+-- The priority whose runs start as they become ready: nothing else is ready to be queued, or queued before them, and they
+-- all start now, or are more than a few.
 local straight = limit > 0 and #ready_levels == 1 and ready_levels[1]
+local ready_number = straight and call('ZCOUNT', WAITING .. straight, '-inf', now) or 0
+if ready_number > math.min(limit, 1000) and ready_number <= FEW then straight = false end
 for level = tonumber(straight or 10), 9 do
     if lanes[level] then straight = false end
 end
@@ -206,7 +212,8 @@ end
 -- one of them: its group is not empty, or it is for others.
 local function take_ready(level, most)
     local key = WAITING .. level
-    local taken = call('ZPOPMIN', key, math.min(most, call('ZCOUNT', key, '-inf', now)))
+    local taken = call('ZPOPMIN', key, math.min(most, ready_number))
+    ready_number = ready_number - #taken / 2
     local some, rosters, joined, groups, back = read(taken), {}, { KEEL, '' }, {}, {}
     for _, group in pairs(some.groups) do groups[#groups + 1] = group end
     for i, text in ipairs(#groups > 0 and call('HMGET', P .. 'groups', unpack(groups)) or {}) do
