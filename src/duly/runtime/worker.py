@@ -1,8 +1,7 @@
 """The worker: claims what there is room for, and starts it.
 
 A slot is free when its handler has ended; the claim stays renewed until the settlement is acknowledged. Claims are made
-at once when idle, otherwise when a quarter of the slots are free or two milliseconds after the first became free. Under
-load one half of the slots runs while the other is claimed for.
+at once when idle, otherwise when a quarter of the slots are free or two milliseconds after the first became free.
 """
 
 from __future__ import annotations
@@ -93,18 +92,16 @@ class Worker:
             self.signal.wake()
 
     async def tick(self) -> float:
-        """Claim while there is room and more to be had: what was claimed runs while the next claim is under way."""
-        while self.room > 0:
-            if self._busy and (pause := self._gathering()) > 0:
-                return pause
-            self._may_be_more = False
-            self._freed_at = None
-            asked = self.room
-            started = await self._claim_all(asked)
-            self._may_be_more = self._may_be_more or started >= asked
-            if not self._may_be_more:
-                return self._tick
-        return math.inf
+        if self.room <= 0:
+            return math.inf
+        if self._busy and (pause := self._gathering()) > 0:
+            return pause
+        self._may_be_more = False
+        self._freed_at = None
+        asked = self.room
+        started = await self._claim_all(asked)
+        self._may_be_more = self._may_be_more or started >= asked
+        return 0.0 if self._may_be_more and self.room > 0 else self._tick
 
     def _gathering(self) -> float:
         """How long to wait for more free slots before asking the store."""
@@ -150,30 +147,22 @@ class Worker:
     # --- running
 
     def _start(self, claims: Sequence[Claim], sent: float) -> None:
-        """Start runs; many in two lots: the first make room for a claim that is under way while the others run."""
         now, trusted = self._clock.monotonic(), trusted_until(sent, self._lease)
         self._tell_starts = self._emit.wants(RunStarted)
         self.pace.add(claim.run.queue for claim in claims)
         self.last_start = self._clock.now().timestamp()
-        begun = [Live(claim, self._catalog.find(claim.run), now, trusted) for claim in claims]
-        for live in begun:
-            self._lives.add(live)
-        self._busy += len(begun)
-        self._idle.clear()
-        lot = len(begun) // 2 if len(begun) * 2 > self._slots else len(begun)
-        self._launch(begun[:lot])
-        if lot < len(begun):
-            asyncio.get_running_loop().call_soon(self._launch, begun[lot:])
-
-    def _launch(self, lives: Sequence[Live]) -> None:
         create_task = asyncio.get_running_loop().create_task
-        for live in lives:
+        for claim in claims:
+            live = Live(claim, self._catalog.find(claim.run), now, trusted)
+            self._lives.add(live)
             if self.stopping:
-                self._free()
                 self._settler.offer(live, Interrupted(began=False))
-            else:
-                # Not in a TaskGroup: it would cost as much again as the task (3 µs), and `_work` lets nothing escape.
-                live.task = create_task(self._work(live))
+                continue
+            self._busy += 1
+            # Not in a TaskGroup: it would cost as much again as the task (3 µs), and `_work` lets nothing escape.
+            live.task = create_task(self._work(live))
+        if self._busy > self._leaked:
+            self._idle.clear()
 
     async def _work(self, live: Live) -> None:
         live.enter()
