@@ -12,7 +12,20 @@ from tests.conftest import eventually
 
 from duly import Scheduler, SchedulerConfig
 from duly.backends.redis import open_url
-from duly.model import Cause, Claim, Failed, Failure, Ids, Run, RunQuery, State, Succeeded, WhenFull, recurring_id
+from duly.model import (
+    Cause,
+    Claim,
+    Failed,
+    Failure,
+    Ids,
+    Outcome,
+    Run,
+    RunQuery,
+    State,
+    Succeeded,
+    WhenFull,
+    recurring_id,
+)
 from duly.ports import Opening
 from duly.rules.settling import settle
 from duly.testing.conformance import World
@@ -314,6 +327,57 @@ async def test_the_roster_of_a_schedule_does_not_grow_without_end(world):
     roster = await world.backend.wire.command("HGET", world.backend.wire.prefix + b"plans", "report")
     assert len(roster) < 1_200
     assert record.planned == 60
+
+
+# --- counters
+
+
+async def ran(world: World, jobs: int, outcome: Outcome | None = None) -> None:
+    """One run of each of so many jobs, settled in one call."""
+    await world.put(*(world.run(f"job_{number}") for number in range(jobs)))
+    await world.queue.settle([world.settlement(claim, outcome) for claim in await world.claim(1000)])
+
+
+async def noted(world: World) -> int:
+    """How many settlements are noted and not yet added up; each is three texts."""
+    return await world.backend.wire.command("LLEN", world.backend.wire.prefix + b"tallies") // 3
+
+
+async def test_what_is_settled_for_many_jobs_is_counted_when_somebody_asks(world):
+    await ran(world, 20)
+    await ran(world, 20, Failed(Failure("ValueError", "boom")))
+    await ran(world, 5)
+    assert await noted(world) == 2
+    counted = await world.store.statistics()
+    assert await noted(world) == 0
+    numbers = {job: (each.completed, each.failed + each.retried) for job, each in counted.items()}
+    assert numbers == {f"job_{number}": (2 if number < 5 else 1, 1) for number in range(20)}
+
+
+async def test_a_settlement_that_is_repeated_is_counted_once(world):
+    await world.put(*(world.run(f"job_{number}") for number in range(20)))
+    settlements = [world.settlement(claim) for claim in await world.claim(1000)]
+    for _ in range(3):
+        assert await world.queue.settle(settlements) == []
+    assert {each.completed for each in (await world.store.statistics()).values()} == {1}
+
+
+async def test_planning_adds_up_what_was_noted(world):
+    await world.create(record := world.record("report"))
+    epoch = await world.store.install("main", 1)
+    await ran(world, 20)
+    assert record.cursor is not None
+    firing = world.firing(record, [record.cursor], cursor=record.cursor + timedelta(seconds=10))
+    await world.store.fire([firing], "main", epoch, now=world.now)
+    assert await noted(world) == 0
+    assert (await world.store.statistics(["job_7"]))["job_7"].completed == 1
+
+
+async def test_notes_do_not_gather_without_end(world):
+    for _ in range(310):
+        await ran(world, 9)
+    assert await noted(world) == 300
+    assert {each.completed for each in (await world.store.statistics()).values()} == {310}
 
 
 # --- fences

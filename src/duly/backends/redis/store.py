@@ -53,7 +53,8 @@ _OPERATE = 500
 _NAMES = 1000
 _VERSION = struct.Struct(">Q")
 _TIME = struct.Struct(">q")
-_SUMS = struct.Struct(">7qB8x")  # as `settle` writes them
+_SUMS = struct.Struct(">7qB8x")  # as tallying.lua writes them
+_TALLIED = 500
 
 
 class RedisStore:
@@ -141,6 +142,8 @@ class RedisStore:
         return told(await self.run(run_id), () if text is None else attempts_of(text))
 
     async def statistics(self, jobs: Sequence[str] | None = None) -> dict[str, JobStatistics]:
+        while await self._wire.call("tally", _TALLIED):
+            pass
         key = self._wire.prefix + b"statistics"
         if jobs is None:
             flat = await self._wire.command("HGETALL", key)

@@ -1,4 +1,5 @@
 --! use now adding jobs
+--! lazily tallying
 -- fire: advances cursors and inserts runs, one atomic step per firing, in order.
 --
 -- ARGV: now or '', shard, epoch, firings (msgpack: name, uid, revision, expected cursor, cursor or false, time to plan or
@@ -53,5 +54,6 @@ for name, job in pairs(jobs) do
     end
 end
 call_many('HSET', JOBS, records)
+if call('EXISTS', P .. 'tallies') == 1 then lazily().add_up(2 * #firings) end
 for shard, planned in pairs(shards) do call_many('ZADD', P .. 'due:' .. shard, planned) end
 return table.concat(results)

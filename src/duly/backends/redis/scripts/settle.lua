@@ -1,4 +1,4 @@
---! use record ring
+--! use tallying ring
 --! lazily waiting
 -- settle: applies each settlement whose run is running under its fence.
 --
@@ -12,7 +12,6 @@
 -- Returns the numbers (from 1) of the stale rows. At most 500 rows a call.
 --! const FENCE_AT 5
 --! const FENCE_TO 12
---! const SUMS '>i8i8i8i8i8i8i8Bxxxxxxxx'
 
 local rows, texts, keys = cmsgpack.unpack(ARGV[1]), ARGV[2], cmsgpack.unpack(ARGV[3])
 local n = #rows / 9
@@ -22,7 +21,7 @@ local lives = call('HMGET', LIVES, unpack(ids))
 
 local stale, applied, ended_ids, gone = {}, {}, {}, {}
 local life_args, ended, again = {}, {}, {}
-local counters, jobs, depths, urgent = {}, {}, {}, false
+local odd, depths, urgent = {}, {}, false
 
 local function add_attempt(id, attempt)
     local kept = call('HGET', P .. 'attempts', id)
@@ -163,11 +162,12 @@ for i = 1, n do
     local new = sub(texts, at, at + life_size - 1)
     local old = applied[id] or lives[i]
     if not old or sub(old, FENCE_AT, FENCE_TO) ~= sub(new, FENCE_AT, FENCE_TO) then
-        stale[#stale + 1] = i
+        stale[#stale + 1], odd[i] = i, '-'
     elseif byte(old, 2) ~= RUNNING then
+        odd[i] = '-'
         if byte(old, 2) == COMPLETED and byte(new, 2) == COMPLETED then keep_result(id, old, new) end
     else
-        local outcome, started, finished = rows[k - 3], rows[k - 2], rows[k - 1]
+        local finished = rows[k - 1]
         local state, queue = byte(new, 2), keys[key * 2]
         local flags = byte(old, 3)
         if state == PENDING or state == CANCELLED or flags > BOUND or flags == CANCELLING then
@@ -189,19 +189,7 @@ for i = 1, n do
             entries[m + 1], entries[m + 2] = finished, id
         end
         depths[queue] = (depths[queue] or 0) + 1
-        if outcome ~= 0 then
-            local job = keys[key * 2 - 1]
-            local counter = counters[job]
-            if not counter then
-                counter = { 0, 0, 0, 0, 0, 0, 0, 0 }
-                counters[job] = counter
-                jobs[#jobs + 1] = job
-            end
-            local slot = state == PENDING and 5 or state - 2
-            counter[slot] = counter[slot] + 1
-            counter[6] = counter[6] + finished - started
-            if started >= counter[7] then counter[7], counter[8] = started, outcome end
-        end
+        if state ~= COMPLETED then odd[i] = format('%d', state) end
     end
     at = at + life_size + attempt_size
 end
@@ -220,19 +208,12 @@ end
 if #ended_ids > 0 then lazily().tell_ended(ended_ids) end
 for queue, number in pairs(depths) do call('HINCRBY', P .. 'depths', 'r' .. queue, -number) end
 for queue, number in pairs(again) do call('HINCRBY', P .. 'depths', 'w' .. queue, number) end
--- Sums are kept by job: completed, failed, cancelled, lost, retried, microseconds, last start, last outcome.
-if #jobs > 0 then
-    local sums = {}
-    for i, text in ipairs(call('HMGET', P .. 'statistics', unpack(jobs))) do
-        local a, b, c, d, e, f, last, outcome = unpack(counters[jobs[i]])
-        if text then
-            local ka, kb, kc, kd, ke, kf, kept_last, kept_outcome = unpack_from(SUMS, text)
-            a, b, c, d, e, f = a + ka, b + kb, c + kc, d + kd, e + ke, f + kf
-            if kept_last > last then last, outcome = kept_last, kept_outcome end
-        end
-        sums[i * 2 - 1], sums[i * 2] = jobs[i], pack(SUMS, a, b, c, d, e, f, last, outcome)
-    end
-    call('HSET', P .. 'statistics', unpack(sums))
+local states = string.rep('3', n)
+if next(odd) then
+    local signs = {}
+    for i = 1, n do signs[i] = odd[i] or '3' end
+    states = table.concat(signs)
 end
+tally(rows, keys, states, ARGV[1], ARGV[3])
 if urgent or (made and made.times_put_back() > 0) then ring() end
 return stale
