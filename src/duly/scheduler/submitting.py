@@ -273,7 +273,7 @@ class Submitter:
         default = Overlap.ALLOW if record.spec.schedule is None else Overlap.SKIP
         blueprint = blueprint_of_record(record, default, self._config)
         if payload is not None or record.spec.schedule is None:
-            return await self._put(self._run(blueprint, payload, Options(), Cause.TRIGGER))
+            return await self._put(self._run(blueprint, payload, AS_THE_JOB_SAYS, Cause.TRIGGER))
         headers = self._headers(AS_THE_JOB_SAYS)
         run = blueprint.run(self._ids.new(), record.spec.payload, self._now(), AS_THE_JOB_SAYS, Cause.TRIGGER, headers)
         return await self._put(run)

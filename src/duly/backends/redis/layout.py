@@ -15,8 +15,8 @@ record.lua).
 
 By job. `job:<job>` is the set of its waiting runs; those of its schedule are on a roster instead, a text in the hash
 `plans`, from which they are struck late. `jobs` is name → record, `due:<shard>` a sorted set of names by time to plan,
-`blocked` the set of paused and removed ones, `statistics` the counters by job, `tallies` what
-is yet to be added to them.
+`blocked` the set of paused and removed ones, `statistics` the counters by job, `tallies` what is yet to be added to
+them.
 
 By creation. Ids are appended to pages (`page:<n>`, strings of some 4 kB; `pages` orders them), 28 bytes a run.
 

@@ -21,7 +21,7 @@ local lives = call('HMGET', LIVES, unpack(ids))
 
 local stale, applied, ended_ids, gone = {}, {}, {}, {}
 local life_args, ended, again = {}, {}, {}
-local odd, depths, urgent = {}, {}, false
+local odd, depths, urgent = {}, {}, false -- odd: what is to be counted otherwise than as completed, see `count_rows`
 
 local function add_attempt(id, attempt)
     local kept = call('HGET', P .. 'attempts', id)
@@ -189,7 +189,7 @@ for i = 1, n do
             entries[m + 1], entries[m + 2] = finished, id
         end
         depths[queue] = (depths[queue] or 0) + 1
-        if state ~= COMPLETED then odd[i] = format('%d', state) end
+        if state ~= COMPLETED then odd[i] = state end
     end
     at = at + life_size + attempt_size
 end
@@ -208,10 +208,10 @@ end
 if #ended_ids > 0 then lazily().tell_ended(ended_ids) end
 for queue, number in pairs(depths) do call('HINCRBY', P .. 'depths', 'r' .. queue, -number) end
 for queue, number in pairs(again) do call('HINCRBY', P .. 'depths', 'w' .. queue, number) end
-local states = string.rep('3', n)
+local states = string.rep(COMPLETED, n)
 if next(odd) then
     local signs = {}
-    for i = 1, n do signs[i] = odd[i] or '3' end
+    for i = 1, n do signs[i] = odd[i] or COMPLETED end
     states = table.concat(signs)
 end
 tally(rows, keys, states, ARGV[1], ARGV[3])

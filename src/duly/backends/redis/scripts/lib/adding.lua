@@ -1,4 +1,4 @@
---! use record ring
+--! use record ring entering
 --! lazily waiting
 -- Adding runs: one variadic call per index and batch.
 
@@ -105,23 +105,10 @@ local function add_runs(list, parts, odd, now)
                     push(lives, 1, id, lazily().write_life(life))
                     push(held, life.hold, byte(lane) - 48, ready, id)
                 elseif ready > now or (traits ~= 0 and run.group) then
-                    local level = sub(lane, 1, 1)
-                    local line = waiting[level]
-                    if not line then
-                        line = {}
-                        waiting[level] = line
-                    end
-                    line[#line + 1] = ready
-                    line[#line + 1] = id
+                    enter(waiting, sub(lane, 1, 1), ready, id)
                     if not earliest or ready < earliest then earliest = ready end
                 else
-                    local set = ready_sets[lane]
-                    if not set then
-                        set = {}
-                        ready_sets[lane] = set
-                    end
-                    set[#set + 1] = ready
-                    set[#set + 1] = id
+                    enter(ready_sets, lane, ready, id)
                 end
                 local lists = traits % RANGED >= SCHEDULED and planned or submitted
                 local names = lists[job]

@@ -1,18 +1,8 @@
---! use waiting merging
+--! use waiting merging entering
 -- Promotion: pending runs that are ready become queued, or what their group says.
 
 --! const WHEN_FULL_SKIP 0
 --! const WHEN_FULL_QUEUE 1
-
-local function enter(sets, lane, ready, id)
-    local set = sets[lane]
-    if not set then
-        set = {}
-        sets[lane] = set
-    end
-    set[#set + 1] = ready
-    set[#set + 1] = id
-end
 
 local replacements = 0
 
