@@ -534,6 +534,50 @@ async def test_a_ring_before_the_sleep_is_not_lost(alone):
         await alone.queue.wait("n", None, 60)
 
 
+async def test_a_claim_that_finds_no_more_goes_to_sleep_along_the_way(alone):
+    await alone.queue.wait("n", None, 0.01)
+    await alone.queue.claim("n", None, None, 10, LEASE, 1)
+    await alone.wire.command("CONFIG", "RESETSTAT")
+    await alone.queue.claim("n", None, None, 10, LEASE, 2)
+    await alone.queue.wait("n", None, 0.01)
+    assert await calls(alone, "evalsha") == 1
+    async with asyncio.timeout(30):
+        sleeper = asyncio.create_task(alone.queue.wait("n", None, 60))
+        await eventually(lambda: asleep(alone, 2))
+        await alone.queue.put(runs_of(1))
+        await sleeper
+
+
+async def test_a_claim_that_finds_as_much_as_it_wants_does_not_go_to_sleep(alone):
+    await alone.queue.wait("n", None, 0.01)
+    await alone.queue.put(runs_of(3))
+    await alone.queue.claim("n", None, None, 2, LEASE, 1)
+    assert not await asleep(alone, 0)
+    async with asyncio.timeout(30):
+        await alone.queue.wait("n", None, 60)  # there was a ring
+
+
+async def test_whoever_wants_to_sleep_waits_for_the_claim_under_way(alone):
+    await alone.queue.wait("n", None, 0.01)
+    await alone.queue.claim("n", None, None, 10, LEASE, 1)
+    await alone.queue.wait("n", None, 0.01)
+    await alone.wire.command("CONFIG", "RESETSTAT")
+    claim = asyncio.create_task(alone.queue.claim("n", None, None, 10, LEASE, 2))
+    await asyncio.sleep(0)
+    await asyncio.gather(claim, alone.queue.wait("n", None, 0.01))
+    assert await calls(alone, "evalsha") == 1
+
+
+async def test_a_ring_that_a_claim_tells_of_wakes_for_other_reasons_too(world):
+    await world.put(run := world.run())
+    await world.claim()
+    await world.queue.wait("n", None, 0.01)
+    await world.store.cancel([run.id], now=world.now)
+    await world.queue.claim("n", None, None, 10, LEASE, 99)
+    async with asyncio.timeout(30):
+        await world.queue.wait("n", None, 60)
+
+
 async def test_a_wish_to_cancel_wakes(world):
     await world.put(run := world.run())
     await world.claim()

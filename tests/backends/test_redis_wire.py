@@ -57,6 +57,7 @@ async def test_lanes_are_connections_of_their_own(server):
 
 async def test_calls_are_sent_without_waiting_for_the_answers_before(server):
     async with wired(server.url) as wire:
+        await wire.call("echo", "once, to be known")
         server.pause()
         calls = [asyncio.ensure_future(wire.call("echo", number)) for number in range(100)]
         await asyncio.sleep(0)
@@ -86,6 +87,15 @@ async def test_a_forgotten_script_is_taught_again(redis_url, server):
         await wire.command("SCRIPT", "FLUSH")
         assert await asyncio.gather(*(wire.call("echo", number) for number in range(5)))
         assert await wire.call("read", "nothing") is None
+
+
+async def test_the_server_is_taught_no_more_than_it_is_asked_for(server):
+    """Each script makes the server's collector of Lua's garbage slower, for all of them."""
+    async with RedisBackend(parse(server.url), new_namespace()) as backend:
+        await backend.queue.promote(1)
+        memory = await backend.wire.command("INFO", "memory")
+    [known] = [line for line in memory.decode().splitlines() if line.startswith("number_of_cached_scripts:")]
+    assert known == "number_of_cached_scripts:2"  # hello, promote
 
 
 async def test_an_error_of_a_script_names_it_and_is_final(redis_url):

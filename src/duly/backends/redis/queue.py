@@ -87,12 +87,16 @@ class RedisQueue:
     ) -> Claimed:
         wanted = b"" if queues is None else encode(list(queues))
         names, staff = self._staff.words(handlers)
-        words = (moment(now), node, request, limit, micros(lease), wanted, names, staff)
-        answer = await self._wire.call("claim", *words, lane="claim")
-        while answer is None and handlers is not None:
-            await self._staff.tell(handlers)
+        words = (moment(now), node, request, limit, micros(lease), wanted, names, staff, self._sleep.claim())
+        bell: bytes | int = b""
+        try:
             answer = await self._wire.call("claim", *words, lane="claim")
-        at, expires, fence, next_due, lent, bodies, lives = answer
+            while answer is None and handlers is not None:
+                await self._staff.tell(handlers)
+                answer = await self._wire.call("claim", *words, lane="claim")
+            at, expires, fence, next_due, lent, bodies, lives, bell = answer
+        finally:
+            self._sleep.claimed(bell)
         if expires == 0:
             again = _claims(lent[::2], lent[1::2], bodies, lives, at)
             return Claimed(sorted(again, key=lambda claim: claim.fence), _instant(next_due))

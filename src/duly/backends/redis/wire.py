@@ -41,6 +41,7 @@ class Wire:
         self.incarnation = Incarnation(place.shown)
         self._scripts = scripts() if library is None else library
         self._lanes: dict[str, Lane] = {}
+        self._teaching: dict[bytes, asyncio.Future[Any]] = {}
         self._finder = Finder(place)
         self._bell: Bell | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -122,9 +123,9 @@ class Wire:
         answer: Any = reply
         for _ in range(_MOST_MOVES):
             text = str(answer)
-            if text.startswith("NOSCRIPT"):
+            if spell is not None and text.startswith("NOSCRIPT"):
                 connection = await way.connection()
-                await self._teach(connection)
+                await self._teach(connection, spell)
             elif (address := moved_to(text)) is not None:
                 if self._finder.follow(address):
                     self._hang_up(text)
@@ -147,10 +148,16 @@ class Wire:
         if self._bell is not None:
             self._bell.drop(ConnectionError(why))
 
-    async def _teach(self, connection: Connection) -> None:
-        """Make all scripts known, in one go."""
-        for reply in await connection.say(("SCRIPT", "LOAD", script.text) for script in self._scripts.values()):
-            answer_of(reply, self.place.shown)
+    async def _teach(self, connection: Connection, script: Script) -> None:
+        """Make a script known to the server; those who miss it at the same time share one attempt.
+
+        Only those that are called: each makes the server's collector of Lua's garbage slower for all.
+        """
+        teaching = self._teaching.get(script.sha)
+        if teaching is None:
+            teaching = self._teaching[script.sha] = connection.send(pack(("SCRIPT", "LOAD", script.text)))
+            teaching.add_done_callback(lambda _: self._teaching.pop(script.sha))
+        answer_of(await asyncio.shield(teaching), self.place.shown)
 
     async def recognise(self) -> None:
         """Look whether the store is still the one we know; raises once if it is not, or has lost something."""
@@ -162,7 +169,7 @@ class Wire:
         hello = pack((b"EVALSHA", self._scripts[HELLO].sha, b"1", self.prefix, *self.incarnation.question()))
         reply = await connection.ask(hello)
         if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):
-            await self._teach(connection)
+            await self._teach(connection, self._scripts[HELLO])
             reply = await connection.ask(hello)
         if isinstance(reply, ReplyError) and (address := moved_to(str(reply))) is not None:
             self._finder.follow(address)

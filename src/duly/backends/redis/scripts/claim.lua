@@ -1,9 +1,10 @@
---! use now fence levels
+--! use now fence levels dozing
 --! lazily promoting
 -- claim: queued → running for one node, strictly by priority, ready time and id over the asked queues as if they were one.
 --
 -- ARGV: now or '', node, request, limit, lease in microseconds, queues and handlers (msgpack lists, '' for all), or
--- instead of handlers the name of a set of them (see `staff`); if that is not known, nothing happens and nil is returned.
+-- instead of handlers the name of a set of them (see `staff`); if that is not known, nothing happens and nil is returned;
+-- and the bell as it was heard last, if whoever claims goes to sleep when there is no more for it (see `doze`), else ''.
 -- Puts back first what was held for a handler that this node has, and promotes what is ready. What is ready in one priority
 -- alone and can start here need not be queued for that; if it is more than a few, the rest is decided when its turn comes.
 -- What is assigned to other nodes is left to them. What may not start here goes to its hold and does not count.
@@ -11,8 +12,8 @@
 -- A repeat of a request gives what that request lent and is still running, and nothing new; if there is none of that,
 -- it is a new call. Looks at no more than a few thousand runs; `next due` is then in the past.
 -- Returns now, expiry, the first fence, next due ('' if none), ids and ready times (flat), their bodies in one string,
--- and number and life (flat) of those that had one. For a repeat: now, 0, 0, next due, ids and expiries (flat), bodies,
--- and their lives.
+-- number and life (flat) of those that had one, and the bell ('' if nobody goes to sleep). For a repeat: now, 0, 0, next
+-- due, ids and expiries (flat), bodies, their lives, and ''.
 --! const MOST 3000
 --! const FEW 32
 
@@ -50,7 +51,7 @@ if last and request <= tonumber(last) then
             lives[#lives + 1] = text
         end
     end
-    if #ids > 0 then return { now, 0, 0, (look_ahead(now)), ids, table.concat(bodies), lives } end
+    if #ids > 0 then return { now, 0, 0, (look_ahead(now)), ids, table.concat(bodies), lives, '' } end
 else
     call('SET', P .. 'request:' .. node, ARGV[3], 'EX', 86400)
 end
@@ -262,7 +263,8 @@ if next(lanes) ~= nil then
 end
 if #ready_levels > 0 or looked_at > n then due = look_ahead(now) end -- a hold may have let somebody wait again
 if looked_at >= MOST and n < limit then due = now end
-if n == 0 then return { now, expires, 0, due, claimed, '', old_lives } end
+local bell = ARGV[9] ~= '' and n < limit and due ~= now and doze(tonumber(ARGV[9])) or ''
+if n == 0 then return { now, expires, 0, due, claimed, '', old_lives, bell } end
 
 -- The life of a run that has had one goes on under the new claim.
 local function lent_again(text, ready, fence, bound)
@@ -299,4 +301,4 @@ for lane, count in pairs(moved) do
     call('HINCRBY', P .. 'depths', 'w' .. queue, -count)
     call('HINCRBY', P .. 'depths', 'r' .. queue, count)
 end
-return { now, expires, first, due, claimed, table.concat(bodies), old_lives }
+return { now, expires, first, due, claimed, table.concat(bodies), old_lives, bell }
