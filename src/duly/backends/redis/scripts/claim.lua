@@ -38,8 +38,9 @@ local function known_of(names)
 end
 
 -- What this request lent before and is still running: any number may run, but a repeat is rare.
-local last = call('GET', P .. 'request:' .. node)
-if last and request <= tonumber(last) then
+local last = tonumber(call('SET', P .. 'request:' .. node, ARGV[3], 'EX', 86400, 'GET') or -1)
+if request <= last then
+    call('SET', P .. 'request:' .. node, format('%.0f', last), 'EX', 86400)
     local ids, bodies, lives = {}, {}, {}
     local running = call('ZRANGE', RUNNING_SET, 0, -1)
     for i, text in ipairs(#running > 0 and get_many(LIVES, running) or {}) do
@@ -52,12 +53,13 @@ if last and request <= tonumber(last) then
         end
     end
     if #ids > 0 then return { now, 0, 0, (look_ahead(now)), ids, table.concat(bodies), lives, '' } end
-else
-    call('SET', P .. 'request:' .. node, ARGV[3], 'EX', 86400)
 end
 
+-- Whether there is anything out of the ordinary: one question instead of four, as long as there is not.
+local rare = call('EXISTS', P .. 'unstaffed', P .. 'paused', P .. 'blocked', TOUCHED) > 0
+
 -- Runs held for want of a handler come to a node that has it.
-local unstaffed = call('SMEMBERS', P .. 'unstaffed')
+local unstaffed = rare and call('SMEMBERS', P .. 'unstaffed') or {}
 local staffed = #unstaffed > 0 and known_of(unstaffed)
 for i, handler in ipairs(unstaffed) do
     if staffed[i] == 1 then
@@ -73,7 +75,7 @@ if ARGV[6] ~= '' then
     wanted = {}
     for _, queue in ipairs(cmsgpack.unpack(ARGV[6])) do wanted[queue] = true end
 end
-for _, queue in ipairs(call('SMEMBERS', P .. 'paused')) do paused[queue] = true end
+for _, queue in ipairs(rare and call('SMEMBERS', P .. 'paused') or {}) do paused[queue] = true end
 
 -- Whether this node may take from a lane now.
 local allowed = {}
@@ -100,6 +102,7 @@ end
 local function queue_ready()
     lazily().promote(MOST, now)
     list_lanes()
+    rare = true
 end
 
 list_lanes()
@@ -114,26 +117,25 @@ for level = tonumber(straight or 10), 9 do
 end
 if #ready_levels > 0 and not straight then queue_ready() end
 
--- Takes the first runs of several lanes of one priority: a flat list of id and ready time.
-local function take_merged(names, most)
-    local taken, by_lane = {}, {}
-    for _, entry in ipairs(lazily().first_of(P .. 'ready:', names, now, most)) do
-        taken[#taken + 1] = entry[2]
-        taken[#taken + 1] = entry[4]
-        by_lane[entry[3]] = by_lane[entry[3]] or {}
-        table.insert(by_lane[entry[3]], entry[2])
-    end
-    for lane, ids in pairs(by_lane) do call('ZREM', P .. 'ready:' .. lane, unpack(ids)) end
-    for _, lane in ipairs(names) do
-        if call('EXISTS', P .. 'ready:' .. lane) == 0 then call('SREM', P .. 'lanes', lane) end
-    end
-    return taken
-end
-
+-- Takes the first runs of the lanes of one priority: a flat list of id and ready time.
 local function take(names, most)
-    if #names > 1 then return take_merged(names, most) end
+    local taken = {}
+    if #names > 1 then
+        local by_lane = {}
+        for _, entry in ipairs(lazily().first_of(P .. 'ready:', names, now, most)) do
+            taken[#taken + 1] = entry[2]
+            taken[#taken + 1] = entry[4]
+            by_lane[entry[3]] = by_lane[entry[3]] or {}
+            table.insert(by_lane[entry[3]], entry[2])
+        end
+        for lane, ids in pairs(by_lane) do call('ZREM', P .. 'ready:' .. lane, unpack(ids)) end
+        for _, lane in ipairs(names) do
+            if call('EXISTS', P .. 'ready:' .. lane) == 0 then call('SREM', P .. 'lanes', lane) end
+        end
+        return taken
+    end
     local key = P .. 'ready:' .. names[1]
-    local taken = call('ZPOPMIN', key, most)
+    taken = call('ZPOPMIN', key, most)
     local empty = #taken < most * 2
     -- Were the clock to step back, what was queued would be early again: it stays.
     while #taken > 0 and tonumber(taken[#taken]) > now do
@@ -144,8 +146,8 @@ local function take(names, most)
     return taken
 end
 
-local blocking = call('EXISTS', P .. 'blocked') == 1
-local touched = call('EXISTS', TOUCHED) == 1
+local blocking = rare and call('EXISTS', P .. 'blocked') == 1
+local touched = rare and call('EXISTS', TOUCHED) == 1
 local n, looked_at = 0, 0
 local ids, claimed, bodies, texts, old_lives = {}, {}, {}, {}, {}
 local submitted, moved, again, placed = {}, {}, {}, {}
@@ -209,45 +211,47 @@ local function consider(some)
     looked_at = looked_at + #names
 end
 
--- Takes the first ready runs of one priority, each alone in its group; nil, and they stay, if there is more to decide for
--- one of them: its group is not empty, or it is for others.
-local function take_ready(level, most)
-    local key = WAITING .. level
-    local taken = call('ZPOPMIN', key, math.min(most, ready_number))
-    ready_number = ready_number - #taken / 2
-    local some, rosters, joined, groups, back = read(taken), {}, { KEEL, '' }, {}, {}
-    for _, group in pairs(some.groups) do groups[#groups + 1] = group end
-    for i, text in ipairs(#groups > 0 and call('HMGET', P .. 'groups', unpack(groups)) or {}) do
-        rosters[groups[i]] = text
-    end
-    for i, id in ipairs(some.ids) do
-        local lane, group = some.lanes[i], some.groups[i]
-        if lane and (not may_take(lane) or group and rosters[group]) then
-            for k, each in ipairs(some.ids) do back[k * 2 - 1], back[k * 2] = some.ready[k], each end
-            call('ZADD', key, unpack(back))
-            return nil
-        elseif group then
-            rosters[group] = ' ' .. id .. ' '
-            joined[#joined + 1] = group
-            joined[#joined + 1] = rosters[group]
+if straight then
+    -- Takes the first ready runs of one priority, each alone in its group; nil, and they stay, if there is more to decide for
+    -- one of them: its group is not empty, or it is for others.
+    local function take_ready(level, most)
+        local key = WAITING .. level
+        local taken = call('ZPOPMIN', key, math.min(most, ready_number))
+        ready_number = ready_number - #taken / 2
+        local some, rosters, joined, groups, back = read(taken), {}, { KEEL, '' }, {}, {}
+        for _, group in pairs(some.groups) do groups[#groups + 1] = group end
+        for i, text in ipairs(#groups > 0 and call('HMGET', P .. 'groups', unpack(groups)) or {}) do
+            rosters[groups[i]] = text
         end
+        for i, id in ipairs(some.ids) do
+            local lane, group = some.lanes[i], some.groups[i]
+            if lane and (not may_take(lane) or group and rosters[group]) then
+                for k, each in ipairs(some.ids) do back[k * 2 - 1], back[k * 2] = some.ready[k], each end
+                call('ZADD', key, unpack(back))
+                return nil
+            elseif group then
+                rosters[group] = ' ' .. id .. ' '
+                joined[#joined + 1] = group
+                joined[#joined + 1] = rosters[group]
+            end
+        end
+        if #groups > 0 then call('HSET', P .. 'groups', unpack(joined)) end
+        return some
     end
-    if #groups > 0 then call('HSET', P .. 'groups', unpack(joined)) end
-    return some
-end
 
-while straight and n < limit and looked_at < MOST do
-    local most = math.min(limit - n, 1000)
-    local some = take_ready(straight, most)
-    if some then
-        consider(some)
-        if #some.ids < most then break end
-    else
-        straight = false
-        if looked_at == 0 then
-            queue_ready()
+    while straight and n < limit and looked_at < MOST do
+        local most = math.min(limit - n, 1000)
+        local some = take_ready(straight, most)
+        if some then
+            consider(some)
+            if #some.ids < most then break end
         else
-            lanes = {} -- promotion must not meet runs that are lent but not yet written: the next call goes on
+            straight = false
+            if looked_at == 0 then
+                queue_ready()
+            else
+                lanes = {} -- promotion must not meet runs that are lent but not yet written: the next call goes on
+            end
         end
     end
 end
@@ -266,17 +270,7 @@ if looked_at >= MOST and n < limit then due = now end
 local bell = ARGV[9] ~= '' and n < limit and due ~= now and doze(tonumber(ARGV[9])) or ''
 if n == 0 then return { now, expires, 0, due, claimed, '', old_lives, bell } end
 
--- The life of a run that has had one goes on under the new claim.
-local function lent_again(text, ready, fence, bound)
-    local life = lazily().read_life(text)
-    life.state, life.flags, life.fence, life.ready = RUNNING, bound + life.flags % BOUND, fence, tonumber(ready)
-    life.node, life.request, life.started, life.finished, life.hold = node, request, now, 0, nil
-    local at = decode_some(life.tail, 1, 0)
-    life.tail = NIL .. sub(life.tail, at + 1)
-    return lazily().write_life(life)
-end
-
-local first = last_fence() + 1
+local first = last_fence(ARGV[1] == '' and now) + 1
 keep_fence(first + n - 1)
 local life_args, running_args, until_text = {}, { 'inf', KEEL }, format('%.0f', expires)
 local suffix = pack('>BI4BI4Bi8Bi8BI8', 0xce, 0, 0xce, 0, 0xd3, now, 0xd3, 0, 0xcf, request)
@@ -285,8 +279,13 @@ for i = 1, n do
     local k, fence, ready, text = i * 2, first + i - 1, claimed[i * 2], texts[i]
     local bound = (byte(bodies[i], TRAITS_AT) % SCHEDULED ~= 0 and BOUND or 0) + (placed[i] and ASSIGNED or 0)
     life_args[k - 1] = ids[i]
-    if text then
-        life_args[k] = lent_again(text, ready, fence, bound)
+    if text then -- it goes on under the new claim
+        local life = lazily().read_life(text)
+        life.state, life.flags, life.fence, life.ready = RUNNING, bound + life.flags % BOUND, fence, tonumber(ready)
+        life.node, life.request, life.started, life.finished, life.hold = node, request, now, 0, nil
+        local at = decode_some(life.tail, 1, 0)
+        life.tail = NIL .. sub(life.tail, at + 1)
+        life_args[k] = lazily().write_life(life)
     else
         life_args[k] = pack('>BBBBI8Bi8', 0x9f, RUNNING, bound, 0xcf, fence, 0xd3, ready) .. suffix
     end

@@ -1,9 +1,8 @@
 --! use record ring entering
---! lazily waiting
+--! lazily waiting planned
 -- Adding runs: one variadic call per index and batch.
 
 --! const PAGE_BYTES 4096
---! const PLAN_BYTES 1024
 
 -- Notes ids in the order of their creation. Returns their common place: the page and how far down it they begin, in one
 -- number that grows from call to call. A full page is left alone; one that lost entries is not gone on with (`forget`).
@@ -21,36 +20,6 @@ local function enter_page(ids)
         call('SET', P .. 'page:' .. page, call('GET', P .. 'page:' .. page)) -- appending leaves room behind the text
     end
     return page * PLACES + filled - #text
-end
-
--- Puts runs on the rosters of their jobs. What does not wait any more is struck from a roster that has grown long.
-local function enter_plans(planned)
-    local jobs, texts = {}, {}
-    for job in pairs(planned) do jobs[#jobs + 1] = job end
-    for i, text in ipairs(get_many(P .. 'plans', jobs)) do
-        if text and #text > PLAN_BYTES then
-            local waiting, ids = nil, lazily().roster_ids(text)
-            local bodies, lives = get_many(RUNS, ids), get_many(LIVES, ids)
-            for k, id in ipairs(ids) do
-                if bodies[k] and not (lives[k] and byte(lives[k], 2) ~= PENDING) then
-                    waiting = (waiting or ' ') .. id .. ' '
-                end
-            end
-            text = waiting
-        end
-        texts[i * 2 - 1] = jobs[i]
-        texts[i * 2] = (text or ' ') .. table.concat(planned[jobs[i]], ' ') .. ' '
-    end
-    call_many('HSET', P .. 'plans', texts)
-end
-
-local function push(lists, name, ...)
-    local list = lists[name]
-    if not list then
-        list = {}
-        lists[name] = list
-    end
-    for i = 1, select('#', ...) do list[#list + 1] = (select(i, ...)) end
 end
 
 -- Adds the runs that duplicate nothing. `list` is flat: id, ready time, lane, job and the length of its part of `parts`,
@@ -94,16 +63,16 @@ local function add_runs(list, parts, odd, now)
             if traits % HELD >= FINAL then
                 local life = lazily().new_life(ready)
                 life.state, life.reason, life.finished = odd[id][1], odd[id][2] or nil, now
-                push(lives, 1, id, lazily().write_life(life))
-                push(ended, life.state, now, id)
+                lazily().push(lives, 1, id, lazily().write_life(life))
+                lazily().push(ended, life.state, now, id)
                 if run.group then lazily().pass_on(run.group) end
             else
                 depths[lane] = (depths[lane] or 0) + 1
                 if traits >= HELD then
                     local life = lazily().new_life(ready)
                     life.flags, life.hold = FRESH, odd[id][2]
-                    push(lives, 1, id, lazily().write_life(life))
-                    push(held, life.hold, byte(lane) - 48, ready, id)
+                    lazily().push(lives, 1, id, lazily().write_life(life))
+                    lazily().push(held, life.hold, byte(lane) - 48, ready, id)
                 elseif ready > now or (traits ~= 0 and run.group) then
                     enter(waiting, sub(lane, 1, 1), ready, id)
                     if not earliest or ready < earliest then earliest = ready end
@@ -131,7 +100,7 @@ local function add_runs(list, parts, odd, now)
         lazily().count_ended(state, #entries / 2)
     end
     for job, members in pairs(submitted) do call_many('SADD', P .. 'job:' .. job, members) end
-    if next(planned) ~= nil then enter_plans(planned) end
+    if next(planned) ~= nil then lazily().enter_plans(planned) end
     for lane, count in pairs(depths) do call('HINCRBY', P .. 'depths', 'w' .. (queue_of(lane)), count) end
     local urgent = next(ready_sets) ~= nil
     for key, entries in pairs(held) do

@@ -2,10 +2,13 @@
 -- because none is smaller than the clock in microseconds. Handing one out takes longer than a microsecond, so they do
 -- not run ahead of it. The clock is the server's own, whatever instant a test gives.
 
--- The number before the first of those that may be given now.
-local function last_fence()
-    local time = redis.call('TIME')
-    return math.max(time[1] * 1000000 + time[2], tonumber(redis.call('HGET', KEYS[1] .. 'meta', 'fence') or '0'))
+-- The number before the first of those that may be given now. `clock` is the server's, if it is known already.
+local function last_fence(clock)
+    if not clock then
+        local time = redis.call('TIME')
+        clock = time[1] * 1000000 + time[2]
+    end
+    return math.max(clock, tonumber(redis.call('HGET', KEYS[1] .. 'meta', 'fence') or '0'))
 end
 
 -- This was the last that was given.
