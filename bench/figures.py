@@ -263,11 +263,9 @@ def _pushed(client: Redis, size: int, times: int) -> float:
     return size * times / (time.perf_counter() - begun)
 
 
-def pace_of(pushed: Sequence[tuple[float, ...]]) -> float:
-    """How fast this machine is, as a part of the one that the bars were set on; over several looks at it."""
-    return geometric_mean(
-        [here / there for some in pushed for here, there in zip(some, WHERE_BARS_WERE_SET, strict=True)]
-    )
+def pace_of(pushed: Sequence[float]) -> float:
+    """How fast this machine is, as a part of the one that the bars were set on."""
+    return geometric_mean([here / there for here, there in zip(pushed, WHERE_BARS_WERE_SET, strict=True)])
 
 
 def at_full_pace(figures: Figures, pace: float) -> Figures:
@@ -290,15 +288,20 @@ def machine() -> Iterator[tuple[str, str]]:
 Found = dict[str, dict[tuple[str, ...], list[Figures]]]
 
 
-def measure_all(chosen: list[str], rounds: int) -> Found:
-    """Every figure of these stores, by command, of each round. Rounds go around, so that a noisy minute hits all."""
+def measure_all(chosen: list[str], rounds: int) -> tuple[Found, tuple[float, ...]]:
+    """Every figure of these stores, by command, of each round. Rounds go around, so that a noisy minute hits all.
+
+    And what redis-py pushed: like the figures the best of all looks, one before each store of each round.
+    """
     found: Found = {store: {row.command: [] for row in STORES[store][0]} for store in chosen}
+    pushed = []
     for number, store in product(range(rounds), chosen):
+        pushed.append(bare_redis())
         with STORES[store][1]() as url:
             for command, figures in found[store].items():
                 sys.stderr.write(f"round {number + 1}, {store}: {' '.join(command)} …\n")
                 figures.append(measure(command, url))
-    return found
+    return found, tuple(max(looks) for looks in zip(*pushed, bare_redis(), strict=True))
 
 
 def best(row: Row, figures: list[Figures]) -> Figures:
@@ -328,10 +331,9 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="write one JSON document")
     options = parser.parse_args()
     with awake(options.awake):
-        before, pushed_before = dict(machine()), bare_redis()
-        found = measure_all(options.only or list(STORES), max(1, options.rounds))
-        after, pushed_after = dict(machine()), bare_redis()
-    pushed = (pushed_before, pushed_after)
+        before = dict(machine())
+        found, pushed = measure_all(options.only or list(STORES), max(1, options.rounds))
+        after = dict(machine())
     if options.json:
         named = {store: {" ".join(command): each for command, each in all_.items()} for store, all_ in found.items()}
         told = {"bare_before": before, "figures": named, "bare_after": after, "bare_redis_per_s": pushed}
@@ -346,7 +348,7 @@ def _write(
     found: Found,
     before: dict[str, str],
     after: dict[str, str],
-    pushed: Sequence[tuple[float, ...]],
+    pushed: Sequence[float],
     *,
     markdown: bool,
 ) -> None:
@@ -359,8 +361,8 @@ def _write(
     lines.append(("", "import duly", bare_import(), "80 ms", ""))
     lines += [("bare machine", what, f"{before[what]}; afterwards {after[what]}", "", "") for what in before]
     sizes = " / ".join(f"{size:,}" for size, _ in PUSHES)
-    here = "; afterwards ".join(f"{_rates(some)} /s" for some in pushed)
-    lines.append(("bare machine", f"redis-py, pipelines of {sizes}", here, f"{_rates(WHERE_BARS_WERE_SET)} /s", ""))
+    here, there = (f"{_rates(rates)} /s" for rates in (pushed, WHERE_BARS_WERE_SET))
+    lines.append(("bare machine", f"redis-py, pipelines of {sizes}", here, there, ""))
     header = ("store", "what", "measured", "bar", "")
     [some, *_] = next(iter(next(iter(found.values())).values()))
     versions = ", ".join(f"{name} {version}" for name, version in some["versions"].items())
