@@ -10,6 +10,8 @@ import pytest
 from duly.backends.sqlite import open_url
 from duly.backends.sqlite.meeting import Meeting
 from duly.backends.sqlite.patience import Turnstile, patiently
+from duly.backends.sqlite.threads import Reader
+from duly.backends.sqlite.writer import Writer
 from duly.errors import BackendUnavailable
 from duly.model import Delivery, RunPolicy, State
 from duly.ports import Opening
@@ -206,6 +208,25 @@ async def test_a_long_listing_does_not_keep_changes_and_lookups_waiting(backend,
 async def test_readers_cannot_write(backend):
     with pytest.raises(Exception, match="readonly"):
         await backend._session.read(lambda unit: unit.run("DELETE FROM {ns}_meta"))
+
+
+# --- faults of the threads themselves
+
+
+@pytest.mark.parametrize("kind", [Writer, Reader])
+async def test_a_thread_that_ends_by_a_fault_of_its_own_leaves_nobody_waiting(backend, world, monkeypatch, kind):
+    def call():
+        return backend.store.jobs() if kind is Reader else world.put(world.run())
+
+    await call()
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, "_translate" if kind is Reader else "_secure", lambda *_: 1 / 0)
+        calls = [asyncio.ensure_future(call()) for _ in range(3)]
+        async with asyncio.timeout(30):
+            for each in calls:
+                with pytest.raises(BackendUnavailable, match="ZeroDivisionError"):
+                    await each
+    await call()
 
 
 # --- locks of others

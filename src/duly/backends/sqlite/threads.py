@@ -23,7 +23,7 @@ from duly.backends.sqlite.patience import pauses
 from duly.backends.sqlite.texts import Texts
 from duly.backends.sqlite.unit import Memory, Unit
 from duly.backends.sqlite.url import Place
-from duly.errors import BackendError
+from duly.errors import BackendError, BackendUnavailable
 from duly.ports import Clock
 
 T = TypeVar("T")
@@ -76,6 +76,7 @@ class Thread(ABC):
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[Call[Any] | None] = SimpleQueue()
+        self._taken: list[Call[Any]] = []
         self._thread: threading.Thread | None = None
         self._ended: asyncio.Future[None] | None = None
         self._stopped = False
@@ -105,33 +106,38 @@ class Thread(ABC):
             await asyncio.shield(self._ended)
 
     def _over(self, error: BaseException | None) -> None:
-        """The thread has ended; with an error it never had a connection, and whoever came meanwhile gets that."""
+        """The thread has ended; if by an error, everybody who waits for it gets that, and the next call starts anew."""
         self._thread = None
-        while error is not None and self._inbox.qsize():
-            call = self._inbox.get()
-            if call is not None:
+        if error is not None:
+            for call in [*self._taken, *self._waiting()]:
                 call.error = error
                 call.deliver()
+        self._taken.clear()
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
     # --- on the thread
 
     def _main(self) -> None:
+        fault: BackendError | None = None
         try:
             connection = self._connect()
+            try:
+                self._work_off(connection)
+            finally:
+                close(connection)
         except BackendError as error:
-            self._tell(self._over, error)
-            return
-        try:
-            self._work_off(connection)
-        finally:
-            close(connection)
-            self._tell(self._over, None)
+            fault = error
+        except BaseException as error:  # noqa: BLE001  # whoever waits must hear of it, whatever it is
+            fault = BackendUnavailable(f"{self._name} of {self.place.path} ended: {type(error).__name__}: {error}")
+            fault.__cause__ = error
+        self._tell(self._over, fault)
 
     def _work_off(self, connection: sqlite3.Connection) -> None:
         while (call := self._inbox.get()) is not None:
+            self._taken.append(call)
             self._batch(connection, call)
+            self._taken.clear()
 
     def _waiting(self) -> Iterator[Call[Any]]:
         """The calls that wait, until there are none, or the last one there will ever be."""
@@ -140,6 +146,7 @@ class Thread(ABC):
             if call is None:
                 self._inbox.put(None)
                 return
+            self._taken.append(call)
             yield call
 
     def _unit(self, connection: sqlite3.Connection) -> Unit:
