@@ -309,10 +309,21 @@ def best(row: Row, figures: list[Figures]) -> Figures:
     return max(figures, key=row.merit)
 
 
+LOOP = """
+import os
+if hasattr(os, "SCHED_IDLE"):
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+else:
+    os.nice(19)
+while os.getppid() != 1:
+    pass
+"""
+
+
 @contextmanager
 def awake(wanted: bool) -> Iterator[None]:
     """Keep every core busy with something that gives way to everything else."""
-    loop = [sys.executable, "-c", "import os\nos.nice(19)\nwhile os.getppid() != 1: pass"]
+    loop = [sys.executable, "-c", LOOP]
     loops = [subprocess.Popen(loop) for _ in range(os.cpu_count() or 1)] if wanted else []
     try:
         yield
