@@ -2,10 +2,8 @@
 
 Every figure is measured by `duly bench` in a process of its own, next to what the bare machine does at that moment: how
 late a timer is, how many rows SQLite commits, how many words redis-py pushes. A machine that is busy with something
-else shows there first. The bars were set where redis-py pushed as many as `WHERE_BARS_WERE_SET` says; the ratio to what
-it pushes here is the pace of this machine, and a figure that misses its bar but would reach it at that speed is told
-apart. With `--awake` a loop of the lowest priority keeps every core from falling asleep: on virtual machines waking one
-up takes longer than a whole submission.
+else shows there first. With `--awake` no core falls asleep meanwhile, by a wish to the kernel (`/dev/cpu_dma_latency`,
+for root) or a loop of the lowest priority: on virtual machines waking one up takes longer than a whole submission.
 """
 
 from __future__ import annotations
@@ -15,17 +13,17 @@ import json
 import math
 import os
 import sqlite3
+import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
-from statistics import geometric_mean
 from typing import Any
 
 from redis import Redis
@@ -37,7 +35,6 @@ from duly.testing.servers import redis_server
 Figures = dict[str, Any]
 
 PUSHES = ((1, 5_000), (50, 1_000), (1_000, 100))  # so many to a pipeline, so many pipelines
-WHERE_BARS_WERE_SET = (9_600, 128_000, 296_000)  # pushes per second, for each of them
 
 
 @dataclass(frozen=True)
@@ -242,11 +239,11 @@ def bare_import() -> str:
     return f"{min(taken) * 1e3:.0f} ms"
 
 
-def bare_redis() -> tuple[float, ...]:
+def bare_redis() -> str:
     """How many words per second redis-py pushes, by the size of its pipelines."""
     with redis_server() as server, Redis.from_url(server.url) as client:
         client.ping()
-        return tuple(_pushed(client, size, times) for size, times in PUSHES)
+        return " / ".join(f"{_pushed(client, size, times):,.0f}" for size, times in PUSHES) + " /s"
 
 
 def _pushed(client: Redis, size: int, times: int) -> float:
@@ -263,45 +260,25 @@ def _pushed(client: Redis, size: int, times: int) -> float:
     return size * times / (time.perf_counter() - begun)
 
 
-def pace_of(pushed: Sequence[float]) -> float:
-    """How fast this machine is, as a part of the one that the bars were set on."""
-    return geometric_mean([here / there for here, there in zip(pushed, WHERE_BARS_WERE_SET, strict=True)])
-
-
-def at_full_pace(figures: Figures, pace: float) -> Figures:
-    """The same figures, had this machine been as fast as the one that the bars were set on."""
-    scaled = dict(figures)
-    for name, value in figures.items():
-        if name.endswith("_per_s"):
-            scaled[name] = value / pace
-        elif name.endswith("_ms"):
-            scaled[name] = value * pace
-    return scaled
-
-
 def machine() -> Iterator[tuple[str, str]]:
     yield "timer of 10 ms, p50 / p99 too late", bare_timer()
     yield "bare SQLite, one row a commit", bare_sqlite(1, 3_000)
     yield "bare SQLite, 100 rows a commit", bare_sqlite(100, 500)
+    yield f"redis-py, pipelines of {' / '.join(f'{size:,}' for size, _ in PUSHES)}", bare_redis()
 
 
 Found = dict[str, dict[tuple[str, ...], list[Figures]]]
 
 
-def measure_all(chosen: list[str], rounds: int) -> tuple[Found, tuple[float, ...]]:
-    """Every figure of these stores, by command, of each round. Rounds go around, so that a noisy minute hits all.
-
-    And what redis-py pushed: like the figures the best of all looks, one before each store of each round.
-    """
+def measure_all(chosen: list[str], rounds: int) -> Found:
+    """Every figure of these stores, by command, of each round. Rounds go around, so that a noisy minute hits all."""
     found: Found = {store: {row.command: [] for row in STORES[store][0]} for store in chosen}
-    pushed = []
     for number, store in product(range(rounds), chosen):
-        pushed.append(bare_redis())
         with STORES[store][1]() as url:
             for command, figures in found[store].items():
                 sys.stderr.write(f"round {number + 1}, {store}: {' '.join(command)} …\n")
                 figures.append(measure(command, url))
-    return found, tuple(max(looks) for looks in zip(*pushed, bare_redis(), strict=True))
+    return found
 
 
 def best(row: Row, figures: list[Figures]) -> Figures:
@@ -309,28 +286,27 @@ def best(row: Row, figures: list[Figures]) -> Figures:
     return max(figures, key=row.merit)
 
 
-LOOP = """
-import os
-if hasattr(os, "SCHED_IDLE"):
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-else:
-    os.nice(19)
-while os.getppid() != 1:
-    pass
-"""
+LATENCY = Path("/dev/cpu_dma_latency")
+LOOP = "import os\nos.nice(19)\nwhile os.getppid() != 1: pass"
 
 
 @contextmanager
 def awake(wanted: bool) -> Iterator[None]:
-    """Keep every core busy with something that gives way to everything else."""
-    loop = [sys.executable, "-c", LOOP]
-    loops = [subprocess.Popen(loop) for _ in range(os.cpu_count() or 1)] if wanted else []
-    try:
+    """Keep every core from falling asleep: by asking the kernel, where one may, else by a loop that gives way."""
+    if not wanted:
         yield
-    finally:
-        for each in loops:
-            each.kill()
-            each.wait()
+    elif os.access(LATENCY, os.W_OK):
+        with LATENCY.open("wb", buffering=0) as wish:
+            wish.write(struct.pack("i", 0))  # microseconds; the wish holds as long as this is open
+            yield
+    else:
+        loops = [subprocess.Popen([sys.executable, "-c", LOOP]) for _ in range(os.cpu_count() or 1)]
+        try:
+            yield
+        finally:
+            for each in loops:
+                each.kill()
+                each.wait()
 
 
 def main() -> int:
@@ -343,37 +319,25 @@ def main() -> int:
     options = parser.parse_args()
     with awake(options.awake):
         before = dict(machine())
-        found, pushed = measure_all(options.only or list(STORES), max(1, options.rounds))
+        found = measure_all(options.only or list(STORES), max(1, options.rounds))
         after = dict(machine())
     if options.json:
         named = {store: {" ".join(command): each for command, each in all_.items()} for store, all_ in found.items()}
-        told = {"bare_before": before, "figures": named, "bare_after": after, "bare_redis_per_s": pushed}
-        print(json.dumps(told | {"pace": pace_of(pushed)}, indent=2))
+        print(json.dumps({"bare_before": before, "figures": named, "bare_after": after}, indent=2))
     else:
-        _write(found, before, after, pushed, markdown=options.markdown)
+        _write(found, before, after, markdown=options.markdown)
     rows = [(row, best(row, all_[row.command])) for store, all_ in found.items() for row in STORES[store][0]]
     return 0 if all(row.reached(figures) for row, figures in rows) else 1
 
 
-def _write(
-    found: Found,
-    before: dict[str, str],
-    after: dict[str, str],
-    pushed: Sequence[float],
-    *,
-    markdown: bool,
-) -> None:
-    pace = pace_of(pushed)
+def _write(found: Found, before: dict[str, str], after: dict[str, str], *, markdown: bool) -> None:
     lines = [
-        (store, row.what, row.shown(best(row, all_[row.command])), row.bar, _verdict(row, all_[row.command], pace))
+        (store, row.what, row.shown(best(row, all_[row.command])), row.bar, _verdict(row, all_[row.command]))
         for store, all_ in found.items()
         for row in STORES[store][0]
     ]
     lines.append(("", "import duly", bare_import(), "80 ms", ""))
     lines += [("bare machine", what, f"{before[what]}; afterwards {after[what]}", "", "") for what in before]
-    sizes = " / ".join(f"{size:,}" for size, _ in PUSHES)
-    here, there = (f"{_rates(rates)} /s" for rates in (pushed, WHERE_BARS_WERE_SET))
-    lines.append(("bare machine", f"redis-py, pipelines of {sizes}", here, there, ""))
     header = ("store", "what", "measured", "bar", "")
     [some, *_] = next(iter(next(iter(found.values())).values()))
     versions = ", ".join(f"{name} {version}" for name, version in some["versions"].items())
@@ -384,18 +348,10 @@ def _write(
         for line in (header, *lines):
             print("  ".join(part.ljust(width) for part, width in zip(line, (*widths, 0), strict=True)).rstrip())
     print(f"\n{versions}; {some['cpus']} cores")
-    print(f"by redis-py this machine was at {pace:.2f} of the speed of the one that the bars were set on")
 
 
-def _rates(pushed: Sequence[float]) -> str:
-    return " / ".join(f"{rate:,.0f}" for rate in pushed)
-
-
-def _verdict(row: Row, figures: list[Figures], pace: float) -> str:
-    found = best(row, figures)
-    if row.reached(found):
-        return ""
-    return "not reached at this pace" if row.reached(at_full_pace(found, pace)) else "not reached"
+def _verdict(row: Row, figures: list[Figures]) -> str:
+    return "" if row.reached(best(row, figures)) else "not reached"
 
 
 if __name__ == "__main__":
