@@ -1,6 +1,7 @@
 """Runs on Redis: what is particular to this store."""
 
 import asyncio
+import itertools
 import random
 import uuid
 from datetime import UTC, datetime, timedelta
@@ -566,6 +567,20 @@ async def test_whoever_wants_to_sleep_waits_for_the_claim_under_way(alone):
     await asyncio.sleep(0)
     await asyncio.gather(claim, alone.queue.wait("n", None, 0.01))
     assert await calls(alone, "evalsha") == 1
+
+
+async def test_claims_without_a_pause_between_them_do_not_keep_a_ring_from_being_heard(alone):
+    async def claim_on_and_on():
+        for request in itertools.count(1):
+            await alone.queue.claim("n", None, None, 1, LEASE, request)
+
+    await alone.queue.wait("n", None, 0.01)
+    await alone.queue.put(runs_of(50))
+    claiming = asyncio.create_task(claim_on_and_on())
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await alone.queue.wait("n", None, 60)
+    claiming.cancel()
 
 
 async def test_a_ring_that_a_claim_tells_of_wakes_for_other_reasons_too(world):

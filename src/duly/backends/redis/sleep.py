@@ -31,7 +31,7 @@ class Sleep:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         ear = await self._listening()
-        while self._claiming is not None:
+        if self._claiming is not None:  # this one, not all that may follow it
             await asyncio.shield(self._claiming)
         if not self._noted:
             rings = await self._wire.call("doze", self._heard)
