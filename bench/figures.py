@@ -34,6 +34,7 @@ from duly.testing.servers import redis_server
 
 Figures = dict[str, Any]
 
+SIZED = {"shared_buffers": "512MB", "wal_buffers": "16MB", "max_wal_size": "4GB"}
 PUSHES = ((1, 5_000), (50, 1_000), (1_000, 100))  # so many to a pipeline, so many pipelines
 
 
@@ -168,15 +169,15 @@ def redis(*, appendonly: bool) -> Iterator[str]:
 
 @contextmanager
 def postgres() -> Iterator[str]:
-    """A server of its own on this machine, with fsync on."""
-    with postgres_server() as server:
+    """A server of its own on this machine, with fsync on, and memory as for work (for tests it has little)."""
+    with postgres_server(config=SIZED) as server:
         yield server.url
 
 
 @contextmanager
 def split() -> Iterator[str]:
     """PostgreSQL with Redis and etcd beside it, all on this machine; told to `duly bench` as a user would tell it."""
-    with postgres_server() as truth, redis_server() as delivery, etcd_server() as coordination:
+    with postgres_server(config=SIZED) as truth, redis_server() as delivery, etcd_server() as coordination:
         parts = {"DULY_QUEUE": delivery.url, "DULY_COORDINATOR": coordination.url}
         os.environ.update(parts)
         try:
