@@ -107,13 +107,6 @@ class RunsSettled(Event, frozen=True):
     seconds: float
 
 
-class RunsHeld(Event, frozen=True):
-    """Runs wait because this node has no handler for them."""
-
-    key: str
-    count: int
-
-
 class RunsPlaced(Event, frozen=True):
     """The leader has given runs to nodes."""
 
