@@ -50,7 +50,7 @@ class Wire:
     # --- life
 
     async def open(self) -> None:
-        """Connect, and make the scripts known to the server."""
+        """Connect, and look whether this is the store we know."""
         if self._loop is not None and self._process == os.getpid():
             return
         self._leave_to_parent()

@@ -102,7 +102,7 @@ end
 local function queue_ready()
     lazily().promote(MOST, now)
     list_lanes()
-    rare = true
+    rare = true -- what was held meanwhile is touched
 end
 
 list_lanes()
@@ -119,9 +119,8 @@ if #ready_levels > 0 and not straight then queue_ready() end
 
 -- Takes the first runs of the lanes of one priority: a flat list of id and ready time.
 local function take(names, most)
-    local taken = {}
     if #names > 1 then
-        local by_lane = {}
+        local taken, by_lane = {}, {}
         for _, entry in ipairs(lazily().first_of(P .. 'ready:', names, now, most)) do
             taken[#taken + 1] = entry[2]
             taken[#taken + 1] = entry[4]
@@ -135,7 +134,7 @@ local function take(names, most)
         return taken
     end
     local key = P .. 'ready:' .. names[1]
-    taken = call('ZPOPMIN', key, most)
+    local taken = call('ZPOPMIN', key, most)
     local empty = #taken < most * 2
     -- Were the clock to step back, what was queued would be early again: it stays.
     while #taken > 0 and tonumber(taken[#taken]) > now do

@@ -1,4 +1,4 @@
---! use tallying ring
+--! use tallying ring entering
 --! lazily waiting
 -- settle: applies each settlement whose run is running under its fence.
 --
@@ -179,15 +179,7 @@ for i = 1, n do
         done = done + 1
         applied[id], gone[done] = new, id
         life_args[done * 2 - 1], life_args[done * 2] = id, new
-        if state ~= PENDING then
-            local entries = ended[state]
-            if not entries then
-                entries = {}
-                ended[state] = entries
-            end
-            local m = #entries
-            entries[m + 1], entries[m + 2] = finished, id
-        end
+        if state ~= PENDING then enter(ended, state, finished, id) end
         depths[queue] = (depths[queue] or 0) + 1
         if state ~= COMPLETED then odd[i] = state end
     end
