@@ -1,4 +1,7 @@
-"""What all tests share: where a scheduler keeps its data, and how to wait without sleeping."""
+"""What all tests share: where a scheduler keeps its data, and how to wait without sleeping.
+
+`--server redis` and `--server postgres` select the tests that use such a server; `make test-versions` needs that.
+"""
 
 import asyncio
 import time
@@ -13,6 +16,31 @@ from duly.testing.servers import etcd_server as start_etcd
 from duly.testing.servers import named_etcd, named_redis
 from duly.testing.servers import redis_server as start_redis
 from tests import postgres_stores
+
+# What makes a test one that uses a server: a fixture, a parameter, or a name that its module has imported.
+SERVERS = {
+    "redis": {"redis", "redis_server", "redis_url", "redis_sentinel", "start_redis"},
+    "postgres": {"postgres", "postgres_server", "postgres_url", "start_postgres"},
+}
+
+
+def pytest_addoption(parser):
+    parser.addoption("--server", choices=sorted(SERVERS), help="only the tests that use this server")
+
+
+def pytest_collection_modifyitems(config, items):
+    if (server := config.getoption("--server")) is None:
+        return
+    chosen = [item for item in items if uses(item, SERVERS[server])]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
+
+
+def uses(item, names: set[str]) -> bool:
+    """Whether a test has to do with any of these names."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    words = {value for value in parameters if isinstance(value, str)}
+    return not names.isdisjoint({*item.fixturenames, *vars(item.module), *words})
 
 
 @pytest.fixture(scope="session")
