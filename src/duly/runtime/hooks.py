@@ -10,8 +10,9 @@ from typing import Any
 from duly.errors import GiveUp, Retry
 from duly.model import Run
 from duly.model.event import HookFailed
+from duly.runtime.failures import failure_of
 from duly.runtime.handler import Decision, Handler
-from duly.runtime.service import Emit, failure_of
+from duly.runtime.service import Emit
 
 _PATIENCE = 30.0
 

@@ -17,8 +17,9 @@ from duly.ports import Store
 from duly.rules.planning import Outlook, plan
 from duly.rules.schedules import Schedule, from_spec
 from duly.runtime.elector import Elector
+from duly.runtime.failures import failure_of
 from duly.runtime.nextdue import NextDue
-from duly.runtime.service import Signal, failure_of
+from duly.runtime.service import Signal
 from duly.runtime.surroundings import Surroundings
 
 _SLICE = 200

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import math
-import traceback
 from collections.abc import Callable
-from types import TracebackType
 from typing import Protocol
 
 from duly.errors import BackendUnavailable
-from duly.model import Failure
 from duly.model.event import Event, ServiceFailed, StoreAway, StoreBack
+from duly.runtime.failures import failure_of
 from duly.runtime.timer import Sleep, sleep_by_loop
 
 
@@ -32,8 +30,6 @@ class Emit(Protocol):
 
 _FIRST_RETRY = 0.1
 _LONGEST_RETRY = 5.0
-_LONGEST_MESSAGE = 4_000
-_LONGEST_TRACEBACK = 20_000
 
 
 class Service(Protocol):
@@ -155,33 +151,3 @@ async def serve(service: Service, emit: Emit, reachability: Reachability) -> Non
 
 def _back_off(failures: int) -> float:
     return min(_FIRST_RETRY * 2.0 ** min(failures - 1, 16), _LONGEST_RETRY)
-
-
-def failure_of(exc: BaseException) -> Failure:
-    """An exception as data, its traceback beginning where the user's code does."""
-    return Failure(
-        type=type(exc).__qualname__,
-        message=_bounded(_text_of(exc), _LONGEST_MESSAGE),
-        traceback=_bounded("".join(traceback.format_exception(type(exc), exc, _users_part(exc))), _LONGEST_TRACEBACK),
-    )
-
-
-def _users_part(exc: BaseException) -> TracebackType | None:
-    """The traceback without the frames through which the runtime called the handler."""
-    trace = exc.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("duly.runtime"):
-        trace = trace.tb_next
-    return trace or exc.__traceback__
-
-
-def _bounded(text: str, most: int) -> str:
-    if len(text) <= most:
-        return text
-    return f"{text[: most // 2]}\n… {len(text) - most} characters …\n{text[-most // 2 :]}"
-
-
-def _text_of(exc: BaseException) -> str:
-    try:
-        return str(exc)
-    except Exception as broken:  # noqa: BLE001  # a broken __str__ must not hide the failure it describes
-        return f"<{type(exc).__qualname__} whose text raised {type(broken).__qualname__}>"

@@ -17,11 +17,12 @@ from duly.model import Claim, Claimed, Interrupted, Outcome, Run, seconds_betwee
 from duly.model.event import HookFailed, RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
 from duly.ports import Queue, Span, Tracer
 from duly.runtime.attempt import Attempts
+from duly.runtime.failures import failure_of
 from duly.runtime.handler import Catalog, ExecutorKind
 from duly.runtime.live import Live, LiveRuns
 from duly.runtime.nextdue import NextDue
 from duly.runtime.pace import Pace
-from duly.runtime.service import Signal, failure_of
+from duly.runtime.service import Signal
 from duly.runtime.settler import Settler
 from duly.runtime.surroundings import Surroundings
 

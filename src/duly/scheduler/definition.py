@@ -11,7 +11,18 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import force_setattr
 
 from duly.errors import ConfigurationError, InvalidSchedule
-from duly.model import CustomSpec, Delivery, JobSpec, Misfire, Overlap, RunPolicy, StoreLoss, as_utc, is_job_name
+from duly.model import (
+    CustomSpec,
+    Delivery,
+    JobSpec,
+    Misfire,
+    Overlap,
+    RunPolicy,
+    StoreLoss,
+    as_utc,
+    is_job_name,
+    sanitize,
+)
 from duly.model.config import labels_of
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Cron, Every, Once, Schedule, bind, from_spec
@@ -27,6 +38,10 @@ DeliveryName = Literal["at_least_once", "at_most_once", "exactly_once"]
 StoreLossName = Literal["continue", "stop"]
 
 _LONGEST = 366 * 86400.0
+_MOST_DESCRIPTION = 1000
+_MOST_TAGS = 50
+_MOST_TAG = 100
+_MOST_RUNS = 1_000_000_000
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -144,19 +159,21 @@ def _name(name: str, handler: Target) -> str:
 
 
 def _description(description: str | None, handler: Target) -> str:
-    if description is not None:
-        return description
-    if isinstance(handler, Command):
-        return str(handler)
-    text = "" if isinstance(handler, str) else inspect.getdoc(handler) or ""
-    return text.strip().partition("\n")[0]
+    if description is None and isinstance(handler, Command):
+        description = str(handler)
+    if description is None:
+        text = "" if isinstance(handler, str) else inspect.getdoc(handler) or ""
+        description = text.strip().partition("\n")[0]
+    return sanitize.text_of(description, _MOST_DESCRIPTION)
 
 
 def _tags(name: str, tags: object) -> tuple[str, ...]:
     if isinstance(tags, str) or not isinstance(tags, tuple | list | set | frozenset):
         raise ConfigurationError(f"job {name!r}: tags={tags!r} must be a list of strings")
-    if not all(isinstance(tag, str) for tag in tags):
-        raise ConfigurationError(f"job {name!r}: tags={tags!r} must be a list of strings")
+    if len(tags) > _MOST_TAGS:
+        raise ConfigurationError(f"job {name!r}: {len(tags)} tags, expected at most {_MOST_TAGS}")
+    for tag in tags:
+        sanitize.checked_text(f"job {name!r}: one of tags", tag, _MOST_TAG, empty=False)
     return tuple(sorted(tags)) if isinstance(tags, set | frozenset) else tuple(tags)
 
 
@@ -208,8 +225,8 @@ def _check_numbers(job: Job) -> None:
     check_priority(job.priority, f"job {job.name!r}")
     check_queue(job.queue, f"job {job.name!r}")
     most: object = job.max_runs
-    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-        raise ConfigurationError(f"job {job.name!r}: max_runs={most!r} must be a whole number from 1")
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= _MOST_RUNS):
+        raise ConfigurationError(f"job {job.name!r}: max_runs={most!r} must be a whole number from 1 to {_MOST_RUNS}")
 
 
 def check_priority(priority: object, what: str) -> None:

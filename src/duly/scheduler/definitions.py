@@ -20,6 +20,8 @@ from duly.model import (
     Origin,
     SchedulerConfig,
     as_utc,
+    is_job_name,
+    sanitize,
 )
 from duly.model.event import JobConflict, JobSaved
 from duly.ports import Backend
@@ -139,7 +141,8 @@ class Definitions:
     # --- operating
 
     async def pause(self, name: str, note: str) -> JobRecord:
-        return await self._edit(name, lambda record: changes.pause(record, self._now(), note), "paused")
+        why = sanitize.text_of(note, sanitize.MOST_REASON)
+        return await self._edit(name, lambda record: changes.pause(record, self._now(), why), "paused")
 
     async def resume(self, name: str) -> JobRecord:
         record = await self._edit(
@@ -178,7 +181,7 @@ class Definitions:
 
     async def record(self, name: str) -> JobRecord:
         """The record of a job that has not been removed."""
-        record = await self._store.job(name)
+        record = await self._store.job(name) if is_job_name(name) else None
         if record is None or record.status is JobStatus.REMOVED:
             raise JobNotFound(f"there is no job {name!r}: register it, or see `duly jobs`")
         return record
@@ -233,7 +236,7 @@ class Definitions:
             left = None if left is None else left - 1
 
     async def explain(self, name: str, at: datetime) -> Explanation:
-        record = await self._store.job(name)
+        record = await self._store.job(name) if is_job_name(name) else None
         if record is None:
             raise JobNotFound(f"there is no job {name!r}: register it, or see `duly jobs`")
         at = as_utc(at, "at", ConfigurationError)

@@ -8,11 +8,14 @@ from contextlib import asynccontextmanager, suppress
 
 from duly.errors import BackendUnavailable, ClaimLost, ConfigurationError, LockUnavailable
 from duly.model import Lease
+from duly.model.sanitize import checked_text
 from duly.ports import Clock, Coordinator
 from duly.runtime.worker import trusted_until
 
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.5
+_LONGEST_TTL = 366 * 86400.0
+_LONGEST_NAME = 300
 
 
 class Lock:
@@ -47,8 +50,13 @@ async def locked(
     coordinator: Coordinator, clock: Clock, name: str, holder: str, ttl: float, wait: float
 ) -> AsyncIterator[Lock]:
     """Hold a lock for the block, renewing it; `LockUnavailable` if it is not free within `wait` seconds."""
-    if not ttl > 0 or not wait >= 0:
-        raise ConfigurationError(f"lock {name!r}: ttl={ttl!r} must be more than 0, wait={wait!r} at least 0")
+    checked_text("lock", name, _LONGEST_NAME, empty=False)
+    if not 0 < ttl <= _LONGEST_TTL:
+        raise ConfigurationError(
+            f"lock {name!r}: ttl={ttl!r}: expected more than 0 and at most {_LONGEST_TTL:g} seconds"
+        )
+    if not wait >= 0:
+        raise ConfigurationError(f"lock {name!r}: wait={wait!r}: expected 0 or more seconds")
     sent, lease = await _acquire(coordinator, clock, name, holder, ttl, wait)
     lock = Lock(lease, clock, trusted_until(sent, ttl))
     renewing = asyncio.get_running_loop().create_task(_renew(lock, coordinator, clock, ttl))

@@ -20,7 +20,7 @@ from duly.model import (
     RetrySpec,
     ScheduleSpec,
 )
-from duly.rules.schedules import Schedule
+from duly.rules.schedules import Schedule, describe_schedule
 
 
 class JobView(Struct, frozen=True):
@@ -108,7 +108,6 @@ def job_view(
 ) -> JobView:
     """A record and its counters as one view."""
     spec = record.spec
-    describe = getattr(schedule, "describe", None)
     ended = statistics.run_count
     command = spec.command
     return JobView(
@@ -116,7 +115,7 @@ def job_view(
         status=record.status,
         handler=spec.handler,
         description=spec.description,
-        schedule=describe() if describe is not None else None if schedule is None else "in code",
+        schedule=describe_schedule(spec.schedule, schedule),
         schedule_spec=spec.schedule,
         queue=spec.queue,
         priority=spec.priority,
