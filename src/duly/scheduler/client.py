@@ -217,7 +217,8 @@ def _no_result(run: Run) -> Exception:
     match run.state:
         case State.FAILED:
             failure = f"{run.failure.type}: {run.failure.message}" if run.failure else run.reason
-            return RunFailed(f"{name} failed after {max(1, run.failures + run.losses)} attempts: {failure}", run)
+            count = max(1, run.failures + run.losses)
+            return RunFailed(f"{name} failed after {count} attempt{'s' * (count > 1)}: {failure}", run)
         case State.CANCELLED:
             return RunCancelled(f"{name} was cancelled{f': {run.reason}' if run.reason else ''}", run)
         case State.LOST:
