@@ -2,8 +2,8 @@
 
 Blanks count as one. `…` stands for anything within a line, and alone in a line for any number of lines. Some things
 differ each time and are matched by their kind: ids (the same id must stay the same, and can be used in later commands),
-times near to now, distances from now, milliseconds, sizes, versions, and numbers of five digits and more. A time
-that is far from now must be the one that the page shows.
+times near to now, distances from now, milliseconds, sizes, versions (also of Redis for Valkey), and numbers of five
+digits and more. A time that is far from now must be the one that the page shows.
 """
 
 import re
@@ -33,7 +33,9 @@ _VARYING = (
     (rf"\b{_SPAN} late\b", rf"{_SPAN} late"),
     (r"\b\d+(?:\.\d+)? ms\b", _SPAN),
     (r"\b\d+(?:\.\d+)? [KMG]iB\b", r"\d+(?:\.\d+)? (?:bytes|[KMG]iB)"),
-    (r"\b\d+\.\d+\.\d+(?:\.\w+)*\b", r"\d+\.\d+[\w.]*"),  # a version
+    (r"\b(?:Redis|Valkey) \d[\d.]+", r"(?:Redis|Valkey) \d[\d.]+"),
+    (r"\bPostgreSQL \d[\d.]+", r"PostgreSQL \d\S+"),
+    (r"\b\d+\.\d+\.\d+(?:\.\w+)*\b", r"\d+\.\d+[\w.]*"),  # another version
     (r"\b\d{5,}\b", r"\d+"),
 )
 _ANY_LINES = "(?:.*\n)*?"

@@ -226,13 +226,13 @@ class Definitions:
         return made[:limit]
 
     def _instants(self, record: JobRecord) -> Iterator[Upcoming]:
-        """The instants of a job beyond those planned."""
+        """The instants of a job beyond those planned: of a schedule that only other code knows, the next one."""
         schedule = self._schedule(record)
         due = record.cursor if record.plannable else None
         left = None if record.spec.max_runs is None else record.spec.max_runs - record.planned
-        while due is not None and schedule is not None and left != 0:
+        while due is not None and left != 0:
             yield Upcoming(record.name, run_for(record, due).ready_at, due)
-            due = step(schedule, due)
+            due = None if schedule is None else step(schedule, due)
             left = None if left is None else left - 1
 
     async def explain(self, name: str, at: datetime) -> Explanation:
