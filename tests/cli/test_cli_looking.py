@@ -35,6 +35,7 @@ def test_jobs_as_json(ids):
     assert views[3]["schedule_spec"]["timezone"] == "America/New_York"
     assert views[2]["schedule_spec"]["interval"] == 21600.0
     assert views[1]["last_outcome"] == "succeeded"
+    assert views[1]["payload"] == document("show", "greet")["payload"] == {}
 
 
 def test_jobs_by_tag_and_status(ids):

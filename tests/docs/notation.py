@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 _SPAN = r"\d+(?:\.\d+)?(?:e[+-]\d+)? (?:ms|s|min|h|days)(?: \d+ min)?"
-_NEAR = timedelta(days=60)
+_NEAR = timedelta(days=100)
 
 # Kinds of things that differ, by what a page shows; the second pattern is what may be printed instead.
 _BOUND = (
@@ -21,7 +21,7 @@ _BOUND = (
     r"(?<![0-9a-f-])(?=[0-9a-f]*\d)[0-9a-f]{12}(?![0-9a-f])",  # a token
 )
 _TIMES = (
-    r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|\+00:00)?",
+    r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|\+00:00)?",
     r"\b\d\d-\d\d \d\d:\d\d:\d\d\b",
     r"\b\d\d:\d\d:\d\d\b",
 )
@@ -36,7 +36,9 @@ _VARYING = (
     (r"\b(?:Redis|Valkey) \d[\d.]+", r"(?:Redis|Valkey) \d[\d.]+"),
     (r"\bPostgreSQL \d[\d.]+", r"PostgreSQL \d\S+"),
     (r"\b\d+\.\d+\.\d+(?:\.\w+)*\b", r"\d+\.\d+[\w.]*"),  # another version
-    (r"\b\d{5,}\b", r"\d+"),
+    (r"(?<![\w.])\d+\.\d{3}(?![\w.])", r"\d+\.\d+"),
+    (r"\bCES?T\b", r"CES?T"),
+    (r"\b\d{5,}\b", r"\d+(?:\.\d+)?"),
 )
 _ANY_LINES = "(?:.*\n)*?"
 
@@ -138,9 +140,10 @@ class _Pattern:
 
 def _near(text: str) -> bool:
     """Whether a printed time is near to now; one without a year is."""
-    if not re.match(r"\d{4}-", text):
+    found = re.search(r"\d{4}-.*", text.replace(",", ".").removesuffix("Z"))
+    if found is None:
         return True
-    instant = datetime.fromisoformat(text.replace(",", ".").removesuffix("Z")).replace(tzinfo=UTC)
+    instant = datetime.fromisoformat(found[0]).replace(tzinfo=UTC)
     return abs(instant - datetime.now(UTC)) < _NEAR
 
 
