@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from duly.scheduler import Scheduler
 
 
-@command('duly explain nightly_report --at "yesterday 03:00"', "duly explain nightly_report --at 2027-03-14T02:30")
+@command(
+    'duly explain nightly_report --at "yesterday 03:00"',
+    'duly explain nightly_report --at "10 minutes ago"',
+    "duly explain nightly_report --at 2027-03-14T02:30",
+)
 @click.argument("job")
 @click.option("--at", type=moment, default="now", show_default=True, metavar="T", help="The moment in question.")
 @click.option(
@@ -36,8 +40,8 @@ if TYPE_CHECKING:
 def explain(job: str, at: Moment, timezone: str | None, url: str | None, as_json: bool) -> None:
     """Tell why the run of a moment did or did not happen, and which setting decided.
 
-    The moment is ISO 8601, `now`, `03:00`, `today 14:30`, `yesterday 03:00`. Without a zone it is meant in the
-    job's, or in UTC.
+    The moment is ISO 8601, `now`, `10 minutes ago`, `03:00`, `today 14:30`, `yesterday 03:00 Europe/Berlin`, or a
+    time as Duly prints it. Without a zone it is meant in the job's, or in UTC.
     """
     found = ask(url, lambda scheduler: _explain(scheduler, job, at, timezone))
     if as_json:
