@@ -12,7 +12,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from duly.model import Attempt, Counts, Depth, Failure, JobStatistics, OutcomeKind, State, from_micros, to_micros
+from duly.model import (
+    Attempt,
+    Counts,
+    Depth,
+    Failure,
+    JobStatistics,
+    OutcomeKind,
+    Settlement,
+    State,
+    from_micros,
+    to_micros,
+)
 
 _failure = msgspec.json.Decoder(Failure)
 
@@ -34,6 +45,17 @@ def micros(instant: datetime | None) -> int | None:
 
 def instant(micros: int | None) -> datetime | None:
     return None if micros is None else from_micros(micros)
+
+
+# --- answers
+
+
+def answers(settlements: Sequence[Settlement], stale: Sequence[Settlement]) -> list[bool]:
+    """In order, whether each settlement applied: all but the stale ones."""
+    if not stale:
+        return [True] * len(settlements)
+    refused = {id(settled) for settled in stale}
+    return [id(settled) not in refused for settled in settlements]
 
 
 # --- history and counters

@@ -71,6 +71,13 @@ class SettlementRefused(Event, frozen=True):
     run: Run | None = None
 
 
+class SettlementAbandoned(Event, frozen=True):
+    """The store cannot take any settlement of this attempt: its claim expires, and another node takes the run over."""
+
+    run: Run
+    failure: Failure
+
+
 class ClaimsLost(Event, frozen=True):
     """Leases this node could not keep."""
 

@@ -170,11 +170,18 @@ class Beat(Struct, frozen=True, gc=False):
     progress: Progress | None = None
 
 
-class Renewal(Struct, frozen=True):
-    """The answer to a renewal: runs this node no longer owns, and runs an operator wants cancelled."""
+class BeatReply(StrEnum):
+    """What became of the claim that a beat wanted to keep."""
 
-    lost: tuple[str, ...] = ()
-    cancelled: tuple[str, ...] = ()
+    KEPT = "kept"
+    CANCEL = "cancel"  # kept, and an operator wants the run to stop
+    LOST = "lost"  # the run is no longer running under this fence
+
+
+class Renewal(Struct, frozen=True):
+    """The answer to a renewal: one reply for each beat, in order."""
+
+    replies: tuple[BeatReply, ...] = ()
 
 
 class Attempt(Struct, frozen=True, gc=False):

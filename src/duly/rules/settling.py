@@ -32,6 +32,7 @@ from duly.rules.retry import delay_after
 
 POISON_LIMIT = 3
 
+_NOT_STORABLE = "what the handler left could not be stored"
 _VANISHED = Failure(type="WorkerVanished", message="the worker's lease expired before it settled the run")
 
 
@@ -119,6 +120,19 @@ def _after_loss(run: Run, fence: int, ended_at: datetime) -> Settlement:
         )
     kind = OutcomeKind.LOST
     return _settled(run, fence, State.PENDING, kind, ended_at, losses=losses, failure=_VANISHED, ready_at=ended_at)
+
+
+def plain(settlement: Settlement, why: str) -> Settlement | None:
+    """The same settlement without anything that came from the handler, for a store that cannot take that.
+
+    What becomes of the run stays as it was decided. `why` is what the store said. None: it is plain already.
+    """
+    if settlement.reason is not None and settlement.reason.startswith(_NOT_STORABLE):
+        return None
+    reason = f"{_NOT_STORABLE}: {why.encode('ascii', 'backslashreplace').decode()}"
+    failure = None if settlement.failure is None else Failure("NotStorable", reason)
+    attempt = None if settlement.attempt is None else replace(settlement.attempt, failure=failure)
+    return replace(settlement, reason=reason, result=None, failure=failure, attempt=attempt)
 
 
 def _settled(

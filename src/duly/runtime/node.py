@@ -192,7 +192,7 @@ class Node:
 
     def cancel(self, run_ids: Sequence[str]) -> None:
         """Stop these runs if they run here; quicker than waiting for the next heartbeat."""
-        self.worker.cancel(run_ids)
+        self.worker.cancel(self.lives.of_runs(run_ids))
 
     # --- life
 

@@ -16,6 +16,7 @@ from duly.backends.redis.wire import Wire
 from duly.model import (
     Assignment,
     Beat,
+    BeatReply,
     Claim,
     Claimed,
     Put,
@@ -125,10 +126,9 @@ class RedisQueue:
     async def renew(
         self, beats: Sequence[Beat], lease: float, silence: float | None = None, *, now: datetime | None = None
     ) -> Renewal:
-        lost: list[str] = []
-        cancelled: list[str] = []
+        replies: list[BeatReply] = []
         for some in slices_of(beats, _RENEW) if beats else [beats]:
-            told = [b"" if beat.progress is None else encode(beat.progress) for beat in some]
+            progress = [b"" if beat.progress is None else encode(beat.progress) for beat in some]
             gone, wanted = await self._wire.call(
                 "renew",
                 moment(now),
@@ -136,21 +136,27 @@ class RedisQueue:
                 quiet_for(silence),
                 encode([beat.run_id for beat in some]),
                 b"".join([beat.fence.to_bytes(8, "big") for beat in some]),
-                encode([len(each) for each in told]),
-                b"".join(told),
+                encode([len(each) for each in progress]),
+                b"".join(progress),
             )
-            lost += [some[number - 1].run_id for number in gone]
-            cancelled += [some[number - 1].run_id for number in wanted]
-        return Renewal(tuple(lost), tuple(cancelled))
+            some_replies = [BeatReply.KEPT] * len(some)
+            for number in wanted:
+                some_replies[number - 1] = BeatReply.CANCEL
+            for number in gone:
+                some_replies[number - 1] = BeatReply.LOST
+            replies += some_replies
+        return Renewal(tuple(replies))
 
     # --- settling
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
-        stale: list[str] = []
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        fresh: list[bool] = []
         for some in slices_of(settlements, _SETTLE):
-            numbers = await self._wire.call("settle", *rows_of(some), lane="settle")
-            stale += [some[number - 1].run_id for number in numbers]
-        return stale
+            stale = await self._wire.call("settle", *rows_of(some), lane="settle")
+            fresh += [True] * len(some)
+            for number in stale:
+                fresh[number - 1 - len(some)] = False
+        return fresh
 
     async def reap(
         self, limit: int, lease: float, silence: float | None = None, *, now: datetime | None = None
