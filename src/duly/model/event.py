@@ -205,6 +205,14 @@ class PlanFailed(Event, frozen=True):
     failure: Failure
 
 
+class RecordUnreadable(Event, frozen=True):
+    """A stored run or job cannot be read, and why. A run ends as failed; a job is planned again once it is saved."""
+
+    kind: str
+    name: str
+    reason: str
+
+
 class HookFailed(Event, frozen=True):
     """A user's hook raised; the run goes its way as if the hook had said nothing."""
 

@@ -96,7 +96,7 @@ class Run(Struct, frozen=True, gc=False):
     first, later after a retry. A skipped run may stand for a range of instants, `due` to `until`. `fence` is that of
     the latest claim. `hold` names why a waiting run is out of the indexes. `member` says whether it counts in its
     group. An `assignable` run starts only on the node that the leader assigns it to, its `assignee`; any other on
-    whichever node claims it.
+    whichever node claims it. `damage` says why a stored record cannot be read in full: such a run is never executed.
     """
 
     id: str
@@ -136,6 +136,7 @@ class Run(Struct, frozen=True, gc=False):
     failure: Failure | None = None
     assignable: bool = False
     assignee: str | None = None
+    damage: str | None = None
 
     @property
     def attempt(self) -> int:

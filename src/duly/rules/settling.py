@@ -37,7 +37,12 @@ _VANISHED = Failure(type="WorkerVanished", message="the worker's lease expired b
 
 
 def settle(run: Run, fence: int, outcome: Outcome, ended_at: datetime, dice: float) -> Settlement:
-    """The settlement of one attempt of a claimed run. `dice` in [0, 1) spreads jittered retries."""
+    """The settlement of one attempt of a claimed run. `dice` in [0, 1) spreads jittered retries.
+
+    A run whose record cannot be read in full ends: neither its policy nor its history is known.
+    """
+    if run.damage is not None:
+        return _damaged(run, fence, run.damage, ended_at)
     match outcome:
         case Succeeded():
             return _completed(run, fence, outcome, ended_at)
@@ -57,6 +62,11 @@ def settle(run: Run, fence: int, outcome: Outcome, ended_at: datetime, dice: flo
             return _after_loss(run, fence, ended_at)
         case _:
             assert_never(outcome)
+
+
+def _damaged(run: Run, fence: int, why: str, ended_at: datetime) -> Settlement:
+    failure = Failure("Unreadable", why)
+    return _settled(run, fence, State.FAILED, OutcomeKind.FAILED, ended_at, reason=why, failure=failure)
 
 
 def _completed(run: Run, fence: int, outcome: Succeeded, ended_at: datetime) -> Settlement:

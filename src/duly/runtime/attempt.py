@@ -25,7 +25,7 @@ from duly.model import (
     sanitize,
 )
 from duly.model.current import current_run
-from duly.model.event import AfterCommitFailed
+from duly.model.event import AfterCommitFailed, RecordUnreadable
 from duly.runtime.context import Contexts
 from duly.runtime.deadlines import Deadlines
 from duly.runtime.executors import Executor, RemoteFailure
@@ -59,6 +59,9 @@ class Attempts:
     async def make(self, live: Live) -> Outcome | None:
         """Call the handler and say how it ended. None: the run is no longer ours, there is nothing to settle."""
         handler, run = live.handler, live.claim.run
+        if run.damage is not None:
+            self._emit(RecordUnreadable("run", run.id, run.damage))
+            return Failed(Failure("Unreadable", run.damage), Verdict.NEVER)
         if handler is None:
             return Interrupted(began=False)
         current_run.set(run)

@@ -22,7 +22,7 @@ from duly.ports import Backend, Queue
 from duly.runtime.failures import failure_of
 from duly.runtime.live import Live, LiveRuns
 from duly.runtime.presence import Presence
-from duly.runtime.service import Emit, Nudge, Reachability, Signal, serve
+from duly.runtime.service import Emit, Nudge, ServiceHealth, Signal, serve
 from duly.runtime.surroundings import Surroundings
 from duly.runtime.worker import Worker, trusted_until
 
@@ -134,7 +134,7 @@ class HeartbeatThread:
         around: Surroundings,
         backend: Backend,
         make: Callable[[Surroundings, Backend, Callable[..., None]], tuple[Heartbeat, Presence]],
-        reachability: Reachability,
+        health: ServiceHealth,
     ) -> None:
         self._home = asyncio.get_running_loop()
         self._around = replace(around, emit=_Carried(around.emit, self._home))
@@ -143,7 +143,7 @@ class HeartbeatThread:
         self._emit = self._around.emit
         self._clock = around.clock
         self._stall_limit = around.config.refresh
-        self._reachability = reachability
+        self._health = health
         self._home_thread = threading.get_ident()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._nudge: Nudge | None = None
@@ -187,7 +187,7 @@ class HeartbeatThread:
         self._tell(_succeed, self._started)
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(serve(each, self._emit, self._reachability)) for each in services]
+                tasks = [group.create_task(serve(each, self._emit, self._health)) for each in services]
                 tasks.append(group.create_task(self._watch()))
                 await self._stop.wait()
                 for task in tasks:

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from duly.errors import InvalidSchedule
 from duly.model import Fired, Firing, JobRecord, State, seconds_between
-from duly.model.event import PlanFailed
+from duly.model.event import PlanFailed, RecordUnreadable
 from duly.ports import Store
 from duly.rules.planning import Outlook, plan, postpone
 from duly.rules.schedules import Schedule, from_spec
@@ -87,6 +87,9 @@ class Planner:
         return firings
 
     def _decide_one(self, record: JobRecord, now: datetime) -> Firing:
+        if record.damage is not None:
+            self._emit(RecordUnreadable("job", record.name, record.damage))
+            return postpone(record, now)
         try:
             schedule = schedule_of(record, self._schedules)
             return postpone(record, now) if schedule is None else plan(record, schedule, now, self._outlook)

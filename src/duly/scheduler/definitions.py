@@ -167,6 +167,8 @@ class Definitions:
     async def _edit(self, name: str, decide: Decide, what: str) -> JobRecord:
         for _ in range(_RACES):
             record = await self.record(name)
+            if record.damage is not None:
+                raise ConfigurationError(f"job {name!r}: {record.damage}; define it again, or remove it")
             change = decide(record)
             if change is None:
                 return record

@@ -52,11 +52,12 @@ from duly.scheduler.definition import (
     OverlapName,
     StoreLossName,
 )
+from duly.scheduler.examination import examine
 from duly.scheduler.handles import JobHandle, RunHandle
 from duly.scheduler.health import health_of
 from duly.scheduler.locks import Lock, locked
 from duly.scheduler.observed import Observed, joined, publisher_for
-from duly.scheduler.placing import examine_placement, waits_for
+from duly.scheduler.placing import waits_for
 from duly.scheduler.registry import Registry, Wrapper, place_of
 from duly.scheduler.running import Running
 from duly.scheduler.sessions import Sessions
@@ -512,5 +513,4 @@ class Scheduler(Observed):
 
     async def examine(self) -> list[Finding]:
         """What an operator should know about the store as it is configured."""
-        backend = (await self._client()).backend
-        return [*await backend.examine(), *await examine_placement(backend)]
+        return await examine((await self._client()).backend)

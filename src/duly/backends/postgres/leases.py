@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from duly.backends.postgres.codec import read_record
+from duly.backends.postgres.codec import read_records
 from duly.backends.postgres.unit import Unit
 from duly.backends.rows import optional_json
 from duly.model import Beat, BeatReply, Claim, Renewal
@@ -107,5 +107,5 @@ def _reply(cancelling: bool | None) -> BeatReply:
 
 async def reap(unit: Unit, limit: int, lease: int, silence: int | None, now: int | None) -> list[Claim]:
     """Take expired claims over under fresh fences, the longest expired first."""
-    runs = [read_record(row).run for row in await unit.all(_REAP, now, limit, lease, silence)]
+    runs = [record.run for record in read_records(await unit.all(_REAP, now, limit, lease, silence))]
     return [Claim(run, run.fence, run.expires_at) for run in runs if run.expires_at is not None]

@@ -12,8 +12,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from duly.backends.redis.codec import NUMBERS, body_of, encode, life_of, run_of
+from duly.backends.redis.codec import NUMBERS, bare_run, body_of, encode, life_of, run_of, score_of
 from duly.backends.redis.wire import Wire
+from duly.backends.tolerance import tolerantly
 from duly.model import FINAL, WAITING, Page, Run, RunQuery, State, from_micros, to_micros
 from duly.rules.admission import UNPLACED
 
@@ -43,20 +44,26 @@ async def look(wire: Wire, run_ids: Sequence[str], now: int | None) -> list[Seen
 
 def _seen(run_ids: Sequence[str], found: Sequence[Any], now: int) -> list[Seen]:
     """Runs as a script has seen them: five words each."""
-    seen = []
-    for at in range(0, len(found), _ENTRY):
-        number, text, life, member, expires = found[at : at + _ENTRY]
-        body = body_of(text)
-        run = run_of(
-            run_ids[number - 1],
-            body,
-            life_of(life) if life else None,
-            bool(member),
-            int(expires) if expires else None,
-            now,
-        )
-        seen.append(Seen(run, (body.place, body.index)))
-    return seen
+    entries = [found[at : at + _ENTRY] for at in range(0, len(found), _ENTRY)]
+    return tolerantly(
+        lambda some: [_read(run_ids, entry, now) for entry in some],
+        entries,
+        lambda entry, why: Seen(bare_run(run_ids[entry[0] - 1], entry[1], entry[2], why), (0, 0)),
+    )
+
+
+def _read(run_ids: Sequence[str], entry: Sequence[Any], now: int) -> Seen:
+    number, text, life, member, expires = entry
+    body = body_of(text)
+    run = run_of(
+        run_ids[number - 1],
+        body,
+        life_of(life) if life else None,
+        bool(member),
+        score_of(expires) if expires else None,
+        now,
+    )
+    return Seen(run, (body.place, body.index))
 
 
 # --- pages
@@ -169,7 +176,7 @@ async def next_runs(wire: Wire) -> dict[str, int]:
             some, looked_at = await wire.call("firsts", line, start, _SLICE)
             for job, ready in zip(some[::2], some[1::2], strict=True):
                 name = job.decode()
-                first[name] = min(int(ready), first.get(name, int(ready)))
+                first[name] = min(score_of(ready), first.get(name, score_of(ready)))
             if looked_at < _SLICE:
                 break
             start += looked_at

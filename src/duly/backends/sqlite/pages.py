@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from duly.backends.sqlite.codec import read_record
+from duly.backends.sqlite.codec import read_records
 from duly.backends.sqlite.unit import Row, Unit, as_list
 from duly.model import FINAL, WAITING, Page, RunQuery, State, to_micros
 
@@ -73,7 +73,7 @@ def page(unit: Unit, query: RunQuery, limit: int, cursor: str | None, now: int) 
         if kinds is not None:
             conditions.add("r.kind IN (SELECT value FROM json_each(?))", as_list(kinds))
         rows = _newest(unit, conditions, limit + 1)
-    records = [read_record(unit, row, now) for row in rows[:limit]]
+    records = read_records(unit, rows[:limit], now)
     more = len(rows) > limit and bool(records)
     return Page([record.run for record in records], str(records[-1].seq) if more else None)
 
