@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from duly.backends.cursors import cursor_of, numbers_in
 from duly.backends.redis.codec import NUMBERS, bare_run, body_of, encode, life_of, run_of, score_of
 from duly.backends.redis.wire import Wire
 from duly.backends.tolerance import tolerantly
@@ -71,7 +72,7 @@ def _read(run_ids: Sequence[str], entry: Sequence[Any], now: int) -> Seen:
 
 async def page(wire: Wire, query: RunQuery, limit: int, cursor: str | None, now: int | None) -> Page:
     """Runs that match, newest created first. The cursor is the place of the last run of the page before."""
-    before = None if cursor is None else _place(cursor)
+    before = None if cursor is None else numbers_in(cursor, 2)
     found: list[Seen] = []
     async for some in _newest(wire, query, before, now):
         matching = [seen for seen in some if (before is None or seen.place < before) and query.matches(seen.run)]
@@ -80,16 +81,11 @@ async def page(wire: Wire, query: RunQuery, limit: int, cursor: str | None, now:
             break
     more = len(found) > limit > 0
     last = found[limit - 1] if more else None
-    return Page([seen.run for seen in found[:limit]], None if last is None else ".".join(map(str, last.place)))
-
-
-def _place(cursor: str) -> tuple[int, int]:
-    together, _, index = cursor.partition(".")
-    return int(together), int(index)
+    return Page([seen.run for seen in found[:limit]], None if last is None else cursor_of(*last.place))
 
 
 async def _newest(
-    wire: Wire, query: RunQuery, before: tuple[int, int] | None, now: int | None
+    wire: Wire, query: RunQuery, before: tuple[int, ...] | None, now: int | None
 ) -> AsyncIterator[list[Seen]]:
     """All runs that may match, in lots from the newest to the oldest."""
     few = await _few(wire, query)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
+from duly.backends.cursors import numbers_in
 from duly.backends.sqlite.codec import read_records
 from duly.backends.sqlite.unit import Row, Unit, as_list
 from duly.model import FINAL, WAITING, Page, RunQuery, State, to_micros
@@ -107,7 +108,7 @@ def _kinds(unit: Unit, query: RunQuery) -> list[int] | None:
 def _conditions(unit: Unit, query: RunQuery, cursor: str | None, now: int) -> _Conditions:
     conditions = _Conditions()
     if cursor is not None:
-        conditions.add("r.seq < ?", int(cursor))
+        conditions.add("r.seq < ?", *numbers_in(cursor, 1))
     if query.queue is not None:
         numbers = as_list(unit.names.queues_of(unit, query.queue))
         conditions.add("r.line / 1000 IN (SELECT value FROM json_each(?))", numbers)
