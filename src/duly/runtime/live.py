@@ -19,6 +19,7 @@ class Live:
     # Defaults live on the class: a live run is made for every claim, and most of these are never set.
     task: asyncio.Task[None] | None = None
     progress: Progress | None = None
+    error: BaseException | None = None  # what the handler raised, for hooks
     residue: asyncio.Future[None] | None = None  # completes when a thread that could not be stopped ends
     elapsed = 0.0
     entered = False  # its task has taken its first step

@@ -104,7 +104,7 @@ class Node:
 
     def _build_worker(self, code: Code, executors: Mapping[ExecutorKind, Executor]) -> None:
         around, queue, store = self._around, self._backend.queue, self._backend.store
-        hooks = Hooks(around.config.on_error, around.config.on_failure, around.emit)
+        self._hooks = hooks = Hooks(around.config.on_error, around.config.on_failure, around.emit)
         transactions = Transactions(store, code.compose, around.config.transaction_limit)
         contexts = NodeContexts(around.clock.monotonic, transactions)
         due = Signal(self._timer or sleep_by_loop)
@@ -288,6 +288,7 @@ class Node:
     def dispose(self) -> None:
         """Free what belongs to this process alone."""
         self._deadlines.close()
+        self._hooks.close()
         for nudge in (self._nudge_elector, self._nudge_planner, self._nudge_assigner, self._nudge_heartbeat):
             nudge.close()
         if self._timer is not None:

@@ -45,7 +45,6 @@ class Settler:
         self._offered: deque[tuple[Live, Outcome]] = deque()
         self._waiting: deque[tuple[Live, Settlement]] = deque()
         self._sending = asyncio.Lock()
-        self._aftermath: set[asyncio.Task[None]] = set()
         self.drained: Callable[[], None] = lambda: None
 
     @property
@@ -121,24 +120,24 @@ class Settler:
             self._emit(RunReleased(run))
             return
         self._emit(_ended(run, settlement, settlement.outcome))
-        if settlement.state in (State.FAILED, State.LOST) and self._hooks.wants_failures(live.handler):
-            task = asyncio.get_running_loop().create_task(self._after_failure(live, settlement))
-            self._aftermath.add(task)
-            task.add_done_callback(self._aftermath.discard)
+        if settlement.state in (State.FAILED, State.LOST):
+            self._tell_hooks(live, settlement)
 
-    async def _after_failure(self, live: Live, settlement: Settlement) -> None:
-        """The run has ended badly and the store knows it: tell the user's hooks, once."""
+    def _tell_hooks(self, live: Live, settlement: Settlement) -> None:
+        """The run has ended badly and the store knows it: tell the user's hooks, once.
+
+        They get the exception that the handler raised; where there is none (a loss, a timeout) one of ours.
+        """
         run = _as_settled(live.claim.run, settlement)
         error = RunLost if settlement.state is State.LOST else RunFailed
         message = settlement.failure.message if settlement.failure else settlement.state.value
-        await self._hooks.on_failure(run, live.handler, error(message, run))
+        self._hooks.ended(run, live.handler, live.error or error(message, run))
 
     async def flush(self) -> None:
         """Send all that is left, and let the hooks finish."""
         while not self.empty:
             await self.tick()
-        if self._aftermath:
-            await asyncio.wait(self._aftermath)
+        await self._hooks.finish()
 
 
 def _ended(run: Run, settlement: Settlement, outcome: OutcomeKind) -> RunEnded:
