@@ -176,9 +176,21 @@ class GiveUp(Exception):
         self.reason = reason
 
 
+_LONGEST_SHOWN = 200
+
+
+def shown(value: object) -> str:
+    """A value as it stands in messages: what `repr` says, shortened. Whatever the value is, this does not raise."""
+    try:
+        text = repr(value)
+        return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}… ({len(text)} characters)"
+    except BaseException:  # noqa: BLE001  # a __repr__ is foreign code, and a deep value may exhaust the stack
+        return f"<{type(value).__name__}>"
+
+
 def _seconds(after: object) -> float:
     plain = after.total_seconds() if isinstance(after, timedelta) else after
     most = _LONGEST_RETRY.total_seconds()
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 <= plain <= most:
-        raise ConfigurationError(f"Retry(after={after!r}): expected 0 to {most:g} seconds, or a timedelta")
+        raise ConfigurationError(f"Retry(after={shown(after)}): expected 0 to {most:g} seconds, or a timedelta")
     return float(plain)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from duly.errors import shown
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 # What can be scheduled. Stores order runs by doubles, which hold whole microseconds exactly until the year 2255.
@@ -41,6 +43,9 @@ def as_utc(instant: datetime, what: str, error: type[ValueError] = ValueError) -
 
 def refuse_naive(instant: datetime, what: str, error: type[ValueError] = ValueError) -> None:
     """Raise `error`, naming `what`, for a datetime that does not say in which zone it is."""
+    given: object = instant
+    if not isinstance(given, datetime):
+        raise error(f"{what}={shown(given)}: expected a datetime with a time zone")
     if instant.tzinfo is None or instant.utcoffset() is None:
         raise error(f"{what} is a naive datetime ({instant.isoformat()}): say which zone, e.g. tzinfo=datetime.UTC")
 

@@ -2,8 +2,8 @@
 
 Handlers, hooks, clients and files may hand over anything: text that is not UTF-8, exceptions whose `__str__` raises,
 numbers that are not finite. What passes through here can be stored by every backend and read by every node: text is
-valid UTF-8 without NUL and of bounded length, numbers are finite. Nothing here raises, except `checked_text`, whose
-callers can still refuse the value.
+valid UTF-8 without NUL and of bounded length, numbers are finite. Only the `checked_…` functions raise: their callers
+can still refuse the value.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping
 
-from duly.errors import ConfigurationError
+from duly.errors import ConfigurationError, shown
 from duly.model.outcome import Failure
 from duly.model.run import Progress
 
@@ -21,6 +21,7 @@ MOST_MESSAGE = 4_000
 MOST_TRACEBACK = 20_000
 MOST_NOTE = 500
 MOST_REASON = 2_000
+MOST_LISTED = 10_000
 MOST_HEADERS = 16
 MOST_HEADER = 1_000
 
@@ -98,17 +99,16 @@ def checked_text(what: str, value: object, most: int, *, empty: bool = True) -> 
     return str.__str__(value)
 
 
+def checked_whole(what: str, value: object, least: int, most: int) -> int:
+    """The whole number if it is within its bounds, else a ConfigurationError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ConfigurationError(f"{what}={shown(value)}: expected a whole number from {least} to {most}")
+    return int(value)
+
+
 def headers(value: Mapping[str, str] | None) -> dict[str, str] | None:
     """The trace headers of a submission, cut to a bounded number of bounded texts: a trace is never worth a run."""
     if not value:
         return None
     kept = list(value.items())[:MOST_HEADERS]
     return {text(name, MOST_HEADER): text(word, MOST_HEADER) for name, word in kept} or None
-
-
-def shown(value: object) -> str:
-    """What `repr(value)` says, shortened, for messages."""
-    try:
-        return text(repr(value), 100)
-    except BaseException:  # noqa: BLE001  # a __repr__ is foreign code
-        return f"<{type_name_of(value)}>"

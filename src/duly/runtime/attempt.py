@@ -25,7 +25,7 @@ from duly.model import (
     sanitize,
 )
 from duly.model.current import current_run
-from duly.model.event import AfterCommitFailed
+from duly.model.event import AfterCommitFailed, HookFailed, RecordUnreadable
 from duly.runtime.context import Contexts
 from duly.runtime.deadlines import Deadlines
 from duly.runtime.executors import Executor, RemoteFailure
@@ -59,6 +59,9 @@ class Attempts:
     async def make(self, live: Live) -> Outcome | None:
         """Call the handler and say how it ended. None: the run is no longer ours, there is nothing to settle."""
         handler, run = live.handler, live.claim.run
+        if run.damage is not None:
+            self._emit(RecordUnreadable("run", run.id, run.damage))
+            return Failed(Failure("Unreadable", run.damage), Verdict.NEVER)
         if handler is None:
             return Interrupted(began=False)
         current_run.set(run)
@@ -91,7 +94,7 @@ class Attempts:
             return Cancelled()
         if run.policy.delivery is Delivery.EXACTLY_ONCE and not live.committed:
             exc = DulyError(f"job {run.job!r} is exactly_once, but its handler returned without ctx.transaction()")
-            return await self._judged(handler, run, exc, GiveUp())
+            return await self._judged(live, handler, run, exc, GiveUp())
         return self._succeeded(handler, value)
 
     def _succeeded(self, handler: Handler, value: Any) -> Succeeded:
@@ -126,14 +129,18 @@ class Attempts:
             return None if live.residue is not None else Interrupted()
         if isinstance(exc, RemoteFailure) and exc.type_name == "ResultError":
             return Succeeded(note=f"result not kept: {sanitize.text_of(exc.message, sanitize.MOST_REASON)}")
-        return await self._judged(handler, run, exc, GiveUp() if isinstance(exc, PayloadError) else None)
+        return await self._judged(live, handler, run, exc, GiveUp() if isinstance(exc, PayloadError) else None)
 
     async def _after_timeout(self, live: Live, handler: Handler, run: Run) -> Outcome:
         exc = TimeoutError(f"{run.job!r} took longer than its timeout of {run.policy.timeout:g} s")
+        live.error = exc
         verdict, delay = await self._decide(handler, run, exc, None)
         return TimedOut(Failure("TimeoutError", str(exc)), verdict, delay)
 
-    async def _judged(self, handler: Handler, run: Run, exc: BaseException, default: GiveUp | None) -> Failed:
+    async def _judged(
+        self, live: Live, handler: Handler, run: Run, exc: BaseException, default: GiveUp | None
+    ) -> Failed:
+        live.error = exc
         verdict, delay = await self._decide(handler, run, exc, default)
         return Failed(failure_of(exc), verdict, delay)
 
@@ -144,7 +151,8 @@ class Attempts:
         opinion = await self._hooks.on_error(run, handler, exc)
         try:
             return handler.retry.judge(opinion or default or exc, run.failures + 1)
-        except Exception:  # noqa: BLE001  # a custom strategy is the user's code; without it the numbers decide
+        except BaseException as broken:  # noqa: BLE001  # a custom strategy is the user's code: then the numbers decide
+            self._emit(HookFailed("retry strategy", run.job, run.id, failure_of(broken)))
             return Verdict.POLICY, None
 
 

@@ -6,7 +6,7 @@ import logging
 from datetime import datetime
 from typing import Any, Protocol
 
-from duly.errors import ClaimLost, RunCancelled
+from duly.errors import ClaimLost, RunCancelled, shown
 from duly.model import Progress, Run, sanitize, shift
 from duly.model.current import run_fields
 
@@ -109,7 +109,7 @@ class Context:
         """
         progress = sanitize.progress(done, total, note)
         if progress is None:
-            self.log.warning("progress(%s) is ignored: expected a finite number", sanitize.shown(done))
+            self.log.warning("progress(%s) is ignored: expected a finite number", shown(done))
             return
         self._tether.report(progress)
 

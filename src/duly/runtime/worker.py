@@ -224,22 +224,21 @@ class Worker:
 
     # --- being told
 
-    def cancel(self, run_ids: Sequence[str]) -> None:
-        """An operator wants these runs to stop. A thread is only told; it ends when it looks."""
-        for live in self._known(run_ids):
+    def cancel(self, lives: Sequence[Live]) -> None:
+        """An operator wants these attempts to stop. A thread is only told; it ends when it looks."""
+        for live in lives:
+            if live.ended:
+                continue
             live.cancelled = True
             if live.handler is None or live.handler.executor is not ExecutorKind.THREAD:
                 live.stop()
 
-    def lose(self, run_ids: Sequence[str]) -> None:
-        """Somebody else has these runs by now."""
-        for live in self._known(run_ids):
-            live.lost = True
-            live.stop()
-
-    def _known(self, run_ids: Sequence[str]) -> list[Live]:
-        found = [self._lives.get(run_id) for run_id in run_ids]
-        return [live for live in found if live is not None and not live.ended]
+    def lose(self, lives: Sequence[Live]) -> None:
+        """Somebody else has the runs of these attempts by now."""
+        for live in lives:
+            if not live.ended:
+                live.lost = True
+                live.stop()
 
     # --- stopping
 

@@ -17,10 +17,12 @@ from duly.errors import (
     RunLost,
     RunNotFound,
     RunSkipped,
+    shown,
 )
 from duly.model import (
     Attempt,
     CancelReply,
+    Cause,
     Ids,
     Page,
     RedriveReply,
@@ -45,6 +47,8 @@ from duly.scheduler.submitting import Submitter
 _LONGEST_WAIT = 60.0
 _LONGEST_OUTAGE = 30.0
 _ASK_AGAIN = 0.1
+_LONGEST_CURSOR = 300
+_STATES: dict[str, State] = {state.value: state for state in State}
 
 
 class Client:
@@ -103,9 +107,9 @@ class Client:
         return found
 
     async def runs(self, query: RunQuery, limit: int, cursor: str | None) -> Page:
-        asked: object = limit
-        if isinstance(asked, bool) or not isinstance(asked, int) or not 1 <= asked <= 10_000:
-            raise ConfigurationError(f"limit={limit!r}: expected a whole number from 1 to 10000")
+        sanitize.checked_whole("limit", limit, 1, sanitize.MOST_LISTED)
+        if cursor is not None:
+            sanitize.checked_text("cursor", cursor, _LONGEST_CURSOR)
         if not _can_match(query):
             return Page([])
         return await self.backend.store.runs(query, limit, cursor)
@@ -203,7 +207,7 @@ def _checked_id(run_id: str) -> str:
 
 
 def _absent(run_id: object) -> RunNotFound:
-    return RunNotFound(f"there is no run {run_id!r}: it never was, or retention has purged it")
+    return RunNotFound(f"there is no run {shown(run_id)}: it never was, or retention has purged it")
 
 
 def _can_match(query: RunQuery) -> bool:
@@ -231,8 +235,15 @@ def states_of(state: State | str | Iterable[State | str] | None) -> tuple[State,
     """The states that a caller names; none means any."""
     if state is None:
         return ()
-    given = [state] if isinstance(state, str) else list(state)
     try:
-        return tuple(State(each) for each in given)
-    except ValueError as exc:
-        raise ConfigurationError(f"state={state!r}: any of {', '.join(State)} is needed") from exc
+        given = [state] if isinstance(state, str) else list(state)
+        return tuple(_STATES[each] for each in given)
+    except (KeyError, TypeError) as exc:
+        raise ConfigurationError(f"state={shown(state)}: any of {', '.join(State)} is needed") from exc
+
+
+def cause_of(cause: object) -> Cause:
+    """The cause that a caller names."""
+    if not isinstance(cause, str) or cause not in tuple(Cause):
+        raise ConfigurationError(f"cause={shown(cause)}: expected one of {', '.join(Cause)}")
+    return Cause(cause)

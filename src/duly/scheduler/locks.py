@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from duly.errors import BackendUnavailable, ClaimLost, ConfigurationError, LockUnavailable
+from duly.errors import BackendUnavailable, ClaimLost, ConfigurationError, LockUnavailable, shown
 from duly.model import Lease
 from duly.model.sanitize import checked_text
 from duly.ports import Clock, Coordinator
@@ -16,6 +16,7 @@ _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.5
 _LONGEST_TTL = 366 * 86400.0
 _LONGEST_NAME = 300
+_KIND = "lock:"  # among leases, beside those of planning
 
 
 class Lock:
@@ -50,14 +51,14 @@ async def locked(
     coordinator: Coordinator, clock: Clock, name: str, holder: str, ttl: float, wait: float
 ) -> AsyncIterator[Lock]:
     """Hold a lock for the block, renewing it; `LockUnavailable` if it is not free within `wait` seconds."""
-    checked_text("lock", name, _LONGEST_NAME, empty=False)
-    if not 0 < ttl <= _LONGEST_TTL:
+    checked_text("name of the lock", name, _LONGEST_NAME, empty=False)
+    if not _is_number(ttl) or not 0 < ttl <= _LONGEST_TTL:
         raise ConfigurationError(
-            f"lock {name!r}: ttl={ttl!r}: expected more than 0 and at most {_LONGEST_TTL:g} seconds"
+            f"lock {name!r}: ttl={shown(ttl)}: expected more than 0 and at most {_LONGEST_TTL:g} seconds"
         )
-    if not wait >= 0:
-        raise ConfigurationError(f"lock {name!r}: wait={wait!r}: expected 0 or more seconds")
-    sent, lease = await _acquire(coordinator, clock, name, holder, ttl, wait)
+    if not _is_number(wait) or not 0 <= wait <= _LONGEST_TTL:
+        raise ConfigurationError(f"lock {name!r}: wait={shown(wait)}: expected 0 to {_LONGEST_TTL:g} seconds")
+    sent, lease = await _acquire(coordinator, clock, f"{_KIND}{name}", holder, ttl, wait)
     lock = Lock(lease, clock, trusted_until(sent, ttl))
     renewing = asyncio.get_running_loop().create_task(_renew(lock, coordinator, clock, ttl))
     try:
@@ -67,6 +68,10 @@ async def locked(
         await asyncio.wait([renewing])
         with suppress(BackendUnavailable):  # it lapses by itself
             await coordinator.release([lease])
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 async def _acquire(

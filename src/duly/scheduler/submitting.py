@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.errors import ConfigurationError, JobNotFound
+from duly.errors import ConfigurationError, JobNotFound, shown
 from duly.model import (
     EPOCH,
     Cause,
@@ -58,7 +58,9 @@ class Options(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.at is not None and self.delay is not None:
-            raise ConfigurationError(f"at={self.at!r} and delay={self.delay!r} were both given: give one of them")
+            raise ConfigurationError(
+                f"at={shown(self.at)} and delay={shown(self.delay)} were both given: give one of them"
+            )
         if self.at is not None:
             schedulable(self.at, "at", ConfigurationError)
         if self.delay is not None:
@@ -83,14 +85,14 @@ class Options(Struct, frozen=True, kw_only=True):
         if self.timeout is None and self.retry is None:
             return job
         if self.retry is not None and self.retry.max_retries and job.delivery is Delivery.AT_MOST_ONCE:
-            raise ConfigurationError(f"retry={self.retry!r}: a run of an at_most_once job is never tried twice")
+            raise ConfigurationError(f"retry={shown(self.retry)}: a run of an at_most_once job is never tried twice")
         return replace(job, timeout=self.timeout or job.timeout, retry=self.retry or job.retry)
 
 
 def _delay(delay: object) -> float:
     plain = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 <= plain <= _LONGEST_DELAY:
-        raise ConfigurationError(f"delay={delay!r} must be a number of seconds from 0, or a timedelta")
+        raise ConfigurationError(f"delay={shown(delay)} must be a number of seconds from 0, or a timedelta")
     return float(plain)
 
 
@@ -168,7 +170,7 @@ def name_of(handler: object) -> str:
     """The name that a handle, a handler's name or a registered function stands for."""
     name = handler if isinstance(handler, str) else getattr(handler, "name", None) or getattr(handler, "__name__", None)
     if not isinstance(name, str) or not is_job_name(name):
-        raise ConfigurationError(f"{handler!r} is neither the name of a handler nor a job handle")
+        raise ConfigurationError(f"{shown(handler)} is neither the name of a handler nor a job handle")
     return name
 
 
@@ -227,7 +229,9 @@ class Submitter:
         """Submit many runs of one job, checked before the first is put; in order."""
         blueprint = await self.blueprint(name)
         if options.dedupe_key is not None:
-            raise ConfigurationError(f"dedupe_key={options.dedupe_key!r} would make all but one of many a duplicate")
+            raise ConfigurationError(
+                f"dedupe_key={shown(options.dedupe_key)} would make all but one of many a duplicate"
+            )
         due = options.due(self._now())
         most, check = self._config.max_payload_bytes, self._registry.payload
         checked = [check(name, payload, most) for payload in payloads]
@@ -265,7 +269,7 @@ class Submitter:
         """Run a job once more, now. Its overlap rule applies as it does to its scheduled runs."""
         record = await self._backend.store.job(name) if is_job_name(name) else None
         if record is None or record.status is JobStatus.REMOVED:
-            raise JobNotFound(f"there is no job {name!r}: register it, or see `duly jobs`")
+            raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
         default = Overlap.ALLOW if record.spec.schedule is None else Overlap.SKIP
         blueprint = blueprint_of_record(record, default, self._config)
         if payload is not None or record.spec.schedule is None:
