@@ -7,7 +7,6 @@ import pytest
 from tests.docs.notation import Memory, Mismatch
 
 RUN, OTHER = "06604e5b6fc33e0683d22faf17", "0660612f9d010b2a8ced6aac1e"
-SOON = f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d %H:%M:%S}Z"
 
 
 @pytest.mark.parametrize(
@@ -19,9 +18,9 @@ SOON = f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d %H:%M:%S}Z"
         ("first\n…\nlast", "first\nlast"),
         ("first\n…\nlast", "first\none\ntwo\nlast"),
         ("…\nlast", "one\nlast"),
-        ("started 2026-11-15 10:45:06Z", f"started {SOON}"),
-        ("Sun 2026-11-15 10:45:06Z", f"Mon {SOON}"),
-        ("2026-11-15 10:45:06,096 INFO", f"{SOON[:-1]},5 INFO"),
+        ("started 2026-11-15 10:45:06Z", "started SOONZ"),
+        ("Sun 2026-11-15 10:45:06Z", "Mon SOONZ"),
+        ("2026-11-15 10:45:06,096 INFO", "SOON,5 INFO"),
         ("in 4 s (10:45:25)", "in 2 h 5 min (12:50:00)"),
         ("22 s ago", "now"),
         ("took 0.47 ms", "took 2 s"),
@@ -32,7 +31,8 @@ SOON = f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d %H:%M:%S}Z"
     ],
 )
 def test_what_differs_each_time_may_differ(shown, printed):
-    Memory().compare(shown, printed)
+    soon = f"{datetime.now(UTC) + timedelta(days=2):%Y-%m-%d %H:%M:%S}"
+    Memory().compare(shown, printed.replace("SOON", soon))
 
 
 @pytest.mark.parametrize(

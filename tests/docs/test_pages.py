@@ -16,6 +16,7 @@ def title(page):
     return page.relative_to(ROOT).as_posix()
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("page", FOLLOWED, ids=title)
 def test_a_page_can_be_followed_word_for_word(page, tmp_path):
     folder = tmp_path / "shop"
