@@ -83,6 +83,13 @@ class Addresses:
             self._name(named, self.etcd)
         self.ports = {port: str(free_port()) for port in self.PORTS}
 
+    @classmethod
+    def servers(cls, text: str) -> list[str]:
+        """The kinds of servers that a page needs."""
+        kinds = {"redis": cls.REDIS, "postgres": cls.POSTGRES}
+        started = {"redis": "redis_server(", "postgres": "postgres_server("}
+        return [kind for kind, names in kinds.items() if any(name in text for name in (*names, started[kind]))]
+
     def _name(self, shown: dict[str, str], place: str) -> None:
         self._real |= {name: real.format(place) for name, real in shown.items()}
 

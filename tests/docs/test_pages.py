@@ -6,10 +6,14 @@ from contextlib import ExitStack
 import pytest
 
 from tests.docs.blocks import PAGES, ROOT, blocks, commands, indented_code
-from tests.docs.stranger import Stranger
+from tests.docs.stranger import Addresses, Stranger
 from tests.docs.unexecuted import COMMANDS, reason
 
-FOLLOWED = [page for page in PAGES if any(block.language != "text" for block in blocks(page))]
+FOLLOWED = [
+    pytest.param(page, marks=pytest.mark.servers(*Addresses.servers(page.read_text(encoding="utf-8"))))
+    for page in PAGES
+    if any(block.language != "text" for block in blocks(page))
+]
 
 
 def title(page):
