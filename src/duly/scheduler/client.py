@@ -37,7 +37,7 @@ from duly.model import (
 from duly.model.event import CancelAsked, QueuePaused, QueueResumed, RunRedriven
 from duly.model.job import COMMAND_HANDLER
 from duly.observe.publisher import Publisher
-from duly.ports import Backend, Clock, Tracer
+from duly.ports import Backend, Tracer
 from duly.runtime.service import Emit
 from duly.scheduler.definitions import Definitions
 from duly.scheduler.fleets import Fleets
@@ -59,7 +59,6 @@ class Client:
         backend: Backend,
         registry: Registry,
         config: SchedulerConfig,
-        clock: Clock,
         emit: Emit,
         rng: random.Random,
         tracer: Callable[[], Tracer | None] = lambda: None,
@@ -69,7 +68,7 @@ class Client:
         self.emit = emit
         self.publisher = publisher
         self.config = config
-        self.clock = clock
+        self.clock = clock = backend.clock
         self._registry = registry
         self.ids = Ids(clock.now, rng)
         self.submitter = Submitter(backend, registry, config, self.ids, clock.now, tracer, emit)

@@ -8,6 +8,7 @@ their time, have theirs. More would cost connections, of which a server has few.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import TypeVar
 
 from duly.backends.postgres.bell import Bell
@@ -48,5 +49,9 @@ class Session:
 
         return await self.lanes[lane].transact(whole)
 
+    def moment(self, now: datetime | None) -> int | None:
+        """What a statement is told about the time: see `texts.NOW`."""
+        return self.lanes.moment(now)
+
     def unit(self, connection: Connection) -> Unit:
-        return Unit(connection, self.lanes.texts, self.memory)
+        return Unit(connection, self.lanes, self.memory)

@@ -10,7 +10,7 @@ from duly.backends.sqlite.queue import SqliteQueue
 from duly.backends.sqlite.session import Session
 from duly.backends.sqlite.store import SqliteStore
 from duly.backends.sqlite.url import checked_namespace, parse
-from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store
+from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store, StoreClock
 
 CAPABILITIES = Capabilities(
     durable=True,
@@ -30,11 +30,12 @@ class SqliteBackend:
     queue: Queue
     coordinator: Coordinator
 
-    def __init__(self, url: str, opening: Opening) -> None:
+    def __init__(self, url: str, opening: Opening, clock: StoreClock | None = None) -> None:
         self.url = url
+        self.clock = clock or StoreClock(opening.clock, direct=True)
         self._opening = opening
         place = parse(url)
-        self._session = Session(place, checked_namespace(opening.namespace), opening.clock, migrates=opening.migrates)
+        self._session = Session(place, checked_namespace(opening.namespace), self.clock, migrates=opening.migrates)
         self.store = SqliteStore(self._session)
         self.queue = SqliteQueue(self._session)
         self.coordinator = SqliteCoordinator(self._session)
@@ -46,7 +47,7 @@ class SqliteBackend:
         await self._session.close()
 
     def session(self) -> Self:
-        return type(self)(self.url, self._opening)
+        return type(self)(self.url, self._opening, self.clock)
 
     async def examine(self) -> list[Finding]:
         session = self._session
