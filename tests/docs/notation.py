@@ -27,8 +27,7 @@ _TIMES = (
 )
 _VARYING = (
     (r"(?<=_)[\w-]{43}(?![\w-])", r"[\w-]{43}"),  # the secret of a token
-    (rf"\bin {_SPAN}", rf"(?:in {_SPAN}|now)"),
-    (rf"\b{_SPAN} ago\b", rf"(?:{_SPAN} ago|now)"),
+    (rf"\bin {_SPAN}|\b{_SPAN} ago\b", rf"(?:in {_SPAN}|{_SPAN} ago|now)"),
     (rf"\bafter {_SPAN}", rf"after {_SPAN}"),
     (rf"\b{_SPAN} late\b", rf"{_SPAN} late"),
     (r"\b\d+(?:\.\d+)? ms\b", _SPAN),

@@ -23,6 +23,7 @@ RUN, OTHER = "06604e5b6fc33e0683d22faf17", "0660612f9d010b2a8ced6aac1e"
         ("2026-11-15 10:45:06,096 INFO", "SOON,5 INFO"),
         ("in 4 s (10:45:25)", "in 2 h 5 min (12:50:00)"),
         ("22 s ago", "now"),
+        ("in 118 days", "3 days ago"),
         ("took 0.47 ms", "took 2 s"),
         ("4 KiB, and 1 MiB of log", "0 bytes, and 12.5 KiB of log"),
         ("server  Valkey 9.1.2", "server  Redis 7.0.15"),
