@@ -32,7 +32,6 @@ class Result(Struct, frozen=True):
     build: Build
     passed: bool
     summary: str
-    seconds: float
     log: Path
 
 
@@ -111,12 +110,14 @@ def test(build: Build, cores: str, paths: list[str]) -> Result:
         done = subprocess.run(
             command, cwd=ROOT, env=os.environ | {VARIABLES[kind]: program}, stdout=output, stderr=output, check=False
         )
-    summary = re.findall(r"\d+ (?:passed|failed|error)\w*", log.read_text().rstrip().rpartition("\n")[2])
-    return Result(build, done.returncode == 0, ", ".join(summary), time.monotonic() - began, log)
+    counts = re.findall(r"\d+ (?:passed|failed|error)\w*", log.read_text().rstrip().rpartition("\n")[2])
+    summary = f"{', '.join(counts) or 'no result'} in {time.monotonic() - began:.0f} s"
+    say(f"  {summary}")
+    return Result(build, done.returncode == 0, summary, log)
 
 
 def report(builds: list[Build], results: list[Result]) -> None:
-    said = {result.build: f"{result.summary or 'no result'} in {result.seconds:.0f} s" for result in results}
+    said = {result.build: result.summary for result in results}
     rows = [(f"{build.product} {build.version}", build.source, said.get(build, "")) for build in builds]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
     for row in rows:
