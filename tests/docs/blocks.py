@@ -84,3 +84,18 @@ def commands(block: Block) -> list[Command]:
         shown = "\n".join(lines[first:number]).strip("\n")
         found.append(Command(block.line + 1 + begin, text, shown or None))
     return found
+
+
+def examples(text: str) -> list[tuple[str, str]]:
+    """The inputs after `>>>` and what the page shows after each."""
+    found: list[tuple[str, str]] = []
+    for line in text.splitlines():
+        if line.startswith(">>> "):
+            found.append((line[4:], ""))
+        elif line.startswith("..."):
+            source, shown = found.pop()
+            found.append((f"{source}\n{line[4:]}", shown))
+        else:
+            source, shown = found.pop()
+            found.append((source, f"{shown}{line}\n"))
+    return [(source, shown.strip("\n")) for source, shown in found]

@@ -5,33 +5,26 @@ exported. Processes that go on (`duly run`, a web server) stay until the page en
 ports that a page names are replaced by ones that exist here.
 """
 
-import asyncio
-import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import ClassVar, Self
-
-import asyncpg
-import redis
 
 from duly.backends import open_seat
 from duly.ports import Opening
-from duly.testing.guard import free_port
-from duly.testing.postgres_servers import PASSWORD, USER, postgres_server
-from duly.testing.servers import etcd_binary, etcd_server, redis_server
-from tests.docs.blocks import ROOT, Block, Command, commands
+from duly.testing.postgres_servers import PASSWORD, USER
+from duly.testing.servers import etcd_binary
+from tests.docs.addresses import Addresses, ask
+from tests.docs.blocks import ROOT, Block, Command, commands, examples
 from tests.docs.notation import Memory, Mismatch
+from tests.docs.processes import PATIENCE, Service, Session
 from tests.docs.unexecuted import LANGUAGES, reason
 
-PATIENCE = 60.0
-MOMENT = 10.0
+MOMENT = 10.0  # for commands that only look: what they shall show may take a moment
 LOOKING = r"duly (jobs|runs|show|explain|nodes|events)\b|curl -s(?!.* (-X|-d))"
 HERE = Path(__file__).parent
 HOME = "/srv/shop"  # what pages call the folder they are followed in
@@ -47,81 +40,6 @@ SERVICES = {
     r"uvicorn\b": r"Application startup complete",
 }
 FOREIGN = ("DULY_", "REDIS_", "POSTGRES_", "ETCD_", "PG", "HTTP_", "WORKER_", "LOG_", "PYTEST_", "PYTHON", "COV_")
-
-
-class Addresses:
-    """Servers and ports that a page names, and those that stand for them here."""
-
-    PORTS = ("8080", "8443", "9090", "9091", "9092", "8000", "8001", "8002", "5000")
-    REDIS: ClassVar = {
-        "localhost:6379": "{}",
-        "redis://jobs.internal": "redis://{}",
-        "redis://ring.internal:6379": "redis://{}",
-    }
-    POSTGRES: ClassVar = {
-        "postgresql://jobs.internal/duly": "postgresql://{}/duly",
-        "postgresql://duly@db.internal/jobs": "postgresql://duly@{}/jobs",
-    }
-    ETCD: ClassVar = {"etcd://e1.internal,e2.internal,e3.internal": "etcd://{}"}
-
-    def __init__(self, text: str, stack: ExitStack) -> None:
-        self._real: dict[str, str] = {}
-        self.postgres = self._redis = ""
-        if named := {shown: real for shown, real in self.REDIS.items() if shown in text}:
-            self._redis = f"127.0.0.1:{stack.enter_context(redis_server()).port}"
-            self._name(named, self._redis)
-        if named := {shown: real for shown, real in self.POSTGRES.items() if shown in text}:
-            server = stack.enter_context(postgres_server())
-            for shown in named:
-                database = shown.rpartition("/")[2]
-                ask(server.url, f"CREATE DATABASE {database}")
-                self.postgres = f"{server.url.rpartition('/')[0]}/{database}"
-            self._name(named, f"127.0.0.1:{server.port}")
-        self.etcd = ""
-        if (named := {shown: real for shown, real in self.ETCD.items() if shown in text}) or "$ etcdctl" in text:
-            self.etcd = stack.enter_context(etcd_server()).host
-            self._name(named, self.etcd)
-        self.ports = {port: str(free_port()) for port in self.PORTS}
-
-    @classmethod
-    def servers(cls, text: str) -> list[str]:
-        """The kinds of servers that a page needs."""
-        kinds = {"redis": cls.REDIS, "postgres": cls.POSTGRES}
-        started = {"redis": "redis_server(", "postgres": "postgres_server("}
-        return [kind for kind, names in kinds.items() if any(name in text for name in (*names, started[kind]))]
-
-    def _name(self, shown: dict[str, str], place: str) -> None:
-        self._real |= {name: real.format(place) for name, real in shown.items()}
-
-    def real(self, text: str) -> str:
-        for shown, real in self._real.items():
-            text = text.replace(shown, real)
-        return re.sub(r"(?<=[:\s])(\d{4})\b", lambda found: self.ports.get(found[1], found[1]), text)
-
-    def shown(self, text: str) -> str:
-        for shown, real in self._real.items():
-            text = text.replace(real, shown)
-        known = {real: shown for shown, real in self.ports.items()}
-        return re.sub(r"(?<=:)(\d{4,5})\b", lambda found: known.get(found[1], found[1]), text)
-
-    def tell_redis(self, text: str) -> None:
-        """Give commands to the Redis server of the page."""
-        with redis.Redis.from_url(f"redis://{self._redis}") as client:
-            for line in text.splitlines():
-                client.execute_command(*line.split())
-
-
-def ask(url: str, sql: str) -> None:
-    """Execute statements on a PostgreSQL server."""
-
-    async def conversation() -> None:
-        connection = await asyncpg.connect(url)
-        try:
-            await connection.execute(sql)
-        finally:
-            await connection.close()
-
-    asyncio.run(conversation())
 
 
 class Stranger:
@@ -171,13 +89,11 @@ class Stranger:
             self._copy(ROOT / "examples" / source.relative_to(ROOT / "examples").parts[0])
 
     def _copy(self, source: Path) -> None:
-        files = (
-            [source] if source.is_file() else [path for path in source.rglob("*.*") if "__pycache__" not in path.parts]
-        )
-        for file in files:
-            target = self.folder / file.relative_to(source.parent)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(file.read_bytes())
+        for file in [source] if source.is_file() else source.rglob("*"):
+            if file.is_file() and "__pycache__" not in file.parts:
+                target = self.folder / file.relative_to(source.parent)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(file.read_bytes())
 
     def _write(self, block: Block) -> None:
         assert block.file is not None
@@ -244,7 +160,8 @@ class Stranger:
     def _start(self, command: str, shown: str | None, ready: str | None) -> None:
         self._services += 1
         log = self.folder.parent / f"service-{self._services}.log"
-        service = Service(self._script("exec env", *self._default_ports(command), command), log)
+        ours = re.search(r"\bduly\b", command) is not None
+        service = Service(self._script("exec env", *self._default_ports(command), command), log, graceful=ours)
         self._stack.callback(service.end)
         before, interrupted, after = (shown or "").partition("^C")
         if not self._listen(service, before.strip("\n"), ready):
@@ -263,7 +180,7 @@ class Stranger:
             return [f"WORKER_HTTP_ADDR=${{WORKER_HTTP_ADDR:-127.0.0.1:{self._addresses.ports['9090']}}}"]
         return []
 
-    def _listen(self, service: "Service", shown: str, ready: str | None) -> bool:
+    def _listen(self, service: Service, shown: str, ready: str | None) -> bool:
         """Wait until it has said what is shown and is ready; False if it ended without that."""
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -320,70 +237,3 @@ class Stranger:
             f"export {name}={shlex.quote(value)}\n" for name, value in around.items() if name.isidentifier()
         )
         self._state.write_text(f"{exports}cd {shlex.quote(str(self.folder))}\n")
-
-
-class Service:
-    """A process that goes on while the page does."""
-
-    def __init__(self, script: list[str], log: Path) -> None:
-        self._log = log
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                script, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-            )
-
-    def said(self) -> str:
-        return self._log.read_text(encoding="utf-8", errors="replace")
-
-    def interrupt(self) -> None:
-        self.process.send_signal(signal.SIGINT)
-        self.process.wait(PATIENCE)
-
-    def end(self) -> None:
-        """Ask it to stop; what does not is killed with all that it started."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                os.killpg(self.process.pid, signal.SIGKILL)
-                raise
-
-
-class Session:
-    """An interactive Python, in which `await` may stand at the top."""
-
-    def __init__(self, script: list[str]) -> None:
-        self._process = subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate(timeout=PATIENCE)
-
-    def run(self, code: str, place: str, *, shown: bool = False) -> str:
-        """What the code prints, and with `shown` what it raises; otherwise an exception is a mismatch."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"code": code, "single": shown}) + "\n")
-        self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline())
-        if answer["error"] and not shown:
-            raise Mismatch(f"{place}: {answer['error']}")
-        return answer["printed"] + (answer["last"] if answer["error"] else "")
-
-
-def examples(text: str) -> list[tuple[str, str]]:
-    """The inputs after `>>>` and what the page shows after each."""
-    found: list[tuple[str, str]] = []
-    for line in text.splitlines():
-        if line.startswith(">>> "):
-            found.append((line[4:], ""))
-        elif line.startswith("..."):
-            source, shown = found.pop()
-            found.append((f"{source}\n{line[4:]}", shown))
-        else:
-            source, shown = found.pop()
-            found.append((source, f"{shown}{line}\n"))
-    return [(source, shown.strip("\n")) for source, shown in found]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.docs.blocks import Block, Command, blocks_of, commands, indented_code
+from tests.docs.blocks import Block, Command, blocks_of, commands, examples, indented_code
 
 PAGE = """\
 Words.
@@ -62,3 +62,11 @@ def test_output_without_a_command_is_a_mistake_of_the_page():
 )
 def test_indented_code_is_found(text, lines):
     assert indented_code(text) == lines
+
+
+def test_examples_of_a_session():
+    assert examples(">>> x = 1\n>>> if x:\n...     print(x)\n1\n>>> x\n1\n") == [
+        ("x = 1", ""),
+        ("if x:\n    print(x)", "1"),
+        ("x", "1"),
+    ]

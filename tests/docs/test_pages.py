@@ -5,8 +5,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.docs.addresses import Addresses
 from tests.docs.blocks import PAGES, ROOT, blocks, commands, indented_code
-from tests.docs.stranger import Addresses, Stranger
+from tests.docs.stranger import Stranger
 from tests.docs.unexecuted import COMMANDS, reason
 
 FOLLOWED = [

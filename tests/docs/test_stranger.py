@@ -6,7 +6,7 @@ import pytest
 
 from tests.docs.blocks import blocks_of
 from tests.docs.notation import Mismatch
-from tests.docs.stranger import Stranger, examples
+from tests.docs.stranger import Stranger
 
 
 @pytest.fixture
@@ -71,11 +71,3 @@ def test_what_works_is_followed(follow, page):
 def test_what_does_not_work_is_noticed(follow, page, why):
     with pytest.raises((Mismatch, ValueError), match=why):
         follow(page)
-
-
-def test_examples_of_a_session():
-    assert examples(">>> x = 1\n>>> if x:\n...     print(x)\n1\n>>> x\n1\n") == [
-        ("x = 1", ""),
-        ("if x:\n    print(x)", "1"),
-        ("x", "1"),
-    ]
