@@ -263,3 +263,13 @@ async def test_a_preview_tells_the_next_instants_and_what_clocks_do(caller):
     bad = await caller.post("/preview", {"schedule": "61 * * * *"})
     assert bad.status == 422
     assert "minute" in bad.problem["detail"]
+
+
+async def test_a_garbled_entry_of_the_audit_log_is_listed_as_such(admin, scheduler):
+    store = (await scheduler.opened()).backend.store
+    await admin.post("/queues/mail/pause")
+    await store.append("audit", [b"\xff\xfe not JSON"])
+    await admin.post("/queues/mail/resume")
+    entries = (await admin.get("/audit")).json
+    assert [entry["readable"] for entry in entries] == [True, False, True, True]
+    assert [entry["action"] for entry in entries] == ["pause", "", "audit-damage", "resume"]

@@ -2,7 +2,6 @@
 
 import io
 import itertools
-import json
 import logging
 from datetime import UTC, datetime, timedelta
 
@@ -17,7 +16,6 @@ from duly.api.permissions import GRANTS, Permission, Principal, TokenRole
 from duly.api.routes import ROUTES
 from duly.errors import ConfigurationError
 from duly.observe import configure_logging
-from duly.scheduler.audit import LOG, Audit
 from duly.testing.clock import ManualClock
 
 BODIES = {
@@ -336,22 +334,6 @@ async def test_a_body_is_read_up_to_its_limit_and_not_further(memory):
     assert told[0]["status"] == 413
     assert (b"connection", b"close") in told[0]["headers"]
     assert asked == 3
-
-
-# --- the audit log
-
-
-async def test_the_audit_log_tells_an_entry_that_was_changed(scheduler):
-    store = (await scheduler.opened()).backend.store
-    now = datetime.now(UTC)
-    first, second = Audit(store), Audit(store)
-    for number in range(4):
-        await (first if number % 2 else second).record("ada", "pause", f"job {number}", now)
-    assert await first.verify() == (4, None)
-    forged = json.dumps({"actor": "eve", "action": "x", "target": "y", "at": now.isoformat(), "previous": "0" * 64})
-    await store.append(LOG, [forged.encode()])
-    count, broken = await first.verify()
-    assert (count, broken is not None) == (5, True)
 
 
 # --- what is never written down

@@ -35,7 +35,7 @@ from duly.model import (
     from_micros,
     iso,
 )
-from duly.scheduler.audit import Recorded
+from duly.scheduler.audit_check import Recorded
 from duly.scheduler.views import JobView
 
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
@@ -345,10 +345,13 @@ def node_answer(node: Node, leader: str | None) -> NodeAnswer:
 
 
 class AuditAnswer(Struct, frozen=True):
-    """One administrative action; `hash` binds it to all before it."""
+    """One administrative action; the next entry is bound to `hash`.
+
+    `readable` is false for an entry that somebody has garbled: then only its number and its hash are known.
+    """
 
     sequence: int
-    at: Instant
+    at: Instant | None
     actor: str
     action: str
     target: str
@@ -356,10 +359,13 @@ class AuditAnswer(Struct, frozen=True):
     after: Any
     previous: str
     hash: str
+    readable: bool = True
 
 
 def audit_answer(recorded: Recorded) -> AuditAnswer:
     deed = recorded.deed
+    if deed is None:
+        return AuditAnswer(recorded.sequence, None, "", "", "", None, None, "", recorded.hash, readable=False)
     return AuditAnswer(
         sequence=recorded.sequence,
         at=iso(deed.at),

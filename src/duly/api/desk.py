@@ -14,7 +14,7 @@ from duly.errors import ConfigurationError
 from duly.observe.meters import Meters
 from duly.ports import SystemClock
 from duly.scheduler import Scheduler
-from duly.scheduler.audit import Audit, Recorded
+from duly.scheduler.audit_check import Recorded
 from duly.scheduler.client import Client
 from duly.scheduler.published import Published
 
@@ -57,7 +57,6 @@ class Desk:
             settings.instance_id or scheduler.config.node_id or f"{socket.gethostname()}-{os.getpid()}-api"
         )
         self.tail = Tail(self._published, settings.max_streams)
-        self._audit: tuple[Client, Audit] | None = None
 
     def now(self) -> datetime:
         return self._clock.now()
@@ -78,19 +77,13 @@ class Desk:
     async def _published(self) -> Published:
         return Published((await self.client()).backend.store)
 
-    async def _log(self) -> Audit:
-        client = await self.client()
-        if self._audit is None or self._audit[0] is not client:
-            self._audit = (client, Audit(client.backend.store))
-        return self._audit[1]
-
     async def record(self, actor: str, action: str, target: str, before: object, after: object) -> None:
         """Append to the audit log."""
-        await (await self._log()).record(actor, action, target, self.now(), before, after)
+        await (await self.client()).audit.record(actor, action, target, self.now(), before, after)
 
     async def deeds(self, after: int, limit: int) -> list[Recorded]:
         """Entries of the audit log."""
-        return await (await self._log()).read(after, limit)
+        return await (await self.client()).audit.read(after, limit)
 
     async def handler(self, name: str | None, client: Client) -> str:
         """The handler that is meant: a name that somebody registered, else the default one."""

@@ -35,7 +35,9 @@ _ELSEWHERE = {
     "namespace": "namespace",
     "publish_events": "publish_events",
     "keep_events": "keep_events",
+    "audit_key": "audit_key",
 }
+_SECRET = frozenset({"audit_key"})
 _WIDEST = 60
 _COLUMNS = (Column("SETTING"), Column("VALUE", gives_way=True), Column("FROM"), Column("VARIABLES", gives_way=True))
 
@@ -74,7 +76,7 @@ def _program() -> Iterator[Row]:
         if name in _ELSEWHERE or (name == "url" and name not in said and address_said):
             continue
         found = said.get(name, Said(_DEFAULTS.get(name), "default"))
-        yield Row(name, _hidden(found.value), found.source, VARIABLES.get(name, ()))
+        yield Row(name, _hidden(name, found.value), found.source, VARIABLES.get(name, ()))
 
 
 def _node(app: str | None) -> Iterator[Row]:
@@ -86,11 +88,11 @@ def _node(app: str | None) -> Iterator[Row]:
         setting = next((key for key, field in _ELSEWHERE.items() if field == name), name)
         variables = VARIABLES.get(setting, ())
         if value != getattr(unsaid, name):
-            yield Row(name, _hidden(value), "code", variables)
+            yield Row(name, _hidden(name, value), "code", variables)
         elif outside.get(name) is not None:
-            yield Row(name, _hidden(outside[name]), said[setting].source, variables)
+            yield Row(name, _hidden(name, outside[name]), said[setting].source, variables)
         else:
-            yield Row(name, _hidden(value), "default", variables)
+            yield Row(name, _hidden(name, value), "default", variables)
 
 
 def _loaded(app: str) -> SchedulerConfig:
@@ -99,9 +101,11 @@ def _loaded(app: str) -> SchedulerConfig:
     return load_app(app).config
 
 
-def _hidden(value: Any) -> Any:
+def _hidden(name: str, value: Any) -> Any:
     """A value as it may be shown."""
     match value:
+        case str() if name in _SECRET:
+            return "***"
         case str():
             return masked(value)
         case timedelta():

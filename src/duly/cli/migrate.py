@@ -37,11 +37,10 @@ async def _migrated(address: str, chosen: str | None) -> list[str]:
     from duly.ports import Opening  # noqa: PLC0415
     from duly.scheduler.audit import Audit  # noqa: PLC0415
 
-    config = SchedulerConfig() if chosen is None else SchedulerConfig(namespace=chosen)
-    opening = Opening(config.namespace, migrates=False)
+    opening = Opening(chosen or SchedulerConfig().namespace, migrates=False)
     async with open_backend(address, opening) as backend:
         applied = await backend.store.migrate()
         if applied:
-            audit = Audit(backend.store)
+            audit = Audit(backend.store, read_settings().audit_key)
             await audit.record(deeds.actor(), "migrate", "schema", datetime.now(UTC), after={"steps": applied})
         return applied

@@ -169,6 +169,7 @@ def around(settings: Settings) -> dict[str, Any]:
         "namespace": settings.namespace,
         "publish_events": settings.publish_events,
         "keep_events": settings.keep_events,
+        "audit_key": settings.audit_key,
     }
 
 

@@ -47,6 +47,7 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     handler_rates: str | dict[str, str] | None = None
     publish_events: bool | None = None
     keep_events: int | None = None
+    audit_key: str | None = None
 
 
 class Settings(FileSettings, frozen=True):
@@ -82,6 +83,7 @@ VARIABLES = {
     "handler_rates": ("DULY_HANDLER_RATES",),
     "publish_events": ("DULY_PUBLISH_EVENTS",),
     "keep_events": ("DULY_KEEP_EVENTS",),
+    "audit_key": ("DULY_AUDIT_KEY",),
 }
 
 _STORES = frozenset({"url", "store", "queue", "coordinator"})

@@ -23,6 +23,7 @@ from duly.model.event import CancelAsked, QueuePaused, QueueResumed, RunRedriven
 from duly.observe.publisher import Publisher
 from duly.ports import Backend, Clock, Tracer
 from duly.runtime.service import Emit
+from duly.scheduler.audit import Audit
 from duly.scheduler.definitions import Definitions
 from duly.scheduler.fleets import Fleets
 from duly.scheduler.registry import Registry
@@ -56,6 +57,7 @@ class Client:
         self.ids = Ids(clock.now, rng)
         self.submitter = Submitter(backend, registry, config, self.ids, clock.now, tracer, emit)
         self.definitions = Definitions(backend, registry, config, self.ids, clock.now, emit)
+        self.audit = Audit(backend.store, config.audit_key)
         self.fleets = Fleets(backend, config, self.ids, clock.now, emit)
 
     async def close(self) -> None:
