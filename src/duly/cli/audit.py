@@ -11,7 +11,7 @@ import click
 from duly.cli.client import ask
 from duly.cli.options import Group, command, json_option, store_option
 from duly.cli.output import Column, write_json, write_table
-from duly.cli.words import full
+from duly.cli.words import full, line
 from duly.errors import DulyError
 
 if TYPE_CHECKING:
@@ -87,9 +87,9 @@ def verify(expect: str | None, url: str | None, as_json: bool) -> None:
 
 def _write(report: Report) -> None:
     for finding in report.findings:
-        click.echo(f"found: {finding}")
+        click.echo(f"found: {line(finding)}")
     for damage in report.known:
-        click.echo(f"known: {damage}")
+        click.echo(f"known: {line(damage)}")
     if not report.findings:
         click.echo(f"{report.entries} entries, all as they were written")
     if report.expected_at is not None:

@@ -14,10 +14,10 @@ from duly.cli.options import Group, command, json_option
 from duly.cli.output import Column, write_json, write_table
 from duly.cli.programs import around
 from duly.cli.run import API_PORT, WORKER_PORT
-from duly.cli.secrets import masked
 from duly.cli.settings import VARIABLES, Said, Settings, read_settings, said_around
 from duly.cli.words import line
 from duly.model import SchedulerConfig
+from duly.rules.redaction import redacted
 
 _DEFAULTS: dict[str, Any] = {
     "url": "sqlite:///duly.db",
@@ -107,7 +107,7 @@ def _hidden(name: str, value: Any) -> Any:
         case str() if name in _SECRET:
             return "***"
         case str():
-            return masked(value)
+            return redacted(value)
         case timedelta():
             return value.total_seconds()
         case Struct():

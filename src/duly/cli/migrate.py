@@ -9,8 +9,8 @@ import click
 from duly.cli import deeds
 from duly.cli.client import store_address
 from duly.cli.options import command, namespace, store_option
-from duly.cli.secrets import masked
 from duly.cli.settings import read_settings
+from duly.rules.redaction import redacted
 
 
 @command("duly migrate --url postgresql://jobs.internal/duly")
@@ -28,7 +28,7 @@ def migrate(url: str | None) -> None:
     for step in applied:
         click.echo(f"applied {step}")
     if not applied:
-        click.echo(f"{masked(address)} is up to date")
+        click.echo(f"{redacted(address)} is up to date")
 
 
 async def _migrated(address: str, chosen: str | None) -> list[str]:
