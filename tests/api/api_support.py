@@ -60,9 +60,10 @@ class Caller:
     api: Api
     token: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    client: tuple | None = None
 
     def with_token(self, token: str | None) -> "Caller":
-        return Caller(self.api, token, self.headers)
+        return Caller(self.api, token, self.headers, self.client)
 
     async def __call__(self, method, target, body=None, *, raw: bytes | None = None, **headers) -> Answer:
         path, _, query = target.partition("?")
@@ -78,6 +79,7 @@ class Caller:
             "method": method,
             "path": path,
             "query_string": query.encode(),
+            "client": self.client,
             "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
         }
         told, received = [], []

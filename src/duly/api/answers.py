@@ -388,9 +388,12 @@ class PreviewInstant(Struct, frozen=True):
 
 
 class PreviewAnswer(Struct, frozen=True):
+    """The next instants. `complete` is false if computing them took too long: then there are fewer than asked for."""
+
     words: str | None
     timezone: str
     next: tuple[PreviewInstant, ...]
+    complete: bool
 
 
 class HealthAnswer(Struct, frozen=True):

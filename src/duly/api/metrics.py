@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from duly.api.answers import MetricsAnswer
 from duly.api.calls import Call, Reply, answer
+from duly.api.visibility import require_unlimited
 from duly.model import State, iso
 from duly.runtime.pace import LAST_START
 
@@ -14,6 +15,7 @@ _TEXTS = ("text/plain", "application/openmetrics-text")
 
 async def get_metrics(call: Call[None, None]) -> Reply:
     """JSON, unless the caller's `Accept` asks for the text of Prometheus."""
+    require_unlimited(call.principal)
     accept = call.header(b"accept") or ""
     if any(text in accept for text in _TEXTS) and "application/json" not in accept:
         return await prometheus(call)
@@ -46,6 +48,7 @@ async def prometheus(call: Call[None, None]) -> Reply:
     """What this process counts, and how much waits, as a scraper reads it."""
     from duly.observe.prometheus import Snapshot, exposition  # noqa: PLC0415  # an extra
 
+    require_unlimited(call.principal)
     desk = call.desk
     client = await desk.client()
     counts = await client.backend.store.counts()
