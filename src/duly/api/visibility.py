@@ -19,8 +19,15 @@ from duly.scheduler.published import Told
 from duly.scheduler.views import JobView
 
 # What concerns the cluster as a whole, and names no job, queue or handler.
-_FOR_ALL = frozenset({NoticeKind.NODE_STARTED, NoticeKind.NODE_STOPPED, NoticeKind.DROPPED})
-_LEADERS = frozenset({NoticeKind.LEADER_ELECTED, NoticeKind.LEADER_LOST})
+_FOR_ALL = frozenset(
+    {
+        NoticeKind.NODE_STARTED,
+        NoticeKind.NODE_STOPPED,
+        NoticeKind.DROPPED,
+        NoticeKind.LEADER_ELECTED,
+        NoticeKind.LEADER_LOST,
+    }
+)
 
 
 def covers(principal: Principal, queue: str, handler: str) -> bool:
@@ -52,7 +59,11 @@ def sees_notice(principal: Principal, told: Told) -> bool:
         return True
     words = told.words
     if words.queue is None:
-        return words.kind in _FOR_ALL or (words.kind in _LEADERS and words.shard == MAIN)
+        if (words.job, words.handler, words.run_id) != (None, None, None):
+            return False
+        return words.shard in (None, MAIN) and words.kind in _FOR_ALL
+    if words.shard is not None:
+        return False
     if words.handler is None:
         return words.job is None and sees_queue(principal, words.queue)
     return covers(principal, words.queue, words.handler)
