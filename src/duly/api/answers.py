@@ -397,12 +397,15 @@ class PreviewAnswer(Struct, frozen=True):
 
 
 class HealthAnswer(Struct, frozen=True):
-    """How this process is. `timestamp` is in seconds since the epoch."""
+    """How this process is.
+
+    `timestamp` is in whole seconds since the epoch, `coordinator_health` tells whether the coordinator answers.
+    """
 
     status: str
     instance_id: str
     is_leader: bool
-    coordinator_health: str
+    coordinator_health: bool
     timestamp: int
     role: str
     draining: bool
@@ -420,7 +423,10 @@ class LeaderAnswer(Struct, frozen=True):
 
 
 class MetricsAnswer(Struct, frozen=True):
-    """Runs by state, of the whole cluster; ended ones since the store began. `timestamp` is in seconds."""
+    """Runs by state, of the whole cluster; ended ones since the store began.
+
+    `timestamp` and `last_dispatch` are in whole seconds since the epoch; `last_dispatch` is 0 if none is known.
+    """
 
     timestamp: int
     pending_jobs: int
@@ -432,7 +438,7 @@ class MetricsAnswer(Struct, frozen=True):
     lost_jobs: int
     skipped_jobs: int
     jobs_dispatched: int
-    last_dispatch: Instant | None
+    last_dispatch: int
 
 
 class Status(Struct, frozen=True):

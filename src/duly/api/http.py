@@ -9,6 +9,7 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -131,7 +132,7 @@ class TlsListener:
                 next(iter(self._handshakes)).cancel()
             shaking = loop.create_task(self._shake(sock))
             self._handshakes[shaking] = None
-            shaking.add_done_callback(lambda task: self._handshakes.pop(task, None))
+            shaking.add_done_callback(partial(self._shaken, sock))
 
     async def _shake(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -139,7 +140,12 @@ class TlsListener:
             await loop.connect_accepted_socket(
                 self._protocol, sock, ssl=self._tls, ssl_handshake_timeout=self._patience
             )
-        except (OSError, asyncio.CancelledError):  # no TLS, too slow, gone, or it had to give way
+        except OSError:  # no TLS, too slow, or gone
+            sock.close()
+
+    def _shaken(self, sock: socket.socket, shaking: asyncio.Task[None]) -> None:
+        self._handshakes.pop(shaking, None)
+        if shaking.cancelled():  # it had to give way, maybe before it began
             sock.close()
 
     def close(self) -> None:

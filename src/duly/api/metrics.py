@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from duly.api.answers import MetricsAnswer
 from duly.api.calls import Call, Reply, answer
 from duly.api.visibility import require_unlimited
-from duly.model import State, iso
+from duly.model import State
 from duly.runtime.pace import LAST_START
 
 _TEXTS = ("text/plain", "application/openmetrics-text")
@@ -39,7 +37,7 @@ async def get_metrics(call: Call[None, None]) -> Reply:
         lost_jobs=count(State.LOST),
         skipped_jobs=count(State.SKIPPED),
         jobs_dispatched=sum(count(each) for each in (State.RUNNING, State.COMPLETED, State.FAILED, State.LOST)),
-        last_dispatch=iso(datetime.fromtimestamp(last, UTC)) if last else None,
+        last_dispatch=int(last),
     )
     return answer(document)
 

@@ -20,7 +20,7 @@ from duly.api import tokens as access
 from duly.api.addresses import Address, bind, bound_to
 from duly.api.app import Api
 from duly.api.connections import ConnectionLimits
-from duly.api.desk import MAX_BODY, ApiSettings
+from duly.api.desk import MAX_BODY, MAX_STREAMS, MAX_STREAMS_PER_TOKEN, ApiSettings
 from duly.api.http import HttpServer
 from duly.api.rates import Limits
 from duly.api.routes import ROUTES, VITALS
@@ -46,6 +46,8 @@ class Serving(Struct, frozen=True):
     tls_key: str | None = None
     limits: Limits = Limits()
     connections: ConnectionLimits = ConnectionLimits()
+    max_streams: int = MAX_STREAMS
+    max_streams_per_token: int = MAX_STREAMS_PER_TOKEN
 
     def __post_init__(self) -> None:
         if self.authentication == "none" and not self.address.loopback:
@@ -112,7 +114,11 @@ async def _port(
         return
     await _check_tokens((await scheduler.opened()).backend.store, serving)
     settings = ApiSettings(
-        authentication=serving.authentication, max_body_bytes=serving.max_body_bytes, limits=serving.limits
+        authentication=serving.authentication,
+        max_body_bytes=serving.max_body_bytes,
+        limits=serving.limits,
+        max_streams=serving.max_streams,
+        max_streams_per_token=serving.max_streams_per_token,
     )
     api = Api(scheduler, settings, routes=VITALS if serving.vitals_only else ROUTES)
     where = bound_to(serving.address, sockets)

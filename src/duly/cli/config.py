@@ -27,6 +27,15 @@ _DEFAULTS: dict[str, Any] = {
     "worker_http_addr": f"127.0.0.1:{WORKER_PORT}",
     "auth": "token",
     "max_body_bytes": 1 << 20,
+    "max_connections": 1000,
+    "max_header_bytes": 32_768,
+    "max_request_line": 8192,
+    "max_headers": 100,
+    "header_timeout": 10.0,
+    "body_timeout": 30.0,
+    "idle_timeout": 75.0,
+    "max_streams": 100,
+    "max_streams_per_token": 10,
 }
 _ELSEWHERE = {
     "concurrency": "max_concurrent",
@@ -36,6 +45,7 @@ _ELSEWHERE = {
     "publish_events": "publish_events",
     "keep_events": "keep_events",
     "audit_key": "audit_key",
+    "default_handler": "default_handler",
 }
 _SECRET = frozenset({"audit_key"})
 _WIDEST = 60
