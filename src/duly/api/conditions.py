@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from duly.api.problems import Problem
 
-CONDITIONS = ("If-Match", "If-None-Match", "If-Unmodified-Since")
+_CONDITIONS = {name.lower().encode(): name for name in ("If-Match", "If-None-Match", "If-Unmodified-Since")}
 
 _ANY = "*"
 
@@ -62,8 +62,8 @@ def _revision(part: str, said: str) -> int:
 
 def refuse_unknown(headers: Mapping[bytes, bytes], known: tuple[str, ...]) -> None:
     """Refuse conditions that a changing route does not check."""
-    for name in CONDITIONS:
-        if name not in known and name.lower().encode() in headers:
+    for header, name in _CONDITIONS.items():
+        if header in headers and name not in known:
             raise Problem(400, "malformed", f"{name} is not understood here: leave it out")
 
 

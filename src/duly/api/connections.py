@@ -86,7 +86,7 @@ class Connection(HttpToolsProtocol):
         self._refusal: Problem | None = None
         self._closed = False
         self._completed = False  # whether a request was completed by the data that is being read
-        self._head_bytes = 0
+        self._size = 0  # of the data that is being read
         self._unfinished = 0
         self._received = 0
         self._delivered = 0
@@ -175,20 +175,21 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._closed:
             return
-        begun_in, self._completed = self._stage, False
+        begun_in, self._completed, self._size = self._stage, False, len(data)
         super().data_received(data)
-        self._weigh(len(data), begun_in)
+        if self._stage is not _Stage.DONE and self._stage is not _Stage.NOTHING:
+            self._weigh(begun_in)
 
-    def _weigh(self, size: int, begun_in: _Stage) -> None:
+    def _weigh(self, begun_in: _Stage) -> None:
         """Count what the parser keeps of a part of a request: a header that never ends, chunks without content."""
         if self._closed:
             return
         if self._stage is _Stage.HEAD and not self._completed:
-            self._unfinished += size
-            if self._unfinished > self.limits.max_header_bytes:
-                self._answer(_large_head(self.limits.max_header_bytes))
+            self._unfinished += self._size
+            if self._unfinished > self.limits.max_header_bytes or len(self.headers) > self.limits.max_headers:
+                self._answer(_large_head(self.limits))
         elif self._stage is _Stage.BODY and begun_in is _Stage.BODY:
-            self._received += size
+            self._received += self._size
             if self._received > self.limits.max_header_bytes + _FRAMING * self._delivered:
                 self._answer(Problem(400, "malformed", "the body has more framing than content"))
 
@@ -199,33 +200,15 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._stage = _Stage.HEAD
-        self._head_bytes = self._unfinished = self._received = self._delivered = 0
+        self._unfinished = self._received = self._delivered = 0
         self._deadline = self.loop.time() + self.limits.header_timeout
 
-    def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        if len(self.url) > self.limits.max_request_line:
-            detail = f"the request line is longer than {self.limits.max_request_line} bytes"
-            self._refuse(Problem(414, "too-large", detail))
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """One header. Those behind a body, trailers, are counted and otherwise ignored: nobody has checked them."""
-        self._head_bytes += len(name) + len(value) + 4
-        if self._head_bytes > self.limits.max_header_bytes:
-            self._refuse(_large_head(self.limits.max_header_bytes))
-        if self._stage is _Stage.BODY:
-            return
-        super().on_header(name, value)
-        if len(self.headers) > self.limits.max_headers:
-            detail = f"the request has more than {self.limits.max_headers} headers"
-            self._refuse(Problem(431, "too-large", detail))
-
     def on_headers_complete(self) -> None:
-        if len(self.pipeline) >= _MOST_AHEAD:
-            self._refuse(Problem(400, "malformed", f"more than {_MOST_AHEAD} requests were sent ahead"))
+        self._check_head()
         self._stage = _Stage.BODY
         self._deadline = self.loop.time() + self.limits.body_timeout
         super().on_headers_complete()
+        self.headers = _Trailers(self.limits.max_headers)
         if self._active is None:
             self._active = self.cycle
         if self.scope["http_version"] == "1.0" and self.parser.should_keep_alive():
@@ -233,6 +216,20 @@ class Connection(HttpToolsProtocol):
             # costs a server twice as much as the call.
             self.cycle.keep_alive = True
             self.cycle.default_headers = [*self.cycle.default_headers, _KEPT]
+
+    def _check_head(self) -> None:
+        """Refuse a head that is too large. What arrived in one small piece need not be added up."""
+        limits = self.limits
+        if len(self.pipeline) >= _MOST_AHEAD:
+            self._refuse(Problem(400, "malformed", f"more than {_MOST_AHEAD} requests were sent ahead"))
+        if len(self.url) > limits.max_request_line:
+            detail = f"the request line is longer than {limits.max_request_line} bytes"
+            self._refuse(Problem(414, "too-large", detail))
+        large = self._unfinished + self._size > limits.max_header_bytes and (
+            len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > limits.max_header_bytes
+        )
+        if large or len(self.headers) > limits.max_headers:
+            self._refuse(_large_head(limits))
 
     def on_body(self, body: bytes) -> None:
         self._delivered += len(body)
@@ -281,8 +278,22 @@ class Connection(HttpToolsProtocol):
         self.transport.close()
 
 
-def _large_head(most: int) -> Problem:
-    return Problem(431, "too-large", f"the head of the request is larger than {most} bytes")
+class _Trailers(list[tuple[bytes, bytes]]):
+    """What stands behind a body in the form of headers: nobody has checked it, so nobody gets it."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._left = most
+
+    def append(self, _: tuple[bytes, bytes], /) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise _RefusedError("too many trailers")
+
+
+def _large_head(limits: ConnectionLimits) -> Problem:
+    detail = f"the head of the request has more than {limits.max_header_bytes} bytes or {limits.max_headers} headers"
+    return Problem(431, "too-large", detail)
 
 
 def _full(most: int) -> Problem:

@@ -11,7 +11,8 @@ import json
 import math
 import re
 from datetime import UTC, datetime
-from typing import Any, NoReturn, TypeVar
+from functools import cache
+from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +24,7 @@ MAX_VALUES = 100_000
 MAX_DIGITS = 400  # the largest double has 309 before its point
 
 _ESCAPES = b"\\u"
+_LONG = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _PATH = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
 _STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+|\.\.\.)\]")
@@ -34,7 +36,7 @@ def read(body: bytes) -> Any:
     """The document in a body; raises a `Problem` that says what is wrong with it."""
     _refuse_shape(body)
     try:
-        value = _decoder.decode(body.decode())
+        value = (_careful if _LONG.search(body) else _decoder).decode(body.decode())
     except UnicodeDecodeError as exc:
         raise _malformed(f"it is not UTF-8 (byte {exc.start})") from exc
     except json.JSONDecodeError as exc:
@@ -68,8 +70,21 @@ def _refuse_far(value: Any, pointer: str) -> None:
         except OverflowError as exc:
             raise _invalid("this instant lies outside of the calendar, which has the years 1 to 9999", pointer) from exc
     elif isinstance(value, Struct):
-        for name in value.__struct_fields__:
+        for name in _with_instants(type(value)):
             _refuse_far(getattr(value, name), f"{pointer}/{name}")
+
+
+@cache
+def _with_instants(kind: type[Struct]) -> tuple[str, ...]:
+    """The fields of a struct that may hold an instant, or a struct that has one."""
+    hints = get_type_hints(kind, include_extras=False)
+    return tuple(name for name in kind.__struct_fields__ if _may_hold_instant(hints[name]))
+
+
+def _may_hold_instant(hint: Any) -> bool:
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return bool(_with_instants(hint))
+    return hint is datetime or any(_may_hold_instant(each) for each in get_args(hint))
 
 
 def _invalid(detail: str, pointer: str) -> Problem:
@@ -159,6 +174,8 @@ def _no_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a number that JSON has")
 
 
-_decoder = json.JSONDecoder(
+_decoder = json.JSONDecoder(object_pairs_hook=_distinct, parse_float=_finite, parse_constant=_no_constant)
+# Looks at every whole number, which takes time: only for documents that have so many digits in a row somewhere.
+_careful = json.JSONDecoder(
     object_pairs_hook=_distinct, parse_float=_finite, parse_int=_whole, parse_constant=_no_constant
 )

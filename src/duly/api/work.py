@@ -110,16 +110,19 @@ def _unseen(call: Call[None, Any]) -> Accepted:
 
 async def _composed(call: Call[None, Any], body: Submission, client: Client) -> Run:
     """The run that a submission asks for, if the caller may do that."""
-    name, options = body.handler or call.desk.scheduler.config.default_handler, _options(call, body)
-    if call.principal.limited and name is not None:
-        alike = (await client.submitter.blueprint(name)).alike
-        require_start(call.principal, name, alike, options.queue or alike.queue)
-    known = await call.desk.handler(name, client, call.principal)
+    options, payload = _options(call, body), bodies.arguments(body.payload)
+    if not call.principal.limited:
+        name = await call.desk.handler(body.handler, client, call.principal)
+        return await client.submitter.composed(name, payload, options)
 
     def guard(alike: Run) -> None:
-        require_start(call.principal, known, alike, options.queue or alike.queue)
+        require_start(call.principal, alike.job, alike, options.queue or alike.queue)
 
-    return await client.submitter.composed(known, bodies.arguments(body.payload), options, guard)
+    wanted = body.handler or call.desk.scheduler.config.default_handler
+    if wanted is not None:  # whether it exists is not said before it is known to be inside the limits
+        guard((await client.submitter.blueprint(wanted)).alike)
+    name = await call.desk.handler(body.handler, client, call.principal)
+    return await client.submitter.composed(name, payload, options, guard)
 
 
 def _options(call: Call[None, Any], body: Submission) -> Options:
