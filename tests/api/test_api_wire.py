@@ -145,6 +145,17 @@ def test_what_is_not_http_is_a_problem_and_never_a_fault(service, data):
     assert ask(port, "GET", "/livez").status == 200
 
 
+def test_answers_on_one_connection_come_at_once(service):
+    """Head and body are two writes: if the second waited for an acknowledgement, each call would take 40 ms."""
+    port, token = service
+    with Wire(port) as wire:
+        begun = time.monotonic()
+        for _ in range(200):
+            wire.send(request("GET", "/runs", token))
+            assert wire.receive().status == 200
+        assert time.monotonic() - begun < 6
+
+
 # --- too slow
 
 

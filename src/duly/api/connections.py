@@ -7,6 +7,7 @@ not received whole is never handed to the application. Many idle connections giv
 
 from __future__ import annotations
 
+import socket
 from enum import Enum
 from typing import Any
 
@@ -22,6 +23,7 @@ except ImportError as exc:
 
 SWEEP = 0.5  # seconds between looks at the clock
 
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
 _KEPT = (b"connection", b"keep-alive")
 _MOST_AHEAD = 32  # requests that a client may send before the first is answered
 _FRAMING = 8  # bytes around one byte of a chunked body, at most; chunks of one byte have six
@@ -97,6 +99,11 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in _INTERNET:
+            # Head and body of an answer are two writes: without this the second one waits 40 ms for the client to
+            # acknowledge the first. asyncio does it for sockets that it has made itself.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.since = self.loop.time()
         self._deadline = self.since + self.limits.header_timeout
         if len(self.connections) > self.limits.max_connections and not self._make_room():
