@@ -59,7 +59,21 @@ def test_it_is_read_as_it_was_written(earlier, folder):
         async with open_backend(url, Opening(namespace=namespace)) as backend:
             return await found(backend)
 
-    assert msgspec.json.decode(asyncio.run(read())) == msgspec.json.decode((folder / f"{name}.json").read_bytes())
+    expected = msgspec.json.decode((folder / f"{name}.json").read_bytes())
+    assert _like(expected, msgspec.json.decode(asyncio.run(read()))) == expected
+
+
+def _like(earlier, now):
+    """What is read now, without the fields that records have got since, as long as these are empty."""
+    match earlier, now:
+        case dict(), dict():
+            added = {key: value for key, value in now.items() if key not in earlier}
+            assert not any(added.values()), added
+            return {key: _like(earlier[key], value) for key, value in now.items() if key in earlier}
+        case list(), list() if len(earlier) == len(now):
+            return [_like(*pair) for pair in zip(earlier, now, strict=True)]
+        case _:
+            return now
 
 
 def test_work_goes_on_in_it(earlier, folder):

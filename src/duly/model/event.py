@@ -71,6 +71,13 @@ class SettlementRefused(Event, frozen=True):
     run: Run | None = None
 
 
+class SettlementAbandoned(Event, frozen=True):
+    """The store cannot take any settlement of this attempt: its claim expires, and another node takes the run over."""
+
+    run: Run
+    failure: Failure
+
+
 class ClaimsLost(Event, frozen=True):
     """Leases this node could not keep."""
 
@@ -196,6 +203,14 @@ class PlanFailed(Event, frozen=True):
 
     job: str
     failure: Failure
+
+
+class RecordUnreadable(Event, frozen=True):
+    """A stored run or job cannot be read, and why. A run ends as failed; a job is planned again once it is saved."""
+
+    kind: str
+    name: str
+    reason: str
 
 
 class HookFailed(Event, frozen=True):

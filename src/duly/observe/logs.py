@@ -151,6 +151,12 @@ def _of_trouble(event: events.Event) -> tuple[int, str]:
         case events.AfterCommitFailed(run_id, job, failure):
             text = f"{job} raised after its transaction had committed: {failure.type}: {failure.message} (run {run_id})"
             return logging.ERROR, text
+        case events.RecordUnreadable(kind, name, reason):
+            way_out = "it ends as failed" if kind == "run" else "it is not planned until it is saved again or removed"
+            return logging.ERROR, f"{kind} {name}: {reason}; {way_out}"
+        case events.SettlementAbandoned(run, failure):
+            text = f"run {run.id} of {run.job}: its outcome cannot be stored: {failure.type}: {failure.message}"
+            return logging.ERROR, f"{text}; its lease will expire and another node will take it over"
         case events.SettlementRefused(run_id, fence):
             return logging.WARNING, f"run {run_id}: came back too late, its fence {fence} is no longer the latest"
         case events.ClaimsLost(run_ids):

@@ -28,6 +28,8 @@ METERED = (
     events.LeaderElected,
     events.LeaderLost,
     events.SettlementRefused,
+    events.SettlementAbandoned,
+    events.RecordUnreadable,
     events.ServiceFailed,
     events.StoreAway,
     events.LoopStalled,
@@ -110,6 +112,10 @@ class Meters:
                 self.events["leader_changes"] += 1
             case events.SettlementRefused():
                 self.events["settlements_refused"] += 1
+            case events.SettlementAbandoned():
+                self.events["settlements_abandoned"] += 1
+            case events.RecordUnreadable():
+                self.events["records_unreadable"] += 1
             case events.ServiceFailed():
                 self.events["services_failed"] += 1
             case events.StoreAway():

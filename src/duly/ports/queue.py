@@ -78,8 +78,8 @@ class Queue(Protocol):
     ) -> Renewal:
         """Extend each claim whose run is running under this fence, expired or not, and keep its progress.
 
-        Names the runs this fence no longer owns, and those (still owned) that an operator wants cancelled. Also stamps
-        the store-wide beat, with no beats too: somebody can reach the store.
+        Replies for each, in order: whether this fence still owns the run, and if so, whether an operator wants it
+        cancelled. Also stamps the store-wide beat, with no beats too: somebody can reach the store.
 
         `silence` is given by who has beaten before: if nobody has for longer than that, the store itself was away, and
         an amnesty of `lease` seconds begins before anything else. Without it (a node that has just started) silence
@@ -87,8 +87,8 @@ class Queue(Protocol):
         """
         ...
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
-        """Apply each settlement whose run is running under its fence; return the ids of the stale ones, in order.
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """Apply each settlement whose run is running under its fence; in order, False for a stale one.
 
         A settlement whose fence is that of a run that is no longer running was applied before: not stale, changes
         nothing, except that a result it carries is kept where the run is completed and has none. One that would make a

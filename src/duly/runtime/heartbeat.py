@@ -11,17 +11,18 @@ import asyncio
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from duly.errors import BackendUnavailable
-from duly.model import Beat, StoreLoss
-from duly.model.event import ClaimsLost, ClaimUntrusted, Event, LoopStalled
+from duly.model import Beat, BeatReply, StoreLoss
+from duly.model.event import ClaimsLost, ClaimUntrusted, Event, LoopStalled, ServiceFailed
 from duly.ports import Backend, Queue
+from duly.runtime.failures import failure_of
 from duly.runtime.live import Live, LiveRuns
 from duly.runtime.presence import Presence
-from duly.runtime.service import Emit, Nudge, Reachability, Signal, serve
+from duly.runtime.service import Emit, Nudge, ServiceHealth, Signal, serve
 from duly.runtime.surroundings import Surroundings
 from duly.runtime.worker import Worker, trusted_until
 
@@ -70,24 +71,42 @@ class Heartbeat:
     async def _renew(self) -> None:
         lives = self._lives.snapshot()
         sent = self._clock.monotonic()
-        beats = [Beat(live.claim.run.id, live.claim.fence, live.progress) for live in lives]
-        # The first beat says nothing about an outage: whoever should have beaten before may be dead.
-        renewal = await self._queue.renew(beats, self._lease, self._silence if self._has_beaten else None)
-        self._has_beaten = True
-        lost = frozenset(renewal.lost)
-        for live in lives:
-            if live.claim.run.id not in lost:
-                live.trusted_until = trusted_until(sent, self._lease)
-                live.untrusted = live.untrusted and _stops(live)  # whoever is being stopped for it stays so
-        self._report(lives, lost, renewal.cancelled)
+        # An attempt is known by its fence: the replies are in the order of the beats, whatever their runs are.
+        replies = await self._replies([Beat(live.claim.run.id, live.claim.fence, live.progress) for live in lives])
+        lost: list[Live] = []
+        cancelled: list[Live] = []
+        for live, reply in zip(lives, replies, strict=True):
+            if reply is BeatReply.LOST:
+                lost.append(live)
+                continue
+            live.trusted_until = trusted_until(sent, self._lease)
+            live.untrusted = live.untrusted and _stops(live)  # whoever is being stopped for it stays so
+            if reply is BeatReply.CANCEL:
+                cancelled.append(live)
+        self._report(lost, cancelled)
 
-    def _report(self, lives: list[Live], lost: frozenset[str], cancelled: tuple[str, ...]) -> None:
+    async def _replies(self, beats: list[Beat]) -> Sequence[BeatReply]:
+        """Renew these claims. Progress comes from handlers: should the store refuse it, the claims go without it."""
+        # The first beat says nothing about an outage: whoever should have beaten before may be dead.
+        silence = self._silence if self._has_beaten else None
+        try:
+            renewal = await self._queue.renew(beats, self._lease, silence)
+        except BackendUnavailable:
+            raise
+        except Exception as exc:  # noqa: BLE001  # whatever an adapter makes of a value that it cannot send
+            self._emit(ServiceFailed("heartbeat", failure_of(exc), 0.0))
+            bare = [Beat(beat.run_id, beat.fence) for beat in beats]
+            renewal = await self._queue.renew(bare, self._lease, silence)
+        self._has_beaten = True
+        return renewal.replies
+
+    def _report(self, lost: Sequence[Live], cancelled: Sequence[Live]) -> None:
         # A run that settled while the renewal was under way is not lost, only over.
-        really = tuple(live.claim.run for live in lives if live.claim.run.id in lost and live.held)
+        really = [live for live in lost if live.held]
         if really:
-            run_ids = tuple(run.id for run in really)
-            self._tell(self._worker.lose, run_ids)
-            self._emit(ClaimsLost(run_ids, really))
+            runs = tuple(live.claim.run for live in really)
+            self._tell(self._worker.lose, really)
+            self._emit(ClaimsLost(tuple(run.id for run in runs), runs))
         if cancelled:
             self._tell(self._worker.cancel, cancelled)
 
@@ -115,7 +134,7 @@ class HeartbeatThread:
         around: Surroundings,
         backend: Backend,
         make: Callable[[Surroundings, Backend, Callable[..., None]], tuple[Heartbeat, Presence]],
-        reachability: Reachability,
+        health: ServiceHealth,
     ) -> None:
         self._home = asyncio.get_running_loop()
         self._around = replace(around, emit=_Carried(around.emit, self._home))
@@ -124,7 +143,7 @@ class HeartbeatThread:
         self._emit = self._around.emit
         self._clock = around.clock
         self._stall_limit = around.config.refresh
-        self._reachability = reachability
+        self._health = health
         self._home_thread = threading.get_ident()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._nudge: Nudge | None = None
@@ -168,7 +187,7 @@ class HeartbeatThread:
         self._tell(_succeed, self._started)
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(serve(each, self._emit, self._reachability)) for each in services]
+                tasks = [group.create_task(serve(each, self._emit, self._health)) for each in services]
                 tasks.append(group.create_task(self._watch()))
                 await self._stop.wait()
                 for task in tasks:

@@ -36,7 +36,7 @@ from duly.runtime.pace import ENDED, LAST_START, STARTED
 from duly.runtime.planner import Planner, Schedules
 from duly.runtime.presence import Presence
 from duly.runtime.reaper import Reaper
-from duly.runtime.service import Nudge, Reachability, Service, Signal, serve
+from duly.runtime.service import Nudge, Service, ServiceHealth, Signal, serve
 from duly.runtime.settler import Settler
 from duly.runtime.surroundings import Surroundings
 from duly.runtime.tether import NodeContexts
@@ -48,6 +48,8 @@ _LAST_WORDS = 5.0  # how long cancelled handlers, and settlements at the end, ma
 _HINT_PERIOD = 0.1
 _PLACE_PERIOD = 0.01  # a submitted run waits for it, under `assign`
 _GIVE_BACK = 500
+
+FAILING = "failing"  # among a node's metrics: how many of its services fail again and again
 
 
 class Code(Struct, frozen=True):
@@ -83,7 +85,7 @@ class Node:
         self._timer = timerfd(asyncio.get_running_loop())
         self._deadlines = Deadlines()
         self.lives = LiveRuns()
-        self.reachability = Reachability(around.clock.monotonic)
+        self.health = ServiceHealth(around.clock.monotonic)
         self._build_worker(code, executors)
         self._build_scheduler(code)
         self.deployer = Deployer(code.deploy)
@@ -102,7 +104,7 @@ class Node:
 
     def _build_worker(self, code: Code, executors: Mapping[ExecutorKind, Executor]) -> None:
         around, queue, store = self._around, self._backend.queue, self._backend.store
-        hooks = Hooks(around.config.on_error, around.config.on_failure, around.emit)
+        self._hooks = hooks = Hooks(around.config.on_error, around.config.on_failure, around.emit)
         transactions = Transactions(store, code.compose, around.config.transaction_limit)
         contexts = NodeContexts(around.clock.monotonic, transactions)
         due = Signal(self._timer or sleep_by_loop)
@@ -142,6 +144,8 @@ class Node:
             **self.worker.pace.rates(STARTED),
             **self.settler.pace.rates(ENDED),
         }
+        if failing := self.health.failing():
+            metrics[FAILING] = float(len(failing))
         if self.worker.last_start is not None:
             metrics[LAST_START] = self.worker.last_start
         card = replace(self._around.card, handlers=self._catalog.names, metrics=metrics)
@@ -192,7 +196,7 @@ class Node:
 
     def cancel(self, run_ids: Sequence[str]) -> None:
         """Stop these runs if they run here; quicker than waiting for the next heartbeat."""
-        self.worker.cancel(run_ids)
+        self.worker.cancel(self.lives.of_runs(run_ids))
 
     # --- life
 
@@ -209,9 +213,7 @@ class Node:
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
             if self._backend.capabilities.threads:
-                self._heartbeat_thread = HeartbeatThread(
-                    self._around, self._backend, self._make_heartbeat, self.reachability
-                )
+                self._heartbeat_thread = HeartbeatThread(self._around, self._backend, self._make_heartbeat, self.health)
                 await self._heartbeat_thread.start()
             else:
                 self._serve(group, self.heartbeat)
@@ -221,7 +223,7 @@ class Node:
             self._serving.set_result(None)
 
     def _serve(self, group: asyncio.TaskGroup, service: Service) -> None:
-        serving = serve(service, self._around.emit, self.reachability)
+        serving = serve(service, self._around.emit, self.health)
         self._tasks.append(group.create_task(serving, name=f"duly-{service.name}"))
 
     def hurry(self) -> None:
@@ -286,6 +288,7 @@ class Node:
     def dispose(self) -> None:
         """Free what belongs to this process alone."""
         self._deadlines.close()
+        self._hooks.close()
         for nudge in (self._nudge_elector, self._nudge_planner, self._nudge_assigner, self._nudge_heartbeat):
             nudge.close()
         if self._timer is not None:

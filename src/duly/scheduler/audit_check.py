@@ -15,12 +15,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.model import Entry
+from duly.model import Entry, sanitize
 
 DAMAGE = "audit-damage"  # the action of an entry that records damage to the log
 FIRST = "0" * 64  # what the first entry is bound to
 
 _MOST_FINDINGS = 20
+_LONGEST_TEXT = 10_000  # of a text that has to be mended
 
 
 class Deed(Struct, frozen=True):
@@ -203,7 +204,7 @@ def _storable(deed: Deed) -> Deed:
 def _as_text(value: Any) -> Any:
     match value:
         case str():
-            return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            return sanitize.text(value, _LONGEST_TEXT)
         case dict():
             return {_as_text(key): _as_text(item) for key, item in value.items()}
         case list():

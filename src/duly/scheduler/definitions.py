@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
-from duly.errors import ConfigurationError, InvalidSchedule, JobChanged, JobNotFound
+from duly.errors import ConfigurationError, InvalidSchedule, JobChanged, JobNotFound, shown
 from duly.model import (
     Ids,
     JobChange,
@@ -21,6 +21,8 @@ from duly.model import (
     Origin,
     SchedulerConfig,
     as_utc,
+    is_job_name,
+    sanitize,
 )
 from duly.model.event import JobConflict, JobSaved
 from duly.ports import Backend
@@ -39,7 +41,6 @@ from duly.scheduler.views import JobView, Upcoming, job_view
 
 _SLICE = 500
 _RACES = 20
-_MOST_UPCOMING = 10_000
 _AT_A_TIME = 8  # schedules computed before others get their turn; one takes up to 20 ms
 
 Decide = Callable[[JobRecord], JobChange | None]
@@ -151,7 +152,8 @@ class Definitions:
     # --- operating
 
     async def pause(self, name: str, note: str, guard: Guard = unguarded) -> JobRecord:
-        return await self._edit(name, lambda record: changes.pause(record, self._now(), note), "paused", guard)
+        why = sanitize.text_of(note, sanitize.MOST_REASON)
+        return await self._edit(name, lambda record: changes.pause(record, self._now(), why), "paused", guard)
 
     async def resume(self, name: str, guard: Guard = unguarded) -> JobRecord:
         record = await self._edit(
@@ -179,6 +181,8 @@ class Definitions:
         for _ in range(_RACES):
             record = await self.record(name)
             guard(record)
+            if record.damage is not None:
+                raise ConfigurationError(f"job {shown(name)}: {record.damage}; define it again, or remove it")
             change = decide(record)
             if change is None:
                 return record
@@ -193,9 +197,9 @@ class Definitions:
 
     async def record(self, name: str) -> JobRecord:
         """The record of a job that has not been removed."""
-        record = await self._store.job(name)
+        record = await self._store.job(name) if is_job_name(name) else None
         if record is None or record.status is JobStatus.REMOVED:
-            raise JobNotFound(f"there is no job {name!r}: register it, or see `duly jobs`")
+            raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
         return record
 
     async def view(self, name: str) -> JobView:
@@ -230,8 +234,9 @@ class Definitions:
 
         Schedules are computed a few at a time, so that others on the event loop get their turn.
         """
-        if not 1 <= limit <= _MOST_UPCOMING:
-            raise ConfigurationError(f"limit={limit!r}: expected a number from 1 to {_MOST_UPCOMING}")
+        sanitize.checked_whole("limit", limit, 1, sanitize.MOST_LISTED)
+        if job is not None and not is_job_name(job):
+            return []
         made = [Upcoming(run.job, run.ready_at, run.due, run.id) for run in await self._store.upcoming(limit, job)]
         heap: list[tuple[datetime, int, Upcoming, Iterator[Upcoming]]] = []
         for number, record in enumerate(await self._store.jobs(None if job is None else [job])):
@@ -265,9 +270,9 @@ class Definitions:
             left = None if left is None else left - 1
 
     async def explain(self, name: str, at: datetime) -> Explanation:
-        record = await self._store.job(name)
+        record = await self._store.job(name) if is_job_name(name) else None
         if record is None:
-            raise JobNotFound(f"there is no job {name!r}: register it, or see `duly jobs`")
+            raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
         at = as_utc(at, "at", ConfigurationError)
         schedule = self._schedule(record)
         run = await self._store.covering(record.uid, due_at(schedule, at) or at)
@@ -300,8 +305,10 @@ async def _share_loop(number: int) -> None:
 def _refuse_foreign(name: str, record: JobRecord | None) -> None:
     """Raise if a job is not the API's to write."""
     if record is not None and record.origin is not Origin.API:
-        raise JobChanged(f"job {name!r} belongs to the {record.origin.value}: change it there, or choose another name")
+        raise JobChanged(
+            f"job {shown(name)} belongs to the {record.origin.value}: change it there, or choose another name"
+        )
 
 
 def _busy(name: str) -> JobChanged:
-    return JobChanged(f"job {name!r} is being changed by others all the time: try again")
+    return JobChanged(f"job {shown(name)} is being changed by others all the time: try again")

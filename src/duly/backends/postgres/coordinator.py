@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from duly.backends.postgres.bell import SHARED, Bell
 from duly.backends.postgres.connection import Connection, Lanes
+from duly.backends.tolerance import readable
 from duly.model import Item, Lease, Node, from_micros, to_micros
 
 LANE = "coordinator"
@@ -163,7 +164,7 @@ class PostgresCoordinator:
         await self._rows(_RETIRE, node_id)
 
     async def nodes(self, *, now: datetime | None = None) -> list[Node]:
-        alive = [_met(_node.decode(node), metrics) for node, metrics in await self._rows(_NODES, _instant(now))]
+        alive = readable(lambda row: _met(_node.decode(row[0]), row[1]), await self._rows(_NODES, _instant(now)))
         return sorted(alive, key=lambda node: (node.started_at, node.id))
 
     # --- shared values

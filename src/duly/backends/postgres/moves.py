@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.postgres.bell import ENDED, WORK
-from duly.backends.postgres.codec import Record, read_extra, read_record, story_of
+from duly.backends.postgres.codec import Record, read_limit, read_records, story_of
 from duly.backends.postgres.unit import Unit
 from duly.backends.rows import micros
 from duly.model import Run, State, to_micros
@@ -107,13 +107,13 @@ _FORGET_ATTEMPTS = "DELETE FROM {ns}.attempts WHERE seq = $1"
 
 async def by_ids(unit: Unit, run_ids: Iterable[str]) -> dict[str, Record]:
     """The runs of these ids that exist, as they stand."""
-    records = [read_record(row) for row in await unit.all(_BY_IDS, list(run_ids))]
+    records = read_records(await unit.all(_BY_IDS, list(run_ids)))
     return {record.run.id: record for record in records}
 
 
 async def by_seqs(unit: Unit, seqs: Sequence[int]) -> list[Record]:
     """The runs of these numbers that exist, in order."""
-    records = {row[0]: read_record(row) for row in await unit.all(_BY_SEQS, list(seqs))}
+    records = {record.seq: record for record in read_records(await unit.all(_BY_SEQS, list(seqs)))}
     return [records[seq] for seq in seqs if seq in records]
 
 
@@ -216,7 +216,7 @@ async def pass_on(unit: Unit, group: str) -> None:
     """
     key = hold_for_group(group)
     first = await unit.one(_FIRST_HELD, key)
-    if first is not None and (await members(unit, [group]))[group] < read_extra(first[0]).limit:
+    if first is not None and (await members(unit, [group]))[group] < read_limit(first[0])[0]:
         await unhold(unit, key, 1)
 
 

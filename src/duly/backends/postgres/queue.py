@@ -15,7 +15,7 @@ from duly.backends.postgres.relief import Relief
 from duly.backends.postgres.session import BULK, CLAIMING, LISTING, QUICK, SETTLING, STORE, Session
 from duly.backends.postgres.staff import named, tell
 from duly.backends.postgres.unit import Unit
-from duly.backends.rows import instant, micros
+from duly.backends.rows import answers, instant, micros
 from duly.backends.staff import Staff
 from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
@@ -131,15 +131,16 @@ class PostgresQueue:
             SETTLING, lambda unit: leases.renew(unit, beats, duration(lease), quiet, micros(now))
         )
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         first, others = settling.sorted_out(settlements, self._session.memory.lent)
         if first.settled:
             others += await self._session.run(SETTLING, lambda unit: settling.complete(unit, first))
         if not others:
-            return []
+            return answers(settlements, [])
         places = {id(settled): place for place, settled in enumerate(settlements)}
         others.sort(key=lambda settled: places[id(settled)])
-        return await self._session.transact(SETTLING, lambda unit: settling.settle_each(unit, others))
+        stale = await self._session.transact(SETTLING, lambda unit: settling.settle_each(unit, others))
+        return answers(settlements, stale)
 
     async def reap(
         self, limit: int, lease: float, silence: float | None = None, *, now: datetime | None = None

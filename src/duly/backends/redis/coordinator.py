@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from duly.backends.redis.wire import Wire
+from duly.backends.tolerance import readable
 from duly.model import Item, Lease, Node, from_micros, to_micros
 
 SHARED = "shared"  # the channel on which the keys of shared values are said that changed
@@ -76,7 +77,7 @@ class RedisCoordinator:
 
     async def nodes(self, *, now: datetime | None = None) -> list[Node]:
         found = await self._wire.call("node_list", _instant(now))
-        alive = [_met(_node.decode(node), metrics) for node, metrics in zip(found[::2], found[1::2], strict=True)]
+        alive = readable(lambda pair: _met(_node.decode(pair[0]), pair[1]), zip(found[::2], found[1::2], strict=True))
         return sorted(alive, key=lambda node: (node.started_at, node.id))
 
     # --- shared values

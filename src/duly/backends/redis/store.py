@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import msgspec
 
 from duly.backends.redis import listing
-from duly.backends.redis.codec import NUMBERS, OUTCOMES, STATES, attempts_of, encode, home_of, optional
-from duly.backends.redis.jobs import change_words, firing_words, record_of, slices_by_runs
+from duly.backends.redis.codec import NUMBERS, OUTCOMES, STATES, attempts_of, encode, home_of, instant_of, optional
+from duly.backends.redis.jobs import change_words, firing_words, record_of, records_of, slices_by_runs
 from duly.backends.redis.layout import LAYOUT
 from duly.backends.redis.queue import moment, slices_of
 from duly.backends.redis.wire import Wire
@@ -70,7 +70,8 @@ class RedisStore:
         for some in slices_of(changes, _SAVE):
             words = [word for change in some for word in change_words(change)]
             texts = await self._wire.call("save", moment(now), *words)
-            saved += [record_of(text) if text else None for text in texts]
+            names = [change.record.name for change in some]
+            saved += [record_of(name, text) if text else None for name, text in zip(names, texts, strict=True)]
         return saved
 
     async def remove(self, name: str, expect: int, *, now: datetime | None = None) -> bool:
@@ -78,7 +79,7 @@ class RedisStore:
 
     async def job(self, name: str) -> JobRecord | None:
         [text] = await self._wire.call("jobs", name)
-        return None if text is None else record_of(text)
+        return None if text is None else record_of(name, text)
 
     async def jobs(
         self, names: Sequence[str] | None = None, *, after: str = "", limit: int | None = None
@@ -90,7 +91,7 @@ class RedisStore:
         for some in slices_of(wanted, _NAMES):
             if limit is not None and len(records) >= limit:
                 break
-            records += [record_of(text) for text in await self._wire.call("jobs", *some) if text is not None]
+            records += records_of(some, await self._wire.call("jobs", *some))
         return records[:limit]
 
     async def install(self, shard: str, proposed: int) -> int:
@@ -100,8 +101,8 @@ class RedisStore:
     async def due(
         self, shard: str, limit: int, *, now: datetime | None = None
     ) -> tuple[list[JobRecord], datetime | None]:
-        texts, following = await self._wire.call("due", moment(now), shard, limit)
-        return [record_of(text) for text in texts], None if following == b"" else from_micros(int(following))
+        names, texts, following = await self._wire.call("due", moment(now), shard, limit)
+        return records_of(names, texts), None if following == b"" else instant_of(following)
 
     async def fire(
         self, firings: Sequence[Firing], shard: str, epoch: int, *, now: datetime | None = None
@@ -131,7 +132,7 @@ class RedisStore:
 
     async def next_runs(self, *, now: datetime | None = None) -> dict[str, datetime]:
         first = await listing.next_runs(self._wire)
-        return {job: from_micros(ready) for job, ready in first.items()}
+        return {job: instant_of(ready) for job, ready in first.items()}
 
     async def covering(self, uid: str, at: datetime) -> Run | None:
         run = await self.run(recurring_id(uid, at))
@@ -161,7 +162,7 @@ class RedisStore:
             kind, queue = name[:1], name[1:].decode()
             _deepen(queues, queue, **{"pending" if kind == b"w" else "running": int(number)})
         for lane, number, oldest in zip(lanes[::3], lanes[1::3], lanes[2::3], strict=True):
-            _queued(queues, home_of(lane.decode())[0], number, from_micros(int(oldest)))
+            _queued(queues, home_of(lane.decode())[0], number, instant_of(oldest))
         states = {state: ended.get(state, 0) if state in FINAL else 0 for state in State}
         states[State.PENDING] = sum(depth.pending for depth in queues.values())
         states[State.QUEUED] = sum(depth.queued for depth in queues.values())

@@ -158,11 +158,12 @@ local function read(taken)
     for i = 1, #taken / 2 do some.ids[i], some.ready[i] = taken[i * 2 - 1], taken[i * 2] end
     some.bodies = call('HMGET', RUNS, unpack(some.ids))
     for i, body in ipairs(some.bodies) do
-        if body then
-            local _, handler, job, lane, group = decode_some(body, 4, HANDLER_AT)
-            some.names[i], some.jobs[i], some.lanes[i], some.groups[i] = handler, job or handler, lane, group
+        local handler, job, lane, group
+        if body then handler, job, lane, group = read_head(some.ids[i], body) end
+        if handler then
+            some.names[i], some.jobs[i], some.lanes[i], some.groups[i] = handler, job, lane, group
         else
-            some.names[i], some.jobs[i] = '', ''
+            some.names[i], some.jobs[i], some.bodies[i] = '', '', false
         end
     end
     return some
