@@ -13,14 +13,14 @@ from duly.api.server import Serving, listening
 
 
 @contextmanager
-def served(url: str, *, connections=None, settings=None, tls=(None, None), **config):
-    """The port of a server on this store, and an admin's token."""
+def served(url: str, *, connections=None, settings=None, tls=(None, None), node=False, **config):
+    """The port of a server on this store, beside a node or alone, and an admin's token."""
     ready = threading.Event()
     found = {}
 
     async def serve():
         scheduler = shop(url, **config)
-        async with scheduler.client():
+        async with scheduler if node else scheduler.client():
             sockets = bind(parse("127.0.0.1:0"))
             limits = connections or ConnectionLimits()
             address = bound_to(parse("127.0.0.1:0"), sockets)

@@ -1,7 +1,8 @@
 """Hostile values in every path, query and body field of every route, over a real connection, on every store.
 
-Every answer is a success that the document has, or a problem of the caller's; never a fault, never silence. The fields
-come from the table of routes, so that a new one is tried without anybody thinking of it.
+Every answer is a success or a problem of the caller's; never a fault, never silence. A node runs beside the server: at
+the end an innocent run must still be started and recorded. The fields come from the table of routes, so that a new one
+is tried without anybody thinking of it.
 """
 
 import json
@@ -11,6 +12,7 @@ import pytest
 from msgspec import Struct
 from tests.api.api_server import served
 from tests.api.wire import Wire, ask, request
+from tests.cli.cli_support import until
 
 from duly.api.bodies import RetryBody, ScheduleBody
 from duly.api.routes import ROUTES
@@ -157,7 +159,7 @@ def service(request, tmp_path_factory):
             url = f"sqlite:///{tmp_path_factory.mktemp('hostile')}/duly.db"
         case kind:
             url = request.getfixturevalue(f"{kind}_url")
-    with served(url, namespace="hostile") as found:
+    with served(url, node=True, namespace="hostile") as found:
         yield found
 
 
@@ -184,7 +186,9 @@ def test_hostile_values_are_refused_or_harmless(service, route):
     wire.sock.close()
     for target in ("/jobs?limit=1000", "/runs?limit=1000", "/queues", "/nodes", "/metrics", "/audit?limit=1000"):
         assert ask(port, "GET", target, token).status == 200, target
-    assert ask(port, "POST", "/runs", token, b'{"payload": "innocent"}').status == 201
+    innocent = ask(port, "POST", "/runs", token, b'{"payload": "innocent", "priority": 9}')
+    assert innocent.status == 201
+    until(lambda: ask(port, "GET", f"/runs/{innocent.json['id']}", token).json["status"] == "completed")
 
 
 def test_the_hostile_values_are_what_they_are_meant_to_be():
