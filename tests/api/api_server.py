@@ -13,8 +13,8 @@ from duly.api.server import Serving, listening
 
 
 @contextmanager
-def served(url: str, *, connections=None, settings=None, tls=(None, None), node=False, **config):
-    """The port of a server on this store, beside a node or alone, and an admin's token."""
+def served(url: str, *, connections=None, settings=None, tls=(None, None), node=False, run=asyncio.run, **config):
+    """The port of a server on this store, beside a node or alone, and an admin's token. `run` makes the event loop."""
     ready = threading.Event()
     found = {}
 
@@ -32,7 +32,7 @@ def served(url: str, *, connections=None, settings=None, tls=(None, None), node=
                 ready.set()
                 await found["stop"].wait()
 
-    thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
+    thread = threading.Thread(target=run, args=(serve(),), daemon=True)
     thread.start()
     assert ready.wait(30), "the server did not start"
     try:
