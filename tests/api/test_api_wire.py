@@ -309,6 +309,23 @@ def test_a_trailer_does_not_authenticate(service):
     assert len(runs(port, token)) == 1
 
 
+@pytest.mark.parametrize(
+    "garbage",
+    [b"HELO\r\n\r\n", b"\x00\x01", b"GET /livez HTTP/1.1\r\nno header\r\n\r\n", b"POST /runs HTTP/1.1\r\nX"],
+    ids=str,
+)
+def test_what_is_wrong_with_a_later_request_does_not_touch_an_earlier_one(quick, garbage):
+    port, token = quick
+    with Wire(port) as wire:
+        wire.send(request("POST", "/runs", token, b'{"payload": 1}') + garbage)
+        answer = wire.receive()
+        assert answer.status == 201
+        assert [run["id"] for run in runs(port, token)] == [answer.json["id"]]
+        last = wire.receive()
+        assert last is None or last.status in {400, 408}
+        assert wire.closed()
+
+
 def test_trailers_are_bounded(service):
     port, token = service
     with Wire(port) as wire:

@@ -140,7 +140,7 @@ class Connection(HttpToolsProtocol):
     def shutdown(self) -> None:
         """The server stops: what is being answered may end, what has not arrived whole is given up."""
         self.pipeline.clear()
-        if self._active is None or self._stage is _Stage.BODY:
+        if self._active is None or self._arriving:
             self._closed = True
             self.transport.close()
         else:
@@ -165,7 +165,12 @@ class Connection(HttpToolsProtocol):
     @property
     def _behind(self) -> bool:
         """Whether what arrives belongs to a later request than the one that is being answered: it can wait."""
-        return self._active is not None and (self._stage is _Stage.HEAD or self.cycle is not self._active)
+        return self._active is not None and not self._arriving
+
+    @property
+    def _arriving(self) -> bool:
+        """Whether the request that is being answered has not arrived whole."""
+        return self._stage is _Stage.BODY and self.cycle is self._active
 
     def _too_slow(self) -> None:
         answered = self._stage is _Stage.BODY and self.cycle.response_complete
@@ -273,7 +278,7 @@ class Connection(HttpToolsProtocol):
         self._closed = True
         self.pipeline.clear()
         active = self._active
-        if active is not None and self._behind:
+        if active is not None and not self._arriving:
             self.flow.pause_reading()
             active.keep_alive = False
             return
