@@ -142,7 +142,7 @@ async def _changed(call: Call[None, Any], action: str, change: Callable[[Guard],
     before, guard = await the_job(call), _Guard(call)
     with _missing(call):
         await change(guard)
-        after = await call.desk.scheduler.get_job(before.name)
+    after = await the_job(call)
     if after.revision != before.revision:
         was, is_now = ({"status": view.status, "note": view.note} for view in (before, after))
         await call.note(action, f"job {before.name}", was, is_now)

@@ -17,8 +17,8 @@ from duly.api.calls import Call, Reply, answer
 from duly.api.conditions import condition_of
 from duly.api.documents import shaped
 from duly.api.permissions import Permission
-from duly.api.problems import Problem, problem_of
-from duly.api.visibility import require_definition, require_start, sees_run
+from duly.api.problems import Problem, not_found, problem_of
+from duly.api.visibility import require_definition, require_start, sees_job, sees_run
 from duly.errors import DulyError
 from duly.model import JobRecord, JobSpec, Put, Run, State, iso
 from duly.model.trace import trace_headers
@@ -163,6 +163,8 @@ async def _define(call: Call[None, Order], body: Definition) -> Reply:
     if before is None or record.revision != before.revision:
         await call.note("define", f"job {job.name}", before and _told(before.spec), _told(record.spec))
     view = await client.definitions.view(job.name)
+    if not sees_job(call.principal, view):  # somebody has moved it meanwhile
+        raise not_found("job", job.name)
     headers = ((b"etag", b'"%d"' % record.revision), call.location(f"/jobs/{job.name}"))
     return answer(job_answer(view), 201 if before is None else 200, headers)
 
