@@ -253,6 +253,19 @@ class StoreBack(Event, frozen=True):
     seconds: float
 
 
+class ClockDoubted(Event, frozen=True):
+    """The store's clock has jumped by so many seconds. Nothing is started or taken over by it until it is believed."""
+
+    seconds: float
+
+
+class ClockTrusted(Event, frozen=True):
+    """The store's clock is believed again: it has jumped back, or it stayed where it was and is followed."""
+
+    seconds: float
+    followed: bool
+
+
 class LoopStalled(Event, frozen=True):
     """The event loop has not answered for this long: something blocks it."""
 

@@ -18,6 +18,7 @@ from duly.model import Run, State
 from duly.model import event as events
 from duly.model.current import current_fields, run_fields
 from duly.observe.logger import Level, Logger, Voice
+from duly.ports.clock import BELIEVE_AFTER
 from duly.rules.printable import escaped
 from duly.rules.redaction import redacted
 
@@ -167,6 +168,12 @@ def _of_trouble(event: events.Event) -> tuple[int, str]:
         case events.SlotLeaked(run_id, job, leaked):
             text = f"{job}: the thread of run {run_id} outlived its timeout and keeps its slot"
             return logging.WARNING, f"{text} ({leaked} such threads)"
+        case events.ClockDoubted(seconds):
+            text = f"the store's clock has jumped by {seconds:+.1f} s"
+            return logging.ERROR, f"{text}: it is believed only if it stays so for {BELIEVE_AFTER:g} s"
+        case events.ClockTrusted(seconds, followed):
+            how = "stayed so and is followed" if followed else "was taken back"
+            return logging.WARNING, f"the jump of the store's clock by {seconds:+.1f} s {how}"
         case events.LoopStalled(seconds, stack):
             return logging.WARNING, f"the event loop has not turned for {seconds:.1f} s{_indented(stack)}"
         case _:

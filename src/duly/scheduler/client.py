@@ -37,9 +37,10 @@ from duly.model import (
 from duly.model.event import CancelAsked, QueuePaused, QueueResumed, RunRedriven
 from duly.model.job import COMMAND_HANDLER
 from duly.observe.publisher import Publisher
-from duly.ports import Backend, Clock, Tracer
+from duly.ports import Backend, Tracer
 from duly.runtime.service import Emit
 from duly.scheduler.audit import Audit
+from duly.scheduler.clock_reader import ClockReader
 from duly.scheduler.definitions import Definitions
 from duly.scheduler.fleets import Fleets
 from duly.scheduler.registry import Registry
@@ -60,7 +61,6 @@ class Client:
         backend: Backend,
         registry: Registry,
         config: SchedulerConfig,
-        clock: Clock,
         emit: Emit,
         rng: random.Random,
         tracer: Callable[[], Tracer | None] = lambda: None,
@@ -70,16 +70,18 @@ class Client:
         self.emit = emit
         self.publisher = publisher
         self.config = config
-        self.clock = clock
+        self.clock = clock = backend.clock
         self._registry = registry
         self.ids = Ids(clock.now, rng)
-        self.submitter = Submitter(backend, registry, config, self.ids, clock.now, tracer, emit)
+        self.clock_reader = ClockReader(backend)
+        self.submitter = Submitter(backend, registry, config, self.ids, clock, tracer, emit)
         self.definitions = Definitions(backend, registry, config, self.ids, clock.now, emit)
         self.audit = Audit(backend.store, config.audit_key)
         self.fleets = Fleets(backend, config, self.ids, clock.now, emit)
 
     async def close(self) -> None:
         """Tell what is left to tell, and let go of the store."""
+        self.clock_reader.stop()
         if self.publisher is not None:
             await self.publisher.close()
         await self.backend.close()

@@ -220,7 +220,7 @@ class Scheduler(Observed):
 
     def _build(self, client: Client, rng: random.Random) -> Running:
         self._load()
-        return Running(client, self._registry, self.config, self._clock, client.emit, rng, self._tracer)
+        return Running(client, self._registry, self.config, client.emit, rng, self._tracer)
 
     def _load(self) -> None:
         """Import the modules that define jobs."""
@@ -285,10 +285,10 @@ class Scheduler(Observed):
         return Sessions(lambda: self._binding.open(self._clock), self._make_client)
 
     def _make_client(self, backend: Backend) -> Client:
-        publisher = publisher_for(backend.store, self.config, self._clock)
+        publisher = publisher_for(backend.store, self.config, backend.clock)
         emit = joined(self._events, publisher)
         tracer = lambda: self._tracer  # noqa: E731  # it may be plugged in later
-        return Client(backend, self._registry, self.config, self._clock, emit, self._rng, tracer, publisher)
+        return Client(backend, self._registry, self.config, emit, self._rng, tracer, publisher)
 
     async def _client(self) -> Client:
         return await self._sessions.client()
@@ -317,7 +317,7 @@ class Scheduler(Observed):
         if self._running is not None:
             await self._running.register(job)
         else:
-            await client.definitions.deploy([job], self._clock.now())
+            await client.definitions.deploy([job], client.clock.now())
 
     async def remove(self, name: str) -> None:
         """Stop planning a job and cancel its waiting runs; what runs may end. History stays."""
@@ -499,7 +499,7 @@ class Scheduler(Observed):
     async def lock(self, name: str, ttl: float = 30, wait: float = 0) -> AsyncIterator[Lock]:
         """Hold a named lock for the block; `lock.fence` grows with every holder."""
         client = await self._client()
-        async with locked(client.backend.coordinator, self._clock, name, client.ids.new(), ttl, wait) as lock:
+        async with locked(client.backend.coordinator, client.clock, name, client.ids.new(), ttl, wait) as lock:
             yield lock
 
     async def nodes(self) -> list[Node]:

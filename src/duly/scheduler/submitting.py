@@ -30,7 +30,7 @@ from duly.model import (
 )
 from duly.model.event import RunsSubmitted
 from duly.model.sanitize import checked_text, headers
-from duly.ports import Backend, Tracer, Transaction
+from duly.ports import Backend, StoreClock, Tracer, Transaction
 from duly.rules.admission import UNPLACED, group_of
 from duly.rules.placement import is_assigned
 from duly.runtime.batcher import Batcher
@@ -74,11 +74,11 @@ class Options(Struct, frozen=True, kw_only=True):
         if self.timeout is not None:
             check_timeout("submit", self.timeout)
 
-    def due(self, now: datetime) -> datetime:
-        """The instant the run is due."""
+    def due(self, clock: StoreClock) -> datetime:
+        """The instant the run is due; a delay is not shortened by what is uncertain about the store's time."""
         if self.at is not None:
             return schedulable(self.at, "at", ConfigurationError)
-        return now if self.delay is None else shift(now, _delay(self.delay))
+        return clock.now() if self.delay is None else shift(clock.latest(), _delay(self.delay))
 
     def policy(self, job: RunPolicy) -> RunPolicy:
         """The job's policy with what this submission says otherwise."""
@@ -187,7 +187,7 @@ class Submitter:
         registry: Registry,
         config: SchedulerConfig,
         ids: Ids,
-        now: Callable[[], datetime],
+        clock: StoreClock,
         tracer: Callable[[], Tracer | None],
         emit: Emit,
     ) -> None:
@@ -195,7 +195,7 @@ class Submitter:
         self._registry = registry
         self._config = config
         self._ids = ids
-        self._now = now
+        self._clock = clock
         self._tracer = tracer
         self._emit = emit
         self._blueprints: dict[str, Blueprint] = {}
@@ -249,7 +249,7 @@ class Submitter:
             raise ConfigurationError(
                 f"dedupe_key={shown(options.dedupe_key)} would make all but one of many a duplicate"
             )
-        due = options.due(self._now())
+        due = options.due(self._clock)
         most, check = self._config.max_payload_bytes, self._registry.payload
         checked = [check(name, payload, most) for payload in payloads]
         alike = blueprint.run("", b"", due, options, Cause.SUBMIT, self._headers(options))
@@ -298,7 +298,9 @@ class Submitter:
         if payload is not None or record.spec.schedule is None:
             return await self._put(self._run(blueprint, payload, AS_THE_JOB_SAYS, Cause.TRIGGER))
         trace = self._headers(AS_THE_JOB_SAYS)
-        run = blueprint.run(self._ids.new(), record.spec.payload, self._now(), AS_THE_JOB_SAYS, Cause.TRIGGER, trace)
+        run = blueprint.run(
+            self._ids.new(), record.spec.payload, self._clock.now(), AS_THE_JOB_SAYS, Cause.TRIGGER, trace
+        )
         return await self._put(run)
 
     def _run(self, blueprint: Blueprint, payload: Mapping[str, Any] | None, options: Options, cause: Cause) -> Run:
@@ -306,8 +308,9 @@ class Submitter:
             blueprint.alike.handler, {} if payload is None else payload, self._config.max_payload_bytes
         )
         trace = self._headers(options)
-        now = self._now()
-        return blueprint.run(self._ids.new(now), encoded, options.due(now), options, cause, trace)
+        due = options.due(self._clock)
+        made = self._ids.new(due if options is AS_THE_JOB_SAYS else None)
+        return blueprint.run(made, encoded, due, options, cause, trace)
 
     def _headers(self, options: Options) -> dict[str, str] | None:
         """The trace to carry on: the one that is active here, else the one that came with the submission."""
