@@ -91,8 +91,9 @@ def test_work_goes_on_in_it(earlier, folder):
         async with scheduler:
 
             async def quiet() -> bool:
-                counts = await scheduler.counts()
-                return not counts.states.get(State.QUEUED) and not counts.states.get(State.RUNNING)
+                depths = (await scheduler.counts()).queues
+                # The queue `orders` holds a run for later that nobody here can do: it may be due by now.
+                return not any(depth.queued or depth.running for queue, depth in depths.items() if queue != "orders")
 
             await eventually(quiet, "what waited and ran then has ended")
             ended = {run_id: await scheduler.get_run(run_id) for run_id in before}
@@ -106,6 +107,8 @@ def test_work_goes_on_in_it(earlier, folder):
                     assert msgspec.json.decode(now.result) == "done"
                     assert now.losses == (then["state"] == "running")
                     assert now.fence > then["fence"]
+                case "pending", "keyed":
+                    assert now.state in {State.PENDING, State.QUEUED}, now
                 case "pending", "rare" | "solo":
                     assert now.state is State.COMPLETED, now
                 case _:

@@ -51,7 +51,7 @@ async def get_health(call: Call[None, None]) -> Reply:
         status=found.status,
         instance_id=health.node_id or desk.instance_id,
         is_leader=health.is_leader,
-        coordinator_health="healthy" if reachable else "unavailable",
+        coordinator_health=reachable,
         timestamp=int(desk.now().timestamp()),
         role=desk.role(),
         draining=desk.draining,

@@ -39,6 +39,7 @@ from duly.model.job import COMMAND_HANDLER
 from duly.observe.publisher import Publisher
 from duly.ports import Backend, Tracer
 from duly.runtime.service import Emit
+from duly.scheduler.audit import Audit
 from duly.scheduler.clock_reader import ClockReader
 from duly.scheduler.definitions import Definitions
 from duly.scheduler.fleets import Fleets
@@ -75,6 +76,7 @@ class Client:
         self.clock_reader = ClockReader(backend)
         self.submitter = Submitter(backend, registry, config, self.ids, clock, tracer, emit)
         self.definitions = Definitions(backend, registry, config, self.ids, clock.now, emit)
+        self.audit = Audit(backend.store, config.audit_key)
         self.fleets = Fleets(backend, config, self.ids, clock.now, emit)
 
     async def close(self) -> None:

@@ -174,6 +174,10 @@ def name_of(handler: object) -> str:
     return name
 
 
+def _let_pass(_: object) -> None:
+    """The guard of those who may do everything."""
+
+
 class Submitter:
     """Makes runs and puts them. Concurrent single submissions share round trips."""
 
@@ -216,11 +220,24 @@ class Submitter:
         [put] = await into.put([run])
         return put
 
-    async def submit_each(self, wanted: Sequence[tuple[str, Mapping[str, Any], Options]]) -> list[Put]:
-        """Submit runs of various jobs, all checked before the first is put; in order."""
-        runs = [
-            self._run(await self.blueprint(name), payload, options, Cause.SUBMIT) for name, payload, options in wanted
-        ]
+    async def composed(
+        self, name: str, payload: Mapping[str, Any], options: Options, guard: Callable[[Run], None] = _let_pass
+    ) -> Run:
+        """The run of a submission to a job by its name, checked and not yet put.
+
+        `guard` is shown what all runs of the job share, before anything else is said about the submission; it raises
+        what the caller shall get instead.
+        """
+        blueprint = self._known(name) or await self.blueprint(name)
+        guard(blueprint.alike)
+        return self._run(blueprint, payload, options, Cause.SUBMIT)
+
+    async def put(self, run: Run) -> Put:
+        """Put one run that was composed."""
+        return await self._put(run)
+
+    async def put_each(self, runs: Sequence[Run]) -> list[Put]:
+        """Put runs that were composed; in order."""
         return await self._put_all(runs)
 
     async def submit_many(
@@ -265,11 +282,17 @@ class Submitter:
                 self._emit(RunsSubmitted(new))
         return puts
 
-    async def trigger(self, name: str, payload: Mapping[str, Any] | None) -> Put:
-        """Run a job once more, now. Its overlap rule applies as it does to its scheduled runs."""
+    async def trigger(
+        self, name: str, payload: Mapping[str, Any] | None, guard: Callable[[JobRecord], None] = _let_pass
+    ) -> Put:
+        """Run a job once more, now. Its overlap rule applies as it does to its scheduled runs.
+
+        `guard` is shown the job as it is read, and raises what the caller shall get instead.
+        """
         record = await self._backend.store.job(name) if is_job_name(name) else None
         if record is None or record.status is JobStatus.REMOVED:
             raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
+        guard(record)
         default = Overlap.ALLOW if record.spec.schedule is None else Overlap.SKIP
         blueprint = blueprint_of_record(record, default, self._config)
         if payload is not None or record.spec.schedule is None:
