@@ -4,6 +4,7 @@ import io
 import itertools
 import logging
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from tests.api.api_support import Caller, caller_for, new_token, shop
@@ -121,9 +122,9 @@ async def authenticating(scheduler):
     store = StoreThatCounts((await scheduler.opened()).backend.store)
 
     async def opened():
-        return store
+        return SimpleNamespace(store=store, clock=clock)
 
-    return clock, store, access.Authenticator(opened, clock)
+    return clock, store, access.Authenticator(opened, clock.monotonic)
 
 
 async def test_a_verified_token_is_trusted_for_a_second_and_a_revocation_is_felt_then(memory):

@@ -399,7 +399,8 @@ class PreviewAnswer(Struct, frozen=True):
 class HealthAnswer(Struct, frozen=True):
     """How this process is.
 
-    `timestamp` is in whole seconds since the epoch, `coordinator_health` tells whether the coordinator answers.
+    `timestamp` is in whole seconds since the epoch, `coordinator_health` tells whether the coordinator answers. `parts`
+    are the servers of which the store is composed, each "reachable" or "away"; `reasons` say why it is not healthy.
     """
 
     status: str
@@ -410,6 +411,9 @@ class HealthAnswer(Struct, frozen=True):
     role: str
     draining: bool
     store: str
+    parts: dict[str, str]
+    leader: str | None
+    reasons: tuple[str, ...]
     busy: int
     slots: int
     version: str

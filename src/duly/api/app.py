@@ -28,7 +28,7 @@ from duly.api.streaming import Receive, Send, pour
 from duly.api.tokens import Authenticator
 from duly.errors import DulyError
 from duly.observe.meters import METERED, Meters
-from duly.ports import Store, SystemClock
+from duly.ports import Backend, SystemClock
 from duly.scheduler import Scheduler
 
 Scope = MutableMapping[str, Any]
@@ -57,7 +57,7 @@ class Api:
         self.desk = Desk(scheduler, self.settings, meters or Meters())
         scheduler.subscribe(self.desk.meters, *METERED)
         self._routing = Routing(self.routes)
-        self._authenticator = Authenticator(self._store, SystemClock())
+        self._authenticator = Authenticator(self._backend, SystemClock().monotonic)
         self._openapi: bytes | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,7 +133,7 @@ class Api:
         principal = await self._caller(scope, headers)
         principal.require(route.permission)
         if principal.token_id and (principal.rate is not None or self.settings.limits.token is not None):
-            await self.settings.limits.count_call(await self._store(), principal.token_id, principal.rate)
+            await self.settings.limits.count_call((await self._backend()).store, principal.token_id, principal.rate)
         return principal
 
     async def _caller(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal:
@@ -154,8 +154,8 @@ class Api:
             self._openapi = openapi_of(self.routes)
         return Reply(200, self._openapi)
 
-    async def _store(self) -> Store:
-        return (await self.desk.client()).backend.store
+    async def _backend(self) -> Backend:
+        return (await self.desk.client()).backend
 
     # --- life
 

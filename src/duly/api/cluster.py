@@ -25,8 +25,8 @@ async def list_queues(call: Call[None, None]) -> Reply:
     """The queues: what waits in them, since when, and how fast they move."""
     client = await call.desk.client()
     counts = await client.backend.store.counts()
-    nodes = await client.backend.coordinator.nodes()
-    now = await client.backend.store.time()
+    nodes = await call.desk.nodes()
+    now = client.clock.now()
 
     def rate(prefix: str, queue: str) -> float:
         return sum(node.metrics.get(f"{prefix}{queue}", 0.0) for node in nodes)

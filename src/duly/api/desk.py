@@ -14,7 +14,8 @@ from duly.api.rates import Limits
 from duly.api.sealing import Seals
 from duly.api.tail import Tail
 from duly.api.visibility import outside
-from duly.errors import ConfigurationError
+from duly.errors import BackendUnavailable, ConfigurationError, DulyError
+from duly.model import Node
 from duly.observe.meters import Meters
 from duly.ports import Store, SystemClock
 from duly.scheduler import Scheduler
@@ -62,16 +63,20 @@ class Desk:
         self.settings = settings
         self.meters = meters
         self.draining = False
-        self._clock = SystemClock()
+        self._local = SystemClock()
         self.instance_id = (
             settings.instance_id or scheduler.config.node_id or f"{socket.gethostname()}-{os.getpid()}-api"
         )
         self.tail = Tail(self._published, settings.max_streams, settings.max_streams_per_token)
         self.computing = Computing()
-        self.seals = Seals(self._store, self._clock.monotonic)
+        self.seals = Seals(self._store, self._local.monotonic)
 
-    def now(self) -> datetime:
-        return self._clock.now()
+    async def now(self) -> datetime:
+        """The store's time; while that has never been reached, this machine's."""
+        try:
+            return (await self.client()).clock.now()
+        except DulyError:
+            return self._local.now()
 
     def drain(self) -> None:
         """This process is about to stop: it is no longer ready, and whoever follows events shall do so elsewhere."""
@@ -87,6 +92,15 @@ class Desk:
         """The store, opened if need be."""
         return await self.scheduler.opened()
 
+    async def nodes(self) -> list[Node]:
+        """The nodes that are known to live: none while the coordinator is away, which health tells."""
+        try:
+            return await (await self.client()).backend.coordinator.nodes()
+        except BackendUnavailable as exc:
+            if exc.part == "store":
+                raise
+            return []
+
     async def _store(self) -> Store:
         return (await self.client()).backend.store
 
@@ -95,7 +109,7 @@ class Desk:
 
     async def record(self, actor: str, action: str, target: str, before: object, after: object) -> None:
         """Append to the audit log."""
-        await (await self.client()).audit.record(actor, action, target, self.now(), before, after)
+        await (await self.client()).audit.record(actor, action, target, await self.now(), before, after)
 
     async def deeds(self, after: int, limit: int) -> list[Recorded]:
         """Entries of the audit log."""

@@ -19,15 +19,14 @@ async def get_metrics(call: Call[None, None]) -> Reply:
         return await prometheus(call)
     client = await call.desk.client()
     states = (await client.backend.store.counts()).states
-    nodes = await client.backend.coordinator.nodes()
-    told = [node.metrics.get(LAST_START, 0.0) for node in nodes]
+    told = [node.metrics.get(LAST_START, 0.0) for node in await call.desk.nodes()]
     last = max(*told, call.desk.meters.last_start, 0.0)
 
     def count(state: State) -> int:
         return states.get(state, 0)
 
     document = MetricsAnswer(
-        timestamp=int(call.desk.now().timestamp()),
+        timestamp=int(client.clock.now().timestamp()),
         pending_jobs=count(State.PENDING),
         queued_jobs=count(State.QUEUED),
         running_jobs=count(State.RUNNING),

@@ -96,8 +96,10 @@ def problem_of(error: DulyError) -> Problem | None:
     text = str(error)
     match error:
         case BackendUnavailable():
-            away = "the store cannot be reached now: try again; a dedupe_key makes repeating a submission harmless"
-            return Problem(503, "store-away", away, headers=((b"retry-after", b"1"),))
+            away = f"the {error.part} cannot be reached now: try again"
+            if error.part == "store":
+                away += "; a dedupe_key makes repeating a submission harmless"
+            return Problem(503, f"{error.part}-away", away, headers=((b"retry-after", b"1"),))
         case JobNotFound() | RunNotFound():
             return Problem(404, "not-found", text)
         case PayloadTooLarge():

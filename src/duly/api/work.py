@@ -75,7 +75,7 @@ async def _submit_each(call: Call[None, Any], submissions: Sequence[Submission])
         counted = Counter(run.handler for run in runs)
         await call.desk.settings.limits.count_submissions(client.backend.store, counted)
     puts = await client.submitter.put_each(runs)
-    answers = [await _answer(call, put) or _unseen(call) for put in puts]
+    answers = [await _answer(call, put) or _unseen(client) for put in puts]
     return answer(answers, 201 if any(put.created for put in puts) else 200)
 
 
@@ -103,9 +103,9 @@ async def _answer(call: Call[None, Any], put: Put) -> Accepted | None:
     return Accepted(run.id, run.state, iso(run.created_at or run.due), deduplicated=True)
 
 
-def _unseen(call: Call[None, Any]) -> Accepted:
+def _unseen(client: Client) -> Accepted:
     """Stands in an array for such a duplicate: the others have been accepted, and their ids must be told."""
-    return Accepted("", State.PENDING, iso(call.desk.now()), deduplicated=True)
+    return Accepted("", State.PENDING, iso(client.clock.now()), deduplicated=True)
 
 
 async def _composed(call: Call[None, Any], body: Submission, client: Client) -> Run:

@@ -88,7 +88,8 @@ def describe_blocker(blocker: Run | None) -> str:
             since = f" since {instant(blocker.started_at)}" if blocker.started_at else ""
             return f"run {blocker.id} has ended, which runs on {blocker.node}{since}"
         case _ if blocker.failures or blocker.losses:
-            return f"run {blocker.id} has ended, which waits for its attempt {blocker.attempt} at {instant(blocker.ready_at)}"
+            at = instant(blocker.ready_at)
+            return f"run {blocker.id} has ended, which waits for its attempt {blocker.attempt} at {at}"
         case _:
             return f"run {blocker.id} has ended, which is ready and has not started yet"
 
@@ -98,14 +99,14 @@ def describe_blocker(blocker: Run | None) -> str:
 
 def _early(run: Run, situation: Situation) -> Reason:
     where = "" if run.assignee is None else f" on {run.assignee}, which it is assigned to"
-    jumped = f" The store's clock has jumped by {situation.doubt:+.0f} s, which is not believed yet." * bool(
-        situation.doubt
-    )
+    at = f"{instant(run.ready_at)}{where}"
+    jumped = ""
+    if situation.doubt:
+        jumped = f" The store's clock has jumped by {situation.doubt:+.0f} s, which is not believed yet."
     if run.failures or run.losses:
-        retries = run.policy.retry.max_retries
-        text = f"It waits for its attempt {run.attempt} of at most {retries + 1 + run.losses} at {instant(run.ready_at)}{where}."
-        return Reason(text + jumped, "retry")
-    return Reason(f"It waits for its time, {instant(run.ready_at)}{where}.{jumped}", "clock" if jumped else None)
+        most = run.policy.retry.max_retries + 1 + run.losses
+        return Reason(f"It waits for its attempt {run.attempt} of at most {most} at {at}.{jumped}", "retry")
+    return Reason(f"It waits for its time, {at}.{jumped}", "clock" if jumped else None)
 
 
 # --- ready
