@@ -267,7 +267,7 @@ def test_a_missing_file_is_not_made(command, tmp_path):
     ("url", "message"),
     [
         ("mongodb://me:secret@host/db", "unknown scheme 'mongodb'"),
-        ("no url at all", "is no URL"),
+        ("no url at all", "is not a URL"),
         ("sqlite:///", "names no SQLite file"),
     ],
 )

@@ -12,11 +12,11 @@ from duly.cli.client import address_of
 from duly.cli.moments import read_moment
 from duly.cli.payloads import read_payload
 from duly.cli.programs import configured
-from duly.cli.secrets import masked
 from duly.cli.settings import Settings, read_settings
 from duly.cli.words import full, line, lines, point, relative, span
 from duly.model import iso
 from duly.rules.durations import seconds_of
+from duly.rules.redaction import redacted
 
 NOW = datetime(2027, 3, 15, 12, 0, tzinfo=UTC)
 
@@ -375,7 +375,7 @@ def test_which_store_is_meant(monkeypatch, tmp_path):
     ],
 )
 def test_credentials_are_never_shown(text, shown):
-    assert masked(text) == shown
+    assert redacted(text) == shown
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from duly.backends import open_backend, open_seat, scheme_of
 from duly.errors import ConfigurationError, MissingExtra
 from duly.ports import Backend, Opening
+from duly.rules.redaction import redacted
 
 if TYPE_CHECKING:
     from duly.backends.split.doorbell import Doorbell
@@ -33,6 +34,10 @@ class Address(Struct, frozen=True):
     store: str
     queue: str | None = None
     coordinator: str | None = None
+
+    def __repr__(self) -> str:
+        named = ", ".join(f"{name}={redacted(str(getattr(self, name)))}" for name in self.__struct_fields__)
+        return f"Address({named})"
 
     @property
     def parts(self) -> dict[str, str]:

@@ -239,11 +239,12 @@ class ServiceFailed(Event, frozen=True):
 
 
 class StoreAway(Event, frozen=True):
-    """A service cannot reach the store."""
+    """A service cannot reach the store; `part` says which part of it, where it has several."""
 
     service: str
     message: str
     retry_in: float
+    part: str = "store"
 
 
 class StoreBack(Event, frozen=True):

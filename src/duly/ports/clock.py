@@ -12,13 +12,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import Protocol
 
 from duly.model import from_micros, to_micros
 
 # Linux stops CLOCK_MONOTONIC while the machine is suspended; a lease goes on all the same.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 TOLERANCE = 1.0  # by how much the store's clock may differ from what is expected before it is doubted
 BELIEVE_AFTER = 30.0  # how long a clock that has jumped must stay where it is to be believed
 _SAMPLES = 12
@@ -46,12 +48,13 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.clock_gettime(_STEADY)
 
-
-class _Sample(NamedTuple):
-    """One reading: the store's time minus the steady clock's, and the machine's wall time minus the same."""
-
-    offset: int
-    wall: int
+    @staticmethod
+    def boot() -> str | None:
+        """Which start of the machine `monotonic` counts from, the same for all its processes; None if nobody says."""
+        try:
+            return _BOOT_ID.read_text()
+        except OSError:
+            return None
 
 
 class StoreClock:
@@ -62,14 +65,15 @@ class StoreClock:
     truth and not ahead of it.
 
     A reading that differs from what is expected is doubted: a step of the store's clock by ten minutes must not start
-    the runs of the next ten minutes. It is believed when it stays, or when the machine's own clock has moved likewise:
-    then it is this machine that stood still.
+    the runs of the next ten minutes. It is believed when it stays. Should it be this machine that stood still, its
+    claims are spared meanwhile: to the others its beats look like a silence.
     """
 
     def __init__(self, local: Clock, *, direct: bool = False) -> None:
         self._local = local
-        self._samples: deque[_Sample] = deque(maxlen=_SAMPLES)
+        self._samples: deque[tuple[int, int]] = deque(maxlen=_SAMPLES)  # the least and the greatest that it can be
         self._offset: int | None = None
+        self._width = 0  # how far the greatest is from it
         self._doubted_since = 0.0
         self._doubt = 0
         self.direct = direct
@@ -98,6 +102,10 @@ class StoreClock:
         offset = self._offset
         return to_micros(self._local.now()) if offset is None else offset + self._steady()
 
+    def latest(self) -> datetime:
+        """The latest that the store's time can be: what is to happen some seconds from now must not happen early."""
+        return from_micros(self.micros() + self._width)
+
     def _read_directly(self) -> int:
         wall, steady = to_micros(self._local.now()), self._steady()
         offset = wall - steady
@@ -113,35 +121,36 @@ class StoreClock:
     def read(self, at: datetime, sent: float) -> None:
         """Take note of what the store's clock said to a question that was sent then."""
         steady = self._steady()
-        sample = _Sample(to_micros(at) - steady, to_micros(self._local.now()) - steady)
-        if self._offset is None:
-            self._begin_at(sample)
-            return
         # The store looked at its clock some time between the question and its answer.
-        underway = steady - round(sent * 1e6)
-        off = sample.offset - self._offset
-        if -_TOLERATED - underway <= off <= _TOLERATED:
-            self._samples.append(sample)
-            self._offset, self._doubt = max(each.offset for each in self._samples), 0
-            return
-        stood_still = abs(off - (sample.wall - self._samples[-1].wall)) <= _TOLERATED + underway
-        if self._question(off, at_once=stood_still):
-            self._begin_at(sample)
+        least, greatest = to_micros(at) - steady, to_micros(at) - round(sent * 1e6)
+        if self._offset is None:
+            self._begin_at(least, greatest)
+        elif self._offset - _TOLERATED <= greatest and least <= self._offset + _TOLERATED:
+            self._samples.append((least, greatest))
+            self._settle()
+        elif self._question(least - self._offset):
+            self._begin_at(least, greatest)
 
     def _steady(self) -> int:
         return round(self._local.monotonic() * 1e6)
 
-    def _begin_at(self, sample: _Sample) -> None:
+    def _begin_at(self, least: int, greatest: int) -> None:
         self._samples.clear()
-        self._samples.append(sample)
-        self._offset, self._doubt = sample.offset, 0
+        self._samples.append((least, greatest))
+        self._settle()
 
-    def _question(self, off: int, *, at_once: bool = False) -> bool:
+    def _settle(self) -> None:
+        """The nearest of the latest readings counts, so that a slow drift is followed."""
+        offset = max(least for least, _ in self._samples)
+        self._width = max(0, min(greatest for _, greatest in self._samples) - offset)
+        self._offset, self._doubt = offset, 0
+
+    def _question(self, off: int) -> bool:
         """Whether a clock that is off by so much is to be believed."""
         now = self._local.monotonic()
         if not self._doubt or abs(off - self._doubt) > _TOLERATED:
             self._doubt, self._doubted_since = off, now
-        if not at_once and now - self._doubted_since < BELIEVE_AFTER:
+        if now - self._doubted_since < BELIEVE_AFTER:
             return False
         self._doubt, self.followed = 0, self.followed + 1
         return True

@@ -166,7 +166,7 @@ async def serve(service: Service, emit: Emit, health: ServiceHealth, longest_ret
             failures += 1
             delay = min(_back_off(failures), longest_retry)
             health.away(service.name)
-            emit(StoreAway(service.name, str(exc), delay))
+            emit(StoreAway(service.name, str(exc), delay, exc.part))
         except Exception as exc:  # noqa: BLE001  # a service must not die of one bad tick; the event tells
             failures += 1
             delay = min(_back_off(failures), longest_retry)

@@ -302,13 +302,14 @@ class Scheduler(Observed):
 
     # --- operating jobs
 
-    def _refuse_if_frozen(self, what: str) -> None:
+    def refuse_if_frozen(self, what: str) -> None:
+        """Raise if the jobs of this running node are not to be changed, for what is built on a scheduler."""
         if self._running is not None and self.config.registry == "frozen":
             raise SchedulerRunning(f"{what} while running is refused: SchedulerConfig(registry='frozen')")
 
     async def register(self, job: Job) -> None:
         """Define a job now, running or not; a job of the same name is replaced by the new definition."""
-        self._refuse_if_frozen(f"registering {job.name!r}")
+        self.refuse_if_frozen(f"registering {job.name!r}")
         client = await self._client()
         self._registry.check(job, self.config)
         self._registry.replace(job, place_of(job))
@@ -320,7 +321,7 @@ class Scheduler(Observed):
 
     async def remove(self, name: str) -> None:
         """Stop planning a job and cancel its waiting runs; what runs may end. History stays."""
-        self._refuse_if_frozen(f"removing {shown(name)}")
+        self.refuse_if_frozen(f"removing {shown(name)}")
         await (await self._client()).definitions.remove(name)
 
     async def pause(self, name: str, note: str = "") -> None:

@@ -83,7 +83,7 @@ class PostgresStore:
     # --- records and history
 
     async def run(self, run_id: str, *, now: datetime | None = None) -> Run | None:
-        return await self._session.run(QUICK, lambda unit: listing.find(unit, run_id, micros(now)))
+        return await self._session.run(QUICK, lambda unit: listing.find(unit, run_id, self._session.believed(now)))
 
     async def runs(
         self, query: RunQuery, limit: int, cursor: str | None = None, *, now: datetime | None = None
