@@ -374,6 +374,7 @@ def test_https_is_served_with_a_certificate(start, token, tmp_path):
     assert document(process.port(), "/health", scheme="https", context=context)[0] == 200
 
 
+@pytest.mark.servers("redis")
 def test_a_store_that_is_away_is_503_and_not_ready_but_alive(start, tmp_path):
     from duly.testing.servers import redis_server
 
