@@ -2,13 +2,13 @@
 
 import asyncio
 import re
+import socket
 from contextlib import ExitStack
 from typing import ClassVar
 
 import asyncpg
 import redis
 
-from duly.testing.guard import free_port
 from duly.testing.postgres_servers import postgres_server
 from duly.testing.servers import etcd_server, redis_server
 
@@ -45,7 +45,7 @@ class Addresses:
         if (named := {shown: real for shown, real in self.ETCD.items() if shown in text}) or "$ etcdctl" in text:
             self.etcd = stack.enter_context(etcd_server()).host
             self._name(named, self.etcd)
-        self.ports = {port: str(free_port()) for port in self.PORTS}
+        self.ports = {port: str(reserved(stack)) for port in self.PORTS}
 
     @classmethod
     def servers(cls, text: str) -> list[str]:
@@ -73,6 +73,15 @@ class Addresses:
         with redis.Redis.from_url(f"redis://{self._redis}") as client:
             for line in text.splitlines():
                 client.execute_command(*line.split())
+
+
+def reserved(stack: ExitStack) -> int:
+    """A port that nobody else gets until the stack ends; a server may listen on it, as all set `SO_REUSEADDR`."""
+    holder = stack.enter_context(socket.socket())
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    port: int = holder.getsockname()[1]
+    return port
 
 
 def ask(url: str, sql: str) -> None:
