@@ -6,7 +6,7 @@ DOCKER = "needs docker"
 KUBECTL = "needs kubectl and a cluster"
 SYSTEMCTL = "changes the machine: users, files of root, systemctl"
 NETWORK = "installs packages from the network"
-DRAWING = "nothing to execute: a drawing, or forms of addresses that tests of their own read"
+DRAWING = "nothing to execute"
 
 # Commands, by how they begin.
 COMMANDS = {
