@@ -147,6 +147,16 @@ TABLE: dict[tuple[str, str], Calls] = {
         foreign=target("/jobs/vault_job/runs", "/jobs/{vault_run}/runs"),
         absent=target("/jobs/nobody_job/runs", f"/jobs/{NEVER}/runs"),
     ),
+    ("GET", "/jobs/{id}/explain"): Calls(
+        own=target("/jobs/our_job/explain", "/jobs/our_job/explain?at=2027-01-01T00:00:00Z", "/jobs/{our_run}/explain"),
+        foreign=target("/jobs/vault_job/explain", "/jobs/vault_code/explain", "/jobs/{vault_run}/explain"),
+        absent=target("/jobs/nobody_job/explain", "/jobs/nobody_code/explain", f"/jobs/{NEVER}/explain"),
+    ),
+    ("GET", "/runs/{id}/explain"): Calls(
+        own=target("/runs/{our_run}/explain"),
+        foreign=target("/runs/{vault_run}/explain"),
+        absent=target(f"/runs/{NEVER}/explain"),
+    ),
     ("POST", "/jobs/{id}/pause"): Calls(
         own=target("/jobs/our_job/pause"),
         foreign=target("/jobs/vault_job/pause", "/jobs/vault_code/pause"),

@@ -35,6 +35,7 @@ from duly.model import (
     from_micros,
     iso,
 )
+from duly.rules.explain import Explanation
 from duly.scheduler.audit_check import Recorded
 from duly.scheduler.views import JobView
 
@@ -394,6 +395,23 @@ class PreviewAnswer(Struct, frozen=True):
     timezone: str
     next: tuple[PreviewInstant, ...]
     complete: bool
+
+
+class ExplanationAnswer(Struct, frozen=True):
+    """Why a run did or did not happen: one word, the chain of reasons, and the setting that decided, if one did."""
+
+    job: str
+    at: str
+    due: str | None
+    verdict: str
+    reasons: tuple[str, ...]
+    setting: str | None
+    run_id: str | None
+
+
+def explanation_answer(found: Explanation) -> ExplanationAnswer:
+    due = None if found.due is None else iso(found.due)
+    return ExplanationAnswer(found.job, iso(found.at), due, found.verdict, found.reasons, found.setting, found.run_id)
 
 
 class HealthAnswer(Struct, frozen=True):

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET
 
 from duly.api import bodies
-from duly.api.answers import accepted, job_answer
+from duly.api.answers import accepted, explanation_answer, job_answer
 from duly.api.bodies import PauseBody, TriggerBody
 from duly.api.calls import Call, Reply, answer
 from duly.api.conditions import condition_of, refuse_unknown
 from duly.api.paging import JOBS, links, start_of
 from duly.api.problems import Problem, not_found
-from duly.api.queries import JobRunsQuery, JobsQuery, RunsQuery, repeated
-from duly.api.runs import cancel_run, get_run, page_of_runs
-from duly.api.visibility import sees_job
+from duly.api.queries import ExplainQuery, JobRunsQuery, JobsQuery, RunsQuery, repeated
+from duly.api.runs import cancel_run, explain_run, get_run, page_of_runs
+from duly.api.visibility import node_seen, sees_job
 from duly.errors import JobNotFound
-from duly.model import JobRecord, State
+from duly.model import JobRecord, JobStatus, State, is_run_id
 from duly.scheduler.definitions import Guard
 from duly.scheduler.views import JobView
 
@@ -36,7 +37,7 @@ async def list_jobs(call: Call[JobsQuery, None]) -> Reply:
         raise Problem(422, "invalid", "status: states of runs and of jobs cannot be mixed", pointer="/status")
     client = await call.desk.client()
     start = await start_of(call, JOBS, query.cursor) or ""
-    views, following = await client.definitions.page(start, query.limit)
+    views, following = await client.definitions.page(start, query.limit, removed=JobStatus.REMOVED in query.status)
     seen = [job_answer(view) for view in views if _matches(view, query) and sees_job(call.principal, view)]
     return answer(seen, headers=await links(call, JOBS, repeated(query), following))
 
@@ -66,6 +67,15 @@ def _matches(view: JobView, query: JobsQuery) -> bool:
         and (query.due_from is None or (due is not None and due >= query.due_from))
         and (query.due_until is None or (due is not None and due <= query.due_until))
     )
+
+
+async def explain_job(call: Call[ExplainQuery, None]) -> Reply:
+    """Why the run of a moment did or did not happen, or of the nearest instant; or why a run is as it is."""
+    if is_run_id(call.name):
+        return await explain_run(call)
+    view = await the_job(call)
+    client, seen = await call.desk.client(), partial(node_seen, call.principal)
+    return answer(explanation_answer(await client.explainer.instant(view.name, call.query.at, seen)))
 
 
 async def the_job(call: Call[Any, Any]) -> JobView:

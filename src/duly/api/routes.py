@@ -107,6 +107,14 @@ ROUTES: tuple[Route, ...] = (
         "GET", "/jobs/{id}/runs", _READ, jobs.runs_of_job, {200: list[answers.RunAnswer]}, query=queries.JobRunsQuery
     ),
     Route(
+        "GET",
+        "/jobs/{id}/explain",
+        _READ,
+        jobs.explain_job,
+        {200: answers.ExplanationAnswer},
+        query=queries.ExplainQuery,
+    ),
+    Route(
         "POST",
         "/jobs/{id}/pause",
         _OPERATE,
@@ -138,6 +146,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/runs", _SUBMIT, work.submit, {201: _ACCEPTED, 200: _ACCEPTED}, body=_WORK, conflicts=True),
     Route("GET", "/runs", _READ, runs.list_runs, {200: list[answers.RunAnswer]}, query=queries.RunsQuery),
     Route("GET", "/runs/{id}", _READ, runs.get_run, {200: answers.RunDetail}),
+    Route("GET", "/runs/{id}/explain", _READ, runs.explain_run, {200: answers.ExplanationAnswer}),
     Route(
         "POST",
         "/runs/{id}/cancel",

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
-from duly.api.answers import CancelAnswer, RedriveAnswer, run_answer, run_detail
+from duly.api.answers import CancelAnswer, RedriveAnswer, explanation_answer, run_answer, run_detail
 from duly.api.bodies import CancelBody, RedriveBody
 from duly.api.calls import Call, Reply, answer
 from duly.api.paging import RUNS, links, start_of
 from duly.api.problems import Problem, not_found
 from duly.api.queries import RunsQuery, repeated, run_query
-from duly.api.visibility import sees_run
+from duly.api.visibility import node_seen, sees_run
 from duly.model import CancelReply, RedriveReply, Run, RunQuery, State
 
 _SLICE = 500
@@ -54,6 +55,13 @@ async def get_run(call: Call[Any, None]) -> Reply:
     run = await the_run(call)
     attempts = await (await call.desk.client()).attempts(run.id)
     return answer(run_detail(run, attempts))
+
+
+async def explain_run(call: Call[Any, None]) -> Reply:
+    """Why this run is as it is: in words, with the setting that decided."""
+    run = await the_run(call)
+    client = await call.desk.client()
+    return answer(explanation_answer(await client.explainer.run(run.id, partial(node_seen, call.principal))))
 
 
 async def cancel(call: Call[None, CancelBody]) -> Reply:

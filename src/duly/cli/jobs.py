@@ -36,7 +36,7 @@ _COLUMNS = (
 @json_option
 def jobs(url: str | None, tag: tuple[str, ...], status: str | None, as_json: bool) -> None:
     """List the jobs: status, schedule in words, next run, last outcome, counts."""
-    found = ask(url, lambda scheduler: scheduler.jobs())
+    found = ask(url, lambda scheduler: scheduler.jobs(removed=status == JobStatus.REMOVED))
     chosen = [view for view in found if set(tag) <= set(view.tags) and status in {None, view.status.value}]
     if as_json:
         write_json([with_payload(view) for view in chosen])

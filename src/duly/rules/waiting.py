@@ -23,12 +23,12 @@ _NAMED = 3
 class Situation(Struct, frozen=True):
     """What is so now, as far as it may keep a run from starting.
 
-    `record` is the definition of the run's job, `blocker` an unfinished run of its group, `doubt` by how many seconds
-    the store's clock has jumped.
+    `nodes` are those that live, None where nobody knows because the coordinator is away. `record` is the definition of
+    the run's job, `blocker` an unfinished run of its group, `doubt` by how many seconds the store's clock has jumped.
     """
 
     now: datetime
-    nodes: Sequence[Node] = ()
+    nodes: Sequence[Node] | None = ()
     leader: str | None = None
     paused_queues: Collection[str] = ()
     record: JobRecord | None = None
@@ -58,13 +58,15 @@ def why_waiting(run: Run, situation: Situation) -> Reason:
 def _held(run: Run, situation: Situation) -> Reason:
     record = situation.record
     if run.hold == UNPLACED:
+        if situation.nodes is None:
+            return Reason("It waits to be given to a node: the coordinator is away, so nobody leads.", "coordinator")
         selector = None if record is None else record.spec.selector
         why = why_unplaced(run, situation.nodes, selector, situation.leader, situation.paused_queues)
         return Reason(f"It waits to be given to a node: {why}.", "placement")
     if run.hold == hold_for_job(run.job):
         return _stopped_job(record)
     if run.hold == hold_for_handler(run.handler):
-        return _no_handler(run, situation.nodes)
+        return _no_handler(run, situation.nodes or ())
     if run.group is not None and run.hold == hold_for_group(run.group):
         return Reason(f"It waits until {describe_blocker(situation.blocker)}.", f"overlap={run.when_full.value!r}")
     return Reason(f"It is held ({run.hold}).", run.hold)
@@ -99,14 +101,14 @@ def describe_blocker(blocker: Run | None) -> str:
 
 def _early(run: Run, situation: Situation) -> Reason:
     where = "" if run.assignee is None else f" on {run.assignee}, which it is assigned to"
-    at = f"{instant(run.ready_at)}{where}"
+    at = instant(run.ready_at)
     jumped = ""
     if situation.doubt:
         jumped = f" The store's clock has jumped by {situation.doubt:+.0f} s, which is not believed yet."
     if run.failures or run.losses:
         most = run.policy.retry.max_retries + 1 + run.losses
-        return Reason(f"It waits for its attempt {run.attempt} of at most {most} at {at}.{jumped}", "retry")
-    return Reason(f"It waits for its time, {at}.{jumped}", "clock" if jumped else None)
+        return Reason(f"It waits for its attempt {run.attempt} of at most {most}{where}, at {at}.{jumped}", "retry")
+    return Reason(f"It waits for its time{where}, {at}.{jumped}", "clock" if jumped else None)
 
 
 # --- ready
@@ -127,6 +129,8 @@ def _unserved(run: Run, situation: Situation) -> Reason:
     """It is ready and nothing holds it: is there anybody to start it?"""
     since = f"It is ready since {instant(run.ready_at)}"
     nodes = situation.nodes
+    if nodes is None:
+        return Reason(f"{since}; the coordinator is away, so it is not known which workers live.", "coordinator")
     if not nodes:
         return Reason(f"{since}, but no node is alive: start one with `duly run`.", "nodes")
     workers = [node for node in nodes if Role.WORKER in node.roles and node.capacity > 0]

@@ -20,7 +20,6 @@ from duly.model import (
     JobStatus,
     Origin,
     SchedulerConfig,
-    as_utc,
     is_job_name,
     sanitize,
 )
@@ -28,13 +27,11 @@ from duly.model.event import JobConflict, JobSaved
 from duly.ports import Backend
 from duly.rules import changes
 from duly.rules.admission import hold_for_job
-from duly.rules.explain import Explanation, Facts, due_at, explain
 from duly.rules.planning import run_for
 from duly.rules.schedules import Schedule, step
 from duly.runtime.planner import schedule_of
 from duly.runtime.service import Emit
 from duly.scheduler.definition import Job, bound_schedule
-from duly.scheduler.placing import unplaced_because
 from duly.scheduler.promises import check_delivery, check_placement
 from duly.scheduler.registry import Registry
 from duly.scheduler.views import JobView, Upcoming, job_view
@@ -157,7 +154,7 @@ class Definitions:
 
     async def resume(self, name: str, guard: Guard = unguarded) -> JobRecord:
         record = await self._edit(
-            name, lambda record: changes.resume(record, self._schedule(record), self._now()), "resumed", guard
+            name, lambda record: changes.resume(record, self.schedule(record), self._now()), "resumed", guard
         )
         while await self._queue.unhold(hold_for_job(name), _SLICE):
             pass
@@ -208,17 +205,17 @@ class Definitions:
         waiting = await self._store.upcoming(1, name)
         return self._view(record, statistics.get(name), waiting[0].ready_at if waiting else None)
 
-    async def views(self) -> list[JobView]:
-        records = [record for record in await self._store.jobs() if record.status is not JobStatus.REMOVED]
+    async def views(self, *, removed: bool = False) -> list[JobView]:
+        records = [record for record in await self._store.jobs() if removed or record.status is not JobStatus.REMOVED]
         statistics = await self._store.statistics()
         first = await self._store.next_runs()
         return [self._view(record, statistics.get(record.name), first.get(record.name)) for record in records]
 
-    async def page(self, after: str, limit: int) -> tuple[list[JobView], str | None]:
+    async def page(self, after: str, limit: int, *, removed: bool = False) -> tuple[list[JobView], str | None]:
         """Jobs by name, those after `after`, at most `limit`; and where to go on, None at the end."""
         records = await self._store.jobs(after=after, limit=limit + 1)
         more, records = len(records) > limit, records[:limit]
-        alive = [record for record in records if record.status is not JobStatus.REMOVED]
+        alive = [record for record in records if removed or record.status is not JobStatus.REMOVED]
         statistics = await self._store.statistics([record.name for record in alive])
         first = await self._store.next_runs()
         views = [self._view(record, statistics.get(record.name), first.get(record.name)) for record in alive]
@@ -226,7 +223,7 @@ class Definitions:
 
     def _view(self, record: JobRecord, statistics: JobStatistics | None, waiting: datetime | None) -> JobView:
         known = [at for at in (waiting, record.cursor) if at is not None]
-        schedule = self._schedule(record)
+        schedule = self.schedule(record)
         return job_view(record, statistics or JobStatistics(), min(known, default=None), schedule)
 
     async def upcoming(self, limit: int, job: str | None) -> list[Upcoming]:
@@ -261,7 +258,7 @@ class Definitions:
 
     def _instants(self, record: JobRecord) -> Iterator[Upcoming]:
         """The instants of a job beyond those planned: of a schedule that only other code knows, the next one."""
-        schedule = self._schedule(record)
+        schedule = self.schedule(record)
         due = record.cursor if record.plannable else None
         left = None if record.spec.max_runs is None else record.spec.max_runs - record.planned
         while due is not None and left != 0:
@@ -269,27 +266,7 @@ class Definitions:
             due = None if schedule is None else step(schedule, due)
             left = None if left is None else left - 1
 
-    async def explain(self, name: str, at: datetime) -> Explanation:
-        record = await self._store.job(name) if is_job_name(name) else None
-        if record is None:
-            raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
-        at = as_utc(at, "at", ConfigurationError)
-        schedule = self._schedule(record)
-        run = await self._store.covering(record.uid, due_at(schedule, at) or at)
-        facts = Facts(
-            record=record,
-            schedule=schedule,
-            at=at,
-            now=self._now(),
-            run=run,
-            attempts=[] if run is None else await self._store.attempts(run.id),
-            grace=self._config.grace.total_seconds(),
-            retention=self._config.retention,
-            unplaced=await unplaced_because(self._backend, run),
-        )
-        return explain(facts)
-
-    def _schedule(self, record: JobRecord) -> Schedule | None:
+    def schedule(self, record: JobRecord) -> Schedule | None:
         """The schedule of a job, None where only another process's code can compute it."""
         try:
             return schedule_of(record, self._registry.schedule_in_code)

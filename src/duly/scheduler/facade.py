@@ -32,6 +32,7 @@ from duly.model import (
     SchedulerConfig,
     State,
     as_utc,
+    is_run_id,
 )
 from duly.ports import Backend, Clock, Finding, SystemClock
 from duly.rules.explain import Explanation
@@ -58,7 +59,6 @@ from duly.scheduler.handles import JobHandle, RunHandle
 from duly.scheduler.health import health_of
 from duly.scheduler.locks import Lock, locked
 from duly.scheduler.observed import Observed, joined, publisher_for
-from duly.scheduler.placing import waits_for
 from duly.scheduler.registry import Registry, Wrapper, place_of
 from duly.scheduler.running import Running
 from duly.scheduler.sessions import Sessions
@@ -340,17 +340,21 @@ class Scheduler(Observed):
         """A job as it stands; `JobNotFound` if there is none."""
         return await (await self._client()).definitions.view(name)
 
-    async def jobs(self) -> list[JobView]:
-        """All jobs, by name."""
-        return await (await self._client()).definitions.views()
+    async def jobs(self, *, removed: bool = False) -> list[JobView]:
+        """All jobs, by name; with those that were removed and may be restored, if asked for."""
+        return await (await self._client()).definitions.views(removed=removed)
 
     async def upcoming(self, limit: int = 20, job: str | None = None) -> list[Upcoming]:
         """The next runs, by time, as far as schedules tell."""
         return await (await self._client()).definitions.upcoming(limit, job)
 
-    async def explain(self, job: str, at: datetime) -> Explanation:
-        """Why the run of that instant did or did not happen."""
-        return await (await self._client()).definitions.explain(job, at)
+    async def explain(self, job: str, at: datetime | None = None) -> Explanation:
+        """Why the run of that instant (now, unless given) did or did not happen, or why the run of that id is as it is.
+
+        If the job has no instant then, the nearest one is explained.
+        """
+        explainer = (await self._client()).explainer
+        return await (explainer.run(job) if is_run_id(job) else explainer.instant(job, at))
 
     # --- fleets: jobs that a file defines
 
@@ -475,7 +479,7 @@ class Scheduler(Observed):
     async def waits_for(self, run_id: str) -> str | None:
         """Why a waiting run waits, in plain words; None if it does not wait."""
         client = await self._client()
-        return await waits_for(client.backend, await client.run(run_id))
+        return await client.explainer.waits_for(await client.run(run_id))
 
     async def cancel(self, run_id: str, reason: str | None = None) -> CancelReply:
         """Cancel a run: at once while it waits, by asking its worker while it runs."""
