@@ -238,6 +238,12 @@ class StoreBack(Event, frozen=True):
     seconds: float
 
 
+class PromisesChanged(Event, frozen=True):
+    """The settings of the store's server were changed: whether it keeps starts that it acknowledged has changed."""
+
+    durable_start: bool
+
+
 class LoopStalled(Event, frozen=True):
     """The event loop has not answered for this long: something blocks it."""
 

@@ -32,7 +32,7 @@ from duly.runtime.planner import schedule_of
 from duly.runtime.service import Emit
 from duly.scheduler.definition import Job, bound_schedule
 from duly.scheduler.placing import unplaced_because
-from duly.scheduler.promises import check_delivery, check_placement
+from duly.scheduler.promises import check_deliveries, check_placement
 from duly.scheduler.registry import Registry
 from duly.scheduler.views import JobView, Upcoming, job_view
 
@@ -55,7 +55,6 @@ class Definitions:
         emit: Emit,
     ) -> None:
         self._backend = backend
-        self._capabilities = backend.capabilities
         self._store = backend.store
         self._queue = backend.queue
         self._registry = registry
@@ -114,7 +113,7 @@ class Definitions:
         `expect` is the revision it must have (None: any), `new` says that it must not exist. `JobChanged` if that is
         not so, or if the name belongs to code.
         """
-        check_delivery(job.name, job.delivery, self._capabilities, self._config)
+        await check_deliveries({job.name: job.delivery}, self._backend, self._config)
         check_placement(job.name, job.selector, self._config)
         spec = self._registry.spec_for_handler(job, self._config)
         for _ in range(_RACES):

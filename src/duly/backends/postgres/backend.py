@@ -55,11 +55,10 @@ class PostgresBackend:
         try:
             if self._opening.migrates:
                 await check(self.lanes)
-            facts = await self._facts()
+            await self.refresh()
         except BaseException:
             await self.close()
             raise
-        self.capabilities = capabilities_of(facts, self._place)
 
     async def close(self) -> None:
         self.bell.close()
@@ -67,6 +66,10 @@ class PostgresBackend:
 
     def session(self) -> Self:
         return type(self)(self._place, self._opening)
+
+    async def refresh(self) -> Capabilities:
+        self.capabilities = capabilities_of(await self._facts(), self._place)
+        return self.capabilities
 
     async def examine(self) -> list[Finding]:
         return findings(await self._facts(), self._place, self._opening.namespace)

@@ -44,13 +44,17 @@ class RedisBackend:
 
     async def open(self) -> None:
         await self.wire.open()
-        self.capabilities = capabilities_of(await gather(self.wire), self._place)
+        await self.refresh()
 
     async def close(self) -> None:
         await self.wire.close()
 
     def session(self) -> Self:
         return type(self)(self._place, self._namespace)
+
+    async def refresh(self) -> Capabilities:
+        self.capabilities = capabilities_of(await gather(self.wire), self._place)
+        return self.capabilities
 
     async def examine(self) -> list[Finding]:
         facts = await gather(self.wire)

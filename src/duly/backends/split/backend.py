@@ -109,6 +109,11 @@ class SplitBackend:
             found["coordinator"] = await _asked(self.coordinator.get(_ANYTHING))
         return found
 
+    async def refresh(self) -> Capabilities:
+        await self._truth.refresh()
+        self.capabilities = self._promised()
+        return self.capabilities
+
     async def examine(self) -> list[Finding]:
         found = [*await self._truth.examine()]
         if self._doorbell is not None:

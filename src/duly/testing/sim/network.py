@@ -23,7 +23,7 @@ from duly.backends.memory import MemoryBackend
 from duly.backends.memory.backend import CAPABILITIES
 from duly.errors import BackendError, BackendUnavailable
 from duly.model import Item
-from duly.ports import Coordinator, Finding, Queue, Store
+from duly.ports import Capabilities, Coordinator, Finding, Queue, Store
 from duly.testing.sim.contents import TapedContents
 from duly.testing.sim.history import History
 from duly.testing.sim.loop import SimLoop
@@ -279,6 +279,10 @@ class FaultySession:
 
     def session(self) -> Self:
         return type(self)(self._network, self._node)
+
+    async def refresh(self) -> Capabilities:
+        can: Capabilities = await self._network.call(self._node, "backend.refresh", self._inner.refresh, {})
+        return can
 
     async def examine(self) -> list[Finding]:
         findings: list[Finding] = await self._network.call(self._node, "backend.examine", self._inner.examine, {})
