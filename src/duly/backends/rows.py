@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from duly.model import Attempt, Counts, Depth, Failure, JobStatistics, OutcomeKind, State, from_micros, to_micros
+
+T = TypeVar("T")
 
 _failure = msgspec.json.Decoder(Failure)
 
@@ -34,6 +36,14 @@ def micros(instant: datetime | None) -> int | None:
 
 def instant(micros: int | None) -> datetime | None:
     return None if micros is None else from_micros(micros)
+
+
+# --- many runs
+
+
+def slices_of(items: Sequence[T], most: int) -> list[Sequence[T]]:
+    """Many things in their order, at most so many at a time."""
+    return [items[start : start + most] for start in range(0, len(items), most)]
 
 
 # --- history and counters

@@ -28,6 +28,7 @@ class Runs:
         self.ended: defaultdict[State, int] = defaultdict(int)
         self.kept: defaultdict[State, int] = defaultdict(int)
         self.holds: dict[str, dict[str, None]] = {}
+        self._lines: defaultdict[str, list[tuple[int, float, str]]] = defaultdict(list)  # held runs by urgency
         self._last_fence = last_fence
         self._pending: list[tuple[datetime, str]] = []
         # By queue, and the node whose claims alone give what is in there (None: anybody's).
@@ -72,6 +73,7 @@ class Runs:
             self._members[run.group].add(run.id)
         if run.hold is not None:
             self.holds.setdefault(run.hold, {})[run.id] = None
+            heapq.heappush(self._lines[run.hold], urgency(run))
         elif run.state is State.PENDING:
             heapq.heappush(self._pending, (run.ready_at, run.id))
         elif run.state is State.QUEUED:
@@ -136,11 +138,21 @@ class Runs:
         """The runs held under a key, the most urgent first."""
         return sorted((self.by_id[run_id] for run_id in self.holds.get(key, ())), key=urgency)
 
+    def _first_held(self, key: str) -> Run | None:
+        """The most urgent run held under a key."""
+        line = self._lines.get(key, [])
+        while line:
+            run = self.by_id.get(line[0][2])
+            if run is not None and run.hold == key and urgency(run) == line[0]:
+                return run
+            heapq.heappop(line)
+        return None
+
     def _forget_hold(self, run: Run) -> None:
         assert run.hold is not None
         self.holds[run.hold].pop(run.id, None)
         if not self.holds[run.hold]:
-            del self.holds[run.hold]
+            del self.holds[run.hold], self._lines[run.hold]
 
     # --- waiting, running, ended
 
@@ -241,9 +253,9 @@ class Runs:
             self.hold(run, hold_for_group(group))
 
     def _admit_next(self, group: str) -> None:
-        held = self.held(hold_for_group(group))
-        if held:
-            self.unhold(held[0])
+        first = self._first_held(hold_for_group(group))
+        if first is not None:
+            self.unhold(first)
 
     def _pass_on(self, run: Run) -> None:
         """A run that was no member leaves: a place it may have been offered goes to the next in line.
@@ -252,9 +264,9 @@ class Runs:
         """
         if run.group is None:
             return
-        held = self.held(hold_for_group(run.group))
-        if held and len(self._members[run.group]) < held[0].limit:
-            self.unhold(held[0])
+        first = self._first_held(hold_for_group(run.group))
+        if first is not None and len(self._members[run.group]) < first.limit:
+            self.unhold(first)
 
 
 def _first(heap: list[_Entry]) -> _Entry:

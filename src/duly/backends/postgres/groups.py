@@ -181,7 +181,7 @@ class _Door:
         """End runs that wait; how many did. One that a claim has just taken is not among them."""
         records = await by_seqs(self._unit, seqs) if seqs else []
         waiting = [record for record in records if record.run.state is State.PENDING]
-        return await end_within(self._unit, waiting, state, reason, self._now) if waiting else 0
+        return len(await end_within(self._unit, waiting, state, reason, self._now)) if waiting else 0
 
 
 def _sample(entrant: Entrant) -> Run:

@@ -210,11 +210,10 @@ async def _hold(key: str, run_ids: Sequence[str], unit: Unit) -> list[str]:
     records = await moves.by_ids(unit, run_ids)
     waiting = [record for record in records.values() if record.run.state in WAITING and record.run.hold is None]
     waiting.sort(key=lambda record: record.seq)
+    lines = await moves.lines_of(unit, waiting)
     left = await moves.leave(unit, waiting)
     taken = [record for record in waiting if record.seq in left]
     await moves.hold(unit, taken, [key] * len(taken))
-    for record in taken:
-        if record.entrant and record.run.group is not None:
-            await moves.pass_on(unit, record.run.group)
+    await moves.move_up(unit, [record for record in taken if record.entrant], lines)
     names = {record.run.id for record in taken}
     return [run_id for run_id in dict.fromkeys(run_ids) if run_id in names]

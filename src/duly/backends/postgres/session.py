@@ -33,11 +33,11 @@ class Session:
         self.bell = bell
         self.memory = Memory()
 
-    async def run(self, lane: str, task: Task[T]) -> T:
+    async def run(self, lane: str, task: Task[T], timeout: float | None = None) -> T:
         """Do a task each statement of which stands for itself."""
-        return await self.lanes[lane].run(lambda connection: task(self.unit(connection)))
+        return await self.lanes[lane].run(lambda connection: task(self.unit(connection)), timeout)
 
-    async def transact(self, lane: str, task: Task[T]) -> T:
+    async def transact(self, lane: str, task: Task[T], timeout: float | None = None) -> T:
         """Do a task in one transaction; others hear at its commit what it rang for."""
 
         async def whole(connection: Connection) -> T:
@@ -46,7 +46,7 @@ class Session:
             await unit.ring()
             return answer
 
-        return await self.lanes[lane].transact(whole)
+        return await self.lanes[lane].transact(whole, timeout)
 
     def unit(self, connection: Connection) -> Unit:
         return Unit(connection, self.lanes.texts, self.memory)

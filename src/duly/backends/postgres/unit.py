@@ -22,6 +22,7 @@ _MOST_REMEMBERED = 200_000
 
 _CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _LOCK = "SELECT {ns}.lock_groups($1::text[])"
+_MANY = "SELECT pg_advisory_xact_lock(hashtextextended('duly many ' || $1, 0))"
 _RING = "SELECT pg_notify({bell}, $1)"
 
 
@@ -85,13 +86,21 @@ class Unit:
 
     # --- groups
 
-    async def lock_groups(self, groups: Iterable[str]) -> None:
+    async def lock_groups(self, groups: Iterable[str | None]) -> None:
         """Be the only one to decide about these groups until the transaction ends; nor does a running member leave.
 
         Once per transaction, before rows.
         """
-        if names := list(groups):
+        if names := [group for group in groups if group is not None]:
             await self._connection.fetch(self._texts[_LOCK], names)
+
+    async def alone_with_many(self, number: int) -> None:
+        """If these are many runs, be the only one who changes many until the transaction ends; before anything else.
+
+        Two that lock the same rows in different orders would wait for each other.
+        """
+        if number > 1:
+            await self._connection.fetch(_MANY, self.namespace)
 
     # --- ringing
 

@@ -10,6 +10,7 @@ The methods are ordinary tests; pytest finds them. Facts that differ between sto
 Besides pytest it needs Hypothesis.
 """
 
+from duly.testing.conformance.bulk import BulkSuite
 from duly.testing.conformance.coordinator import CoordinatorSuite
 from duly.testing.conformance.corners import CornerSuite
 from duly.testing.conformance.fuzz import FuzzSuite
@@ -27,6 +28,7 @@ class BackendSuite(
     StoreSuite,
     CoordinatorSuite,
     TransactionSuite,
+    BulkSuite,
     CornerSuite,
     FuzzSuite,
     MachineSuite,
@@ -37,6 +39,7 @@ class BackendSuite(
 __all__ = [
     "LEASE",
     "BackendSuite",
+    "BulkSuite",
     "CoordinatorSuite",
     "CornerSuite",
     "FuzzSuite",

@@ -152,7 +152,7 @@ class WorkMachine(Machine):
 
     @step(picks=PICKS, reason=st.sampled_from([None, "by ada"]))
     def cancel(self, picks: list[int], reason: str | None) -> None:
-        run_ids = [*self.picked_ids(picks), "0none"]
+        run_ids = [*(picked := self.picked_ids(picks)), "0none", *picked[:1]]
         self.twins.same("cancel", lambda backend: backend.store.cancel(run_ids, reason, now=self.now))
 
 
@@ -210,7 +210,7 @@ class QueueMachine(WorkMachine):
 
     @step(2, picks=PICKS)
     def redrive(self, picks: list[int]) -> None:
-        run_ids = [*self.picked_ids(picks), "0none"]
+        run_ids = [*(picked := self.picked_ids(picks)), "0none", *picked[:1]]
         self.twins.same("redrive", lambda backend: backend.store.redrive(run_ids, now=self.now))
 
     @step(
