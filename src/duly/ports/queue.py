@@ -4,6 +4,12 @@ Order is strict: priority (9 before 0), then ready time, then id, over all asked
 whose `Capabilities.order` is banded may keep that order within priority bands only. A *waiting* run is pending or
 queued. A run with a hold is pending but in no index: neither promoted nor claimed until it is put back.
 
+Within one priority, scheduled runs (cause "schedule") do not wait behind a backlog of others. While both are ready, at
+least a quarter (rounded up) of the places that a claim fills from that priority goes to scheduled runs; with fewer than
+four places to fill it is one place if `request` modulo four is less than their number (`rules.sharing`). Beyond that
+share, ready time and id decide. Each kind is lent in its order; how the two follow each other in the answer is the
+store's affair. The share costs nothing while only one kind waits.
+
 A run with a `group` counts in it (`member`) from the moment it is queued until it is final, waiting for a retry
 included. A due run whose group holds `limit` members is not queued; its own `when_full` decides, in the same step:
 

@@ -204,8 +204,10 @@ def tell_waiting(run: Run, unplaced: str) -> tuple[str, str | None]:
     """Why a waiting run waits, and the setting that decides; `unplaced` is why it is not placed yet."""
     if run.hold is None:
         whom = "a worker with room" if run.assignee is None else f"room on {run.assignee}, which it is assigned to"
-        when = f"is ready and waits for {whom}" if run.state is State.QUEUED else f"waits{_whereabouts(run)}"
-        return f"It {when} (ready at {instant(run.ready_at)}, attempt {run.attempt}).", None
+        ready = f"(ready at {instant(run.ready_at)}, attempt {run.attempt})"
+        if run.state is not State.QUEUED:
+            return f"It waits{_whereabouts(run)} {ready}.", None
+        return f"It is ready and waits for {whom} {ready}. {_turn(run)}", None
     if run.hold == UNPLACED:
         return f"It waits to be given to a node: {unplaced or 'the leader has not placed it yet'}.", "placement"
     if run.hold == hold_for_job(run.job):
@@ -216,6 +218,13 @@ def tell_waiting(run: Run, unplaced: str) -> tuple[str, str | None]:
     if run.group is not None and run.hold == hold_for_group(run.group):
         return "It waits for an earlier run of the job to finish.", f"overlap={run.when_full.value!r}"
     return f"It is held ({run.hold}).", run.hold
+
+
+def _turn(run: Run) -> str:
+    """Who starts before a ready run."""
+    share = f"of the places for priority {run.priority}, scheduled runs get at least a quarter"
+    kind = "this is one of them" if run.cause is Cause.SCHEDULE else "this is not one of them"
+    return f"Runs with a higher priority start first; {share} ({kind})."
 
 
 def _whereabouts(run: Run) -> str:

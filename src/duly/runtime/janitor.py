@@ -57,7 +57,7 @@ class Janitor:
         self._known: set[str] = set()
         self._review_at = 0.0
         self._durable_start = backend.capabilities.durable_start
-        self._look_at = 0.0
+        self._look_at = around.clock.monotonic() + _PROMISES
 
     async def tick(self) -> float:
         await self._revive_own()

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator
 from datetime import datetime
 
 from msgspec.structs import replace
 
-from duly.model import FINAL, WAITING, Attempt, Run, State
+from duly.model import FINAL, WAITING, Attempt, Cause, Run, State
 from duly.rules.admission import OVERLAP, REPLACED, UNPLACED, Admission, admit, hold_for_group, urgency
+from duly.rules.sharing import shared
 
 _Entry = tuple[int, datetime, str, str | None]  # urgency, then for whom
+_Heap = list[_Entry]
+_Line = tuple[str, str | None, bool]  # queue, the node whose claims alone give what is in there, whether scheduled
 
 
 class Runs:
@@ -31,8 +33,7 @@ class Runs:
         self._lines: defaultdict[str, list[tuple[int, float, str]]] = defaultdict(list)  # held runs by urgency
         self._last_fence = last_fence
         self._pending: list[tuple[datetime, str]] = []
-        # By queue, and the node whose claims alone give what is in there (None: anybody's).
-        self._queued: defaultdict[tuple[str, str | None], list[_Entry]] = defaultdict(list)
+        self._queued: defaultdict[_Line, _Heap] = defaultdict(list)
         self._running: list[tuple[datetime, str]] = []
         self._final: defaultdict[State, list[tuple[datetime, str]]] = defaultdict(list)
         self._members: defaultdict[str, set[str]] = defaultdict(set)
@@ -77,7 +78,8 @@ class Runs:
         elif run.state is State.PENDING:
             heapq.heappush(self._pending, (run.ready_at, run.id))
         elif run.state is State.QUEUED:
-            heapq.heappush(self._queued[run.queue, run.assignee], (-run.priority, run.ready_at, run.id, run.assignee))
+            line = self._queued[run.queue, run.assignee, run.cause is Cause.SCHEDULE]
+            heapq.heappush(line, (-run.priority, run.ready_at, run.id, run.assignee))
         elif run.expires_at is not None:
             heapq.heappush(self._running, (run.expires_at, run.id))
 
@@ -175,19 +177,38 @@ class Runs:
             looked_at += 1
         return looked_at
 
-    def take_queued(self, queues: list[str], node: str) -> Iterator[Run]:
-        """Take queued runs that a node may have out of these queues, the most urgent first, as many as are wanted."""
-        lines = [(queue, assignee) for queue in queues for assignee in (None, node)]
-        heaps = [self._queued[line] for line in lines if line in self._queued]
-        while True:
-            best = heaps[0] if len(heaps) == 1 else min(filter(self._has_queued, heaps), key=_first, default=[])
-            if not best:
-                return
-            run = self._queued_run(heapq.heappop(best))
-            if run is not None:
-                yield run
+    def lines(self, queues: list[str], node: str) -> tuple[list[_Heap], list[_Heap]]:
+        """The lines of these queues that a node may take from: those of scheduled runs, and the others."""
+        names = [(queue, assignee) for queue in queues for assignee in (None, node)]
+        scheduled, others = (
+            [self._queued[*name, kind] for name in names if (*name, kind) in self._queued] for kind in (True, False)
+        )
+        return scheduled, others
 
-    def _has_queued(self, heap: list[_Entry]) -> bool:
+    def first_priority(self, heaps: list[_Heap]) -> int | None:
+        """The highest priority among the queued runs of these lines."""
+        first = self._first_line(heaps)
+        return -first[0][0] if first else None
+
+    def take_queued(self, lines: tuple[list[_Heap], list[_Heap]], priority: int, room: int, owed: int) -> list[Run]:
+        """Take the first queued runs of a priority out of these lines, `room` at most, `owed` scheduled ones if any."""
+        scheduled, others = (self._pop(heaps, priority, room) for heaps in lines)
+        first, other = shared(scheduled, others, room, owed)
+        for entry in [*scheduled[first:], *others[other:]]:
+            self.save(self.by_id[entry[2]])
+        return [self.by_id[entry[2]] for entry in heapq.merge(scheduled[:first], others[:other])]
+
+    def _pop(self, heaps: list[_Heap], priority: int, room: int) -> list[_Entry]:
+        entries: dict[_Entry, None] = {}  # a run that was kept twice has two entries
+        while len(entries) < room and (heap := self._first_line(heaps)) and -heap[0][0] == priority:
+            entries[heapq.heappop(heap)] = None
+        return list(entries)
+
+    def _first_line(self, heaps: list[_Heap]) -> _Heap:
+        """The line with the most urgent run in front; empty if there is none."""
+        return min(filter(self._has_queued, heaps), key=_first, default=[])
+
+    def _has_queued(self, heap: _Heap) -> bool:
         while heap and self._queued_run(heap[0]) is None:
             heapq.heappop(heap)
         return bool(heap)
@@ -200,7 +221,7 @@ class Runs:
 
     def queues(self) -> list[str]:
         """The queues that have ever had a queued run."""
-        return list(dict.fromkeys(queue for queue, _ in self._queued))
+        return list(dict.fromkeys(queue for queue, _, _ in self._queued))
 
     def take_expired(self, now: datetime) -> Run | None:
         """Take the running run whose lease ran out first, if any did."""
@@ -269,5 +290,5 @@ class Runs:
             self.unhold(first)
 
 
-def _first(heap: list[_Entry]) -> _Entry:
+def _first(heap: _Heap) -> _Entry:
     return heap[0]

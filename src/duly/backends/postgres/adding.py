@@ -13,14 +13,14 @@ from operator import attrgetter
 from typing import Any
 
 from duly.backends.postgres.bell import WORK
-from duly.backends.postgres.codec import MIDDLE, Record, extra_of, line_of, policy_of
+from duly.backends.postgres.codec import Record, extra_of, line_of, policy_of, rank_of
 from duly.backends.postgres.moves import place_odd
 from duly.backends.postgres.unit import Unit
 from duly.backends.rows import micros
 from duly.errors import BackendError
 from duly.model import WAITING, Put, Run, RunPolicy, to_micros
 
-_MOST_PRIORITY = 499
+_MOST_PRIORITY = 99
 
 # The earliest ready time after now in any line; lines are found by leaping from one to the next.
 _FOLLOWING = """
@@ -250,7 +250,7 @@ async def _insert_odd(unit: Unit, runs: Sequence[Run], now: datetime | None) -> 
     at = await unit.at(now)
     rows = await unit.all(_ADD_ODD, *_columns(runs), [micros(run.until) for run in runs], at)
     seqs = {row[1]: row[0] for row in rows}
-    placed = [Record(seqs[run.id], line_of(run), run) for run in runs if run.id in seqs]
+    placed = [Record(seqs[run.id], line_of(run), rank_of(run), run) for run in runs if run.id in seqs]
     await place_odd(unit, placed, at)
     unit.rings |= WORK if any(not record.run.final for record in placed) else 0  # a hold may be somebody's to end
     return set(seqs)
@@ -277,7 +277,7 @@ def _columns(runs: Sequence[Run]) -> tuple[list[Any], ...]:
 def _rank(run: Run) -> int:
     if not 0 <= run.priority <= _MOST_PRIORITY:
         raise BackendError(f"run {run.id} has priority {run.priority}: from 0 to 9")
-    return MIDDLE - run.priority
+    return rank_of(run)
 
 
 class _Policies:

@@ -75,7 +75,7 @@ WITH gone AS (
     RETURNING seq, line, rank, ready_at, id, "group"
 )
 INSERT INTO {ns}.held (seq, line, rank, ready_at, id, "group", member, hold)
-SELECT seq, line, rank, ready_at, id, "group", false, $3 || "group" FROM gone
+SELECT seq, line, {urgency}, ready_at, id, "group", false, $3 || "group" FROM gone
 """
 
 

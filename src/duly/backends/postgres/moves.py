@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.postgres.bell import ENDED, WORK
-from duly.backends.postgres.codec import Record, read_extra, read_record, story_of
+from duly.backends.postgres.codec import Record, read_extra, read_record, story_of, urgency_of
 from duly.backends.postgres.unit import Unit
 from duly.backends.rows import micros
 from duly.model import Run, State, to_micros
@@ -55,11 +55,14 @@ WITH first AS MATERIALIZED (
 ),
 back AS (
     DELETE FROM {ns}.held WHERE seq = ANY(ARRAY(SELECT seq FROM first))
-    RETURNING seq, split_part(line, '@', 1) AS line, rank, ready_at, id, "group", member
+    RETURNING seq, split_part(line, '@', 1) AS line, ready_at, id, "group", member
 ),
 placed AS (
     INSERT INTO {ns}.waiting (seq, line, rank, ready_at, id, "group", entering)
-    SELECT seq, line, rank, ready_at, id, "group", "group" IS NOT NULL AND NOT member FROM back
+    SELECT
+        seq, line, (SELECT r.rank FROM {ns}.runs AS r WHERE r.seq = back.seq), ready_at, id, "group",
+        "group" IS NOT NULL AND NOT member
+    FROM back
 ),
 moved AS (
     UPDATE {ns}.runs SET line = split_part(line, '@', 1) WHERE seq = ANY(ARRAY(SELECT seq FROM first))
@@ -83,10 +86,10 @@ ORDER BY g.name, h.rank, h.ready_at, h.id
 # Let these runs, which are held for their groups, wait before them again.
 _MOVE_UP = """
 WITH back AS (
-    DELETE FROM {ns}.held WHERE seq = ANY($1::bigint[]) RETURNING seq, line, rank, ready_at, id, "group"
+    DELETE FROM {ns}.held WHERE seq = ANY($1::bigint[]) RETURNING seq, line, ready_at, id, "group"
 )
 INSERT INTO {ns}.waiting (seq, line, rank, ready_at, id, "group", entering)
-SELECT seq, line, rank, ready_at, id, "group", true FROM back
+SELECT seq, line, (SELECT r.rank FROM {ns}.runs AS r WHERE r.seq = back.seq), ready_at, id, "group", true FROM back
 """
 
 # How many members groups have: those that run, those that wait for a retry or to be claimed, and those that are held.
@@ -199,7 +202,7 @@ async def hold(unit: Unit, records: Sequence[Record], keys: Sequence[str]) -> No
             _HOLD,
             [record.seq for record in records],
             [record.line for record in records],
-            [record.rank for record in records],
+            [urgency_of(record.rank) for record in records],
             [to_micros(record.run.ready_at) for record in records],
             [record.run.id for record in records],
             [record.run.group for record in records],

@@ -58,7 +58,7 @@ WITH gone AS (
     USING unnest($1::text[], $2::text[]) AS i (id, node) INNER JOIN {ns}.runs AS r ON r.id = i.id
     WHERE h.seq = r.seq AND h.hold = $3
     RETURNING
-        h.seq, split_part(h.line, '@', 1) || '@' || i.node AS line, h.rank, h.ready_at, h.id, h."group", h.member
+        h.seq, split_part(h.line, '@', 1) || '@' || i.node AS line, r.rank, h.ready_at, h.id, h."group", h.member
 ),
 placed AS (
     INSERT INTO {ns}.waiting (seq, line, rank, ready_at, id, "group", entering)

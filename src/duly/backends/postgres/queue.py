@@ -89,7 +89,7 @@ class PostgresQueue:
         for _ in range(_MOST_ROUNDS):
             if len(claims) >= limit or not _more(lent, step):
                 break
-            step = lending.Step(again=True, put_back=step.put_back or lent.back)
+            step = lending.Step.after(claims, put_back=step.put_back or lent.back)
             lent = await self._go_on(asking, limit - len(claims), lent, step)
             claims += lent.claims
         self._relief.after(len(claims))
@@ -116,7 +116,7 @@ class PostgresQueue:
     ) -> lending.Lending:
         """Clear what was in the way, and lend again."""
         if lent.held:
-            await self._session.run(CLAIMING, lambda unit: lending.sift(unit, asking, limit))
+            await self._session.run(CLAIMING, lambda unit: lending.sift(unit, asking, limit, step))
         if lent.back:
             await self._session.transact(CLAIMING, lambda unit: lending.unhold_handlers(unit, asking.handlers, limit))
         return await self._lend(asking, limit, step, deciding=lent.in_the_way or lent.undecided is not None)

@@ -31,10 +31,15 @@ CLOCK = """clock AS MATERIALIZED (
 )"""
 
 
+# How urgent a run in line is, the smaller, the more: runs of schedules have ranks of their own (`codec.rank_of`).
+URGENCY = "CASE WHEN rank < 400 THEN rank + 400 ELSE rank END"
+
+
 class Texts(dict[str, str]):
     """From a statement to its text: `{ns}` is the namespace's schema, quoted; `{bell}` its channel as a literal.
 
-    `{run}` are a run's columns and `{standing}` their joins; `{clock}` is the CTE that tells the time.
+    `{run}` are a run's columns and `{standing}` their joins; `{clock}` is the CTE that tells the time; `{urgency}` is
+    made of the column `rank`.
     """
 
     def __init__(self, namespace: str) -> None:
@@ -45,6 +50,7 @@ class Texts(dict[str, str]):
 
     def __missing__(self, sql: str) -> str:
         whole = sql.replace("{run}", RUN).replace("{standing}", STANDING).replace("{clock}", CLOCK)
+        whole = whole.replace("{urgency}", URGENCY)
         text = self[sql] = whole.replace("{ns}", self.schema).replace("{bell}", f"'{self.channel}'")
         return text
 

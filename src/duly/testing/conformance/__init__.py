@@ -17,6 +17,7 @@ from duly.testing.conformance.fuzz import FuzzSuite
 from duly.testing.conformance.machine import MachineSuite
 from duly.testing.conformance.placement import PlacementSuite
 from duly.testing.conformance.queue import QueueSuite
+from duly.testing.conformance.sharing import SharingSuite
 from duly.testing.conformance.store import StoreSuite
 from duly.testing.conformance.transactions import TransactionSuite
 from duly.testing.conformance.world import LEASE, World, scenario
@@ -25,6 +26,7 @@ from duly.testing.conformance.world import LEASE, World, scenario
 class BackendSuite(
     QueueSuite,
     PlacementSuite,
+    SharingSuite,
     StoreSuite,
     CoordinatorSuite,
     TransactionSuite,
@@ -46,6 +48,7 @@ __all__ = [
     "MachineSuite",
     "PlacementSuite",
     "QueueSuite",
+    "SharingSuite",
     "StoreSuite",
     "TransactionSuite",
     "World",

@@ -21,10 +21,11 @@ local function again(id, run, life)
     if node then
         hold(id, run, life, UNPLACED)
     elseif run.group then
-        wait(id, sub(run.lane, 1, 1), now)
+        wait(id, sub(run.lane, 1, 1), run.traits, now)
     else
-        call('ZADD', P .. 'ready:' .. run.lane, now, id)
-        call('SADD', P .. 'lanes', run.lane)
+        local lane = marked(run.lane, run.traits)
+        call('ZADD', P .. 'ready:' .. lane, now, id)
+        call('SADD', P .. 'lanes', lane)
     end
 end
 

@@ -50,6 +50,7 @@ _POLICIES = st.builds(
 DRAFTS = st.fixed_dictionaries(
     {
         "job": _JOBS,
+        "cause": st.sampled_from([Cause.SUBMIT, Cause.SUBMIT, Cause.TRIGGER, Cause.SCHEDULE, Cause.SCHEDULE]),
         "delay": st.sampled_from([-5.0, 0.0, 0.0, 0.5, 10.0]),
         "queue": _QUEUES,
         "priority": st.sampled_from([0, 0, 5, 9]),

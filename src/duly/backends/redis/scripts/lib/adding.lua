@@ -73,11 +73,14 @@ local function add_runs(list, parts, odd, now)
                     life.flags, life.hold = FRESH, odd[id][2]
                     lazily().push(lives, 1, id, lazily().write_life(life))
                     lazily().push(held, life.hold, byte(lane) - 48, ready, id)
-                elseif ready > now or (traits ~= 0 and run.group) then
-                    enter(waiting, sub(lane, 1, 1), ready, id)
-                    if not earliest or ready < earliest then earliest = ready end
                 else
-                    enter(ready_sets, lane, ready, id)
+                    local mark = traits % RANGED >= SCHEDULED and MARK
+                    if ready > now or (traits ~= 0 and run.group) then
+                        enter(waiting, mark and mark .. sub(lane, 1, 1) or sub(lane, 1, 1), ready, id)
+                        if not earliest or ready < earliest then earliest = ready end
+                    else
+                        enter(ready_sets, mark and mark .. lane or lane, ready, id)
+                    end
                 end
                 local lists = traits % RANGED >= SCHEDULED and planned or submitted
                 local names = lists[job]
