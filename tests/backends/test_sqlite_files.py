@@ -154,7 +154,7 @@ async def test_a_healthy_file_is_explained(tmp_path):
     assert "write-ahead log" in findings["journal"].message
     assert findings["durability"].severity is Severity.WARNING
     assert "power loss" in findings["durability"].message
-    assert "version 2" in findings["schema"].message
+    assert "version 3" in findings["schema"].message
     assert findings["integrity"].severity is Severity.OK
     assert findings.keys() == {
         "library", "journal", "durability", "schema", "integrity", "size", "disk", "wake-ups",

@@ -68,7 +68,11 @@ async def test_opening_creates_the_schema_and_writes_it_down(tmp_path):
         assert await backend.store.migrate() == []
     with sqlite3.connect(tmp_path / "jobs.db") as connection:
         applied = connection.execute("SELECT version, name, applied_at FROM duly_schema ORDER BY version").fetchall()
-    assert [(version, name) for version, name, _ in applied] == [(1, "0001_initial"), (2, "0002_sharing")]
+    assert [(version, name) for version, name, _ in applied] == [
+        (1, "0001_initial"),
+        (2, "0002_sharing"),
+        (3, "0003_unique"),
+    ]
     assert all(applied_at > 1_600_000_000_000_000 for _, _, applied_at in applied)
 
 
@@ -78,7 +82,7 @@ async def test_a_newer_schema_is_refused_with_both_versions(tmp_path):
         pass
     with sqlite3.connect(tmp_path / "jobs.db") as connection:
         connection.execute("INSERT INTO duly_schema VALUES (7, '0007_future', 0)")
-    with pytest.raises(BackendError, match=r"version 7 .* only version 2: install the newer Duly"):
+    with pytest.raises(BackendError, match=r"version 7 .* only version 3: install the newer Duly"):
         await open_url(url, Opening()).open()
 
 

@@ -250,6 +250,18 @@ async def test_a_job_of_the_api_is_retired_like_any_other(company):
     assert record.origin is Origin.API
 
 
+@played
+async def test_dedupe_keys_go_when_their_time_has_passed(company):
+    await company.start("one", program("mail"))
+    for number in range(5):
+        await company.submit("mail", dedupe_key=f"k{number}", unique_for=60.0)
+    unique = company.contents.runs._unique
+    await asyncio.sleep(30)
+    assert len(unique) == 5
+    await asyncio.sleep(60)
+    assert len(unique) == 0
+
+
 def test_the_leader_tells_when_the_stores_settings_no_longer_keep_starts_and_when_they_do_again():
     promised = [replace(CAPABILITIES, durable=True, durable_start=True)]
 

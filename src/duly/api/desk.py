@@ -17,9 +17,11 @@ from duly.scheduler import Scheduler
 from duly.scheduler.audit import Audit, Recorded
 from duly.scheduler.client import Client
 from duly.scheduler.published import Published
+from duly.scheduler.submitting import LONGEST_UNIQUE
 
 MAX_BODY = 1 << 20
 MAX_STREAMS = 100
+UNIQUE_FOR = 86400.0
 
 
 class ApiSettings(Struct, frozen=True):
@@ -27,6 +29,8 @@ class ApiSettings(Struct, frozen=True):
 
     `authentication` is "token", or "none", which only callers on the same machine should ever meet. `instance_id` is
     what this process is called where no node runs in it. `max_streams` is how many may follow events at a time.
+    `unique_for` is for how many seconds a submission is unique that has a dedupe key and does not say so itself; None
+    is for as long as its run is unfinished.
     """
 
     authentication: str = "token"
@@ -34,6 +38,7 @@ class ApiSettings(Struct, frozen=True):
     instance_id: str | None = None
     limits: Limits = Limits()
     max_streams: int = MAX_STREAMS
+    unique_for: float | None = UNIQUE_FOR
 
     def __post_init__(self) -> None:
         if self.authentication not in {"token", "none"}:
@@ -42,6 +47,10 @@ class ApiSettings(Struct, frozen=True):
             raise ConfigurationError(f"max_body_bytes={self.max_body_bytes!r}: from 1024 to {1 << 30} is needed")
         if not 0 <= self.max_streams <= 100_000:
             raise ConfigurationError(f"max_streams={self.max_streams!r}: from 0 to 100000 is needed")
+        if self.unique_for is not None and not 0 < self.unique_for <= LONGEST_UNIQUE:
+            raise ConfigurationError(
+                f"unique_for={self.unique_for!r}: None, or seconds from 0 to {LONGEST_UNIQUE:.0f} are needed"
+            )
 
 
 class Desk:

@@ -128,7 +128,7 @@ async def trigger(call: Call[None, TriggerBody]) -> Reply:
     payload = None if call.body.payload is UNSET else bodies.arguments(call.body.payload)
     handle = await call.desk.scheduler.trigger(view.name, payload)
     await call.note("trigger", f"job {view.name}", after={"run": handle.id})
-    return answer(accepted(handle.id), 201)
+    return answer(accepted(handle.id, handle.created_at), 201)
 
 
 async def remove(call: Call[None, None]) -> Reply:

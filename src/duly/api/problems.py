@@ -84,7 +84,8 @@ def problem_of(error: DulyError) -> Problem | None:
     text = str(error)
     match error:
         case BackendUnavailable():
-            away = "the store cannot be reached now: try again; a dedupe_key makes repeating a submission harmless"
+            again = "with a dedupe_key a submission may be repeated within its unique_for"
+            away = f"the store cannot be reached now: try again; {again}"
             return Problem(503, "store-away", away, headers=((b"retry-after", b"1"),))
         case JobNotFound() | RunNotFound():
             return Problem(404, "not-found", text)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from duly.api import tokens as access
 from duly.api.addresses import Address, bind, bound_to
 from duly.api.app import Api
-from duly.api.desk import MAX_BODY, ApiSettings
+from duly.api.desk import MAX_BODY, UNIQUE_FOR, ApiSettings
 from duly.api.http import HttpServer
 from duly.api.rates import Limits
 from duly.api.routes import ROUTES, VITALS
@@ -42,6 +42,7 @@ class Serving(Struct, frozen=True):
     tls_cert: str | None = None
     tls_key: str | None = None
     limits: Limits = Limits()
+    unique_for: float | None = UNIQUE_FOR
 
     def __post_init__(self) -> None:
         if self.authentication == "none" and not self.address.loopback:
@@ -101,7 +102,10 @@ async def _port(
         return
     await _check_tokens((await scheduler.opened()).backend.store, serving)
     settings = ApiSettings(
-        authentication=serving.authentication, max_body_bytes=serving.max_body_bytes, limits=serving.limits
+        authentication=serving.authentication,
+        max_body_bytes=serving.max_body_bytes,
+        limits=serving.limits,
+        unique_for=serving.unique_for,
     )
     api = Api(scheduler, settings, routes=VITALS if serving.vitals_only else ROUTES)
     where = bound_to(serving.address, sockets)

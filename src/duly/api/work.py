@@ -76,9 +76,9 @@ async def _submit_each(call: Call[None, Any], submissions: Sequence[Submission])
 
 async def _answer(call: Call[None, Any], put: Put) -> Accepted:
     if put.created:
-        return accepted(put.id)
-    run = await call.desk.scheduler.get_run(put.id)
-    return Accepted(run.id, run.state, iso(run.created_at or run.due), deduplicated=True)
+        return accepted(put.id, put.created_at)
+    run = await (await call.desk.client()).backend.store.run(put.id)
+    return Accepted(put.id, None if run is None else run.state, iso(put.created_at), deduplicated=True)
 
 
 async def _target(call: Call[None, Any], body: Submission, client: Client) -> tuple[str, Options]:
@@ -98,10 +98,20 @@ def _options(call: Call[None, Any], body: Submission) -> Options:
         delay=None if body.delay is None else bodies.seconds(body.delay),
         priority=body.priority,
         dedupe_key=body.dedupe_key,
+        unique_for=_unique_for(call, body),
         queue=body.queue,
         timeout=None if body.timeout is None else bodies.seconds(body.timeout),
         retry=bodies.retry_spec(body.retry),
     )
+
+
+def _unique_for(call: Call[None, Any], body: Submission) -> float | None:
+    """For how long the key is unique: as the body says, else as this server does; null is while unfinished."""
+    if body.dedupe_key is None and isinstance(body.unique_for, UnsetType):
+        return None
+    if isinstance(body.unique_for, UnsetType):
+        return call.desk.settings.unique_for
+    return None if body.unique_for is None else bodies.seconds(body.unique_for)
 
 
 async def order(call: Call[None, Order]) -> Reply:

@@ -34,6 +34,11 @@ def micros(instant: datetime | None) -> int | None:
     return None if instant is None else to_micros(instant)
 
 
+def duration(seconds: float) -> int:
+    """Seconds in microseconds."""
+    return round(seconds * 1_000_000)
+
+
 def instant(micros: int | None) -> datetime | None:
     return None if micros is None else from_micros(micros)
 

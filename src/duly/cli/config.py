@@ -27,6 +27,7 @@ _DEFAULTS: dict[str, Any] = {
     "worker_http_addr": f"127.0.0.1:{WORKER_PORT}",
     "auth": "token",
     "max_body_bytes": 1 << 20,
+    "unique_for": "24h",
 }
 _ELSEWHERE = {
     "concurrency": "max_concurrent",

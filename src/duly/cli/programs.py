@@ -212,7 +212,21 @@ def serving_for(port: Port, settings: Settings) -> Serving | None:
         tls_cert=port.tls_cert or settings.tls_cert,
         tls_key=port.tls_key or settings.tls_key,
         limits=_limits(settings),
+        unique_for=_unique_for(settings),
     )
+
+
+_UNFINISHED = "unfinished"
+
+
+def _unique_for(settings: Settings) -> float | None:
+    """For how many seconds submissions over HTTP are unique by their key; None: as long as they are unfinished."""
+    from duly.api.desk import UNIQUE_FOR  # noqa: PLC0415  # an extra
+    from duly.rules.durations import seconds_of  # noqa: PLC0415
+
+    if settings.unique_for is None:
+        return UNIQUE_FOR
+    return None if settings.unique_for == _UNFINISHED else seconds_of(settings.unique_for)
 
 
 def _limits(settings: Settings) -> Limits:

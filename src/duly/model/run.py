@@ -96,7 +96,8 @@ class Run(Struct, frozen=True, gc=False):
     first, later after a retry. A skipped run may stand for a range of instants, `due` to `until`. `fence` is that of
     the latest claim. `hold` names why a waiting run is out of the indexes. `member` says whether it counts in its
     group. An `assignable` run starts only on the node that the leader assigns it to, its `assignee`; any other on
-    whichever node claims it.
+    whichever node claims it. `unique_for` is a word to `Queue.put` alone: for how many seconds from then the dedupe key
+    is taken, whatever becomes of the run. It is not kept.
     """
 
     id: str
@@ -136,6 +137,7 @@ class Run(Struct, frozen=True, gc=False):
     failure: Failure | None = None
     assignable: bool = False
     assignee: str | None = None
+    unique_for: float | None = None
 
     @property
     def attempt(self) -> int:
@@ -233,10 +235,11 @@ class Share(Struct, frozen=True, gc=False):
 
 
 class Put(Struct, frozen=True, gc=False):
-    """The answer to one submitted run: its id, or that of the unfinished run it duplicates."""
+    """The answer to one submitted run: its id, or that of the run it duplicates, and when that one was accepted."""
 
     id: str
     created: bool
+    created_at: datetime
 
 
 class CancelReply(StrEnum):
@@ -253,7 +256,7 @@ class RedriveReply(StrEnum):
 
     DONE = "done"
     NOT_ENDED = "not_ended"  # it is waiting or running, completed, or skipped
-    DUPLICATE = "duplicate"  # an unfinished run with its dedupe key exists
+    DUPLICATE = "duplicate"  # another run has its dedupe key: an unfinished one, or one that is still unique
     UNKNOWN = "unknown"
 
 

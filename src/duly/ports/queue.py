@@ -38,8 +38,12 @@ class Queue(Protocol):
         """Add runs: queued if ready and without a group, else pending. Sets `created_at`.
 
         One that carries a hold is held from the start, and somebody is woken who may put it back. In order. A run whose
-        id exists, or whose dedupe key an unfinished run of the same handler has (also one earlier in this batch), is
-        not added: the answer is that run's id and `created=False`.
+        id exists, or whose dedupe key another run of the same handler has (also one earlier in this batch), is not
+        added: the answer is that run's id, `created=False`, and when that run was created.
+
+        A run has its dedupe key while it is unfinished. One that was put with `unique_for` has it for so many seconds
+        from then by the store's clock in any case: whether it has ended, was cancelled, redriven or purged, or its job
+        removed. Such a key is not looked at any more once its time has passed; `Store.expire` deletes it.
         """
         ...
 
@@ -100,8 +104,9 @@ class Queue(Protocol):
         nothing, except that a result it carries is kept where the run is completed and has none. One that would make a
         run pending whose cancellation was asked for makes it cancelled instead; a cancelled run keeps the reason that
         was given with the wish. One that makes an assignable run pending holds it under `place`, without an assignee:
-        the node may be stopping or dead, and a retry may do better elsewhere. A final state frees the dedupe key and
-        the group; an attempt is appended to the history; the counters per job and node grow, once per key and call.
+        the node may be stopping or dead, and a retry may do better elsewhere. A final state frees the dedupe key (but
+        see `put`) and the group; an attempt is appended to the history; the counters per job and node grow, once per
+        key and call.
         """
         ...
 

@@ -179,6 +179,13 @@ class Store(Protocol):
         """
         ...
 
+    async def expire(self, limit: int, *, now: datetime | None = None) -> int:
+        """Delete up to `limit` dedupe keys whose time (`Run.unique_for`) has passed, the longest passed first.
+
+        Changes nothing that anybody can see. Returns how many; call again until 0.
+        """
+        ...
+
     # --- queues
 
     async def pause(self, queue: str) -> bool:

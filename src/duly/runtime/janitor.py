@@ -1,7 +1,8 @@
 """The janitor: keeps the store tidy while this node leads.
 
-Purges what retention no longer keeps, retires jobs that nobody can run, brings them back, puts back runs whose hold has
-lost its reason, and notices when the store's settings no longer keep what they promised.
+Purges what retention no longer keeps and dedupe keys whose time has passed, retires jobs that nobody can run, brings
+them back, puts back runs whose hold has lost its reason, and notices when the store's settings no longer keep what they
+promised.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Janitor:
     # --- retention
 
     async def _purge(self) -> bool:
-        """Delete one slice of each state; whether there may be more."""
+        """Delete one slice of each state, and of dedupe keys whose time has passed; whether there may be more."""
         now = self._clock.now()
         keep = self._retention
         purged = [
@@ -82,6 +83,7 @@ class Janitor:
             await self._purge_state(State.CANCELLED, keep.cancelled, None, now),
             await self._purge_state(State.LOST, keep.lost, None, now),
             await self._purge_state(State.SKIPPED, keep.skipped, None, now),
+            await self._store.expire(_SLICE),
         ]
         return _SLICE in purged
 

@@ -44,12 +44,7 @@ class MemoryQueue:
 
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
         at = now or self._contents.clock.now()
-        answers = []
-        for run in runs:
-            existing = self._runs.duplicate_of(run)
-            if existing is None:
-                self._runs.add(run, at)
-            answers.append(Put(existing or run.id, created=existing is None))
+        answers = [self._runs.put(run, at) for run in runs]
         self._contents.bell.ring()
         return answers
 

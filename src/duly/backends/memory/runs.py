@@ -10,15 +10,24 @@ import heapq
 from collections import defaultdict
 from datetime import datetime
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.model import FINAL, WAITING, Attempt, Cause, Run, State
+from duly.model import FINAL, WAITING, Attempt, Cause, Put, Run, State, shift
 from duly.rules.admission import OVERLAP, REPLACED, UNPLACED, Admission, admit, hold_for_group, urgency
 from duly.rules.sharing import shared
 
 _Entry = tuple[int, datetime, str, str | None]  # urgency, then for whom
 _Heap = list[_Entry]
 _Line = tuple[str, str | None, bool]  # queue, the node whose claims alone give what is in there, whether scheduled
+
+
+class _Unique(Struct, frozen=True):
+    """A dedupe key that stays with a run for a time, whatever becomes of it."""
+
+    id: str
+    created_at: datetime
+    until: datetime
 
 
 class Runs:
@@ -38,6 +47,8 @@ class Runs:
         self._final: defaultdict[State, list[tuple[datetime, str]]] = defaultdict(list)
         self._members: defaultdict[str, set[str]] = defaultdict(set)
         self._dedupe: dict[tuple[str, str], str] = {}
+        self._unique: dict[tuple[str, str], _Unique] = {}
+        self._unique_until: list[tuple[datetime, tuple[str, str]]] = []
 
     def next_fence(self) -> int:
         self._last_fence += 1
@@ -45,19 +56,45 @@ class Runs:
 
     # --- keeping
 
-    def duplicate_of(self, run: Run) -> str | None:
-        """The id of the run that this one would duplicate, if there is one."""
-        return run.id if run.id in self.by_id else self.unfinished_twin(run)
+    def put(self, run: Run, now: datetime) -> Put:
+        """Add a run that duplicates nothing; the answer to whoever submitted it."""
+        known = self.by_id.get(run.id)
+        twin = self.twin(run, now) if known is None else Put(run.id, False, known.created_at or now)
+        if twin is not None:
+            return twin
+        self._add(run, now)
+        return Put(run.id, True, now)
 
-    def unfinished_twin(self, run: Run) -> str | None:
-        """The id of the unfinished run with the same handler and dedupe key."""
-        return None if run.dedupe_key is None else self._dedupe.get((run.handler, run.dedupe_key))
+    def twin(self, run: Run, now: datetime) -> Put | None:
+        """The run that has this one's dedupe key: an unfinished one, or one that is still unique."""
+        if run.dedupe_key is None:
+            return None
+        key = (run.handler, run.dedupe_key)
+        if (twin := self._dedupe.get(key)) is not None:
+            return Put(twin, False, self.by_id[twin].created_at or now)
+        unique = self._unique.get(key)
+        return None if unique is None or unique.until <= now else Put(unique.id, False, unique.created_at)
 
-    def add(self, run: Run, now: datetime) -> None:
+    def _add(self, run: Run, now: datetime) -> None:
         """Insert a run that duplicates nothing: queued if it is ready and belongs to no group."""
+        if run.dedupe_key is not None and run.unique_for is not None and not run.final:
+            key, until = (run.handler, run.dedupe_key), shift(now, run.unique_for)
+            self._unique[key] = _Unique(run.id, now, until)
+            heapq.heappush(self._unique_until, (until, key))
         ready = run.state is State.PENDING and run.group is None and run.hold is None and run.ready_at <= now
-        finished_at = now if run.final else None
-        self.save(replace(run, state=State.QUEUED if ready else run.state, created_at=now, finished_at=finished_at))
+        state, finished_at = State.QUEUED if ready else run.state, now if run.final else None
+        self.save(replace(run, state=state, created_at=now, finished_at=finished_at, unique_for=None))
+
+    def expire(self, limit: int, now: datetime) -> int:
+        """Forget dedupe keys whose time has passed; how many."""
+        expired = 0
+        while expired < limit and self._unique_until and self._unique_until[0][0] <= now:
+            until, key = heapq.heappop(self._unique_until)
+            unique = self._unique.get(key)
+            if unique is not None and unique.until == until:
+                del self._unique[key]
+                expired += 1
+        return expired
 
     def save(self, run: Run) -> None:
         """Keep this version of a run."""

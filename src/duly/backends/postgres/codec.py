@@ -123,11 +123,6 @@ def read_policy(text: str | None) -> RunPolicy:
     return policy
 
 
-def duration(seconds: float) -> int:
-    """Seconds in microseconds."""
-    return round(seconds * 1_000_000)
-
-
 # --- lines: "queue" is for anybody, "queue@node" for that node, "queue@" for one that is yet to be told
 
 

@@ -34,6 +34,18 @@ SELECT * FROM unnest($1::text[], $2::bytea[], $3::text[]) AS i (handler, key, id
 ON CONFLICT (handler, key) DO NOTHING
 RETURNING id
 """
+# Those of these runs whose keys, which they have taken, are unique to others at $4.
+_UNIQUE_TO_OTHERS = """
+SELECT i.id FROM unnest($1::text[], $2::bytea[], $3::text[]) AS i (handler, key, id)
+INNER JOIN {ns}.unique_keys AS u ON u.handler = i.handler AND u.key = i.key AND u.id <> i.id AND u.until > $4::bigint
+"""
+_EXPIRE = """
+WITH old AS MATERIALIZED (
+    SELECT handler, key FROM {ns}.unique_keys WHERE until <= $1 ORDER BY until LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM {ns}.unique_keys AS u USING old WHERE u.handler = old.handler AND u.key = old.key
+RETURNING 1
+"""
 _NO_LONGER_ENDED = """
 DELETE FROM {ns}.ended AS e USING unnest($1::bigint[], $2::text[]) AS i (seq, state)
 WHERE e.seq = i.seq AND e.state = i.state
@@ -136,7 +148,7 @@ async def _redrive(unit: Unit, run_ids: Sequence[str], now: int) -> dict[str, Re
         if record.run.state in REDRIVABLE:
             sharing[_key(record.run)].append(record)
     first = [same[0] for same in sharing.values()]
-    free = await _take_keys(unit, [record.run for record in first])
+    free = await _take_keys(unit, [record.run for record in first], now)
     taken = [record for same in sharing.values() if same[0].run.id not in free for record in same]
     begun = await _begin_again(unit, [record for record in first if record.run.id in free], now)
     late = free - begun  # somebody else was first
@@ -150,14 +162,16 @@ def _key(run: Run) -> tuple[str, ...]:
     return (run.id,) if run.dedupe_key is None else (run.handler, run.dedupe_key)
 
 
-async def _take_keys(unit: Unit, runs: Sequence[Run]) -> set[str]:
+async def _take_keys(unit: Unit, runs: Sequence[Run], now: int) -> set[str]:
     """Take the dedupe keys of these runs, all different; the ids of those that have theirs now, or need none."""
     keyed = [run for run in runs if run.dedupe_key is not None]
     free = {run.id for run in runs if run.dedupe_key is None}
     if keyed:
-        keys = [(run.dedupe_key or "").encode() for run in keyed]
-        rows = await unit.all(_TAKE_KEYS, [run.handler for run in keyed], keys, [run.id for run in keyed])
-        free |= {row[0] for row in rows}
+        keys = [run.handler for run in keyed], [(run.dedupe_key or "").encode() for run in keyed]
+        taken = {row[0] for row in await unit.all(_TAKE_KEYS, *keys, [run.id for run in keyed])}
+        others = {row[0] for row in await unit.all(_UNIQUE_TO_OTHERS, *keys, [run.id for run in keyed], now)}
+        await free_keys(unit, sorted(taken & others))
+        free |= taken - others
     return free
 
 
@@ -198,6 +212,11 @@ async def purge(unit: Unit, state: State, before: int | None, keep: int | None, 
     if purged:
         await count_ended(unit, {state: -purged}, kept_only=True)
     return purged
+
+
+async def expire(unit: Unit, limit: int, now: int) -> int:
+    """Delete dedupe keys whose time has passed; how many."""
+    return len(await unit.all(_EXPIRE, now, limit))
 
 
 async def pause(unit: Unit, queue: str) -> bool:

@@ -9,13 +9,12 @@ from functools import partial
 
 from duly.backends.postgres import adding, groups, leases, lending, moves, placing, settling
 from duly.backends.postgres.bell import WORK
-from duly.backends.postgres.codec import duration
 from duly.backends.postgres.connection import Connection
 from duly.backends.postgres.relief import Relief
 from duly.backends.postgres.session import BULK, CLAIMING, LISTING, QUICK, SETTLING, STORE, Session
 from duly.backends.postgres.staff import named, tell
 from duly.backends.postgres.unit import Unit
-from duly.backends.rows import instant, micros
+from duly.backends.rows import duration, instant, micros
 from duly.backends.staff import Staff
 from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 

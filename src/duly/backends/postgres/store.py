@@ -149,6 +149,9 @@ class PostgresStore:
             STORE, lambda unit: operating.purge(unit, state, micros(before), keep, limit)
         )
 
+    async def expire(self, limit: int, *, now: datetime | None = None) -> int:
+        return await self._session.run(STORE, _at(now, operating.expire, limit))
+
     # --- queues
 
     async def pause(self, queue: str) -> bool:

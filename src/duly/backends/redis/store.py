@@ -231,6 +231,15 @@ class RedisStore:
                 break
         return purged
 
+    async def expire(self, limit: int, *, now: datetime | None = None) -> int:
+        expired = 0
+        while expired < limit:
+            some = await self._wire.call("expire", moment(now), limit - expired)
+            expired += some
+            if some < _OPERATE:
+                break
+        return expired
+
     # --- queues
 
     async def pause(self, queue: str) -> bool:

@@ -138,6 +138,9 @@ class SqliteStore:
     async def purge(self, state: State, before: datetime | None, keep: int | None, limit: int) -> int:
         return await self._session.write(lambda unit: operating.purge(unit, state, micros(before), keep, limit))
 
+    async def expire(self, limit: int, *, now: datetime | None = None) -> int:
+        return await self._session.write(lambda unit: operating.expire(unit, limit, unit.at(now)))
+
     # --- queues
 
     async def pause(self, queue: str) -> bool:

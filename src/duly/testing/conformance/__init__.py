@@ -20,6 +20,7 @@ from duly.testing.conformance.queue import QueueSuite
 from duly.testing.conformance.sharing import SharingSuite
 from duly.testing.conformance.store import StoreSuite
 from duly.testing.conformance.transactions import TransactionSuite
+from duly.testing.conformance.unique import UniqueSuite
 from duly.testing.conformance.world import LEASE, World, scenario
 
 
@@ -30,6 +31,7 @@ class BackendSuite(
     StoreSuite,
     CoordinatorSuite,
     TransactionSuite,
+    UniqueSuite,
     BulkSuite,
     CornerSuite,
     FuzzSuite,
@@ -51,6 +53,7 @@ __all__ = [
     "SharingSuite",
     "StoreSuite",
     "TransactionSuite",
+    "UniqueSuite",
     "World",
     "scenario",
 ]

@@ -55,6 +55,7 @@ DRAFTS = st.fixed_dictionaries(
         "queue": _QUEUES,
         "priority": st.sampled_from([0, 0, 5, 9]),
         "dedupe_key": st.sampled_from([None, None, "k"]),
+        "unique_for": st.sampled_from([None, None, 4.0, 30.0]),
         "group": st.sampled_from([None, None, "one", "two"]),
         "when_full": st.sampled_from(WhenFull),
         "policy": _POLICIES,
@@ -232,6 +233,10 @@ class QueueMachine(WorkMachine):
         page = self.twins.model_says(lambda backend: backend.store.runs(RunQuery(states=(state,)), ALL, now=self.now))
         moments = [run.finished_at for run in page.runs]
         return (keep in {None, 0} and limit >= len(moments)) or len(set(moments)) == len(moments)
+
+    @step(limit=st.sampled_from([1, ALL]))
+    def expire(self, limit: int) -> None:
+        self.twins.same("expire", lambda backend: backend.store.expire(limit, now=self.now))
 
     @step(queue=_QUEUES, pause=st.sampled_from([False, False, True]))
     def pause_or_resume(self, queue: str, pause: bool) -> None:

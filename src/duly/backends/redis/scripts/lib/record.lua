@@ -29,6 +29,7 @@
 -- from both kinds (`rules.sharing`). What 0.1.0 wrote is among the others.
 --! const MARK '!'
 --! const MARK_BYTE 33
+--! const CREATED_AT 5
 --! const PLACE_AT 14
 --! const TRAITS_AT 22
 --! const HANDLER_AT 22
