@@ -21,12 +21,13 @@ edge, so that callers only ever need this module. Absence inside the ports is a 
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from duly.model import Run
+
+_LONGEST_RETRY = timedelta(days=3650)
 
 
 class DulyError(Exception):
@@ -155,17 +156,41 @@ class BackendUnavailable(BackendError):
 class Retry(Exception):
     """Raised by a handler, or returned by `on_error`: try again `after` seconds (or a timedelta), 0 being at once.
 
-    It counts against `max_retries` like any failure. Without `after` the policy's own delay applies.
+    It counts against `max_retries` like any failure. Without `after` the policy's own delay applies. A delay that is
+    negative, not a number or longer than ten years raises `ConfigurationError` here, where the mistake is.
     """
 
     def __init__(self, after: float | timedelta | None = None) -> None:
-        super().__init__("retry" if after is None else f"retry after {after}")
+        super().__init__("retry" if after is None else f"retry after {_seconds(after):g} s")
         self.after = after
 
 
 class GiveUp(Exception):
-    """Raised by a handler, or returned by `on_error`: fail for good, whatever retries are left."""
+    """Raised by a handler, or returned by `on_error`: fail for good, whatever retries are left.
 
-    def __init__(self, reason: str = "gave up") -> None:
+    `reason` is a text or the exception that is the reason.
+    """
+
+    def __init__(self, reason: str | BaseException = "gave up") -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+_LONGEST_SHOWN = 200
+
+
+def shown(value: object) -> str:
+    """A value as it stands in messages: what `repr` says, shortened. Whatever the value is, this does not raise."""
+    try:
+        text = repr(value)
+        return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}… ({len(text)} characters)"
+    except BaseException:  # noqa: BLE001  # a __repr__ is foreign code, and a deep value may exhaust the stack
+        return f"<{type(value).__name__}>"
+
+
+def _seconds(after: object) -> float:
+    plain = after.total_seconds() if isinstance(after, timedelta) else after
+    most = _LONGEST_RETRY.total_seconds()
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 <= plain <= most:
+        raise ConfigurationError(f"Retry(after={shown(after)}): expected 0 to {most:g} seconds, or a timedelta")
+    return float(plain)

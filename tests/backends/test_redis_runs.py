@@ -202,7 +202,7 @@ async def test_thousands_of_runs_travel_in_slices(backend):
     assert fences == sorted(set(fences))
     now = datetime.now(UTC)
     settlements = [settle(claim.run, claim.fence, Succeeded(), now, 0.5) for claim in claimed.claims]
-    assert await backend.queue.settle(settlements) == []
+    assert all(await backend.queue.settle(settlements))
     assert (await backend.store.counts()).states[State.COMPLETED] == 3_000
 
 
@@ -359,7 +359,7 @@ async def test_a_settlement_that_is_repeated_is_counted_once(world):
     await world.put(*(world.run(f"job_{number}") for number in range(20)))
     settlements = [world.settlement(claim) for claim in await world.claim(1000)]
     for _ in range(3):
-        assert await world.queue.settle(settlements) == []
+        assert all(await world.queue.settle(settlements))
     assert {each.completed for each in (await world.store.statistics()).values()} == {1}
 
 

@@ -166,7 +166,7 @@ JOB = '[jobs.x]\ncommand = ["true"]\n'
     ("text", "said"),
     [
         ("max_concurent = 3", ":2:1: max_concurent: unknown key 'max_concurent'; did you mean max_concurrent?"),
-        ("max_concurrent = 0", ":2:18: max_concurrent: max_concurrent=0: a whole number from 1"),
+        ("max_concurrent = 0", ":2:18: max_concurrent: max_concurrent=0: expected a whole number from 1"),
         ('namespace = "Ops"', ":2:13: namespace: namespace='Ops'"),
         ('timezone = "Europe/Berlni"', ":2:12: timezone:"),
         ('shutdown_timeout = "soon"', ":2:20: shutdown_timeout: 'soon' is no duration"),

@@ -65,7 +65,7 @@ class Stage:
         self.events, self.elector = Events(), Leading()
         self.config = SchedulerConfig(placement="assign", **config)
         card = self.node("me")
-        around = Surroundings(card, self.config, self.clock, self.events, random.Random(0))
+        around = Surroundings(card, self.config, self.backend.clock, self.events, random.Random(0))
         self.assigner = Assigner(around, self.backend, self.elector)
         self._number = 0
 

@@ -69,6 +69,9 @@ async def test_a_signal_is_named() -> None:
         (Command(["/etc"]), "CommandNotExecutable", "'/etc' is not executable"),
         (Command(["true"], cwd="/no/such/place"), "DirectoryNotFound", "no such directory: '/no/such/place'"),
         (Command(["true"], env={"A": "nul\0"}), "CommandFailed", "embedded null byte"),
+        (Command(["no-such-\udcff"]), "CommandNotFound", "not found"),
+        (Command(["no-such-\ud800"]), "CommandFailed", "surrogates not allowed"),
+        (Command(["true"], cwd="/no/\udcff"), "DirectoryNotFound", "no such directory"),
         (Command(["true"], env={"A=B": "C"}), "CommandFailed", "illegal environment variable name"),
         (Command(["true"], env={"PATH": "/nowhere"}), "CommandNotFound", "'true' not found"),
     ],
@@ -248,6 +251,13 @@ async def test_the_warden_stops_a_command_if_the_worker_does_not(monkeypatch: py
     async with opened(CommandExecutor()) as executor:
         error = await failure(executor, Command(["sleep", "1000"]), timeout=0.01)
         assert error.message == "killed by signal 9 (SIGKILL)"
+
+
+@pytest.mark.parametrize("days", [24, 25, 366])
+async def test_a_timeout_of_weeks_leaves_the_warden_alive(days: int) -> None:
+    async with opened(CommandExecutor()) as executor:
+        assert (await run(executor, shell("sleep 0.05"), timeout=days * 86400.0))["exit_code"] == 0
+        assert (await run(executor, shell("true")))["exit_code"] == 0
 
 
 async def test_what_a_command_leaves_in_the_background_ends_with_it(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ async def test_an_exception_comes_back_with_its_name_text_traceback_and_lineage(
 async def test_exceptions_that_are_hard_to_tell_are_told() -> None:
     async with opened(ProcessExecutor()) as executor:
         assert "text raised RuntimeError" in (await failure(executor, handlers.unspeakable)).message
-        assert (await failure(executor, handlers.odd_text)).message == "name ?\0"
+        assert (await failure(executor, handlers.odd_text)).message == "name \\udcff\\u0000"
         assert (await failure(executor, handlers.add, a="one")).type_name == "ValidationError"
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from duly.errors import BackendUnavailable
 from duly.model import Claim, Failed, Failure, Node, RetrySpec, Run, RunPolicy, SchedulerConfig, State, Succeeded
+from duly.model.event import SettlementAbandoned
+from duly.ports import StoreClock
 from duly.runtime.hooks import Hooks
 from duly.runtime.live import Live, LiveRuns
 from duly.runtime.nextdue import NextDue
@@ -20,36 +22,46 @@ START = datetime(2027, 3, 1, tzinfo=UTC)
 SHAKY = RunPolicy(retry=RetrySpec(max_retries=3, jitter=0.5))
 
 
-class Silent:
-    """Where events go that nobody wants."""
+class Events(list):
+    """Where events go; nobody wants the frequent ones."""
 
     def __call__(self, event):
-        pass
+        self.append(event)
 
     def wants(self, kind):
         return False
 
 
 class Queue:
-    """Takes settlements, but for the first so many calls."""
+    """Takes settlements, except in the first calls, and except those that `refuses` names."""
 
-    def __init__(self, failing=0):
+    def __init__(self, failing=0, refuses=lambda settlement: False):
         self.failing = failing
+        self.refuses = refuses
         self.calls = []
+        self.taken = []
 
     async def settle(self, settlements):
         self.calls.append(list(settlements))
         if len(self.calls) <= self.failing:
             raise BackendUnavailable("away")
-        return []
+        if any(self.refuses(settlement) for settlement in settlements):
+            raise UnicodeEncodeError("utf-8", "\udc80", 0, 1, "surrogates not allowed")
+        self.taken += settlements
+        return [True] * len(settlements)
 
 
-def settler_of(queue):
+def settler_of(queue, events=None):
     clock = ManualClock(START)
+    emit = Events() if events is None else events
     around = Surroundings(
-        Node("n", "h", 1, START), SchedulerConfig(max_concurrent=10), clock, Silent(), random.Random(0)
+        Node("n", "h", 1, START),
+        SchedulerConfig(max_concurrent=10),
+        StoreClock(clock, direct=True),
+        emit,
+        random.Random(0),
     )
-    return Settler(around, queue, LiveRuns(), Hooks(None, None, Silent()), NextDue(Signal(), clock.now))
+    return Settler(around, queue, LiveRuns(), Hooks(None, None, emit), NextDue(Signal(), clock.now))
 
 
 def live(number, policy=SHAKY):
@@ -102,3 +114,56 @@ async def test_results_that_wait_to_be_worked_out_count_as_unsettled():
     assert not settler.empty
     await settler.flush()
     assert settler.empty
+
+
+async def test_a_settlement_that_cannot_be_stored_does_not_keep_its_neighbours():
+    queue = Queue(refuses=lambda settlement: settlement.result == b"hostile")
+    settler = settler_of(queue)
+    for number in range(100):
+        settler.offer(live(number), Succeeded(b"hostile" if number in (7, 61) else b"fine"))
+    await settler.flush()
+    assert {settlement.fence for settlement in queue.taken} == set(range(100))
+    plain = [settlement for settlement in queue.taken if settlement.fence in (7, 61)]
+    assert all(settlement.state is State.COMPLETED and settlement.result is None for settlement in plain)
+    assert all("could not be stored" in settlement.reason for settlement in plain)
+
+
+async def test_a_failure_that_cannot_be_stored_is_retried_as_it_would_have_been():
+    hostile = Failure("ValueError", "hostile")
+    queue = Queue(refuses=lambda settlement: settlement.failure == hostile)
+    settler = settler_of(queue)
+    settler.offer(live(1), Failed(hostile))
+    settler.offer(live(2), Failed(Failure("ValueError", "fine")))
+    await settler.flush()
+    stored = {settlement.fence: settlement for settlement in queue.taken}
+    assert stored[1].state is stored[2].state is State.PENDING
+    assert stored[1].failures == 1
+    assert stored[1].failure.type == stored[1].attempt.failure.type == "NotStorable"
+
+
+async def test_what_cannot_be_stored_at_all_is_given_up_and_reported():
+    queue, events = Queue(refuses=lambda settlement: settlement.fence == 2), Events()
+    settler = settler_of(queue, events)
+    lives = [live(number) for number in (1, 2, 3)]
+    for each in lives:
+        settler._lives.add(each)
+        settler.offer(each, Succeeded())
+    await settler.flush()
+    assert [settlement.fence for settlement in queue.taken] == [1, 3]
+    assert [event.run.id for event in events if isinstance(event, SettlementAbandoned)] == ["r2"]
+    assert len(settler._lives) == 0  # it is no longer renewed: another node takes it over
+
+
+async def test_a_store_that_refuses_everything_loses_nothing():
+    refusing = True
+    queue = Queue(refuses=lambda settlement: refusing)
+    settler = settler_of(queue)
+    for number in range(100):
+        settler.offer(live(number), Succeeded())
+    for _ in range(3):
+        with pytest.raises(UnicodeEncodeError):
+            await settler.tick()
+    refusing = False
+    await settler.flush()
+    assert {settlement.fence for settlement in queue.taken} == set(range(100))
+    assert all(settlement.reason is None for settlement in queue.taken)

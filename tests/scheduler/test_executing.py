@@ -159,7 +159,7 @@ async def test_on_failure_is_called_once_when_the_run_has_failed(url):
     async with scheduler:
         with pytest.raises(RunFailed):
             await (await broken.submit()).result(timeout=30)
-    assert told == [(State.FAILED, 4, "broken", "RunFailed")]
+    assert told == [(State.FAILED, 4, "broken", "ValueError")]
 
 
 async def test_an_async_handler_is_cancelled_at_its_timeout(url):

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from duly.model import (
     Beat,
+    BeatReply,
     Cause,
     Claim,
     Claimed,
@@ -88,7 +89,7 @@ class Hand:
         self._call("queue.reap", {"limit": 10}, [Claim(self.runs[run_id], fence, expires_at)], change, node=node)
 
     def renew(self, run_id, fence, lost=False):
-        renewal = Renewal(lost=(run_id,) if lost else ())
+        renewal = Renewal((BeatReply.LOST if lost else BeatReply.KEPT,))
         self._call("queue.renew", {"beats": (Beat(run_id, fence),)}, renewal)
 
     def settle(self, run_id, fence, state=State.COMPLETED, outcome=OutcomeKind.SUCCEEDED, stale=False, node="a"):
@@ -108,7 +109,7 @@ class Hand:
             losses=0,
         )
         changes = () if stale else (self._change(run_id, state=state, member=run.member and state is State.PENDING),)
-        self._call("queue.settle", {"settlements": (settlement,)}, [run_id] if stale else [], *changes, node=node)
+        self._call("queue.settle", {"settlements": (settlement,)}, [not stale], *changes, node=node)
 
     def release(self, run_id, fence):
         self.settle(run_id, fence, State.PENDING, None)
@@ -123,7 +124,7 @@ class Hand:
     def repeat_settlement(self, run_id, fence):
         settlement = self.history.events[-1].arguments["settlements"][0]
         assert (settlement.run_id, settlement.fence) == (run_id, fence)
-        self._call("queue.settle", {"settlements": (settlement,)}, [])
+        self._call("queue.settle", {"settlements": (settlement,)}, [True])
 
     def begin(self, run_id, fence, node="a"):
         self.history.events.append(Begin(self.time, self.now, node, self.runs[run_id].job, run_id, fence))

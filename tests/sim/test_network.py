@@ -65,7 +65,7 @@ class TestPassing:
         assert lent.arguments["node"] == "a"
         assert lent.answer.claims == [claim]
         assert [(c.before.state, c.after.state) for c in lent.changes] == [(State.QUEUED, State.RUNNING)]
-        assert settled.answer == []
+        assert settled.answer == [True]
         assert settled.changes[0].after.state is State.COMPLETED
 
     def test_what_was_sent_does_not_change_on_the_way(self):

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from duly.errors import BackendUnavailable
 from duly.model import (
     Beat,
+    BeatReply,
     Cancelled,
     Cause,
     Delivery,
@@ -124,10 +125,11 @@ class ToyNode:
                 renewal = await self.queue.renew(beats, LEASE)
             except BackendUnavailable:
                 continue
-            self.cancelled |= set(renewal.cancelled)
-            for beat in beats:
+            for beat, reply in zip(beats, renewal.replies, strict=True):
                 claim = self.live.get(beat.run_id)
-                if beat.run_id in renewal.lost and claim is not None and claim.fence == beat.fence:
+                if reply is BeatReply.CANCEL:
+                    self.cancelled.add(beat.run_id)
+                elif reply is BeatReply.LOST and claim is not None and claim.fence == beat.fence:
                     del self.live[beat.run_id]
 
     async def _reap(self):

@@ -10,7 +10,7 @@ import pytest
 
 from duly import Scheduler, SchedulerConfig
 from duly.backends import open_backend
-from duly.model import State
+from duly.model import WAITING, State
 from duly.ports import Opening
 from tests.conftest import emptied, eventually
 from tests.stores import transfer
@@ -59,7 +59,21 @@ def test_it_is_read_as_it_was_written(earlier, folder):
         async with open_backend(url, Opening(namespace=namespace)) as backend:
             return await found(backend)
 
-    assert msgspec.json.decode(asyncio.run(read())) == msgspec.json.decode((folder / f"{name}.json").read_bytes())
+    expected = msgspec.json.decode((folder / f"{name}.json").read_bytes())
+    assert _like(expected, msgspec.json.decode(asyncio.run(read()))) == expected
+
+
+def _like(earlier, now):
+    """What is read now, without the fields that records have got since, as long as these are empty."""
+    match earlier, now:
+        case dict(), dict():
+            added = {key: value for key, value in now.items() if key not in earlier}
+            assert not any(added.values()), added
+            return {key: _like(earlier[key], value) for key, value in now.items() if key in earlier}
+        case list(), list() if len(earlier) == len(now):
+            return [_like(*pair) for pair in zip(earlier, now, strict=True)]
+        case _:
+            return now
 
 
 def test_work_goes_on_in_it(earlier, folder):
@@ -77,8 +91,9 @@ def test_work_goes_on_in_it(earlier, folder):
         async with scheduler:
 
             async def quiet() -> bool:
-                counts = await scheduler.counts()
-                return not counts.states.get(State.QUEUED) and not counts.states.get(State.RUNNING)
+                """Nothing is left to do. What was to start later may be due by now, and one of the queues is paused."""
+                queues = (await scheduler.counts()).queues.values()
+                return not any(depth.running or (depth.queued and not depth.paused) for depth in queues)
 
             await eventually(quiet, "what waited and ran then has ended")
             ended = {run_id: await scheduler.get_run(run_id) for run_id in before}
@@ -94,6 +109,8 @@ def test_work_goes_on_in_it(earlier, folder):
                     assert now.fence > then["fence"]
                 case "pending", "rare" | "solo":
                     assert now.state is State.COMPLETED, now
+                case "pending", _:
+                    assert now.state in WAITING, now  # it may be due by now: in a paused queue, or nobody can start it
                 case _:
                     assert now.state.value == then["state"], now
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from duly.backends import open_backend, open_seat, scheme_of
 from duly.errors import ConfigurationError, MissingExtra
@@ -47,10 +48,11 @@ def open_address(address: Address, opening: Opening) -> Backend:
         return open_backend(address.store, opening)
     _check(address.store, parts)
     truth = open_backend(address.store, opening)
-    seat = open_seat(parts["coordinator"], opening) if "coordinator" in parts else None
+    theirs = replace(opening, clock=truth.clock)  # what a coordinator says about times is compared with the store's
+    seat = open_seat(parts["coordinator"], theirs) if "coordinator" in parts else None
     from duly.backends.split import SplitBackend  # noqa: PLC0415  # one URL does not need it
 
-    return SplitBackend(truth, seat, _doorbell(parts.get("queue"), opening), opening.clock)
+    return SplitBackend(truth, seat, _doorbell(parts.get("queue"), opening))
 
 
 def _doorbell(url: str | None, opening: Opening) -> Doorbell | None:

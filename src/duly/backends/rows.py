@@ -11,8 +11,22 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from duly.model import Attempt, Counts, Depth, Failure, JobStatistics, OutcomeKind, State, from_micros, to_micros
+from duly.backends.tolerance import UNREADABLE, damage, damaged_job
+from duly.model import (
+    Attempt,
+    Counts,
+    Depth,
+    Failure,
+    JobRecord,
+    JobStatistics,
+    OutcomeKind,
+    Settlement,
+    State,
+    from_micros,
+    to_micros,
+)
 
 T = TypeVar("T")
 
@@ -51,6 +65,33 @@ def slices_of(items: Sequence[T], most: int) -> list[Sequence[T]]:
     return [items[start : start + most] for start in range(0, len(items), most)]
 
 
+# --- definitions
+
+_record = msgspec.json.Decoder(JobRecord)
+
+
+def read_job(row: Sequence[Any]) -> JobRecord:
+    """The record as it was saved, then cursor, time to plan and count as they are now; name, uid and revision."""
+    text, cursor, plan_at, planned = row[:4]
+    try:
+        record = _record.decode(text)
+    except UNREADABLE as exc:
+        name, uid, revision = row[4:7]
+        record = damaged_job(name, uid, revision, exc)
+    return replace(record, cursor=instant(cursor), plan_at=instant(plan_at), planned=planned)
+
+
+# --- answers
+
+
+def answers(settlements: Sequence[Settlement], stale: Sequence[Settlement]) -> list[bool]:
+    """In order, whether each settlement applied: all but the stale ones."""
+    if not stale:
+        return [True] * len(settlements)
+    refused = {id(settled) for settled in stale}
+    return [id(settled) not in refused for settled in settlements]
+
+
 # --- history and counters
 
 
@@ -64,8 +105,15 @@ def read_attempt(row: Sequence[Any]) -> Attempt:
         from_micros(started_at),
         from_micros(ended_at),
         OutcomeKind(outcome),
-        None if failure is None else _failure.decode(failure),
+        None if failure is None else _read_failure(failure),
     )
+
+
+def _read_failure(text: str) -> Failure:
+    try:
+        return _failure.decode(text)
+    except UNREADABLE as exc:
+        return Failure("Unreadable", damage(exc))
 
 
 def read_statistics(row: Sequence[Any]) -> JobStatistics:

@@ -2,8 +2,21 @@
 
 from duly.model.config import Retention, SchedulerConfig
 from duly.model.fleet import Fleet
-from duly.model.identity import Ids, is_job_name, recurring_id
-from duly.model.instant import EPOCH, as_utc, from_micros, iso, seconds_between, shift, stamp, to_micros
+from duly.model.identity import Ids, is_job_name, is_run_id, recurring_id
+from duly.model.instant import (
+    EARLIEST,
+    EPOCH,
+    LATEST,
+    as_utc,
+    from_micros,
+    iso,
+    refuse_naive,
+    schedulable,
+    seconds_between,
+    shift,
+    stamp,
+    to_micros,
+)
 from duly.model.job import (
     CommandSpec,
     CronSpec,
@@ -44,6 +57,7 @@ from duly.model.run import (
     Assignment,
     Attempt,
     Beat,
+    BeatReply,
     CancelReply,
     Cause,
     Claim,
@@ -68,12 +82,15 @@ from duly.model.run import (
 )
 
 __all__ = [
+    "EARLIEST",
     "EPOCH",
     "FINAL",
+    "LATEST",
     "WAITING",
     "Assignment",
     "Attempt",
     "Beat",
+    "BeatReply",
     "CancelReply",
     "Cancelled",
     "Cause",
@@ -136,8 +153,11 @@ __all__ = [
     "as_utc",
     "from_micros",
     "is_job_name",
+    "is_run_id",
     "iso",
     "recurring_id",
+    "refuse_naive",
+    "schedulable",
     "seconds_between",
     "shift",
     "stamp",

@@ -11,9 +11,10 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from duly.errors import ConfigurationError
+from duly.errors import ConfigurationError, shown
 from duly.model.identity import is_job_name
 from duly.model.node import Role
+from duly.model.sanitize import checked_whole
 
 Hook = Callable[..., Any]
 Duration = float | timedelta
@@ -27,18 +28,13 @@ _LABEL = re.compile(r"[\w.:/-]{1,128}", re.ASCII)
 def _seconds(name: str, value: object, least: float, most: float) -> float:
     plain = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not least <= plain <= most:
-        raise ConfigurationError(f"{name}={value!r}: a duration from {least:g} to {most:g} seconds is needed")
+        raise ConfigurationError(f"{name}={shown(value)}: a duration from {least:g} to {most:g} seconds is needed")
     return float(plain)
-
-
-def _whole(name: str, value: object, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise ConfigurationError(f"{name}={value!r}: a whole number from {least} to {most} is needed")
 
 
 def _choice(name: str, value: object, allowed: tuple[str | bool | None, ...]) -> None:
     if value not in allowed:
-        raise ConfigurationError(f"{name}={value!r}: one of {', '.join(map(str, allowed))} is needed")
+        raise ConfigurationError(f"{name}={shown(value)}: one of {', '.join(map(str, allowed))} is needed")
 
 
 def _fits(pattern: re.Pattern[str], value: object) -> bool:
@@ -47,7 +43,7 @@ def _fits(pattern: re.Pattern[str], value: object) -> bool:
 
 def _strings(name: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, tuple | list) or not all(isinstance(v, str) for v in value):
-        raise ConfigurationError(f"{name}={value!r}: a list of strings is needed")
+        raise ConfigurationError(f"{name}={shown(value)}: a list of strings is needed")
     return tuple(value)
 
 
@@ -55,9 +51,9 @@ def _roles(value: object) -> tuple[Role, ...]:
     try:
         roles = tuple(Role(role) for role in _strings("roles", value))
     except ValueError as exc:
-        raise ConfigurationError(f"roles={value!r}: any of {', '.join(Role)} is needed") from exc
+        raise ConfigurationError(f"roles={shown(value)}: any of {', '.join(Role)} is needed") from exc
     if not roles:
-        raise ConfigurationError(f"roles={value!r}: at least one of {', '.join(Role)} is needed")
+        raise ConfigurationError(f"roles={shown(value)}: at least one of {', '.join(Role)} is needed")
     return roles
 
 
@@ -67,7 +63,9 @@ def _queues(value: object) -> tuple[str, ...] | dict[str, float] | None:
     if isinstance(value, Mapping):
         for queue, weight in value.items():
             if not isinstance(weight, int | float) or not 0 < weight < 1e9:
-                raise ConfigurationError(f"queues={dict(value)!r}: the weight of {queue!r} must be a positive number")
+                raise ConfigurationError(
+                    f"queues={shown(value)}: the weight of {shown(queue)} must be a positive number"
+                )
         return {str(queue): float(weight) for queue, weight in value.items()}
     return _strings("queues", value)
 
@@ -76,7 +74,7 @@ def labels_of(name: str, value: object) -> dict[str, str]:
     """Labels, as a node has them and as a selector asks for them."""
     if not isinstance(value, Mapping) or not all(_fits(_LABEL, part) for pair in value.items() for part in pair):
         raise ConfigurationError(
-            f"{name}={value!r}: a dict of names and values is needed, each of letters, digits and _ . : / -"
+            f"{name}={shown(value)}: a dict of names and values is needed, each of letters, digits and _ . : / -"
         )
     return dict(value)
 
@@ -97,7 +95,7 @@ class Retention(Struct, frozen=True):
             if value is not None:
                 force_setattr(self, name, _seconds(f"retention.{name}", value, 0.0, 1e9))
         if self.max_completed is not None:
-            _whole("retention.max_completed", self.max_completed, 0, 1 << 53)
+            checked_whole("retention.max_completed", self.max_completed, 0, 1 << 53)
 
 
 class SchedulerConfig(Struct, frozen=True, kw_only=True):
@@ -143,11 +141,11 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         self._check_durations()
-        _whole("max_concurrent", self.max_concurrent, 1, 100_000)
-        _whole("max_payload_bytes", self.max_payload_bytes, 2, 1 << 30)
-        _whole("max_result_bytes", self.max_result_bytes, 2, 1 << 30)
-        _whole("assign_ahead", self.assign_ahead, 1, 1000)
-        _whole("keep_events", self.keep_events, 1, 10_000_000)
+        checked_whole("max_concurrent", self.max_concurrent, 1, 100_000)
+        checked_whole("max_payload_bytes", self.max_payload_bytes, 2, 1 << 30)
+        checked_whole("max_result_bytes", self.max_result_bytes, 2, 1 << 30)
+        checked_whole("assign_ahead", self.assign_ahead, 1, 1000)
+        checked_whole("keep_events", self.keep_events, 1, 10_000_000)
         _choice("publish_events", self.publish_events, (None, False, True))
         _choice("registry", self.registry, ("live", "frozen"))
         _choice("placement", self.placement, ("queue", "assign"))
@@ -176,15 +174,17 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
 
     def _check_names(self) -> None:
         if not _fits(_NAMESPACE, self.namespace):
-            raise ConfigurationError(f"namespace={self.namespace!r}: [a-z][a-z0-9_]*, at most 32 characters")
+            raise ConfigurationError(f"namespace={shown(self.namespace)}: [a-z][a-z0-9_]*, at most 32 characters")
         if self.node_id is not None and not _fits(_NODE_ID, self.node_id):
-            raise ConfigurationError(f"node_id={self.node_id!r}: letters, digits and _ . : -, at most 128 characters")
+            raise ConfigurationError(
+                f"node_id={shown(self.node_id)}: letters, digits and _ . : -, at most 128 characters"
+            )
         if self.default_handler is not None and not is_job_name(self.default_handler):
-            raise ConfigurationError(f"default_handler={self.default_handler!r}: not the name of a handler")
+            raise ConfigurationError(f"default_handler={shown(self.default_handler)}: not the name of a handler")
         try:
             ZoneInfo(self.timezone)
         except Exception as exc:
-            raise ConfigurationError(f"timezone={self.timezone!r}: not a known IANA time zone") from exc
+            raise ConfigurationError(f"timezone={shown(self.timezone)}: not a known IANA time zone") from exc
 
     @property
     def lease(self) -> float:

@@ -71,6 +71,13 @@ class SettlementRefused(Event, frozen=True):
     run: Run | None = None
 
 
+class SettlementAbandoned(Event, frozen=True):
+    """The store cannot take any settlement of this attempt: its claim expires, and another node takes the run over."""
+
+    run: Run
+    failure: Failure
+
+
 class ClaimsLost(Event, frozen=True):
     """Leases this node could not keep."""
 
@@ -198,6 +205,14 @@ class PlanFailed(Event, frozen=True):
     failure: Failure
 
 
+class RecordUnreadable(Event, frozen=True):
+    """A stored run or job cannot be read, and why. A run ends as failed; a job is planned again once it is saved."""
+
+    kind: str
+    name: str
+    reason: str
+
+
 class HookFailed(Event, frozen=True):
     """A user's hook raised; the run goes its way as if the hook had said nothing."""
 
@@ -242,6 +257,19 @@ class PromisesChanged(Event, frozen=True):
     """The settings of the store's server were changed: whether it keeps starts that it acknowledged has changed."""
 
     durable_start: bool
+
+
+class ClockDoubted(Event, frozen=True):
+    """The store's clock has jumped by so many seconds. Nothing is started or taken over by it until it is believed."""
+
+    seconds: float
+
+
+class ClockTrusted(Event, frozen=True):
+    """The store's clock is believed again: it has jumped back, or it stayed where it was and is followed."""
+
+    seconds: float
+    followed: bool
 
 
 class LoopStalled(Event, frozen=True):

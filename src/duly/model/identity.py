@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from duly.model.instant import stamp, to_micros
 
+_RUN_ID = re.compile(r"[0-9][0-9A-Za-z_.-]{0,199}")
 JOB_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 MAX_NAME_LENGTH = 128
 
@@ -63,9 +64,14 @@ def recurring_id(uid: str, due: datetime) -> str:
     return f"{uid}-{stamp(due)}"
 
 
-def is_job_name(name: str) -> bool:
+def is_run_id(text: object) -> bool:
+    """Whether a run could have this id. Nothing else need be asked of a store, which may be unable to read it."""
+    return isinstance(text, str) and _RUN_ID.fullmatch(text) is not None
+
+
+def is_job_name(name: object) -> bool:
     """Whether `name` may name a job: a letter or underscore, then letters, digits, `_`, `.`, `-`; at most 128."""
-    return len(name) <= MAX_NAME_LENGTH and _is_well_formed(name)
+    return isinstance(name, str) and len(name) <= MAX_NAME_LENGTH and _is_well_formed(name)
 
 
 @lru_cache(maxsize=4096)  # asked about with every submission

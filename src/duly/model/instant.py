@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from duly.errors import shown
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# What can be scheduled. Stores order runs by doubles, which hold whole microseconds exactly until the year 2255.
+EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
+LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 
 # A double holds whole microseconds exactly up to here (the year 2223); `fromtimestamp` is 2.5 times faster than adding.
 _EXACT_AS_FLOAT = 8_000_000_000_000_000
@@ -20,17 +26,36 @@ def to_micros(instant: datetime) -> int:
 
 
 def from_micros(micros: int) -> datetime:
-    """The instant that many microseconds after the Unix epoch, exactly."""
+    """The instant that many microseconds after the Unix epoch, exactly; OverflowError beyond the calendar."""
     if -_EXACT_AS_FLOAT < micros < _EXACT_AS_FLOAT:
         return datetime.fromtimestamp(micros / 1e6, UTC)
     return EPOCH + timedelta(microseconds=micros)
 
 
 def as_utc(instant: datetime, what: str, error: type[ValueError] = ValueError) -> datetime:
-    """The same instant in UTC; a naive datetime raises `error`, naming `what`."""
+    """The same instant in UTC; a naive datetime, or one that UTC does not have, raises `error`, naming `what`."""
+    refuse_naive(instant, what, error)
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        raise error(f"{what}={instant.isoformat()}: the calendar of UTC does not have this instant") from None
+
+
+def refuse_naive(instant: datetime, what: str, error: type[ValueError] = ValueError) -> None:
+    """Raise `error`, naming `what`, for a datetime that does not say in which zone it is."""
+    given: object = instant
+    if not isinstance(given, datetime):
+        raise error(f"{what}={shown(given)}: expected a datetime with a time zone")
     if instant.tzinfo is None or instant.utcoffset() is None:
         raise error(f"{what} is a naive datetime ({instant.isoformat()}): say which zone, e.g. tzinfo=datetime.UTC")
-    return instant.astimezone(UTC)
+
+
+def schedulable(instant: datetime, what: str, error: type[ValueError] = ValueError) -> datetime:
+    """The same instant in UTC, if a run can be due then; else `error`, naming `what`."""
+    found = as_utc(instant, what, error)
+    if not EARLIEST <= found <= LATEST:
+        raise error(f"{what}={found.isoformat()}: expected a time between {EARLIEST.year} and {LATEST.year}")
+    return found
 
 
 def seconds_between(earlier: datetime, later: datetime) -> float:
@@ -50,8 +75,9 @@ def iso(instant: datetime) -> str:
 
 
 def shift(instant: datetime, seconds: float) -> datetime:
-    """The instant that many seconds later; saturates at the end of time instead of overflowing."""
+    """The instant that many seconds later, but not beyond what can be scheduled."""
     try:
-        return instant + timedelta(seconds=seconds)
+        found = instant + timedelta(seconds=seconds)
     except OverflowError:
-        return datetime.max.replace(tzinfo=UTC)
+        return LATEST if seconds > 0 else EARLIEST
+    return found if EARLIEST <= found <= LATEST else LATEST if found > LATEST else EARLIEST

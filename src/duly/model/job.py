@@ -152,6 +152,7 @@ class JobStatus(StrEnum):
     RETIRED = "retired"
     REMOVED = "removed"
     FINISHED = "finished"
+    UNREADABLE = "unreadable"
 
 
 class Pause(Struct, frozen=True):
@@ -167,7 +168,8 @@ class JobRecord(Struct, frozen=True):
     `revision` grows with every saved change and is what a change is compared with. `cursor` is the next due instant
     that has no run yet (None: no more); `plan_at` is when the planner should look again. `code_since` is when the node
     started whose code this is: among code versions the newest started node's stands. `fleet` is the set of jobs that a
-    file defines together, and whose file alone may change this one.
+    file defines together, and whose file alone may change this one. `damage` says why the stored definition cannot be
+    read: such a record has a name and a revision, and can only be replaced or removed.
     """
 
     uid: str
@@ -184,6 +186,7 @@ class JobRecord(Struct, frozen=True):
     removed_at: datetime | None = None
     code_since: datetime | None = None
     fleet: str | None = None
+    damage: str | None = None
 
     @property
     def name(self) -> str:
@@ -196,6 +199,8 @@ class JobRecord(Struct, frozen=True):
 
     @property
     def status(self) -> JobStatus:
+        if self.damage is not None:
+            return JobStatus.UNREADABLE
         if self.removed_at is not None:
             return JobStatus.REMOVED
         if self.paused is not None:

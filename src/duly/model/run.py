@@ -96,8 +96,9 @@ class Run(Struct, frozen=True, gc=False):
     first, later after a retry. A skipped run may stand for a range of instants, `due` to `until`. `fence` is that of
     the latest claim. `hold` names why a waiting run is out of the indexes. `member` says whether it counts in its
     group. An `assignable` run starts only on the node that the leader assigns it to, its `assignee`; any other on
-    whichever node claims it. `unique_for` is a word to `Queue.put` alone: for how many seconds from then the dedupe key
-    is taken, whatever becomes of the run. It is not kept.
+    whichever node claims it. `damage` says why a stored record cannot be read in full: such a run is never executed.
+    `unique_for` is a word to `Queue.put` alone: for how many seconds from then the dedupe key is taken, whatever
+    becomes of the run. It is not kept.
     """
 
     id: str
@@ -137,6 +138,7 @@ class Run(Struct, frozen=True, gc=False):
     failure: Failure | None = None
     assignable: bool = False
     assignee: str | None = None
+    damage: str | None = None
     unique_for: float | None = None
 
     @property
@@ -172,11 +174,18 @@ class Beat(Struct, frozen=True, gc=False):
     progress: Progress | None = None
 
 
-class Renewal(Struct, frozen=True):
-    """The answer to a renewal: runs this node no longer owns, and runs an operator wants cancelled."""
+class BeatReply(StrEnum):
+    """What became of the claim that a beat wanted to keep."""
 
-    lost: tuple[str, ...] = ()
-    cancelled: tuple[str, ...] = ()
+    KEPT = "kept"
+    CANCEL = "cancel"  # kept, and an operator wants the run to stop
+    LOST = "lost"  # the run is no longer running under this fence
+
+
+class Renewal(Struct, frozen=True):
+    """The answer to a renewal: one reply for each beat, in order."""
+
+    replies: tuple[BeatReply, ...] = ()
 
 
 class Attempt(Struct, frozen=True, gc=False):

@@ -17,6 +17,7 @@ from duly.model import Run, State
 from duly.model import event as events
 from duly.model.current import current_fields, run_fields
 from duly.observe.logger import Level, Logger, Voice
+from duly.ports.clock import BELIEVE_AFTER
 
 _TALKATIVE = ("httpx2", "httpcore2")  # the client of etcd tells of every request, as information
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -148,6 +149,12 @@ def _of_trouble(event: events.Event) -> tuple[int, str]:
         case events.AfterCommitFailed(run_id, job, failure):
             text = f"{job} raised after its transaction had committed: {failure.type}: {failure.message} (run {run_id})"
             return logging.ERROR, text
+        case events.RecordUnreadable(kind, name, reason):
+            way_out = "it ends as failed" if kind == "run" else "it is not planned until it is saved again or removed"
+            return logging.ERROR, f"{kind} {name}: {reason}; {way_out}"
+        case events.SettlementAbandoned(run, failure):
+            text = f"run {run.id} of {run.job}: its outcome cannot be stored: {failure.type}: {failure.message}"
+            return logging.ERROR, f"{text}; its lease will expire and another node will take it over"
         case events.SettlementRefused(run_id, fence):
             return logging.WARNING, f"run {run_id}: came back too late, its fence {fence} is no longer the latest"
         case events.ClaimsLost(run_ids):
@@ -163,6 +170,12 @@ def _of_trouble(event: events.Event) -> tuple[int, str]:
                 return logging.INFO, "the store keeps every acknowledged write again: at_most_once holds"
             text = "the store's settings were changed and it may now lose acknowledged writes: at_most_once no longer"
             return logging.ERROR, f"{text} holds, and its jobs are refused at the next start (see `duly doctor`)"
+        case events.ClockDoubted(seconds):
+            text = f"the store's clock has jumped by {seconds:+.1f} s"
+            return logging.ERROR, f"{text}: it is believed only if it stays so for {BELIEVE_AFTER:g} s"
+        case events.ClockTrusted(seconds, followed):
+            how = "stayed so and is followed" if followed else "was taken back"
+            return logging.WARNING, f"the jump of the store's clock by {seconds:+.1f} s {how}"
         case events.LoopStalled(seconds, stack):
             return logging.WARNING, f"the event loop has not turned for {seconds:.1f} s{_indented(stack)}"
         case _:

@@ -28,8 +28,11 @@ METERED = (
     events.LeaderElected,
     events.LeaderLost,
     events.SettlementRefused,
+    events.SettlementAbandoned,
+    events.RecordUnreadable,
     events.ServiceFailed,
     events.StoreAway,
+    events.ClockDoubted,
     events.LoopStalled,
 )
 
@@ -110,10 +113,16 @@ class Meters:
                 self.events["leader_changes"] += 1
             case events.SettlementRefused():
                 self.events["settlements_refused"] += 1
+            case events.SettlementAbandoned():
+                self.events["settlements_abandoned"] += 1
+            case events.RecordUnreadable():
+                self.events["records_unreadable"] += 1
             case events.ServiceFailed():
                 self.events["services_failed"] += 1
             case events.StoreAway():
                 self.events["store_away"] += 1
+            case events.ClockDoubted():
+                self.events["clock_jumps"] += 1
             case events.LoopStalled():
                 self.events["loop_stalls"] += 1
             case _:

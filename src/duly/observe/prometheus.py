@@ -27,8 +27,11 @@ _EVENTS = {
     "claims_lost": "Leases this process could not keep.",
     "reaped": "Runs of vanished workers that this process took over.",
     "settlements_refused": "Results that came back too late.",
+    "settlements_abandoned": "Outcomes that could not be stored at all.",
+    "records_unreadable": "Stored runs and jobs that could not be read.",
     "services_failed": "Failures of a service of this node.",
     "store_away": "Times a service could not reach the store.",
+    "clock_jumps": "Jumps of the store's clock that were not believed at once.",
     "loop_stalls": "Times the event loop did not turn for long.",
 }
 

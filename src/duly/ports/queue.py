@@ -88,17 +88,18 @@ class Queue(Protocol):
     ) -> Renewal:
         """Extend each claim whose run is running under this fence, expired or not, and keep its progress.
 
-        Names the runs this fence no longer owns, and those (still owned) that an operator wants cancelled. Also stamps
-        the store-wide beat, with no beats too: somebody can reach the store.
+        Replies for each, in order: whether this fence still owns the run, and if so, whether an operator wants it
+        cancelled. Also stamps the store-wide beat, with no beats too: somebody can reach the store.
 
-        `silence` is given by who has beaten before: if nobody has for longer than that, the store itself was away, and
-        an amnesty of `lease` seconds begins before anything else. Without it (a node that has just started) silence
-        says nothing: whoever should have beaten may be dead.
+        If nobody has beaten for longer than `silence` seconds, the store itself was away, or everybody was: an amnesty
+        of `lease` seconds begins before anything else, so that those who live can renew their claims first. The caller
+        may have just started: it cannot know who lives. A clock that has gone back shortens an amnesty to `lease`.
+        None: silence says nothing.
         """
         ...
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
-        """Apply each settlement whose run is running under its fence; return the ids of the stale ones, in order.
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        """Apply each settlement whose run is running under its fence; in order, False for a stale one.
 
         A settlement whose fence is that of a run that is no longer running was applied before: not stale, changes
         nothing, except that a result it carries is kept where the run is completed and has none. One that would make a

@@ -114,7 +114,7 @@ class Store(Protocol):
     async def runs(
         self, query: RunQuery, limit: int, cursor: str | None = None, *, now: datetime | None = None
     ) -> Page:
-        """Runs that match, newest created first; `cursor` is the `next` of the page before.
+        """Runs that match, newest created first; `cursor` is the `next` of the page before, else ConfigurationError.
 
         A waiting run that is ready and not held is listed as queued.
         """

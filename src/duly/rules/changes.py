@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from duly.model import JobChange, JobRecord, JobSpec, Origin, Pause, Waiting
 from duly.rules.planning import skipped
-from duly.rules.schedules import Schedule, latest, step
+from duly.rules.schedules import Schedule, first_instant, latest, step
 
 PAUSED = "paused"
 NO_HANDLER = "no_handler"
@@ -117,12 +117,3 @@ def _go_on(before: JobRecord, after: JobRecord, schedule: Schedule | None, now: 
     moved = replace(after, cursor=step(schedule, last), plan_at=now)
     ledger = (skipped(before, cursor, last, why),)
     return JobChange(moved, before.revision, moves_cursor=True, ledger=ledger)
-
-
-def first_instant(schedule: Schedule, now: datetime) -> datetime | None:
-    """The first due instant of a newly registered job. Of the built-in schedules only `Once` may name a past one."""
-    first = getattr(schedule, "first_run", None)
-    if first is None:
-        return step(schedule, now)
-    found: datetime | None = first(now)
-    return found

@@ -28,7 +28,7 @@ from duly.rules.admission import OVERLAP, REPLACED, UNPLACED, hold_for_group, ho
 from duly.rules.changes import CHANGED, NO_HANDLER, PAUSED
 from duly.rules.describe import duration, instant
 from duly.rules.planning import MISFIRE
-from duly.rules.schedules import Cron, Schedule, latest, step
+from duly.rules.schedules import Cron, Schedule, describe_schedule, latest, step
 
 _TICK = timedelta(microseconds=1)
 
@@ -96,8 +96,7 @@ def _answer(
 
 
 def _introduce(record: JobRecord, schedule: Schedule | None) -> str:
-    describe = getattr(schedule, "describe", None)
-    words = describe() if describe is not None else "runs when submitted" if schedule is None else "a schedule in code"
+    words = describe_schedule(record.spec.schedule, schedule) or "runs when submitted"
     return f"{record.name}: {words} (revision {record.revision}, {record.status.value})."
 
 

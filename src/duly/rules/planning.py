@@ -21,6 +21,7 @@ MOST_AHEAD = 64
 MOST_CAUGHT_UP = 100
 
 _TICK = timedelta(microseconds=1)
+_LOOK_AGAIN = timedelta(seconds=60)
 
 # Schedules are aligned: planning is done halfway between two instants, so that it does not compete with firing.
 _FARTHEST_FROM_INSTANT = timedelta(seconds=5)
@@ -62,6 +63,19 @@ def plan(record: JobRecord, schedule: Schedule, now: datetime, outlook: Outlook)
         cursor=due,
         plan_at=_plan_again(due, planned, now, outlook),
         runs=runs,
+    )
+
+
+def postpone(record: JobRecord, now: datetime) -> Firing:
+    """Leave a job that cannot be planned as it is, and look at it again later: it must not stand before the others."""
+    assert record.cursor is not None
+    return Firing(
+        uid=record.uid,
+        name=record.name,
+        revision=record.revision,
+        expect=record.cursor,
+        cursor=record.cursor,
+        plan_at=now + _LOOK_AGAIN,
     )
 
 

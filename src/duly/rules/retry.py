@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from duly.errors import ConfigurationError, GiveUp, Retry
+from duly.errors import ConfigurationError, GiveUp, Retry, shown
 from duly.model import RetrySpec, Verdict
 
 Strategy = Literal["exponential", "linear", "fixed"]
@@ -169,23 +169,27 @@ def seconds(what: str, value: object) -> float:
 
 def _check_whole(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1_000_000:
-        raise ConfigurationError(f"RetryPolicy {name}={value!r}: a whole number from 0 to 1000000 is needed")
+        raise ConfigurationError(f"RetryPolicy {name}={shown(value)}: a whole number from 0 to 1000000 is needed")
 
 
 def _check_number(what: str, value: object, least: float, most: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ConfigurationError(f"{what}={value!r}: a number from {least:g} to {most:g} is needed")
+        raise ConfigurationError(f"{what}={shown(value)}: a number from {least:g} to {most:g} is needed")
     return float(value)
 
 
 def _check_strategy(strategy: object) -> None:
     if not callable(strategy) and strategy not in STRATEGIES:
-        raise ConfigurationError(f"RetryPolicy strategy={strategy!r}: one of {', '.join(STRATEGIES)} or a callable")
+        raise ConfigurationError(
+            f"RetryPolicy strategy={shown(strategy)}: one of {', '.join(STRATEGIES)} or a callable"
+        )
 
 
 def _classes(name: str, value: object) -> tuple[type[BaseException], ...]:
     classes = value if isinstance(value, tuple) else (value,)
     for each in classes:
         if not (isinstance(each, type) and issubclass(each, BaseException)):
-            raise ConfigurationError(f"RetryPolicy {name}={value!r}: exception classes are needed, {each!r} is none")
+            raise ConfigurationError(
+                f"RetryPolicy {name}={shown(value)}: exception classes are needed, {shown(each)} is none"
+            )
     return classes

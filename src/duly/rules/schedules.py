@@ -7,6 +7,7 @@ back. Which of the instants become runs is left to `rules.planning`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -14,12 +15,26 @@ from hashlib import blake2b
 from typing import Protocol, final, runtime_checkable
 from zoneinfo import ZoneInfo
 
-from duly.errors import InvalidSchedule
-from duly.model import CronSpec, CustomSpec, Dst, EverySpec, OnceSpec, ScheduleSpec, as_utc, from_micros, to_micros
+from duly.errors import InvalidSchedule, shown
+from duly.model import (
+    LATEST,
+    CronSpec,
+    CustomSpec,
+    Dst,
+    EverySpec,
+    OnceSpec,
+    ScheduleSpec,
+    from_micros,
+    refuse_naive,
+    sanitize,
+    schedulable,
+    to_micros,
+)
 from duly.rules import describe, zones
 from duly.rules.cron import WallTimes, read, resolve
 
 MINIMUM_INTERVAL = timedelta(milliseconds=1)
+_LONGEST_WORDS = 500
 
 _TICK = timedelta(microseconds=1)
 _ZERO = timedelta(0)
@@ -290,7 +305,7 @@ def bind(
             return EverySpec(schedule.interval, start, end, schedule.jitter)
         case Once():
             _refuse_outside(schedule, *_bounds(start_at, end_at))
-            return OnceSpec(schedule.at, schedule.jitter)
+            return OnceSpec(schedulable(schedule.at, f"at of job {name!r}", InvalidSchedule), schedule.jitter)
         case _:
             return _bind_custom(schedule, bounded=start_at is not None or end_at is not None)
 
@@ -317,21 +332,50 @@ def ready_at(uid: str, due: datetime, jitter: timedelta) -> datetime:
         return due
     digest = blake2b(f"{uid}:{to_micros(due)}".encode(), digest_size=8).digest()
     # In whole numbers: a double of 64 random bits may round up to 1, and the result must stay below the full jitter.
+    end = max(due, LATEST)
     try:
-        return due + timedelta(microseconds=int.from_bytes(digest, "big") * (jitter // _TICK) >> 64)
+        return min(due + timedelta(microseconds=int.from_bytes(digest, "big") * (jitter // _TICK) >> 64), end)
     except OverflowError:
-        return due
+        return end
 
 
 def step(schedule: Schedule, after: datetime) -> datetime | None:
-    """The next due instant of any schedule, in UTC. An object that breaks the contract raises `InvalidSchedule`."""
+    """The next due instant of any schedule, in UTC, None when there is none that a store can hold.
+
+    An object that breaks the contract raises `InvalidSchedule`.
+    """
     due = schedule.next_run(after)
     if due is None:
         return None
     found = _checked(schedule, "next_run", due)
     if found <= after:
-        raise _broken(schedule, f"next_run({after.isoformat()}) returned {due!r}, which is not later")
-    return found
+        raise _broken(schedule, f"next_run({after.isoformat()}) returned {shown(due)}, which is not later")
+    return found if found <= LATEST else None
+
+
+def first_instant(schedule: Schedule, now: datetime) -> datetime | None:
+    """The first due instant of a newly registered job, checked as by `step`. Only `first_run` may name a past one."""
+    first = getattr(schedule, "first_run", None)
+    if first is None:
+        return step(schedule, now)
+    due = first(now)
+    found = None if due is None else _checked(schedule, "first_run", due)
+    return found if found is None or found <= LATEST else None
+
+
+def describe_schedule(spec: ScheduleSpec | None, schedule: Schedule | None) -> str | None:
+    """A job's schedule in plain words, None for a job without one.
+
+    `schedule` is what computes it, None where only another process has the code. A class of the user's that cannot
+    describe itself is named.
+    """
+    if spec is None:
+        return None
+    words = getattr(schedule, "describe", None)
+    if words is not None:
+        with suppress(Exception):  # one broken class must not keep all jobs from being listed
+            return sanitize.text_of(words(), _LONGEST_WORDS)
+    return f"by {spec.kind}, in code" if isinstance(spec, CustomSpec) else "a schedule that cannot be read"
 
 
 def latest(schedule: Schedule, start: datetime, at: datetime, *, budget: int = 100_000) -> datetime | None:
@@ -348,7 +392,7 @@ def latest(schedule: Schedule, start: datetime, at: datetime, *, budget: int = 1
         return None
     found = _checked(schedule, "previous_run", due)
     if found > at:
-        raise _broken(schedule, f"previous_run({at.isoformat()}) returned {due!r}, which is later")
+        raise _broken(schedule, f"previous_run({at.isoformat()}) returned {shown(due)}, which is later")
     return found if found >= start else None
 
 
@@ -365,7 +409,7 @@ def _latest_by_steps(schedule: Schedule, start: datetime, at: datetime, budget: 
 def _checked(schedule: Schedule, method: str, due: object) -> datetime:
     """What a user's object returned, as an instant in UTC."""
     if not isinstance(due, datetime) or due.utcoffset() is None:
-        raise _broken(schedule, f"{method} returned {due!r} instead of an aware datetime or None")
+        raise _broken(schedule, f"{method} returned {shown(due)} instead of an aware datetime or None")
     return _utc(due, f"what {_kind(schedule)}.{method} returned")
 
 
@@ -379,7 +423,7 @@ def _kind(schedule: object) -> str:
 
 def _bind_custom(schedule: object, *, bounded: bool) -> CustomSpec:
     if isinstance(schedule, type) or not isinstance(schedule, Schedule):
-        raise InvalidSchedule(f"{schedule!r} is not a schedule", hint=_schedule_hint(schedule))
+        raise InvalidSchedule(f"{shown(schedule)} is not a schedule", hint=_schedule_hint(schedule))
     if bounded:
         raise InvalidSchedule(
             f"start_at and end_at cannot bound a {_kind(schedule)}",
@@ -431,9 +475,10 @@ def _assign(value: object, **fields: object) -> None:
 def _utc(instant: datetime, what: str) -> datetime:
     """The instant in UTC; at the ends of the calendar the last one that UTC has."""
     if not isinstance(instant, datetime):
-        raise InvalidSchedule(f"{what} is {instant!r}, not a datetime", field=what, hint="give an aware datetime")
+        raise InvalidSchedule(f"{what} is {shown(instant)}, not a datetime", field=what, hint="give an aware datetime")
+    refuse_naive(instant, what, InvalidSchedule)
     try:
-        return as_utc(instant, what, InvalidSchedule)
+        return instant.astimezone(UTC)
     except OverflowError:
         return datetime.max.replace(tzinfo=UTC) if instant.year > 5000 else datetime.min.replace(tzinfo=UTC)
 
@@ -452,27 +497,28 @@ def _from_start(start: datetime | None, due: datetime | None) -> datetime | None
     return due if due is None or start is None or due >= start else None
 
 
-def _dst(policy: Dst | str) -> Dst:
-    try:
-        return Dst(policy)
-    except ValueError:
+def _dst(policy: object) -> Dst:
+    if not isinstance(policy, str) or policy not in tuple(Dst):
         raise InvalidSchedule(
-            f"dst is {policy!r}", field="dst", hint=f"use {', '.join(repr(known.value) for known in Dst)}"
-        ) from None
+            f"dst is {shown(policy)}", field="dst", hint=f"use {', '.join(repr(known.value) for known in Dst)}"
+        )
+    return Dst(policy)
 
 
 def _interval(interval: float | timedelta | None, units: dict[str, float]) -> timedelta:
     given = {unit: count for unit, count in units.items() if count != 0}
     if interval is not None and given:
-        raise InvalidSchedule(f"two intervals, {interval!r} and {given}", field="interval", hint="give one of them")
+        raise InvalidSchedule(
+            f"two intervals, {shown(interval)} and {shown(given)}", field="interval", hint="give one of them"
+        )
     if interval is None:
         spans = [_duration(count, unit, timedelta(**{unit: 1}), least=None) for unit, count in given.items()]
         found = _total(spans)
     else:
         found = _duration(interval, "interval", least=None)
     if found < MINIMUM_INTERVAL:
-        shown = interval if interval is not None else given or 0
-        raise InvalidSchedule(f"{shown!r} is no interval", field="interval", hint="use a millisecond or more")
+        told = interval if interval is not None else given or 0
+        raise InvalidSchedule(f"{shown(told)} is no interval", field="interval", hint="use a millisecond or more")
     return found
 
 
@@ -488,13 +534,13 @@ def _duration(
 ) -> timedelta:
     """A number of units, or a timedelta, as a timedelta; anything else raises `InvalidSchedule`, naming it."""
     if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
-        raise InvalidSchedule(f"{what} is {value!r}", field=what, hint="give a number of seconds or a timedelta")
+        raise InvalidSchedule(f"{what} is {shown(value)}", field=what, hint="give a number of seconds or a timedelta")
     try:
         found = value if isinstance(value, timedelta) else value * unit
     except (OverflowError, ValueError):  # too long, infinite; not a number
         found = None
     if found is None or (least is not None and found < least):
-        raise InvalidSchedule(f"{what} is {value!r}", field=what, hint="give 0 or more, within the calendar")
+        raise InvalidSchedule(f"{what} is {shown(value)}", field=what, hint="give 0 or more, within the calendar")
     return found
 
 

@@ -32,11 +32,17 @@ from duly.rules.retry import delay_after
 
 POISON_LIMIT = 3
 
+_NOT_STORABLE = "what the handler left could not be stored"
 _VANISHED = Failure(type="WorkerVanished", message="the worker's lease expired before it settled the run")
 
 
 def settle(run: Run, fence: int, outcome: Outcome, ended_at: datetime, dice: float) -> Settlement:
-    """The settlement of one attempt of a claimed run. `dice` in [0, 1) spreads jittered retries."""
+    """The settlement of one attempt of a claimed run. `dice` in [0, 1) spreads jittered retries.
+
+    A run whose record cannot be read in full ends: neither its policy nor its history is known.
+    """
+    if run.damage is not None:
+        return _damaged(run, fence, run.damage, ended_at)
     match outcome:
         case Succeeded():
             return _completed(run, fence, outcome, ended_at)
@@ -56,6 +62,11 @@ def settle(run: Run, fence: int, outcome: Outcome, ended_at: datetime, dice: flo
             return _after_loss(run, fence, ended_at)
         case _:
             assert_never(outcome)
+
+
+def _damaged(run: Run, fence: int, why: str, ended_at: datetime) -> Settlement:
+    failure = Failure("Unreadable", why)
+    return _settled(run, fence, State.FAILED, OutcomeKind.FAILED, ended_at, reason=why, failure=failure)
 
 
 def _completed(run: Run, fence: int, outcome: Succeeded, ended_at: datetime) -> Settlement:
@@ -119,6 +130,19 @@ def _after_loss(run: Run, fence: int, ended_at: datetime) -> Settlement:
         )
     kind = OutcomeKind.LOST
     return _settled(run, fence, State.PENDING, kind, ended_at, losses=losses, failure=_VANISHED, ready_at=ended_at)
+
+
+def plain(settlement: Settlement, why: str) -> Settlement | None:
+    """The same settlement without anything that came from the handler, for a store that cannot take that.
+
+    What becomes of the run stays as it was decided. `why` is what the store said. None: it is plain already.
+    """
+    if settlement.reason is not None and settlement.reason.startswith(_NOT_STORABLE):
+        return None
+    reason = f"{_NOT_STORABLE}: {why.encode('ascii', 'backslashreplace').decode()}"
+    failure = None if settlement.failure is None else Failure("NotStorable", reason)
+    attempt = None if settlement.attempt is None else replace(settlement.attempt, failure=failure)
+    return replace(settlement, reason=reason, result=None, failure=failure, attempt=attempt)
 
 
 def _settled(

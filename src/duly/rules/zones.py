@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from typing import NamedTuple, Protocol
 from zoneinfo import ZoneInfo, available_timezones
 
-from duly.errors import InvalidSchedule
+from duly.errors import InvalidSchedule, shown
 from duly.model import Dst
 
 # The calendar of datetime, less what conversion by any offset could overstep.
@@ -257,9 +257,7 @@ def _known(name: str) -> str:
 
 
 def _refuse(timezone: object, hint: str) -> str:
-    shown = repr(timezone)
-    shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
-    raise InvalidSchedule(f"unknown time zone {shown}", field="timezone", hint=hint)
+    raise InvalidSchedule(f"unknown time zone {shown(timezone)}", field="timezone", hint=hint)
 
 
 def _zone_hint(name: str) -> str:

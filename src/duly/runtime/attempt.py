@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from duly.errors import DulyError, GiveUp, PayloadError, Retry
+from duly.errors import DulyError, GiveUp, PayloadError
 from duly.model import (
     Cancelled,
     Delivery,
@@ -22,17 +22,17 @@ from duly.model import (
     Succeeded,
     TimedOut,
     Verdict,
+    sanitize,
 )
 from duly.model.current import current_run
-from duly.model.event import AfterCommitFailed
-from duly.rules.retry import seconds
+from duly.model.event import AfterCommitFailed, HookFailed, RecordUnreadable
 from duly.runtime.context import Contexts
 from duly.runtime.deadlines import Deadlines
 from duly.runtime.executors import Executor, RemoteFailure
+from duly.runtime.failures import failure_of
 from duly.runtime.handler import ExecutorKind, Handler
 from duly.runtime.hooks import Hooks
 from duly.runtime.live import Live
-from duly.runtime.service import failure_of
 from duly.runtime.surroundings import Surroundings
 
 _SUCCEEDED = Succeeded()
@@ -59,6 +59,9 @@ class Attempts:
     async def make(self, live: Live) -> Outcome | None:
         """Call the handler and say how it ended. None: the run is no longer ours, there is nothing to settle."""
         handler, run = live.handler, live.claim.run
+        if run.damage is not None:
+            self._emit(RecordUnreadable("run", run.id, run.damage))
+            return Failed(Failure("Unreadable", run.damage), Verdict.NEVER)
         if handler is None:
             return Interrupted(began=False)
         current_run.set(run)
@@ -91,7 +94,7 @@ class Attempts:
             return Cancelled()
         if run.policy.delivery is Delivery.EXACTLY_ONCE and not live.committed:
             exc = DulyError(f"job {run.job!r} is exactly_once, but its handler returned without ctx.transaction()")
-            return await self._judged(handler, run, exc, GiveUp())
+            return await self._judged(live, handler, run, exc, GiveUp())
         return self._succeeded(handler, value)
 
     def _succeeded(self, handler: Handler, value: Any) -> Succeeded:
@@ -101,7 +104,7 @@ class Attempts:
         try:
             result = handler.encode(value)
         except Exception as exc:  # noqa: BLE001  # whatever an encoder says about a value, the run has completed
-            return Succeeded(note=f"result not kept: {exc}")
+            return Succeeded(note=f"result not kept: {sanitize.text_of(exc, sanitize.MOST_REASON)}")
         if result is not None and len(result) > self._max_result_bytes:
             kept = f"max_result_bytes={self._max_result_bytes}"
             return Succeeded(note=f"result not kept: {len(result)} bytes are more than {kept}")
@@ -125,17 +128,21 @@ class Attempts:
         if live.released and isinstance(exc, asyncio.CancelledError):
             return None if live.residue is not None else Interrupted()
         if isinstance(exc, RemoteFailure) and exc.type_name == "ResultError":
-            return Succeeded(note=f"result not kept: {exc.message}")
-        return await self._judged(handler, run, exc, GiveUp() if isinstance(exc, PayloadError) else None)
+            return Succeeded(note=f"result not kept: {sanitize.text_of(exc.message, sanitize.MOST_REASON)}")
+        return await self._judged(live, handler, run, exc, GiveUp() if isinstance(exc, PayloadError) else None)
 
     async def _after_timeout(self, live: Live, handler: Handler, run: Run) -> Outcome:
         exc = TimeoutError(f"{run.job!r} took longer than its timeout of {run.policy.timeout:g} s")
+        live.error = exc
         verdict, delay = await self._decide(handler, run, exc, None)
         return TimedOut(Failure("TimeoutError", str(exc)), verdict, delay)
 
-    async def _judged(self, handler: Handler, run: Run, exc: BaseException, default: GiveUp | None) -> Failed:
+    async def _judged(
+        self, live: Live, handler: Handler, run: Run, exc: BaseException, default: GiveUp | None
+    ) -> Failed:
+        live.error = exc
         verdict, delay = await self._decide(handler, run, exc, default)
-        return Failed(_failure(exc), verdict, delay)
+        return Failed(failure_of(exc), verdict, delay)
 
     async def _decide(
         self, handler: Handler, run: Run, exc: BaseException, default: GiveUp | None
@@ -144,20 +151,9 @@ class Attempts:
         opinion = await self._hooks.on_error(run, handler, exc)
         try:
             return handler.retry.judge(opinion or default or exc, run.failures + 1)
-        except Exception:  # noqa: BLE001  # a custom strategy is the user's code; without it the numbers decide
+        except BaseException as broken:  # noqa: BLE001  # a custom strategy is the user's code: then the numbers decide
+            self._emit(HookFailed("retry strategy", run.job, run.id, failure_of(broken)))
             return Verdict.POLICY, None
-
-
-def _failure(exc: BaseException) -> Failure:
-    match exc:
-        case RemoteFailure():
-            return Failure(exc.type_name, exc.message, exc.traceback)
-        case GiveUp(reason=reason):
-            return Failure("GiveUp", reason)
-        case Retry(after=after):
-            return Failure("Retry", str(exc) if after is None else f"retry after {seconds('after', after):g} s")
-        case _:
-            return failure_of(exc)
 
 
 def _forget_cancellation() -> None:

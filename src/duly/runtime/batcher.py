@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from duly.runtime.isolation import Refused, send_isolated
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -19,7 +21,7 @@ _MANY = 32
 
 
 class Batcher(Generic[T, R]):
-    """Belongs to one event loop. `send` answers a batch in order, or fails for all of it."""
+    """Belongs to one event loop. `send` answers a batch in order; an item that it refuses fails alone."""
 
     def __init__(self, send: Callable[[Sequence[T]], Awaitable[Sequence[R]]], most: int = 500, calls: int = 1) -> None:
         self._send = send
@@ -74,14 +76,18 @@ class Batcher(Generic[T, R]):
     async def _send_batch(self, batch: list[tuple[T, asyncio.Future[R]]]) -> None:
         wanted = [(item, future) for item, future in batch if not future.done()]
         try:
-            answers = await self._send([item for item, _ in wanted])
+            answers = await send_isolated(self._send, [item for item, _ in wanted])
         except BaseException as exc:  # noqa: BLE001  # each caller gets it, cancellation of the loop included
             for _, future in wanted:
                 if not future.done():
                     future.set_exception(exc)
         else:
             for (_, future), answer in zip(wanted, answers, strict=True):
-                if not future.done():
+                if future.done():
+                    continue
+                if isinstance(answer, Refused):
+                    future.set_exception(answer.error)
+                else:
                     future.set_result(answer)
         finally:
             self._done(len(batch))

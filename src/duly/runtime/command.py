@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from duly.errors import ConfigurationError
+from duly.errors import ConfigurationError, shown
 
 
 class Command(Struct, frozen=True):
@@ -28,9 +28,9 @@ class Command(Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.shell != isinstance(self.argv, str):
             way_out = "one string with shell=True" if self.shell else "a list of strings, or shell=True for a string"
-            raise ConfigurationError(f"Command({self.argv!r}, shell={self.shell}): argv must be {way_out}")
+            raise ConfigurationError(f"Command({shown(self.argv)}, shell={shown(self.shell)}): argv must be {way_out}")
         if not self.argv or not all(_is_word(part) for part in self.argv):
-            raise ConfigurationError(f"Command({self.argv!r}): argv must be strings without NUL, at least one")
+            raise ConfigurationError(f"Command({shown(self.argv)}): argv must be strings without NUL, at least one")
 
     @property
     def words(self) -> list[str]:

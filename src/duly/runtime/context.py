@@ -6,8 +6,8 @@ import logging
 from datetime import datetime
 from typing import Any, Protocol
 
-from duly.errors import ClaimLost, RunCancelled
-from duly.model import Progress, Run, shift
+from duly.errors import ClaimLost, RunCancelled, shown
+from duly.model import Progress, Run, sanitize, shift
 from duly.model.current import run_fields
 
 
@@ -103,8 +103,15 @@ class Context:
             raise RunCancelled(f"run {self.run.id} of {self.run.job!r} is to stop", self.run)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Tell how far the work is; travels with the next heartbeat."""
-        self._tether.report(Progress(done, total, note))
+        """Tell how far the work is; travels with the next heartbeat.
+
+        Any finite number will do. Anything else is logged and left out: a progress bar is never worth a run.
+        """
+        progress = sanitize.progress(done, total, note)
+        if progress is None:
+            self.log.warning("progress(%s) is ignored: expected a finite number", shown(done))
+            return
+        self._tether.report(progress)
 
     def transaction(self) -> Any:
         """For `delivery="exactly_once"`: a transaction that commits together with the run's completion.

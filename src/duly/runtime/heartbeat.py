@@ -1,8 +1,8 @@
 """The heartbeat: renews all claims of a node in one call.
 
-Together with the node's presence it has a thread, an event loop and a session of its own, so that a handler which
-blocks the node's loop does not lose every lease. Where the store cannot be used from another thread both are ordinary
-services.
+Together with the node's presence and its timekeeper it has a thread, an event loop and a session of its own, so that a
+handler which blocks the node's loop does not lose every lease. Where the store cannot be used from another thread they
+are ordinary services.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ import asyncio
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from duly.errors import BackendUnavailable
-from duly.model import Beat, StoreLoss
-from duly.model.event import ClaimsLost, ClaimUntrusted, Event, LoopStalled
+from duly.model import Beat, BeatReply, SchedulerConfig, StoreLoss
+from duly.model.event import ClaimsLost, ClaimUntrusted, Event, LoopStalled, ServiceFailed
 from duly.ports import Backend, Queue
+from duly.runtime.failures import failure_of
 from duly.runtime.live import Live, LiveRuns
 from duly.runtime.presence import Presence
-from duly.runtime.service import Emit, Nudge, Reachability, Signal, serve
+from duly.runtime.service import LONGEST_RETRY, Emit, Nudge, ServiceHealth, Signal, serve
 from duly.runtime.surroundings import Surroundings
+from duly.runtime.timekeeper import Timekeeper
 from duly.runtime.worker import Worker, trusted_until
 
 NUDGE_PERIOD = 0.2
@@ -31,6 +33,11 @@ NUDGE_PERIOD = 0.2
 def at_once(call: Callable[..., None], *arguments: object) -> None:
     """Where heartbeat and node share a loop, nothing has to be carried."""
     call(*arguments)
+
+
+def longest_retry(config: SchedulerConfig) -> float:
+    """How soon a failed renewal is tried again: well within the amnesty that begins when the store is back."""
+    return min(LONGEST_RETRY, config.refresh / 2)
 
 
 class Heartbeat:
@@ -56,7 +63,6 @@ class Heartbeat:
         self._lease = around.config.lease
         self._refresh = around.config.refresh
         self._silence = around.config.silence
-        self._has_beaten = False
 
     async def tick(self) -> float:
         self._distrust()
@@ -70,24 +76,39 @@ class Heartbeat:
     async def _renew(self) -> None:
         lives = self._lives.snapshot()
         sent = self._clock.monotonic()
-        beats = [Beat(live.claim.run.id, live.claim.fence, live.progress) for live in lives]
-        # The first beat says nothing about an outage: whoever should have beaten before may be dead.
-        renewal = await self._queue.renew(beats, self._lease, self._silence if self._has_beaten else None)
-        self._has_beaten = True
-        lost = frozenset(renewal.lost)
-        for live in lives:
-            if live.claim.run.id not in lost:
-                live.trusted_until = trusted_until(sent, self._lease)
-                live.untrusted = live.untrusted and _stops(live)  # whoever is being stopped for it stays so
-        self._report(lives, lost, renewal.cancelled)
+        # An attempt is known by its fence: the replies are in the order of the beats, whatever their runs are.
+        replies = await self._replies([Beat(live.claim.run.id, live.claim.fence, live.progress) for live in lives])
+        lost: list[Live] = []
+        cancelled: list[Live] = []
+        for live, reply in zip(lives, replies, strict=True):
+            if reply is BeatReply.LOST:
+                lost.append(live)
+                continue
+            live.trusted_until = trusted_until(sent, self._lease)
+            live.untrusted = live.untrusted and _stops(live)  # whoever is being stopped for it stays so
+            if reply is BeatReply.CANCEL:
+                cancelled.append(live)
+        self._report(lost, cancelled)
 
-    def _report(self, lives: list[Live], lost: frozenset[str], cancelled: tuple[str, ...]) -> None:
+    async def _replies(self, beats: list[Beat]) -> Sequence[BeatReply]:
+        """Renew these claims. Progress comes from handlers: should the store refuse it, the claims go without it."""
+        try:
+            renewal = await self._queue.renew(beats, self._lease, self._silence)
+        except BackendUnavailable:
+            raise
+        except Exception as exc:  # noqa: BLE001  # whatever an adapter makes of a value that it cannot send
+            self._emit(ServiceFailed("heartbeat", failure_of(exc), 0.0))
+            bare = [Beat(beat.run_id, beat.fence) for beat in beats]
+            renewal = await self._queue.renew(bare, self._lease, self._silence)
+        return renewal.replies
+
+    def _report(self, lost: Sequence[Live], cancelled: Sequence[Live]) -> None:
         # A run that settled while the renewal was under way is not lost, only over.
-        really = tuple(live.claim.run for live in lives if live.claim.run.id in lost and live.held)
+        really = [live for live in lost if live.held]
         if really:
-            run_ids = tuple(run.id for run in really)
-            self._tell(self._worker.lose, run_ids)
-            self._emit(ClaimsLost(run_ids, really))
+            runs = tuple(live.claim.run for live in really)
+            self._tell(self._worker.lose, really)
+            self._emit(ClaimsLost(tuple(run.id for run in runs), runs))
         if cancelled:
             self._tell(self._worker.cancel, cancelled)
 
@@ -108,14 +129,14 @@ def _stops(live: Live) -> bool:
 
 
 class HeartbeatThread:
-    """Runs heartbeat and presence in a thread with a loop and a session, and watches that the node's loop answers."""
+    """Runs heartbeat, presence and timekeeper in a thread with its own loop; watches that the node's loop answers."""
 
     def __init__(
         self,
         around: Surroundings,
         backend: Backend,
-        make: Callable[[Surroundings, Backend, Callable[..., None]], tuple[Heartbeat, Presence]],
-        reachability: Reachability,
+        make: Callable[[Surroundings, Backend, Callable[..., None]], tuple[Heartbeat, Presence, Timekeeper]],
+        health: ServiceHealth,
     ) -> None:
         self._home = asyncio.get_running_loop()
         self._around = replace(around, emit=_Carried(around.emit, self._home))
@@ -124,7 +145,8 @@ class HeartbeatThread:
         self._emit = self._around.emit
         self._clock = around.clock
         self._stall_limit = around.config.refresh
-        self._reachability = reachability
+        self._longest_retry = longest_retry(around.config)
+        self._health = health
         self._home_thread = threading.get_ident()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._nudge: Nudge | None = None
@@ -163,12 +185,14 @@ class HeartbeatThread:
             self._tell(_fail, self._started, exc)
             return
         services = self._make(self._around, self._session, self._tell)
-        heartbeat, _ = services
+        heartbeat = services[0]
         self._nudge = Nudge(heartbeat.signal, NUDGE_PERIOD)
         self._tell(_succeed, self._started)
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(serve(each, self._emit, self._reachability)) for each in services]
+                tasks = [
+                    group.create_task(serve(each, self._emit, self._health, self._longest_retry)) for each in services
+                ]
                 tasks.append(group.create_task(self._watch()))
                 await self._stop.wait()
                 for task in tasks:

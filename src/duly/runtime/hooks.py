@@ -1,4 +1,8 @@
-"""Hooks: the user's say in what becomes of a failure. A hook that fails is an event, never a crash."""
+"""Hooks: the user's say in what becomes of a failure. A hook that fails is an event, never a crash.
+
+A hook runs in the node's loop, or in a daemon thread if it is not async. It may hang: it is waited for a while, and its
+thread is left behind. There are only so many such threads, so a hook that hangs costs itself and not the runs.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,29 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from duly.errors import GiveUp, Retry
-from duly.model import Run
+from duly.errors import DulyError, GiveUp, Retry
+from duly.model import Failure, Run
 from duly.model.event import HookFailed
+from duly.runtime.failures import failure_of
 from duly.runtime.handler import Decision, Handler
-from duly.runtime.service import Emit, failure_of
+from duly.runtime.service import Emit
+from duly.runtime.threads import DaemonThreads
 
 _PATIENCE = 30.0
+_MOST_THREADS = 32
+_MOST_ENDS = 1000
 
 
 class Hooks:
-    """Calls a job's own hooks, then those of the whole scheduler."""
+    """Calls a job's own hooks, then those of the whole scheduler. Belongs to one event loop."""
 
     def __init__(self, on_error: Callable[..., Any] | None, on_failure: Callable[..., Any] | None, emit: Emit) -> None:
         self._on_error = () if on_error is None else (on_error,)
         self._on_failure = () if on_failure is None else (on_failure,)
         self._emit = emit
+        self._threads = DaemonThreads("duly-hook")
+        self._busy = 0
+        self._ends: set[asyncio.Task[None]] = set()
 
     async def on_error(self, run: Run, handler: Handler | None, exc: BaseException) -> Decision:
         """What the first hook with an opinion says about a failed attempt."""
@@ -33,15 +44,33 @@ class Hooks:
                 return answer
         return None
 
-    async def on_failure(self, run: Run, handler: Handler | None, exc: BaseException) -> None:
-        """Tell every hook that a run has ended failed or lost."""
+    def ended(self, run: Run, handler: Handler | None, exc: BaseException) -> None:
+        """Tell every hook that a run has ended failed or lost; returns at once."""
+        if not (self._on_failure or (handler and handler.on_failure)):
+            return
+        if len(self._ends) >= _MOST_ENDS:
+            reason = f"{_MOST_ENDS} hooks are under way already: this one was left out"
+            self._emit(HookFailed("on_failure", run.job, run.id, Failure("TooManyHooks", reason)))
+            return
+        task = asyncio.get_running_loop().create_task(self._tell_end(run, handler, exc))
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+
+    async def _tell_end(self, run: Run, handler: Handler | None, exc: BaseException) -> None:
         own = handler.on_failure if handler else ()
         for hook in (*own, *self._on_failure):
             await self._call("on_failure", hook, run, handler, exc)
 
-    def wants_failures(self, handler: Handler | None) -> bool:
-        """Whether anybody listens to the ends of runs of this handler."""
-        return bool(self._on_failure or (handler and handler.on_failure))
+    async def finish(self) -> None:
+        """Wait for the hooks that are under way."""
+        if self._ends:
+            await asyncio.wait(self._ends)
+
+    def close(self) -> None:
+        """Leave behind what still hangs."""
+        for task in self._ends:
+            task.cancel()
+        self._threads.close()
 
     async def _call(
         self, name: str, hook: Callable[..., Any], run: Run, handler: Handler | None, exc: BaseException
@@ -51,8 +80,24 @@ class Hooks:
             async with asyncio.timeout(_PATIENCE):
                 if inspect.iscoroutinefunction(hook):
                     return await hook(run, job, exc)
-                answer = await asyncio.to_thread(hook, run, job, exc)
+                answer = await self._in_thread(lambda: hook(run, job, exc))
                 return await answer if inspect.isawaitable(answer) else answer
-        except Exception as failed:  # noqa: BLE001  # a hook is the user's code: its failure is told, not passed on
+        except BaseException as failed:  # a hook is the user's code: its failure is told, not passed on
+            task = asyncio.current_task()
+            if isinstance(failed, asyncio.CancelledError | GeneratorExit) and task is not None and task.cancelling():
+                raise
             self._emit(HookFailed(name, run.job, run.id, failure_of(failed)))
             return None
+
+    async def _in_thread(self, call: Callable[[], Any]) -> Any:
+        if self._busy >= _MOST_THREADS:
+            raise DulyError(f"{_MOST_THREADS} hooks hang already, each in a thread: this one was left out")
+        self._busy += 1
+        future = self._threads.submit(call)
+        future.add_done_callback(self._free)
+        return await asyncio.shield(future)
+
+    def _free(self, future: asyncio.Future[Any]) -> None:
+        self._busy -= 1
+        if not future.cancelled():
+            future.exception()  # looked at, so that nobody complains that it never was

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from duly.model import Claim, Progress
 from duly.runtime.handler import Handler
@@ -19,6 +19,7 @@ class Live:
     # Defaults live on the class: a live run is made for every claim, and most of these are never set.
     task: asyncio.Task[None] | None = None
     progress: Progress | None = None
+    error: BaseException | None = None  # what the handler raised, for hooks
     residue: asyncio.Future[None] | None = None  # completes when a thread that could not be stopped ends
     elapsed = 0.0
     entered = False  # its task has taken its first step
@@ -75,28 +76,27 @@ class Live:
 
 
 class LiveRuns:
-    """All live runs of a node, by run id."""
+    """All live attempts of a node, by fence: a run may be live twice, lost under one fence and claimed again."""
 
     def __init__(self) -> None:
-        self._by_id: dict[str, Live] = {}
+        self._by_fence: dict[int, Live] = {}
 
     def add(self, live: Live) -> None:
-        self._by_id[live.claim.run.id] = live
+        self._by_fence[live.claim.fence] = live
 
     def remove(self, live: Live) -> None:
-        """Forget a run, unless the same run has been claimed anew meanwhile."""
-        if self._by_id.get(live.claim.run.id) is live:
-            del self._by_id[live.claim.run.id]
+        self._by_fence.pop(live.claim.fence, None)
 
-    def get(self, run_id: str) -> Live | None:
-        return self._by_id.get(run_id)
+    def of_runs(self, run_ids: Collection[str]) -> list[Live]:
+        """The live attempts at these runs."""
+        return [live for live in self.snapshot() if live.claim.run.id in run_ids]
 
     def snapshot(self) -> list[Live]:
-        """The live runs at this moment; safe to call from the heartbeat's thread."""
-        return list(self._by_id.values())
+        """The live attempts at this moment; safe to call from the heartbeat's thread."""
+        return list(self._by_fence.values())
 
     def __iter__(self) -> Iterator[Live]:
         return iter(self.snapshot())
 
     def __len__(self) -> int:
-        return len(self._by_id)
+        return len(self._by_fence)

@@ -26,7 +26,7 @@ from duly.runtime.dispatcher import Dispatcher
 from duly.runtime.elector import MAIN, STOPPING, Elector
 from duly.runtime.executors import Executor
 from duly.runtime.handler import Catalog, ExecutorKind
-from duly.runtime.heartbeat import NUDGE_PERIOD, Heartbeat, HeartbeatThread, at_once
+from duly.runtime.heartbeat import NUDGE_PERIOD, Heartbeat, HeartbeatThread, at_once, longest_retry
 from duly.runtime.hooks import Hooks
 from duly.runtime.janitor import Janitor
 from duly.runtime.listener import Listener
@@ -36,10 +36,11 @@ from duly.runtime.pace import ENDED, LAST_START, STARTED
 from duly.runtime.planner import Planner, Schedules
 from duly.runtime.presence import Presence
 from duly.runtime.reaper import Reaper
-from duly.runtime.service import Nudge, Reachability, Service, Signal, serve
+from duly.runtime.service import LONGEST_RETRY, Nudge, Service, ServiceHealth, Signal, serve
 from duly.runtime.settler import Settler
 from duly.runtime.surroundings import Surroundings
 from duly.runtime.tether import NodeContexts
+from duly.runtime.timekeeper import Timekeeper
 from duly.runtime.timer import sleep_by_loop, timerfd
 from duly.runtime.transactions import Compose, Transactions
 from duly.runtime.worker import Worker
@@ -48,6 +49,9 @@ _LAST_WORDS = 5.0  # how long cancelled handlers, and settlements at the end, ma
 _HINT_PERIOD = 0.1
 _PLACE_PERIOD = 0.01  # a submitted run waits for it, under `assign`
 _GIVE_BACK = 500
+
+FAILING = "failing"  # among a node's metrics: how many of its services fail again and again
+CLOCK_DOUBT = "clock_doubt"  # likewise: by how many seconds the store's clock has jumped
 
 
 class Code(Struct, frozen=True):
@@ -83,12 +87,12 @@ class Node:
         self._timer = timerfd(asyncio.get_running_loop())
         self._deadlines = Deadlines()
         self.lives = LiveRuns()
-        self.reachability = Reachability(around.clock.monotonic)
+        self.health = ServiceHealth(around.clock.monotonic)
         self._build_worker(code, executors)
         self._build_scheduler(code)
         self.deployer = Deployer(code.deploy)
         self.listener = Listener(around, backend.queue, heard=self._heard)
-        self.heartbeat, self.presence = self._make_heartbeat(around, backend, at_once)
+        self.heartbeat, self.presence, self.timekeeper = self._make_heartbeat(around, backend, at_once)
         self._heartbeat_thread: HeartbeatThread | None = None
         self._nudge_elector = Nudge(self.elector.signal, _HINT_PERIOD)
         self._nudge_planner = Nudge(self.planner.signal, _HINT_PERIOD)
@@ -102,7 +106,7 @@ class Node:
 
     def _build_worker(self, code: Code, executors: Mapping[ExecutorKind, Executor]) -> None:
         around, queue, store = self._around, self._backend.queue, self._backend.store
-        hooks = Hooks(around.config.on_error, around.config.on_failure, around.emit)
+        self._hooks = hooks = Hooks(around.config.on_error, around.config.on_failure, around.emit)
         transactions = Transactions(store, code.compose, around.config.transaction_limit)
         contexts = NodeContexts(around.clock.monotonic, transactions)
         due = Signal(self._timer or sleep_by_loop)
@@ -123,10 +127,11 @@ class Node:
 
     def _make_heartbeat(
         self, around: Surroundings, backend: Backend, tell: Callable[..., None]
-    ) -> tuple[Heartbeat, Presence]:
+    ) -> tuple[Heartbeat, Presence, Timekeeper]:
         return (
             Heartbeat(around, backend.queue, self.lives, self.worker, tell),
             Presence(around, backend.coordinator, self.card_now, self.deployer.ask, tell),
+            Timekeeper(around, backend.store),
         )
 
     @property
@@ -142,6 +147,10 @@ class Node:
             **self.worker.pace.rates(STARTED),
             **self.settler.pace.rates(ENDED),
         }
+        if failing := self.health.failing():
+            metrics[FAILING] = float(len(failing))
+        if doubt := self._around.clock.doubt:
+            metrics[CLOCK_DOUBT] = doubt
         if self.worker.last_start is not None:
             metrics[LAST_START] = self.worker.last_start
         card = replace(self._around.card, handlers=self._catalog.names, metrics=metrics)
@@ -192,7 +201,7 @@ class Node:
 
     def cancel(self, run_ids: Sequence[str]) -> None:
         """Stop these runs if they run here; quicker than waiting for the next heartbeat."""
-        self.worker.cancel(run_ids)
+        self.worker.cancel(self.lives.of_runs(run_ids))
 
     # --- life
 
@@ -209,19 +218,17 @@ class Node:
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
             if self._backend.capabilities.threads:
-                self._heartbeat_thread = HeartbeatThread(
-                    self._around, self._backend, self._make_heartbeat, self.reachability
-                )
+                self._heartbeat_thread = HeartbeatThread(self._around, self._backend, self._make_heartbeat, self.health)
                 await self._heartbeat_thread.start()
             else:
-                self._serve(group, self.heartbeat)
-                self._serve(group, self.presence)
+                for keeper in (self.heartbeat, self.presence, self.timekeeper):
+                    self._serve(group, keeper, longest_retry(self._around.config))
             for service in self.services():
                 self._serve(group, service)
             self._serving.set_result(None)
 
-    def _serve(self, group: asyncio.TaskGroup, service: Service) -> None:
-        serving = serve(service, self._around.emit, self.reachability)
+    def _serve(self, group: asyncio.TaskGroup, service: Service, longest: float = LONGEST_RETRY) -> None:
+        serving = serve(service, self._around.emit, self.health, longest)
         self._tasks.append(group.create_task(serving, name=f"duly-{service.name}"))
 
     def hurry(self) -> None:
@@ -286,6 +293,7 @@ class Node:
     def dispose(self) -> None:
         """Free what belongs to this process alone."""
         self._deadlines.close()
+        self._hooks.close()
         for nudge in (self._nudge_elector, self._nudge_planner, self._nudge_assigner, self._nudge_heartbeat):
             nudge.close()
         if self._timer is not None:

@@ -12,19 +12,20 @@ from datetime import datetime
 
 from duly.errors import InvalidSchedule
 from duly.model import Fired, Firing, JobRecord, State, seconds_between
-from duly.model.event import PlanFailed
+from duly.model.event import PlanFailed, RecordUnreadable
 from duly.ports import Store
-from duly.rules.planning import Outlook, plan
+from duly.rules.planning import Outlook, plan, postpone
 from duly.rules.schedules import Schedule, from_spec
 from duly.runtime.elector import Elector
+from duly.runtime.failures import failure_of
+from duly.runtime.isolation import Refused, send_isolated
 from duly.runtime.nextdue import NextDue
-from duly.runtime.service import Signal, failure_of
+from duly.runtime.service import Signal
 from duly.runtime.surroundings import Surroundings
 
 _SLICE = 200
 _PAUSE_AFTER = 0.003
 _SOONEST = 0.05
-_RETRY_BROKEN = 60.0
 
 Schedules = Callable[[JobRecord], Schedule | None]
 
@@ -53,7 +54,6 @@ class Planner:
         self._emit = around.emit
         self._outlook = Outlook(around.config.horizon, around.config.grace, around.config.placement)
         self._tick = around.config.safety_tick
-        self._broken: dict[tuple[str, int], float] = {}
 
     async def tick(self) -> float:
         delays = [await self._plan(shard) for shard in self._elector.led()]
@@ -67,7 +67,7 @@ class Planner:
         records, next_at = await self._store.due(shard, _SLICE)
         firings = await self._decide(records)
         if firings:
-            await self._fire(firings, shard, epoch)
+            await self._fire(firings, records, shard, epoch)
         if len(records) == _SLICE:
             return 0.0
         if next_at is None:
@@ -80,37 +80,41 @@ class Planner:
         firings: list[Firing] = []
         since = self._clock.monotonic()
         for record in records:
-            firing = self._decide_one(record, now)
-            if firing is not None:
-                firings.append(firing)
+            firings.append(self._decide_one(record, now))
             if self._clock.monotonic() - since > _PAUSE_AFTER:
                 await asyncio.sleep(0)
                 since = self._clock.monotonic()
         return firings
 
-    def _decide_one(self, record: JobRecord, now: datetime) -> Firing | None:
-        key = (record.uid, record.revision)
-        if self._broken.get(key, 0.0) > self._clock.monotonic():
-            return None
+    def _decide_one(self, record: JobRecord, now: datetime) -> Firing:
+        if record.damage is not None:
+            self._emit(RecordUnreadable("job", record.name, record.damage))
+            return postpone(record, now)
         try:
             schedule = schedule_of(record, self._schedules)
-            return None if schedule is None else plan(record, schedule, now, self._outlook)
+            return postpone(record, now) if schedule is None else plan(record, schedule, now, self._outlook)
         except Exception as exc:  # noqa: BLE001  # one broken schedule must not keep the others from being planned
-            self._broken[key] = self._clock.monotonic() + _RETRY_BROKEN
             self._emit(PlanFailed(record.name, failure_of(exc)))
-            return None
+            return postpone(record, now)
 
-    async def _fire(self, firings: list[Firing], shard: str, epoch: int) -> None:
-        fired = await self._store.fire(firings, shard, epoch)
+    async def _fire(self, firings: list[Firing], records: list[JobRecord], shard: str, epoch: int) -> None:
+        fired = await send_isolated(lambda some: self._store.fire(some, shard, epoch), firings)
         if Fired.STALE_EPOCH in fired:
             self._elector.doubt(shard)
-        for firing, result in zip(firings, fired, strict=True):
-            if result is Fired.APPLIED:
+        refused: list[JobRecord] = []
+        for firing, record, result in zip(firings, records, fired, strict=True):
+            if isinstance(result, Refused):
+                self._emit(PlanFailed(record.name, failure_of(result.error)))
+                refused.append(record)
+            elif result is Fired.APPLIED:
                 waiting = [run.ready_at for run in firing.runs if run.state is State.PENDING and run.hold is None]
                 if waiting:
                     self._next_due.expect(min(waiting))
                 if any(run.assignable for run in firing.runs):
                     self._to_place()
+        if refused:
+            now = self._clock.now()
+            await self._store.fire([postpone(record, now) for record in refused], shard, epoch)
 
 
 def schedule_of(record: JobRecord, by_code: Schedules) -> Schedule | None:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import math
-import traceback
 from collections.abc import Callable
-from types import TracebackType
 from typing import Protocol
+
+from msgspec import Struct
 
 from duly.errors import BackendUnavailable
 from duly.model import Failure
 from duly.model.event import Event, ServiceFailed, StoreAway, StoreBack
+from duly.runtime.failures import failure_of
 from duly.runtime.timer import Sleep, sleep_by_loop
 
 
@@ -31,9 +32,8 @@ class Emit(Protocol):
 
 
 _FIRST_RETRY = 0.1
-_LONGEST_RETRY = 5.0
-_LONGEST_MESSAGE = 4_000
-_LONGEST_TRACEBACK = 20_000
+LONGEST_RETRY = 5.0
+_FAILING = 3  # failures in a row: one may be an accident
 
 
 class Service(Protocol):
@@ -110,28 +110,53 @@ class Nudge:
             self._pending.cancel()
 
 
-class Reachability:
-    """Which services of a node cannot reach the store, and since when."""
+class ServiceHealth:
+    """Which services of a node cannot reach the store or fail otherwise, and since when."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._since: dict[str, float] = {}
+        self._away: dict[str, float] = {}
+        self._failing: dict[str, Trouble] = {}
 
-    def lost(self, service: str) -> None:
-        self._since.setdefault(service, self._monotonic())
+    def away(self, service: str) -> None:
+        """The service cannot reach the store."""
+        self._away.setdefault(service, self._monotonic())
 
-    def found(self, service: str) -> float | None:
-        """The service has reached the store; how long it could not, if so."""
-        since = self._since.pop(service, None)
+    def failed(self, service: str, failure: Failure) -> None:
+        """The service failed in another way."""
+        before = self._failing.get(service)
+        since, times = (self._monotonic(), 0) if before is None else (before.since, before.times)
+        self._failing[service] = Trouble(since, times + 1, f"{failure.type}: {failure.message}")
+
+    def well(self, service: str) -> float | None:
+        """The service has done its work; how long it could not reach the store, if so."""
+        self._failing.pop(service, None)
+        since = self._away.pop(service, None)
         return None if since is None else self._monotonic() - since
 
     def away_for(self) -> float:
         """The longest time any service has been without the store, 0 if all reach it."""
-        return max((self._monotonic() - since for since in self._since.values()), default=0.0)
+        return max((self._monotonic() - since for since in tuple(self._away.values())), default=0.0)
+
+    def failing(self) -> dict[str, str]:
+        """The services that have failed several times in a row, and how."""
+        return {
+            service: f"failed {trouble.times} times in {self._monotonic() - trouble.since:.0f} s, last: {trouble.last}"
+            for service, trouble in tuple(self._failing.items())
+            if trouble.times >= _FAILING
+        }
 
 
-async def serve(service: Service, emit: Emit, reachability: Reachability) -> None:
-    """Tick a service for ever. Ends only by cancellation."""
+class Trouble(Struct, frozen=True):
+    """How often a service has failed in a row since when, and how the last time."""
+
+    since: float
+    times: int
+    last: str
+
+
+async def serve(service: Service, emit: Emit, health: ServiceHealth, longest_retry: float = LONGEST_RETRY) -> None:
+    """Tick a service for ever. Ends only by cancellation. After a failure it is tried again within `longest_retry`."""
     failures = 0
     while True:
         service.signal.clear()
@@ -139,49 +164,21 @@ async def serve(service: Service, emit: Emit, reachability: Reachability) -> Non
             delay = await service.tick()
         except BackendUnavailable as exc:
             failures += 1
-            delay = _back_off(failures)
-            reachability.lost(service.name)
+            delay = min(_back_off(failures), longest_retry)
+            health.away(service.name)
             emit(StoreAway(service.name, str(exc), delay))
         except Exception as exc:  # noqa: BLE001  # a service must not die of one bad tick; the event tells
             failures += 1
-            delay = _back_off(failures)
-            emit(ServiceFailed(service.name, failure_of(exc), delay))
+            delay = min(_back_off(failures), longest_retry)
+            failure = failure_of(exc)
+            health.failed(service.name, failure)
+            emit(ServiceFailed(service.name, failure, delay))
         else:
             failures = 0
-            if (seconds := reachability.found(service.name)) is not None:
+            if (seconds := health.well(service.name)) is not None:
                 emit(StoreBack(service.name, seconds))
         await service.signal.wait(delay)
 
 
 def _back_off(failures: int) -> float:
-    return min(_FIRST_RETRY * 2.0 ** min(failures - 1, 16), _LONGEST_RETRY)
-
-
-def failure_of(exc: BaseException) -> Failure:
-    """An exception as data, its traceback beginning where the user's code does."""
-    return Failure(
-        type=type(exc).__qualname__,
-        message=_bounded(_text_of(exc), _LONGEST_MESSAGE),
-        traceback=_bounded("".join(traceback.format_exception(type(exc), exc, _users_part(exc))), _LONGEST_TRACEBACK),
-    )
-
-
-def _users_part(exc: BaseException) -> TracebackType | None:
-    """The traceback without the frames through which the runtime called the handler."""
-    trace = exc.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("duly.runtime"):
-        trace = trace.tb_next
-    return trace or exc.__traceback__
-
-
-def _bounded(text: str, most: int) -> str:
-    if len(text) <= most:
-        return text
-    return f"{text[: most // 2]}\n… {len(text) - most} characters …\n{text[-most // 2 :]}"
-
-
-def _text_of(exc: BaseException) -> str:
-    try:
-        return str(exc)
-    except Exception as broken:  # noqa: BLE001  # a broken __str__ must not hide the failure it describes
-        return f"<{type(exc).__qualname__} whose text raised {type(broken).__qualname__}>"
+    return min(_FIRST_RETRY * 2.0 ** min(failures - 1, 16), LONGEST_RETRY)

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from duly.errors import RunFailed, RunLost
-from duly.model import Outcome, OutcomeKind, Run, Settlement, State, shift
-from duly.model.event import RunEnded, RunReleased, RunsSettled, SettlementRefused
+from duly.model import Outcome, OutcomeKind, Run, Settlement, State, sanitize, shift
+from duly.model.event import RunEnded, RunReleased, RunsSettled, SettlementAbandoned, SettlementRefused
 from duly.ports import Queue
-from duly.rules.settling import settle
+from duly.rules.settling import plain, settle
+from duly.runtime.failures import failure_of
 from duly.runtime.hooks import Hooks
+from duly.runtime.isolation import Refused, send_isolated
 from duly.runtime.live import Live, LiveRuns
 from duly.runtime.nextdue import NextDue
 from duly.runtime.pace import Pace
@@ -43,7 +45,6 @@ class Settler:
         self._offered: deque[tuple[Live, Outcome]] = deque()
         self._waiting: deque[tuple[Live, Settlement]] = deque()
         self._sending = asyncio.Lock()
-        self._aftermath: set[asyncio.Task[None]] = set()
         self.drained: Callable[[], None] = lambda: None
 
     @property
@@ -81,20 +82,32 @@ class Settler:
         if not batch:
             return math.inf
         sent = self._clock.monotonic()
-        stale = set(await self._queue.settle([settlement for _, settlement in batch]))
+        answers = await send_isolated(self._queue.settle, [settlement for _, settlement in batch])
         self.pace.add(settlement.queue for _, settlement in batch)
         if self._emit.wants(RunsSettled):
             self._emit(RunsSettled(len(batch), self._clock.monotonic() - sent))
         was_full = self.full
         tell_all = self._emit.wants(RunEnded)
-        for live, settlement in batch:
+        for (live, settlement), answer in zip(batch, answers, strict=True):
             self._waiting.popleft()
+            if isinstance(answer, Refused):
+                self._settle_plainly(live, settlement, answer.error)
+                continue
             self._lives.remove(live)
-            if stale or tell_all or settlement.state is not State.COMPLETED:
-                self._tell(live, settlement, refused=settlement.run_id in stale)
+            if not answer or tell_all or settlement.state is not State.COMPLETED:
+                self._tell(live, settlement, refused=not answer)
         if was_full:
             self.drained()
         return math.inf if self.empty else 0.0
+
+    def _settle_plainly(self, live: Live, settlement: Settlement, error: Exception) -> None:
+        """The store cannot take this settlement: offer it once more without anything that came from the handler."""
+        bare = plain(settlement, sanitize.text_of(error))
+        if bare is not None:
+            self._waiting.append((live, bare))
+            return
+        self._lives.remove(live)  # so that it is no longer renewed, and another node takes it over
+        self._emit(SettlementAbandoned(live.claim.run, failure_of(error)))
 
     def _tell(self, live: Live, settlement: Settlement, *, refused: bool) -> None:
         run = live.claim.run
@@ -107,24 +120,24 @@ class Settler:
             self._emit(RunReleased(run))
             return
         self._emit(_ended(run, settlement, settlement.outcome))
-        if settlement.state in (State.FAILED, State.LOST) and self._hooks.wants_failures(live.handler):
-            task = asyncio.get_running_loop().create_task(self._after_failure(live, settlement))
-            self._aftermath.add(task)
-            task.add_done_callback(self._aftermath.discard)
+        if settlement.state in (State.FAILED, State.LOST):
+            self._tell_hooks(live, settlement)
 
-    async def _after_failure(self, live: Live, settlement: Settlement) -> None:
-        """The run has ended badly and the store knows it: tell the user's hooks, once."""
+    def _tell_hooks(self, live: Live, settlement: Settlement) -> None:
+        """The run has ended badly and the store knows it: tell the user's hooks, once.
+
+        They get the exception that the handler raised; where there is none (a loss, a timeout) one of ours.
+        """
         run = _as_settled(live.claim.run, settlement)
         error = RunLost if settlement.state is State.LOST else RunFailed
         message = settlement.failure.message if settlement.failure else settlement.state.value
-        await self._hooks.on_failure(run, live.handler, error(message, run))
+        self._hooks.ended(run, live.handler, live.error or error(message, run))
 
     async def flush(self) -> None:
         """Send all that is left, and let the hooks finish."""
         while not self.empty:
             await self.tick()
-        if self._aftermath:
-            await asyncio.wait(self._aftermath)
+        await self._hooks.finish()
 
 
 def _ended(run: Run, settlement: Settlement, outcome: OutcomeKind) -> RunEnded:

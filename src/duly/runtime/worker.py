@@ -17,11 +17,12 @@ from duly.model import Claim, Claimed, Interrupted, Outcome, Run, seconds_betwee
 from duly.model.event import HookFailed, RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
 from duly.ports import Queue, Span, Tracer
 from duly.runtime.attempt import Attempts
+from duly.runtime.failures import failure_of
 from duly.runtime.handler import Catalog, ExecutorKind
 from duly.runtime.live import Live, LiveRuns
 from duly.runtime.nextdue import NextDue
 from duly.runtime.pace import Pace
-from duly.runtime.service import Signal, failure_of
+from duly.runtime.service import Signal
 from duly.runtime.settler import Settler
 from duly.runtime.surroundings import Surroundings
 
@@ -223,22 +224,21 @@ class Worker:
 
     # --- being told
 
-    def cancel(self, run_ids: Sequence[str]) -> None:
-        """An operator wants these runs to stop. A thread is only told; it ends when it looks."""
-        for live in self._known(run_ids):
+    def cancel(self, lives: Sequence[Live]) -> None:
+        """An operator wants these attempts to stop. A thread is only told; it ends when it looks."""
+        for live in lives:
+            if live.ended:
+                continue
             live.cancelled = True
             if live.handler is None or live.handler.executor is not ExecutorKind.THREAD:
                 live.stop()
 
-    def lose(self, run_ids: Sequence[str]) -> None:
-        """Somebody else has these runs by now."""
-        for live in self._known(run_ids):
-            live.lost = True
-            live.stop()
-
-    def _known(self, run_ids: Sequence[str]) -> list[Live]:
-        found = [self._lives.get(run_id) for run_id in run_ids]
-        return [live for live in found if live is not None and not live.ended]
+    def lose(self, lives: Sequence[Live]) -> None:
+        """Somebody else has the runs of these attempts by now."""
+        for live in lives:
+            if not live.ended:
+                live.lost = True
+                live.stop()
 
     # --- stopping
 

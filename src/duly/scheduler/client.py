@@ -17,12 +17,29 @@ from duly.errors import (
     RunLost,
     RunNotFound,
     RunSkipped,
+    shown,
 )
-from duly.model import Attempt, CancelReply, Ids, Page, RedriveReply, Run, RunQuery, SchedulerConfig, State
+from duly.model import (
+    Attempt,
+    CancelReply,
+    Cause,
+    Ids,
+    Page,
+    RedriveReply,
+    Run,
+    RunQuery,
+    SchedulerConfig,
+    State,
+    is_job_name,
+    is_run_id,
+    sanitize,
+)
 from duly.model.event import CancelAsked, QueuePaused, QueueResumed, RunRedriven
+from duly.model.job import COMMAND_HANDLER
 from duly.observe.publisher import Publisher
-from duly.ports import Backend, Clock, Tracer
+from duly.ports import Backend, Tracer
 from duly.runtime.service import Emit
+from duly.scheduler.clock_reader import ClockReader
 from duly.scheduler.definitions import Definitions
 from duly.scheduler.fleets import Fleets
 from duly.scheduler.registry import Registry
@@ -31,6 +48,8 @@ from duly.scheduler.submitting import Submitter
 _LONGEST_WAIT = 60.0
 _LONGEST_OUTAGE = 30.0
 _ASK_AGAIN = 0.1
+_LONGEST_CURSOR = 300
+_STATES: dict[str, State] = {state.value: state for state in State}
 
 
 class Client:
@@ -41,7 +60,6 @@ class Client:
         backend: Backend,
         registry: Registry,
         config: SchedulerConfig,
-        clock: Clock,
         emit: Emit,
         rng: random.Random,
         tracer: Callable[[], Tracer | None] = lambda: None,
@@ -51,15 +69,17 @@ class Client:
         self.emit = emit
         self.publisher = publisher
         self.config = config
-        self.clock = clock
+        self.clock = clock = backend.clock
         self._registry = registry
         self.ids = Ids(clock.now, rng)
-        self.submitter = Submitter(backend, registry, config, self.ids, clock.now, tracer, emit)
+        self.clock_reader = ClockReader(backend)
+        self.submitter = Submitter(backend, registry, config, self.ids, clock, tracer, emit)
         self.definitions = Definitions(backend, registry, config, self.ids, clock.now, emit)
         self.fleets = Fleets(backend, config, self.ids, clock.now, emit)
 
     async def close(self) -> None:
         """Tell what is left to tell, and let go of the store."""
+        self.clock_reader.stop()
         if self.publisher is not None:
             await self.publisher.close()
         await self.backend.close()
@@ -83,23 +103,27 @@ class Client:
     # --- runs
 
     async def run(self, run_id: str) -> Run:
-        found = await self.backend.store.run(run_id)
+        found = await self.backend.store.run(_checked_id(run_id))
         if found is None:
-            raise RunNotFound(f"there is no run {run_id!r}: it never was, or retention has purged it")
+            raise _absent(run_id)
         return found
 
     async def runs(self, query: RunQuery, limit: int, cursor: str | None) -> Page:
-        if not 1 <= limit <= 10_000:
-            raise ConfigurationError(f"limit={limit!r} must be from 1 to 10000")
+        sanitize.checked_whole("limit", limit, 1, sanitize.MOST_LISTED)
+        if cursor is not None:
+            sanitize.checked_text("cursor", cursor, _LONGEST_CURSOR)
+        if not _can_match(query):
+            return Page([])
         return await self.backend.store.runs(query, limit, cursor)
 
     async def attempts(self, run_id: str) -> list[Attempt]:
-        return await self.backend.store.attempts(run_id)
+        return await self.backend.store.attempts(run_id) if is_run_id(run_id) else []
 
     async def cancel(self, run_id: str, reason: str | None) -> CancelReply:
-        [reply] = await self.backend.store.cancel([run_id], reason)
+        why = None if reason is None else sanitize.text_of(reason, sanitize.MOST_REASON)
+        [reply] = await self.backend.store.cancel([_checked_id(run_id)], why)
         if reply is CancelReply.UNKNOWN:
-            raise RunNotFound(f"there is no run {run_id!r}: it never was, or retention has purged it")
+            raise _absent(run_id)
         if reply is not CancelReply.TOO_LATE and self.emit.wants(CancelAsked):
             run = await self.backend.store.run(run_id)
             if run is not None:
@@ -118,7 +142,7 @@ class Client:
     async def redrive(self, run_id: str) -> Run:
         [reply] = await self.redrive_each([await self.run(run_id)])
         if reply is RedriveReply.UNKNOWN:
-            raise RunNotFound(f"there is no run {run_id!r}: it never was, or retention has purged it")
+            raise _absent(run_id)
         run = await self.run(run_id)
         if reply is RedriveReply.NOT_ENDED:
             way_out = "only failed, lost and cancelled runs are redriven; trigger the job for a new run"
@@ -134,6 +158,7 @@ class Client:
 
     async def ended(self, run_id: str, timeout: float | None) -> Run:
         """Wait until a run is final; the builtin TimeoutError if that takes too long. A short outage is waited out."""
+        _checked_id(run_id)
         deadline = math.inf if timeout is None else self.clock.monotonic() + timeout
         away_since: float | None = None
         while True:
@@ -180,6 +205,22 @@ class Client:
         return self._registry.handlers()
 
 
+def _checked_id(run_id: str) -> str:
+    if not is_run_id(run_id):
+        raise _absent(run_id)
+    return run_id
+
+
+def _absent(run_id: object) -> RunNotFound:
+    return RunNotFound(f"there is no run {shown(run_id)}: it never was, or retention has purged it")
+
+
+def _can_match(query: RunQuery) -> bool:
+    """Whether any run can match: not if a name is asked for that no job, handler or queue can have."""
+    names = (query.job, query.handler, query.queue)
+    return all(name is None or is_job_name(name) or name == COMMAND_HANDLER for name in names)
+
+
 def _no_result(run: Run) -> Exception:
     name = f"run {run.id} of {run.job!r}"
     match run.state:
@@ -198,8 +239,15 @@ def states_of(state: State | str | Iterable[State | str] | None) -> tuple[State,
     """The states that a caller names; none means any."""
     if state is None:
         return ()
-    given = [state] if isinstance(state, str) else list(state)
     try:
-        return tuple(State(each) for each in given)
-    except ValueError as exc:
-        raise ConfigurationError(f"state={state!r}: any of {', '.join(State)} is needed") from exc
+        given = [state] if isinstance(state, str) else list(state)
+        return tuple(_STATES[each] for each in given)
+    except (KeyError, TypeError) as exc:
+        raise ConfigurationError(f"state={shown(state)}: any of {', '.join(State)} is needed") from exc
+
+
+def cause_of(cause: object) -> Cause:
+    """The cause that a caller names."""
+    if not isinstance(cause, str) or cause not in tuple(Cause):
+        raise ConfigurationError(f"cause={shown(cause)}: expected one of {', '.join(Cause)}")
+    return Cause(cause)

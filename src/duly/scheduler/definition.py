@@ -10,8 +10,19 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import force_setattr
 
-from duly.errors import ConfigurationError, InvalidSchedule
-from duly.model import CustomSpec, Delivery, JobSpec, Misfire, Overlap, RunPolicy, StoreLoss, as_utc, is_job_name
+from duly.errors import ConfigurationError, InvalidSchedule, shown
+from duly.model import (
+    CustomSpec,
+    Delivery,
+    JobSpec,
+    Misfire,
+    Overlap,
+    RunPolicy,
+    StoreLoss,
+    as_utc,
+    is_job_name,
+    sanitize,
+)
 from duly.model.config import labels_of
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Cron, Every, Once, Schedule, bind, from_spec
@@ -27,6 +38,10 @@ DeliveryName = Literal["at_least_once", "at_most_once", "exactly_once"]
 StoreLossName = Literal["continue", "stop"]
 
 _LONGEST = 366 * 86400.0
+_MOST_DESCRIPTION = 1000
+_MOST_TAGS = 50
+_MOST_TAG = 100
+_MOST_RUNS = 1_000_000_000
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -77,7 +92,7 @@ class Job(Struct, frozen=True, kw_only=True):
         _check_schedule(self)
         if self.delivery is Delivery.AT_MOST_ONCE and self.retry is not UNSET and self.retry:
             raise ConfigurationError(
-                f"job {self.name!r} is at_most_once and has retry={self.retry!r}: such a run is never tried twice"
+                f"job {self.name!r} is at_most_once and has retry={shown(self.retry)}: such a run is never tried twice"
             )
 
     @property
@@ -139,24 +154,26 @@ def _name(name: str, handler: Target) -> str:
         raise ConfigurationError(f"the job of {handler} has no name: give name=…")
     if not is_job_name(chosen):
         way_out = "a letter or _, then letters, digits and _ . -, at most 128; give name=…"
-        raise ConfigurationError(f"{chosen!r} cannot name a job: {way_out}")
+        raise ConfigurationError(f"{shown(chosen)} cannot name a job: {way_out}")
     return chosen
 
 
 def _description(description: str | None, handler: Target) -> str:
-    if description is not None:
-        return description
-    if isinstance(handler, Command):
-        return str(handler)
-    text = "" if isinstance(handler, str) else inspect.getdoc(handler) or ""
-    return text.strip().partition("\n")[0]
+    if description is None and isinstance(handler, Command):
+        description = str(handler)
+    if description is None:
+        text = "" if isinstance(handler, str) else inspect.getdoc(handler) or ""
+        description = text.strip().partition("\n")[0]
+    return sanitize.text_of(description, _MOST_DESCRIPTION)
 
 
 def _tags(name: str, tags: object) -> tuple[str, ...]:
     if isinstance(tags, str) or not isinstance(tags, tuple | list | set | frozenset):
-        raise ConfigurationError(f"job {name!r}: tags={tags!r} must be a list of strings")
-    if not all(isinstance(tag, str) for tag in tags):
-        raise ConfigurationError(f"job {name!r}: tags={tags!r} must be a list of strings")
+        raise ConfigurationError(f"job {name!r}: tags={shown(tags)} must be a list of strings")
+    if len(tags) > _MOST_TAGS:
+        raise ConfigurationError(f"job {name!r}: {len(tags)} tags, expected at most {_MOST_TAGS}")
+    for tag in tags:
+        sanitize.checked_text(f"job {name!r}: one of tags", tag, _MOST_TAG, empty=False)
     return tuple(sorted(tags)) if isinstance(tags, set | frozenset) else tuple(tags)
 
 
@@ -169,10 +186,9 @@ def _selector(name: str, selector: object) -> dict[str, str] | None:
 
 
 def _one_of(name: str, field: str, kind: Any, value: object) -> Any:
-    try:
-        return kind(value)
-    except ValueError as exc:
-        raise ConfigurationError(f"job {name!r}: {field}={value!r} is not one of {', '.join(kind)}") from exc
+    if not isinstance(value, str) or value not in tuple(kind):
+        raise ConfigurationError(f"job {name!r}: {field}={shown(value)} is not one of {', '.join(kind)}")
+    return kind(value)
 
 
 def _executor(name: str, executor: object, handler: Target) -> ExecutorKind | None:
@@ -182,15 +198,15 @@ def _executor(name: str, executor: object, handler: Target) -> ExecutorKind | No
     if isinstance(handler, Command):
         return ExecutorKind.COMMAND
     if not callable(handler):
-        raise ConfigurationError(f"job {name!r}: handler={handler!r} is no callable, Command or name")
+        raise ConfigurationError(f"job {name!r}: handler={shown(handler)} is no callable, Command or name")
     is_async = inspect.iscoroutinefunction(handler)
     if executor is None:
         return ExecutorKind.ASYNC if is_async else ExecutorKind.THREAD
     if executor not in ("async", "thread", "process"):
-        raise ConfigurationError(f"job {name!r}: executor={executor!r} is not one of async, thread, process")
+        raise ConfigurationError(f"job {name!r}: executor={shown(executor)} is not one of async, thread, process")
     if (executor == "async") is not is_async and executor != "process":
         kind, way_out = ("an async", "async or process") if is_async else ("a sync", "thread or process")
-        raise ConfigurationError(f"job {name!r} has {kind} handler: executor={executor!r} must be {way_out}")
+        raise ConfigurationError(f"job {name!r} has {kind} handler: executor={shown(executor)} must be {way_out}")
     return ExecutorKind(executor)
 
 
@@ -200,7 +216,7 @@ def check_timeout(what: str, timeout: object) -> float | None:
         return None
     plain = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 < plain <= _LONGEST:
-        raise ConfigurationError(f"{what}: timeout={timeout!r} must be a positive number of seconds, up to a year")
+        raise ConfigurationError(f"{what}: timeout={shown(timeout)} must be a positive number of seconds, up to a year")
     return float(plain)
 
 
@@ -208,20 +224,24 @@ def _check_numbers(job: Job) -> None:
     check_priority(job.priority, f"job {job.name!r}")
     check_queue(job.queue, f"job {job.name!r}")
     most: object = job.max_runs
-    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-        raise ConfigurationError(f"job {job.name!r}: max_runs={most!r} must be a whole number from 1")
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= _MOST_RUNS):
+        raise ConfigurationError(
+            f"job {job.name!r}: max_runs={shown(most)} must be a whole number from 1 to {_MOST_RUNS}"
+        )
 
 
 def check_priority(priority: object, what: str) -> None:
     """Priorities are whole numbers from 0 to 9."""
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
-        raise ConfigurationError(f"{what}: priority={priority!r} must be a whole number from 0 to 9; 9 is most urgent")
+        raise ConfigurationError(
+            f"{what}: priority={shown(priority)} must be a whole number from 0 to 9; 9 is most urgent"
+        )
 
 
 def check_queue(queue: object, what: str) -> None:
     """Queues are named like jobs."""
     if not isinstance(queue, str) or not is_job_name(queue):
-        raise ConfigurationError(f"{what}: queue={queue!r} must be a letter or _, then letters, digits and _ . -")
+        raise ConfigurationError(f"{what}: queue={shown(queue)} must be a letter or _, then letters, digits and _ . -")
 
 
 def _check_schedule(job: Job) -> None:
@@ -230,7 +250,7 @@ def _check_schedule(job: Job) -> None:
         return
     if isinstance(schedule, type) or not isinstance(schedule, Schedule):
         bind(schedule, name=job.name, timezone="UTC")  # type: ignore[arg-type]  # it says what is wrong and raises
-        raise InvalidSchedule(f"job {job.name!r}: {schedule!r} is not a schedule")
+        raise InvalidSchedule(f"job {job.name!r}: {shown(schedule)} is not a schedule")
     if isinstance(schedule, Cron | Every | Once):
         bind(schedule, name=job.name, timezone="UTC", start_at=job.start_at, end_at=job.end_at)
     for field in ("start_at", "end_at"):

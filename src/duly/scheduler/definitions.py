@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
-from duly.errors import ConfigurationError, InvalidSchedule, JobChanged, JobNotFound
+from duly.errors import ConfigurationError, InvalidSchedule, JobChanged, JobNotFound, shown
 from duly.model import (
     Ids,
     JobChange,
@@ -20,6 +20,8 @@ from duly.model import (
     Origin,
     SchedulerConfig,
     as_utc,
+    is_job_name,
+    sanitize,
 )
 from duly.model.event import JobConflict, JobSaved
 from duly.ports import Backend
@@ -138,7 +140,8 @@ class Definitions:
     # --- operating
 
     async def pause(self, name: str, note: str) -> JobRecord:
-        return await self._edit(name, lambda record: changes.pause(record, self._now(), note), "paused")
+        why = sanitize.text_of(note, sanitize.MOST_REASON)
+        return await self._edit(name, lambda record: changes.pause(record, self._now(), why), "paused")
 
     async def resume(self, name: str) -> JobRecord:
         record = await self._edit(
@@ -163,6 +166,8 @@ class Definitions:
     async def _edit(self, name: str, decide: Decide, what: str) -> JobRecord:
         for _ in range(_RACES):
             record = await self.record(name)
+            if record.damage is not None:
+                raise ConfigurationError(f"job {shown(name)}: {record.damage}; define it again, or remove it")
             change = decide(record)
             if change is None:
                 return record
@@ -171,15 +176,15 @@ class Definitions:
                 self._emit(JobSaved.of(saved, what))
                 self.changed()
                 return saved
-        raise ConfigurationError(f"job {name!r} is being changed by others all the time: try again")
+        raise ConfigurationError(f"job {shown(name)} is being changed by others all the time: try again")
 
     # --- asking
 
     async def record(self, name: str) -> JobRecord:
         """The record of a job that has not been removed."""
-        record = await self._store.job(name)
+        record = await self._store.job(name) if is_job_name(name) else None
         if record is None or record.status is JobStatus.REMOVED:
-            raise JobNotFound(f"there is no job {name!r}: register it, or see `duly jobs`")
+            raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
         return record
 
     async def view(self, name: str) -> JobView:
@@ -211,6 +216,9 @@ class Definitions:
 
     async def upcoming(self, limit: int, job: str | None) -> list[Upcoming]:
         """The next runs, those that are made already and those that the schedules will ask for."""
+        sanitize.checked_whole("limit", limit, 1, sanitize.MOST_LISTED)
+        if job is not None and not is_job_name(job):
+            return []
         made = [Upcoming(run.job, run.ready_at, run.due, run.id) for run in await self._store.upcoming(limit, job)]
         records = await self._store.jobs(None if job is None else [job])
         later = heapq.merge(*[self._instants(record) for record in records], key=lambda upcoming: upcoming.at)
@@ -232,9 +240,9 @@ class Definitions:
             left = None if left is None else left - 1
 
     async def explain(self, name: str, at: datetime) -> Explanation:
-        record = await self._store.job(name)
+        record = await self._store.job(name) if is_job_name(name) else None
         if record is None:
-            raise JobNotFound(f"there is no job {name!r}: register it, or see `duly jobs`")
+            raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
         at = as_utc(at, "at", ConfigurationError)
         schedule = self._schedule(record)
         run = await self._store.covering(record.uid, due_at(schedule, at) or at)
@@ -263,11 +271,13 @@ def refuse_conflict(name: str, record: JobRecord | None, expect: int | None, *, 
     """Raise unless the API may write this job on top of the record it finds."""
     if record is None:
         if expect is not None:
-            raise JobChanged(f"job {name!r} does not exist, so it has no revision {expect}")
+            raise JobChanged(f"job {shown(name)} does not exist, so it has no revision {expect}")
         return
     if record.origin is not Origin.API:
-        raise JobChanged(f"job {name!r} belongs to the {record.origin.value}: change it there, or choose another name")
+        raise JobChanged(
+            f"job {shown(name)} belongs to the {record.origin.value}: change it there, or choose another name"
+        )
     if new:
-        raise JobChanged(f"job {name!r} exists already, at revision {record.revision}")
+        raise JobChanged(f"job {shown(name)} exists already, at revision {record.revision}")
     if expect is not None and expect != record.revision:
-        raise JobChanged(f"job {name!r} is at revision {record.revision}, not {expect}: read it again")
+        raise JobChanged(f"job {shown(name)} is at revision {record.revision}, not {expect}: read it again")

@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from duly.errors import DulyError, SchedulerRunning
+from duly.errors import ConfigurationError, DulyError, SchedulerRunning, shown
 from duly.model import (
     Attempt,
     CancelReply,
@@ -31,6 +31,7 @@ from duly.model import (
     RunQuery,
     SchedulerConfig,
     State,
+    as_utc,
 )
 from duly.ports import Backend, Clock, Finding, SystemClock
 from duly.rules.explain import Explanation
@@ -41,7 +42,7 @@ from duly.runtime.context import Context
 from duly.runtime.executors.targets import loading_main
 from duly.runtime.handler import ErrorHook, FailureHook
 from duly.scheduler.binding import Binding
-from duly.scheduler.client import Client, states_of
+from duly.scheduler.client import Client, cause_of, states_of
 from duly.scheduler.decorator import JobDecorator
 from duly.scheduler.definition import (
     DeliveryName,
@@ -52,11 +53,12 @@ from duly.scheduler.definition import (
     OverlapName,
     StoreLossName,
 )
+from duly.scheduler.examination import examine
 from duly.scheduler.handles import JobHandle, RunHandle
 from duly.scheduler.health import health_of
 from duly.scheduler.locks import Lock, locked
 from duly.scheduler.observed import Observed, joined, publisher_for
-from duly.scheduler.placing import examine_placement, waits_for
+from duly.scheduler.placing import waits_for
 from duly.scheduler.registry import Registry, Wrapper, place_of
 from duly.scheduler.running import Running
 from duly.scheduler.sessions import Sessions
@@ -218,7 +220,7 @@ class Scheduler(Observed):
 
     def _build(self, client: Client, rng: random.Random) -> Running:
         self._load()
-        return Running(client, self._registry, self.config, self._clock, client.emit, rng, self._tracer)
+        return Running(client, self._registry, self.config, client.emit, rng, self._tracer)
 
     def _load(self) -> None:
         """Import the modules that define jobs."""
@@ -283,10 +285,10 @@ class Scheduler(Observed):
         return Sessions(lambda: self._binding.open(self._clock), self._make_client)
 
     def _make_client(self, backend: Backend) -> Client:
-        publisher = publisher_for(backend.store, self.config, self._clock)
+        publisher = publisher_for(backend.store, self.config, backend.clock)
         emit = joined(self._events, publisher)
         tracer = lambda: self._tracer  # noqa: E731  # it may be plugged in later
-        return Client(backend, self._registry, self.config, self._clock, emit, self._rng, tracer, publisher)
+        return Client(backend, self._registry, self.config, emit, self._rng, tracer, publisher)
 
     async def _client(self) -> Client:
         return await self._sessions.client()
@@ -308,16 +310,17 @@ class Scheduler(Observed):
         """Define a job now, running or not; a job of the same name is replaced by the new definition."""
         self._refuse_if_frozen(f"registering {job.name!r}")
         client = await self._client()
+        self._registry.check(job, self.config)
         self._registry.replace(job, place_of(job))
         client.submitter.forget(job.name)
         if self._running is not None:
             await self._running.register(job)
         else:
-            await client.definitions.deploy([job], self._clock.now())
+            await client.definitions.deploy([job], client.clock.now())
 
     async def remove(self, name: str) -> None:
         """Stop planning a job and cancel its waiting runs; what runs may end. History stays."""
-        self._refuse_if_frozen(f"removing {name!r}")
+        self._refuse_if_frozen(f"removing {shown(name)}")
         await (await self._client()).definitions.remove(name)
 
     async def pause(self, name: str, note: str = "") -> None:
@@ -395,7 +398,7 @@ class Scheduler(Observed):
             options = Options(
                 at=at, delay=delay, priority=priority, dedupe_key=dedupe_key, unique_for=unique_for, queue=queue
             )
-        return await self._submit(name_of(handler), (), dict(payload or {}), options)
+        return await self._submit(name_of(handler), (), {} if payload is None else payload, options)
 
     async def submit_many(
         self,
@@ -419,12 +422,14 @@ class Scheduler(Observed):
         """
         return Within(self._client, lambda put: RunHandle(self, put), connection)
 
-    async def _submit(self, name: str, args: Sequence[Any], kwargs: dict[str, Any], options: Options) -> RunHandle[Any]:
+    async def _submit(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options
+    ) -> RunHandle[Any]:
         client = self._sessions.at_hand() or await self._client()
         if args:
             signature = self._registry.signature(name)
             assert signature is not None
-            kwargs = signature.bind(args, kwargs)
+            kwargs = signature.bind(args, dict(kwargs))
         return RunHandle(self, await client.submitter.submit(name, kwargs, options))
 
     def _check(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
@@ -451,7 +456,7 @@ class Scheduler(Observed):
         *,
         handler: str | None = None,
         queue: str | None = None,
-        cause: Cause | None = None,
+        cause: Cause | str | None = None,
         due_from: datetime | None = None,
         due_until: datetime | None = None,
         limit: int = 100,
@@ -463,9 +468,9 @@ class Scheduler(Observed):
             handler=handler,
             queue=queue,
             states=states_of(state),
-            cause=cause,
-            due_from=due_from,
-            due_until=due_until,
+            cause=None if cause is None else cause_of(cause),
+            due_from=None if due_from is None else as_utc(due_from, "due_from", ConfigurationError),
+            due_until=None if due_until is None else as_utc(due_until, "due_until", ConfigurationError),
         )
         return await (await self._client()).runs(query, limit, cursor)
 
@@ -500,8 +505,7 @@ class Scheduler(Observed):
     async def lock(self, name: str, ttl: float = 30, wait: float = 0) -> AsyncIterator[Lock]:
         """Hold a named lock for the block; `lock.fence` grows with every holder."""
         client = await self._client()
-        holder = f"{client.ids.new()}"
-        async with locked(client.backend.coordinator, self._clock, f"lock:{name}", holder, ttl, wait) as lock:
+        async with locked(client.backend.coordinator, client.clock, name, client.ids.new(), ttl, wait) as lock:
             yield lock
 
     async def nodes(self) -> list[Node]:
@@ -519,5 +523,4 @@ class Scheduler(Observed):
 
     async def examine(self) -> list[Finding]:
         """What an operator should know about the store as it is configured."""
-        backend = (await self._client()).backend
-        return [*await backend.examine(), *await examine_placement(backend)]
+        return await examine((await self._client()).backend)

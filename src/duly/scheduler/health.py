@@ -19,7 +19,8 @@ _AWAY = "away"
 async def health_of(running: Running | None, client: Client | None) -> Health:
     """Ask the store who leads, within a short time; a store that does not answer is part of the answer."""
     node = None if running is None else running.node
-    away = 0.0 if node is None else node.reachability.away_for()
+    away = 0.0 if node is None else node.health.away_for()
+    failing = {} if node is None else node.health.failing()
     leader: str | None = None
     store, unplaced = "closed", ""
     parts: dict[str, str] = {}
@@ -28,7 +29,7 @@ async def health_of(running: Running | None, client: Client | None) -> Health:
         store = parts.get("store", store)
     degraded = away > 0 or any(each.startswith(_AWAY) for each in (store, *parts.values()))
     return Health(
-        status="degraded" if degraded else "closed" if client is None else "healthy",
+        status="unhealthy" if failing else "degraded" if degraded else "closed" if client is None else "healthy",
         node_id=None if node is None else node.id,
         running=node is not None,
         is_leader=node is not None and node.elector.leads,
@@ -39,6 +40,7 @@ async def health_of(running: Running | None, client: Client | None) -> Health:
         slots=0 if running is None else running.config.max_concurrent,
         unplaced=unplaced,
         parts=parts,
+        failing=failing,
     )
 
 

@@ -6,13 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from duly.errors import BackendUnavailable, ClaimLost, ConfigurationError, LockUnavailable
+from duly.errors import BackendUnavailable, ClaimLost, ConfigurationError, LockUnavailable, shown
 from duly.model import Lease
+from duly.model.sanitize import checked_text
 from duly.ports import Clock, Coordinator
 from duly.runtime.worker import trusted_until
 
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.5
+_LONGEST_TTL = 366 * 86400.0
+_LONGEST_NAME = 300
+_KIND = "lock:"  # among leases, beside those of planning
 
 
 class Lock:
@@ -47,9 +51,14 @@ async def locked(
     coordinator: Coordinator, clock: Clock, name: str, holder: str, ttl: float, wait: float
 ) -> AsyncIterator[Lock]:
     """Hold a lock for the block, renewing it; `LockUnavailable` if it is not free within `wait` seconds."""
-    if not ttl > 0 or not wait >= 0:
-        raise ConfigurationError(f"lock {name!r}: ttl={ttl!r} must be more than 0, wait={wait!r} at least 0")
-    sent, lease = await _acquire(coordinator, clock, name, holder, ttl, wait)
+    checked_text("name of the lock", name, _LONGEST_NAME, empty=False)
+    if not _is_number(ttl) or not 0 < ttl <= _LONGEST_TTL:
+        raise ConfigurationError(
+            f"lock {name!r}: ttl={shown(ttl)}: expected more than 0 and at most {_LONGEST_TTL:g} seconds"
+        )
+    if not _is_number(wait) or not 0 <= wait <= _LONGEST_TTL:
+        raise ConfigurationError(f"lock {name!r}: wait={shown(wait)}: expected 0 to {_LONGEST_TTL:g} seconds")
+    sent, lease = await _acquire(coordinator, clock, f"{_KIND}{name}", holder, ttl, wait)
     lock = Lock(lease, clock, trusted_until(sent, ttl))
     renewing = asyncio.get_running_loop().create_task(_renew(lock, coordinator, clock, ttl))
     try:
@@ -59,6 +68,10 @@ async def locked(
         await asyncio.wait([renewing])
         with suppress(BackendUnavailable):  # it lapses by itself
             await coordinator.release([lease])
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 async def _acquire(

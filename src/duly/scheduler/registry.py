@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from duly.errors import ConfigurationError, DuplicateJob, PayloadError, PayloadTooLarge
+from duly.errors import ConfigurationError, DuplicateJob, PayloadError, PayloadTooLarge, shown
 from duly.model import JobRecord, JobSpec, SchedulerConfig
 from duly.model.job import JOB_SHARD
 from duly.rules.schedules import Cron, Every, Once, Schedule
@@ -47,6 +47,13 @@ class Registry:
         if job.schedule is not None and not isinstance(job.schedule, Cron | Every | Once):
             self._custom.add(job.name)
         self._places[job.name] = place
+
+    def check(self, job: Job, config: SchedulerConfig) -> None:
+        """Raise what defining this job would raise, and change nothing: a bad job must not replace a good one."""
+        trial = Registry()
+        trial._jobs = self._jobs | {job.name: job}  # another of our own kind
+        trial.spec(job, config)
+        trial.handler(job, config)
 
     def replace(self, job: Job, place: str) -> None:
         """Define a job anew."""
@@ -100,7 +107,7 @@ class Registry:
     def payload(self, name: str, arguments: Mapping[str, Any], most: int) -> bytes:
         """A checked payload for the handler of that name; one that is unknown here is checked when it is claimed."""
         if type(arguments) is not dict and not isinstance(arguments, Mapping):
-            raise PayloadError(f"payload of {name}: {arguments!r} is no mapping of argument names to values")
+            raise PayloadError(f"payload of {name}: {shown(arguments)} is no mapping of argument names to values")
         signature = self.signature(name)
         if signature is not None:
             payload = signature.encode(arguments)

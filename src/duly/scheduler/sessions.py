@@ -57,7 +57,9 @@ class Sessions:
             self._root = self._make_root()
         backend = self._root.session()
         await backend.open()
-        return self._make_client(backend)
+        client = self._make_client(backend)
+        client.clock_reader.start()
+        return client
 
     def is_open(self) -> bool:
         """Whether the running loop has a client."""

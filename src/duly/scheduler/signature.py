@@ -49,7 +49,7 @@ class Signature:
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
         hints = _hints(name, function)
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = _parameters(name, function)
         self.takes_context = bool(parameters) and hints.get(parameters[0].name) is Context
         self._parameters = parameters[1:] if self.takes_context else parameters
         _refuse_unsupported(name, self._parameters, hints)
@@ -157,6 +157,15 @@ def _culprit(arguments: Mapping[str, Any]) -> str:
         except (TypeError, ValueError, OverflowError, RecursionError):
             return f"{key}: "
     return ""
+
+
+def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (ValueError, TypeError) as exc:
+        raise ConfigurationError(
+            f"handler {name!r}: its parameters are not known: {exc}; wrap it in a function"
+        ) from exc
 
 
 def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:

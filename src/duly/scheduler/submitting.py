@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.errors import ConfigurationError, JobNotFound
+from duly.errors import ConfigurationError, JobNotFound, shown
 from duly.model import (
     EPOCH,
     Cause,
@@ -24,12 +24,13 @@ from duly.model import (
     Run,
     RunPolicy,
     SchedulerConfig,
-    as_utc,
     is_job_name,
+    schedulable,
     shift,
 )
 from duly.model.event import RunsSubmitted
-from duly.ports import Backend, Tracer, Transaction
+from duly.model.sanitize import checked_text, headers
+from duly.ports import Backend, StoreClock, Tracer, Transaction
 from duly.rules.admission import UNPLACED, group_of
 from duly.rules.placement import is_assigned
 from duly.runtime.batcher import Batcher
@@ -63,9 +64,11 @@ class Options(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.at is not None and self.delay is not None:
-            raise ConfigurationError(f"at={self.at!r} and delay={self.delay!r} were both given: give one of them")
+            raise ConfigurationError(
+                f"at={shown(self.at)} and delay={shown(self.delay)} were both given: give one of them"
+            )
         if self.at is not None:
-            as_utc(self.at, "at", ConfigurationError)
+            schedulable(self.at, "at", ConfigurationError)
         if self.delay is not None:
             _delay(self.delay)
         if self.priority is not None:
@@ -73,33 +76,33 @@ class Options(Struct, frozen=True, kw_only=True):
         if self.queue is not None:
             check_queue(self.queue, "submit")
         if self.dedupe_key is not None:
-            _check_key(self.dedupe_key)
+            checked_text("dedupe_key", self.dedupe_key, _MAX_KEY_LENGTH, empty=False)
         if self.unique_for is not None:
             _unique_for(self.unique_for)
             if self.dedupe_key is None:
-                raise ConfigurationError(f"unique_for={self.unique_for!r} needs a dedupe_key to be unique by")
+                raise ConfigurationError(f"unique_for={shown(self.unique_for)} needs a dedupe_key to be unique by")
         if self.timeout is not None:
             check_timeout("submit", self.timeout)
 
-    def due(self, now: datetime) -> datetime:
-        """The instant the run is due."""
+    def due(self, clock: StoreClock) -> datetime:
+        """The instant the run is due; a delay is not shortened by what is uncertain about the store's time."""
         if self.at is not None:
-            return as_utc(self.at, "at", ConfigurationError)
-        return now if self.delay is None else shift(now, _delay(self.delay))
+            return schedulable(self.at, "at", ConfigurationError)
+        return clock.now() if self.delay is None else shift(clock.latest(), _delay(self.delay))
 
     def policy(self, job: RunPolicy) -> RunPolicy:
         """The job's policy with what this submission says otherwise."""
         if self.timeout is None and self.retry is None:
             return job
         if self.retry is not None and self.retry.max_retries and job.delivery is Delivery.AT_MOST_ONCE:
-            raise ConfigurationError(f"retry={self.retry!r}: a run of an at_most_once job is never tried twice")
+            raise ConfigurationError(f"retry={shown(self.retry)}: a run of an at_most_once job is never tried twice")
         return replace(job, timeout=self.timeout or job.timeout, retry=self.retry or job.retry)
 
 
 def _delay(delay: object) -> float:
     plain = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 <= plain <= _LONGEST_DELAY:
-        raise ConfigurationError(f"delay={delay!r} must be a number of seconds from 0, or a timedelta")
+        raise ConfigurationError(f"delay={shown(delay)} must be a number of seconds from 0, or a timedelta")
     return float(plain)
 
 
@@ -107,14 +110,9 @@ def _unique_for(given: object) -> float:
     plain = given.total_seconds() if isinstance(given, timedelta) else given
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 < plain <= LONGEST_UNIQUE:
         raise ConfigurationError(
-            f"unique_for={given!r} must be a number of seconds from 0 to {LONGEST_UNIQUE:.0f}, or a timedelta"
+            f"unique_for={shown(given)} must be a number of seconds from 0 to {LONGEST_UNIQUE:.0f}, or a timedelta"
         )
     return float(plain)
-
-
-def _check_key(key: object) -> None:
-    if not isinstance(key, str) or not 0 < len(key) <= _MAX_KEY_LENGTH:
-        raise ConfigurationError(f"dedupe_key={key!r} must be a string of 1 to {_MAX_KEY_LENGTH} characters")
 
 
 AS_THE_JOB_SAYS = Options()
@@ -192,7 +190,7 @@ def name_of(handler: object) -> str:
     """The name that a handle, a handler's name or a registered function stands for."""
     name = handler if isinstance(handler, str) else getattr(handler, "name", None) or getattr(handler, "__name__", None)
     if not isinstance(name, str) or not is_job_name(name):
-        raise ConfigurationError(f"{handler!r} is neither the name of a handler nor a job handle")
+        raise ConfigurationError(f"{shown(handler)} is neither the name of a handler nor a job handle")
     return name
 
 
@@ -205,7 +203,7 @@ class Submitter:
         registry: Registry,
         config: SchedulerConfig,
         ids: Ids,
-        now: Callable[[], datetime],
+        clock: StoreClock,
         tracer: Callable[[], Tracer | None],
         emit: Emit,
     ) -> None:
@@ -213,7 +211,7 @@ class Submitter:
         self._registry = registry
         self._config = config
         self._ids = ids
-        self._now = now
+        self._clock = clock
         self._tracer = tracer
         self._emit = emit
         self._blueprints: dict[str, Blueprint] = {}
@@ -251,8 +249,10 @@ class Submitter:
         """Submit many runs of one job, checked before the first is put; in order."""
         blueprint = await self.blueprint(name)
         if options.dedupe_key is not None:
-            raise ConfigurationError(f"dedupe_key={options.dedupe_key!r} would make all but one of many a duplicate")
-        due = options.due(self._now())
+            raise ConfigurationError(
+                f"dedupe_key={shown(options.dedupe_key)} would make all but one of many a duplicate"
+            )
+        due = options.due(self._clock)
         most, check = self._config.max_payload_bytes, self._registry.payload
         checked = [check(name, payload, most) for payload in payloads]
         alike = blueprint.run("", b"", due, options, Cause.SUBMIT, self._headers(options))
@@ -287,30 +287,33 @@ class Submitter:
 
     async def trigger(self, name: str, payload: Mapping[str, Any] | None) -> Put:
         """Run a job once more, now. Its overlap rule applies as it does to its scheduled runs."""
-        record = await self._backend.store.job(name)
+        record = await self._backend.store.job(name) if is_job_name(name) else None
         if record is None or record.status is JobStatus.REMOVED:
-            raise JobNotFound(f"there is no job {name!r}: register it, or see `duly jobs`")
+            raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
         default = Overlap.ALLOW if record.spec.schedule is None else Overlap.SKIP
         blueprint = blueprint_of_record(record, default, self._config)
         if payload is not None or record.spec.schedule is None:
             return await self._put(self._run(blueprint, payload, AS_THE_JOB_SAYS, Cause.TRIGGER))
-        headers = self._headers(AS_THE_JOB_SAYS)
-        run = blueprint.run(self._ids.new(), record.spec.payload, self._now(), AS_THE_JOB_SAYS, Cause.TRIGGER, headers)
+        trace = self._headers(AS_THE_JOB_SAYS)
+        run = blueprint.run(
+            self._ids.new(), record.spec.payload, self._clock.now(), AS_THE_JOB_SAYS, Cause.TRIGGER, trace
+        )
         return await self._put(run)
 
     def _run(self, blueprint: Blueprint, payload: Mapping[str, Any] | None, options: Options, cause: Cause) -> Run:
         encoded = self._registry.payload(
             blueprint.alike.handler, {} if payload is None else payload, self._config.max_payload_bytes
         )
-        headers = self._headers(options)
-        now = self._now()
-        return blueprint.run(self._ids.new(now), encoded, options.due(now), options, cause, headers)
+        trace = self._headers(options)
+        due = options.due(self._clock)
+        made = self._ids.new(due if options is AS_THE_JOB_SAYS else None)
+        return blueprint.run(made, encoded, due, options, cause, trace)
 
     def _headers(self, options: Options) -> dict[str, str] | None:
         """The trace to carry on: the one that is active here, else the one that came with the submission."""
         tracer = self._tracer()
         active = None if tracer is None else tracer.headers()
-        return options.headers if active is None else active
+        return headers(options.headers if active is None else active)
 
     def _known(self, name: str) -> Blueprint | None:
         blueprint = self._blueprints.get(name)

@@ -20,7 +20,7 @@ from duly.model import (
     RetrySpec,
     ScheduleSpec,
 )
-from duly.rules.schedules import Schedule
+from duly.rules.schedules import Schedule, describe_schedule
 
 
 class JobView(Struct, frozen=True):
@@ -77,10 +77,9 @@ class Upcoming(Struct, frozen=True):
 class Health(Struct, frozen=True):
     """How this process is.
 
-    `status` is "healthy", "degraded" (the store or a part of it is away; running handlers go on) or "closed". `parts`
-    tells of a store that is put together how each part is, by its name.
-    `status` is "healthy", "degraded" (the store is away; running handlers go on) or "closed". `unplaced` tells in plain
-    words why due runs wait to be placed, and is empty if none do.
+    `status` is "healthy", "degraded" (the store or a part of it is away; running handlers go on), "unhealthy" (services
+    of this node fail again and again: `failing` says which, and how) or "closed". `parts` says how each part of a
+    composed store is, by its name. `unplaced` says why due runs wait to be placed, and is empty if none do.
     """
 
     status: str
@@ -94,6 +93,7 @@ class Health(Struct, frozen=True):
     slots: int
     parts: dict[str, str] = {}
     unplaced: str = ""
+    failing: dict[str, str] = {}
 
 
 class ShutdownReport(Struct, frozen=True):
@@ -108,7 +108,6 @@ def job_view(
 ) -> JobView:
     """A record and its counters as one view."""
     spec = record.spec
-    describe = getattr(schedule, "describe", None)
     ended = statistics.run_count
     command = spec.command
     return JobView(
@@ -116,7 +115,7 @@ def job_view(
         status=record.status,
         handler=spec.handler,
         description=spec.description,
-        schedule=describe() if describe is not None else None if schedule is None else "in code",
+        schedule=describe_schedule(spec.schedule, schedule),
         schedule_spec=spec.schedule,
         queue=spec.queue,
         priority=spec.priority,
@@ -138,10 +137,10 @@ def job_view(
         misfire=spec.misfire,
         max_runs=spec.max_runs,
         selector=spec.selector,
-        payload=spec.payload.decode(),
+        payload=spec.payload.decode(errors="replace"),
         created_at=record.created_at,
         updated_at=record.updated_at,
-        note=record.paused.note if record.paused else "",
+        note=record.damage or (record.paused.note if record.paused else ""),
         fleet=record.fleet,
         command=None if command is None else str(command),
         cwd=None if command is None else command.cwd,

@@ -32,6 +32,7 @@ from duly.backends.etcd.messages import (
     unchanged,
 )
 from duly.backends.etcd.rights import Record, Standing, standing_of, whole_seconds
+from duly.backends.tolerance import readable
 from duly.errors import BackendUnavailable
 from duly.model import Item, Lease, Node, from_micros, shift, to_micros
 from duly.ports import Clock
@@ -193,9 +194,10 @@ class EtcdCoordinator:
         found = await self._found(key)
         if found is None:
             return False
-        presence = _presence.decode(found.value)
-        if at is not None and presence.expires <= at:
+        known = readable(lambda pair: _presence.decode(pair.value), [found])
+        if not known or (at is not None and known[0].expires <= at):
             return False
+        [presence] = known
         node = presence.node if metrics is None else replace(presence.node, metrics=metrics)
         if at is None and presence.ttl == whole_seconds(ttl, None):
             return await self._kept_alive(found.lease) and await self._told(key, found, presence, node)
@@ -247,7 +249,7 @@ class EtcdCoordinator:
     async def nodes(self, *, now: datetime | None = None) -> list[Node]:
         at = _micros(now)
         found = await self._gateway.call("kv/range", get(self._node(""), all_below=True), Found)
-        known = [_presence.decode(pair.value) for pair in found.kvs]
+        known = readable(lambda pair: _presence.decode(pair.value), found.kvs)
         alive = [presence.node for presence in known if at is None or presence.expires > at]
         return sorted(alive, key=lambda node: (node.started_at, node.id))
 

@@ -36,6 +36,7 @@ class MemoryBackend:
     def __init__(self, contents: Contents, url: str = _SCHEME) -> None:
         self.url = url
         self.contents = contents
+        self.clock = contents.clock
         self.store = MemoryStore(contents)
         self.queue = MemoryQueue(contents)
         self.coordinator = MemoryCoordinator(contents)

@@ -13,6 +13,7 @@ from duly.model import (
     WAITING,
     Assignment,
     Beat,
+    BeatReply,
     Cause,
     Claim,
     Claimed,
@@ -142,20 +143,20 @@ class MemoryQueue:
         self, beats: Sequence[Beat], lease: float, silence: float | None = None, *, now: datetime | None = None
     ) -> Renewal:
         at = now or self._contents.clock.now()
+        contents = self._contents
         if self._silent(silence, at):
-            self._contents.no_reap_before = shift(at, lease)
-        self._contents.last_beat = at
-        lost: list[str] = []
-        cancelled: list[str] = []
-        for beat in beats:
-            run = self._owned(beat.run_id, beat.fence)
-            if run is None:
-                lost.append(beat.run_id)
-                continue
-            self._runs.save(replace(run, expires_at=shift(at, lease), progress=beat.progress or run.progress))
-            if run.cancelling:
-                cancelled.append(beat.run_id)
-        return Renewal(tuple(lost), tuple(cancelled))
+            contents.no_reap_before = shift(at, lease)
+        elif at < contents.last_beat:
+            contents.no_reap_before = min(contents.no_reap_before, shift(at, lease))
+        contents.last_beat = at
+        return Renewal(tuple(self._renew(beat, shift(at, lease)) for beat in beats))
+
+    def _renew(self, beat: Beat, expires_at: datetime) -> BeatReply:
+        run = self._owned(beat.run_id, beat.fence)
+        if run is None:
+            return BeatReply.LOST
+        self._runs.save(replace(run, expires_at=expires_at, progress=beat.progress or run.progress))
+        return BeatReply.CANCEL if run.cancelling else BeatReply.KEPT
 
     def _silent(self, silence: float | None, at: datetime) -> bool:
         return silence is not None and seconds_between(self._contents.last_beat, at) > silence
@@ -164,21 +165,22 @@ class MemoryQueue:
         run = self._runs.by_id.get(run_id)
         return run if run is not None and run.state is State.RUNNING and run.fence == fence else None
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
-        stale: list[str] = []
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        fresh: list[bool] = []
         applied: list[Settlement] = []
         for settlement in settlements:
             run = self._runs.by_id.get(settlement.run_id)
+            fresh.append(run is not None and run.fence == settlement.fence)
             if run is None or run.fence != settlement.fence:
-                stale.append(settlement.run_id)
-            elif run.state is State.RUNNING:
+                continue
+            if run.state is State.RUNNING:
                 applied.append(self._apply(run, settlement))
             elif run.state is State.COMPLETED and run.result is None and settlement.result is not None:
                 self._runs.by_id[run.id] = replace(run, result=settlement.result)
         self._contents.count(tally(applied))
         if applied:
             self._contents.bell.ring()
-        return stale
+        return fresh
 
     def _apply(self, run: Run, settlement: Settlement) -> Settlement:
         if settlement.attempt is not None:

@@ -10,8 +10,9 @@ from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
+from duly.backends.cursors import numbers_in
 from duly.backends.memory.contents import Contents
-from duly.errors import BackendError
+from duly.errors import BackendError, ConfigurationError, shown
 from duly.model import (
     FINAL,
     WAITING,
@@ -34,8 +35,11 @@ from duly.model import (
     RunQuery,
     State,
     Waiting,
+    from_micros,
+    is_run_id,
     recurring_id,
     seconds_between,
+    to_micros,
 )
 from duly.ports import Transaction
 from duly.rules.admission import REMOVED, UNPLACED
@@ -155,7 +159,8 @@ class MemoryStore:
     ) -> Page:
         at = now or self._contents.clock.now()
         newest_first = sorted(self._runs.by_id.values(), key=_created, reverse=True)
-        seen = [run for run in newest_first if cursor is None or _mark(run) < cursor]
+        before = None if cursor is None else _place(cursor)
+        seen = [run for run in newest_first if before is None or _created(run) < before]
         found = [run for run in (_as_it_stands(run, at) for run in seen) if query.matches(run)]
         return Page(found[:limit], _mark(found[limit - 1]) if len(found) > limit else None)
 
@@ -381,7 +386,16 @@ def _created(run: Run) -> tuple[datetime, str]:
 
 def _mark(run: Run) -> str:
     created_at, run_id = _created(run)
-    return f"{created_at.isoformat(timespec='microseconds')} {run_id}"
+    return f"{to_micros(created_at)}.{run_id}"
+
+
+def _place(cursor: str) -> tuple[datetime, str]:
+    """What a mark stands for."""
+    created, _, run_id = cursor.partition(".")
+    [micros] = numbers_in(created, 1)
+    if not is_run_id(run_id):
+        raise ConfigurationError(f"cursor={shown(cursor)}: not the `next` of an earlier page")
+    return from_micros(micros), run_id
 
 
 def _deepen(depth: Depth, run: Run, state: State) -> Depth:

@@ -253,7 +253,9 @@ async def _known(unit: Unit, keyed: Sequence[Run], now: datetime | None) -> tupl
         handlers, texts, ids = [key[0] for key in keys], [key[1] for key in keys], [run.id for run in left]
         taken = {row[0] for row in await unit.all(_TAKE_KEYS, handlers, texts, ids)}
         spans = [None if run.unique_for is None else duration(run.unique_for) for run in left]
-        rows = await unit.all(_RESERVE, micros(at), handlers, texts, ids, spans, [run_id in taken for run_id in ids])
+        rows = await unit.all(
+            _RESERVE, unit.moment(at), handlers, texts, ids, spans, [run_id in taken for run_id in ids]
+        )
         found = {row[0]: twin for row in rows if (twin := _twin(row, row[0] in taken)) is not None}
         at = from_micros(rows[0][1])
         known |= found
@@ -304,9 +306,9 @@ async def _insert_plain(unit: Unit, runs: Sequence[Run], now: datetime | None) -
     if all(_common(run) == common for run in runs):
         ids, payloads = [run.id for run in runs], [run.payload for run in runs]
         shared = [column[0] for column in _columns(runs[:1])[1:-1]]
-        row = await unit.one(_ADD_ALIKE, micros(now), ids, *shared, payloads, str(WORK))
+        row = await unit.one(_ADD_ALIKE, unit.moment(now), ids, *shared, payloads, str(WORK))
     else:
-        row = await unit.one(_ADD_EACH, micros(now), *_columns(runs), str(WORK))
+        row = await unit.one(_ADD_EACH, unit.moment(now), *_columns(runs), str(WORK))
     assert row is not None
     return _Added(None if row[0] == len(runs) else set(row[1] or ()), from_micros(row[2]))
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from duly.backends.postgres.unit import Row
 from duly.backends.rows import instant, micros, to_json
+from duly.backends.tolerance import UNREADABLE, tolerantly
 from duly.model import (
     Cause,
     Failure,
@@ -23,6 +25,7 @@ from duly.model import (
 
 MIDDLE = 500  # urgency = MIDDLE - priority: the smaller, the more urgent
 SCHEDULED = 400  # the ranks of runs of schedules are less by this: such runs wait in lines of their own
+_JSON = frozenset({11, 12, 24, 25, 32})  # policy, extra, reason and progress of a claim, story
 
 _MOST_POLICIES = 10_000
 _CAUSES = {cause.value: cause for cause in Cause}
@@ -100,6 +103,15 @@ def read_extra(text: str | None) -> Extra:
     return NOTHING if text is None else _extra.decode(text)
 
 
+def read_limit(text: str | None) -> tuple[int, WhenFull]:
+    """How many of its group may run at a time, and what happens otherwise; the defaults where that cannot be read."""
+    try:
+        extra = read_extra(text)
+    except UNREADABLE:
+        extra = NOTHING
+    return extra.limit, extra.when_full
+
+
 def story_of(run: Run, reason: str | None) -> str | None:
     """How a run ended, as far as it was no success at the first try; None when it was."""
     text = to_json(Story(run.failures, run.losses, reason, run.cancelling, run.progress, run.failure))
@@ -168,11 +180,19 @@ class Record(Struct, frozen=True):
 
 def read_records(rows: Sequence[Row], now: int | None = None) -> list[Record]:
     """Runs from rows of `{run}`. With `now` a waiting run that is ready and not held is queued."""
-    return [read_record(row, now) for row in rows]
+    return tolerantly(
+        lambda some: [_read_record(row, now) for row in some], rows, lambda row, why: _bare_record(row, now, why)
+    )
 
 
-def read_record(row: Row, now: int | None = None) -> Record:
-    """One run from a row of `{run}`."""
+def _bare_record(row: Row, now: int | None, why: str) -> Record:
+    """A row without the columns that hold JSON."""
+    bare = tuple(None if place in _JSON else value for place, value in enumerate(row))
+    record = _read_record(bare, now)
+    return replace(record, run=replace(record.run, damage=why))
+
+
+def _read_record(row: Row, now: int | None = None) -> Record:
     extra = read_extra(row[12])
     seq, line, ready_at, group, entering, hold = row[0], row[4], row[8], row[10], row[15], row[16]
     standing = _standing(row, extra)

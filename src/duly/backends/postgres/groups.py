@@ -14,7 +14,7 @@ from itertools import chain
 from msgspec import Struct
 
 from duly.backends.postgres.bell import WORK
-from duly.backends.postgres.codec import read_extra
+from duly.backends.postgres.codec import read_limit
 from duly.backends.postgres.moves import by_seqs, end_within, members
 from duly.backends.postgres.unit import Unit
 from duly.backends.rows import to_json
@@ -110,8 +110,7 @@ async def decide_about(unit: Unit, groups: Collection[str], now: int, limit: int
 
 
 def _entrant(seq: int, group: str, extra_text: str | None) -> Entrant:
-    extra = read_extra(extra_text)
-    return Entrant(seq, group, extra.limit, extra.when_full)
+    return Entrant(seq, group, *read_limit(extra_text))
 
 
 class _Door:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from duly.backends.postgres.codec import read_record
+from duly.backends.postgres.codec import read_records
 from duly.backends.postgres.unit import Unit
 from duly.backends.rows import optional_json
-from duly.model import Beat, Claim, Renewal
+from duly.model import Beat, BeatReply, Claim, Renewal
 
-# Somebody reaches the store: $1 now. After a silence of more than $3 an amnesty of $2 begins, all in microseconds.
+# Somebody reaches the store: $1 now. After a silence of more than $3 an amnesty of $2 begins, all in microseconds. When
+# the clock has gone back, what is left of an amnesty is at most $2.
 _BEAT = """
 UPDATE {ns}.pulse SET
-    spared_until = CASE WHEN now - beat > $3::bigint THEN now + $2::bigint ELSE spared_until END,
+    spared_until = CASE
+        WHEN now - beat > $3::bigint THEN now + $2::bigint
+        WHEN now < beat THEN least(spared_until, now + $2::bigint)
+        ELSE spared_until
+    END,
     beat = now
-FROM (SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS clock
+FROM (SELECT {now} AS now) AS clock
 RETURNING now
 """
 
@@ -95,13 +100,17 @@ async def renew(unit: Unit, beats: Sequence[Beat], lease: int, silence: int | No
         one = await unit.one(_EXTEND_ONE, row[0], lease, *claim, texts[claim])
         if one is not None:
             kept[claim] = one[0]
-    return Renewal(
-        lost=tuple(beat.run_id for beat in beats if (beat.run_id, beat.fence) not in kept),
-        cancelled=tuple(beat.run_id for beat in beats if kept.get((beat.run_id, beat.fence), False)),
-    )
+    return Renewal(tuple(_reply(kept.get((beat.run_id, beat.fence))) for beat in beats))
+
+
+def _reply(cancelling: bool | None) -> BeatReply:
+    """The reply to a claim that stands, which may be to be cancelled, or does not (None)."""
+    if cancelling is None:
+        return BeatReply.LOST
+    return BeatReply.CANCEL if cancelling else BeatReply.KEPT
 
 
 async def reap(unit: Unit, limit: int, lease: int, silence: int | None, now: int | None) -> list[Claim]:
     """Take expired claims over under fresh fences, the longest expired first."""
-    runs = [read_record(row).run for row in await unit.all(_REAP, now, limit, lease, silence)]
+    runs = [record.run for record in read_records(await unit.all(_REAP, now, limit, lease, silence))]
     return [Claim(run, run.fence, run.expires_at) for run in runs if run.expires_at is not None]

@@ -8,21 +8,24 @@ there more to do: their groups are decided about first (`groups`), in one transa
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Self
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from duly.backends.postgres.codec import (
     MIDDLE,
     SCHEDULED,
     read_extra,
     read_policy,
-    read_record,
+    read_records,
     urgency_of,
 )
 from duly.backends.postgres.groups import decide_about
 from duly.backends.postgres.moves import unhold
 from duly.backends.postgres.unit import Lent, Row, Unit
+from duly.backends.tolerance import tolerantly
 from duly.model import Cause, Claim, Run, State, from_micros
 from duly.rules.admission import hold_for_handler
 from duly.rules.sharing import scheduled_share
@@ -463,7 +466,7 @@ async def lend(unit: Unit, asking: Asking, limit: int, step: Step, *, decided: b
     )
     now, fresh, back, in_the_way, undecided, later, held = tuple(rows[0])[:7]
     lent = [] if rows[0][7] is None else rows
-    claims = _claims(asking, lent, now)
+    claims = tolerantly(partial(_claims, asking, now), lent, partial(_bare_claim, asking, now))
     unit.memory.remember({row[7]: Lent(row[9], row[8]) for row in lent})
     return Lending(claims, now, fresh, back, in_the_way, undecided, later, held)
 
@@ -486,7 +489,7 @@ async def sift(unit: Unit, asking: Asking, limit: int, step: Step) -> None:
 
 async def lent_before(unit: Unit, asking: Asking) -> list[Claim]:
     """What this request of the node lent and is still running."""
-    runs = [read_record(row).run for row in await unit.all(_LENT_BEFORE, asking.node, asking.request)]
+    runs = [record.run for record in read_records(await unit.all(_LENT_BEFORE, asking.node, asking.request))]
     return [Claim(run, run.fence, run.expires_at) for run in runs if run.expires_at is not None]
 
 
@@ -505,7 +508,13 @@ async def raise_fences(unit: Unit, namespace: str) -> None:
 # --- claims as the executor needs them
 
 
-def _claims(asking: Asking, rows: Sequence[Row], now: int) -> list[Claim]:
+def _bare_claim(asking: Asking, now: int, row: Row, why: str) -> Claim:
+    """A claim of a run whose policy and extras cannot be read."""
+    [claim] = _claims(asking, now, [(*tuple(row)[:19], None, None, row[21])])
+    return replace(claim, run=replace(claim.run, damage=why))
+
+
+def _claims(asking: Asking, now: int, rows: Sequence[Row]) -> list[Claim]:
     """Built field by field: the hottest loop."""
     if not rows:
         return []

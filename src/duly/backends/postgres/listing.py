@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from duly.backends.postgres.codec import queue_of, read_record
+from duly.backends.postgres.codec import queue_of, read_records
 from duly.backends.postgres.operating import paused
 from duly.backends.postgres.unit import Row, Unit
 from duly.backends.rows import counts_of, read_attempt, read_statistics
@@ -113,16 +113,18 @@ FROM {ns}.claims AS c INNER JOIN {ns}.runs AS r ON r.seq = c.seq GROUP BY r.line
 async def find(unit: Unit, run_id: str, now: int | None = None) -> Run | None:
     """One run as it stands; by the server's clock, unless told otherwise."""
     rows = await unit.all(_BY_IDS, [run_id])
-    return _read(rows[0], now) if rows else None
+    return _read(rows, now)
 
 
-def _read(row: Row, now: int | None) -> Run:
-    return read_record(row, row[-1] if now is None else now).run
+def _read(rows: Sequence[Row], now: int | None) -> Run | None:
+    """The run of the first row, if there is one."""
+    records = read_records(rows[:1], rows[0][-1] if rows and now is None else now)
+    return records[0].run if records else None
 
 
 async def ended_of(unit: Unit, run_ids: Sequence[str]) -> tuple[list[Run], list[str]]:
     """Those of these runs that have ended, and the ids of those that are gone."""
-    runs = {row[1]: read_record(row).run for row in await unit.all(_BY_IDS, list(run_ids))}
+    runs = {record.run.id: record.run for record in read_records(await unit.all(_BY_IDS, list(run_ids)))}
     return [run for run in runs.values() if run.final], [run_id for run_id in run_ids if run_id not in runs]
 
 
@@ -132,8 +134,7 @@ async def covering(unit: Unit, uid: str, at: datetime) -> Run | None:
     run = await find(unit, exact)
     if run is not None:
         return run
-    row = await unit.one(_COVERING, f"{uid}-", exact, to_micros(at))
-    return None if row is None else _read(row, None)
+    return _read(await unit.all(_COVERING, f"{uid}-", exact, to_micros(at)), None)
 
 
 async def attempts(unit: Unit, run_id: str) -> list[Attempt]:
@@ -151,7 +152,7 @@ async def upcoming(unit: Unit, limit: int, job: str | None, now: int) -> list[Ru
         rows = await unit.all(_SOONEST, limit, UNPLACED)
     else:
         rows = await unit.all(_SOONEST_OF_JOB, limit, UNPLACED, job)
-    return [read_record(row, now).run for row in rows]
+    return [record.run for record in read_records(rows, now)]
 
 
 async def next_runs(unit: Unit) -> dict[str, datetime]:

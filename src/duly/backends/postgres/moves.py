@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.postgres.bell import ENDED, WORK
-from duly.backends.postgres.codec import Record, read_extra, read_record, story_of, urgency_of
+from duly.backends.postgres.codec import Record, read_limit, read_records, story_of, urgency_of
 from duly.backends.postgres.unit import Unit
 from duly.backends.rows import micros
 from duly.model import Run, State, to_micros
@@ -124,13 +124,13 @@ _FORGET_ATTEMPTS = "DELETE FROM {ns}.attempts WHERE seq = ANY($1::bigint[])"
 
 async def by_ids(unit: Unit, run_ids: Iterable[str]) -> dict[str, Record]:
     """The runs of these ids that exist, as they stand."""
-    records = [read_record(row) for row in await unit.all(_BY_IDS, list(run_ids))]
+    records = read_records(await unit.all(_BY_IDS, list(run_ids)))
     return {record.run.id: record for record in records}
 
 
 async def by_seqs(unit: Unit, seqs: Sequence[int]) -> list[Record]:
     """The runs of these numbers that exist, in order."""
-    records = {row[0]: read_record(row) for row in await unit.all(_BY_SEQS, list(seqs))}
+    records = {record.seq: record for record in read_records(await unit.all(_BY_SEQS, list(seqs)))}
     return [records[seq] for seq in seqs if seq in records]
 
 
@@ -249,7 +249,7 @@ async def lines_of(unit: Unit, records: Iterable[Record]) -> dict[str, Line]:
     lines = {group: Line(number, []) for group, number in (await members(unit, leaving)).items()}
     most = [2 * number for number in leaving.values()]
     for group, seq, extra in await unit.all(_LINES, list(leaving), most, hold_for_group("")):
-        lines[group].held.append(Held(seq, read_extra(extra).limit))
+        lines[group].held.append(Held(seq, read_limit(extra)[0]))
     return lines
 
 

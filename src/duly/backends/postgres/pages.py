@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from duly.backends.cursors import numbers_in
 from duly.backends.postgres.codec import read_records
 from duly.backends.postgres.unit import Unit
-from duly.errors import BackendError
 from duly.model import FINAL, WAITING, Page, RunQuery, State, to_micros
 
 _FEW = 50_000
@@ -72,7 +72,7 @@ async def page(unit: Unit, query: RunQuery, limit: int, cursor: str | None, now:
 async def _conditions(unit: Unit, query: RunQuery, cursor: str | None, now: int) -> _Conditions:
     conditions = _Conditions()
     if cursor is not None:
-        conditions.add("r.seq < ?::bigint", _number(cursor))
+        conditions.add("r.seq < ?::bigint", *numbers_in(cursor, 1))
     if query.job is not None:
         conditions.add("r.job = ?::text", query.job)
     if query.handler is not None:
@@ -88,12 +88,6 @@ async def _conditions(unit: Unit, query: RunQuery, cursor: str | None, now: int)
     if query.states:
         await _of_states(unit, frozenset(query.states), conditions, now)
     return conditions
-
-
-def _number(cursor: str) -> int:
-    if not cursor.isdecimal():
-        raise BackendError(f"{cursor!r} is not the `next` of a page")
-    return int(cursor)
 
 
 async def _of_states(unit: Unit, states: frozenset[State], conditions: _Conditions, now: int) -> None:

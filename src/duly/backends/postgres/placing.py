@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from duly.backends.postgres.bell import WORK
-from duly.backends.postgres.codec import MIDDLE, queue_of, read_record
+from duly.backends.postgres.codec import MIDDLE, queue_of, read_records
 from duly.backends.postgres.moves import by_seqs, hold, leave, lines_of, move_up
 from duly.backends.postgres.operating import paused
 from duly.backends.postgres.unit import Unit
@@ -102,7 +102,7 @@ async def unplaced(unit: Unit, limit: int, after: Run | None, now: int | None) -
     if after is not None:
         start = (MIDDLE - after.priority, to_micros(after.ready_at), after.id)
     rows = await unit.all(_UNPLACED, now, limit, UNPLACED, *start)
-    return [read_record(row).run for row in rows]
+    return [record.run for record in read_records(rows)]
 
 
 async def assign(unit: Unit, assignments: Sequence[Assignment]) -> list[bool]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -15,8 +14,8 @@ from duly.backends.postgres.adding import add
 from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import Record, read_records
 from duly.backends.postgres.moves import by_seqs, end, forget
-from duly.backends.postgres.unit import Row, Unit
-from duly.backends.rows import instant, micros, to_json
+from duly.backends.postgres.unit import Unit
+from duly.backends.rows import micros, read_job, to_json
 from duly.model import (
     Cause,
     Fired,
@@ -35,13 +34,13 @@ from duly.rules.admission import REMOVED
 _BLOCKING = frozenset({JobStatus.PAUSED, JobStatus.REMOVED})
 
 _JOB = """
-SELECT j.record, p.cursor, p.plan_at, p.planned
+SELECT j.record, p.cursor, p.plan_at, p.planned, p.name, p.uid, p.revision
 FROM {ns}.jobs AS j INNER JOIN {ns}.plans AS p ON p.name = j.name
 WHERE j.name = $1
 """
 _LOCK_PLAN = "SELECT 1 FROM {ns}.plans WHERE name = $1 FOR UPDATE"
 _JOBS = """
-SELECT j.record, p.cursor, p.plan_at, p.planned
+SELECT j.record, p.cursor, p.plan_at, p.planned, p.name, p.uid, p.revision
 FROM {ns}.jobs AS j INNER JOIN {ns}.plans AS p ON p.name = j.name
 WHERE j.name > $2 AND ($1::text[] IS NULL OR j.name = ANY($1::text[]))
 ORDER BY j.name
@@ -87,7 +86,7 @@ RETURNING epoch
 # The jobs of a shard whose time to plan has come, then the one after; and what time it is.
 _DUE = """
 WITH {clock}
-SELECT j.record, p.cursor, p.plan_at, p.planned, clock.now
+SELECT j.record, p.cursor, p.plan_at, p.planned, p.name, p.uid, p.revision, clock.now
 FROM clock LEFT JOIN LATERAL (
     SELECT * FROM {ns}.plans
     WHERE shard = $2 AND plannable AND plan_at IS NOT NULL
@@ -109,8 +108,6 @@ FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bool[])
 WHERE p.name = ANY($1::text[]) AND p.name = i.name
 """
 
-_record = msgspec.json.Decoder(JobRecord)
-
 
 # --- records
 
@@ -118,17 +115,13 @@ _record = msgspec.json.Decoder(JobRecord)
 async def find_job(unit: Unit, name: str) -> JobRecord | None:
     """The record of that name."""
     row = await unit.one(_JOB, name)
-    return None if row is None else _read(row)
+    return None if row is None else read_job(row)
 
 
 async def find_jobs(unit: Unit, names: Sequence[str] | None, after: str, limit: int | None) -> list[JobRecord]:
     """All records, or those of the given names, by name; a slice of them."""
     rows = await unit.all(_JOBS, None if names is None else list(names), after, limit)
-    return [_read(row) for row in rows]
-
-
-def _read(row: Row) -> JobRecord:
-    return replace(_record.decode(row[0]), cursor=instant(row[1]), plan_at=instant(row[2]), planned=row[3])
+    return [read_job(row) for row in rows]
 
 
 async def _keep(unit: Unit, records: Sequence[JobRecord], *, new: bool) -> set[str]:
@@ -272,8 +265,8 @@ async def install(unit: Unit, shard: str, proposed: int) -> int:
 async def due(unit: Unit, shard: str, limit: int, now: int | None) -> tuple[list[JobRecord], int | None]:
     """The shard's records whose time to plan has come, and when the next one's comes."""
     rows = [row for row in await unit.all(_DUE, now, shard, limit + 1) if row[0] is not None]
-    come = [row for row in rows if row[2] <= row[4]][:limit]
-    return [_read(row) for row in come], rows[len(come)][2] if len(rows) > len(come) else None
+    come = [row for row in rows if row[2] <= row[-1]][:limit]
+    return [read_job(row) for row in come], rows[len(come)][2] if len(rows) > len(come) else None
 
 
 class _Standing(Struct):

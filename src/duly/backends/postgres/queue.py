@@ -14,7 +14,7 @@ from duly.backends.postgres.relief import Relief
 from duly.backends.postgres.session import BULK, CLAIMING, LISTING, QUICK, SETTLING, STORE, Session
 from duly.backends.postgres.staff import named, tell
 from duly.backends.postgres.unit import Unit
-from duly.backends.rows import duration, instant, micros
+from duly.backends.rows import answers, duration, instant
 from duly.backends.staff import Staff
 from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
@@ -49,7 +49,9 @@ class PostgresQueue:
         return await self._session.run(lane, lambda unit: adding.add_plain(unit, runs, now))
 
     async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
-        looked_at, next_due = await self._session.transact(CLAIMING, partial(_promote, limit, micros(now)))
+        looked_at, next_due = await self._session.transact(
+            CLAIMING, partial(_promote, limit, self._session.moment(now))
+        )
         return looked_at, instant(next_due)
 
     # --- claiming
@@ -71,7 +73,7 @@ class PostgresQueue:
             handlers,
             self._staff.of(handlers),
             request,
-            micros(now),
+            self._session.moment(now),
             duration(lease),
         )
         await self._raise_fences()
@@ -127,25 +129,26 @@ class PostgresQueue:
     ) -> Renewal:
         quiet = None if silence is None else duration(silence)
         return await self._session.run(
-            SETTLING, lambda unit: leases.renew(unit, beats, duration(lease), quiet, micros(now))
+            SETTLING, lambda unit: leases.renew(unit, beats, duration(lease), quiet, self._session.moment(now))
         )
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         first, others = settling.sorted_out(settlements, self._session.memory.lent)
         if first.settled:
             others += await self._session.run(SETTLING, lambda unit: settling.complete(unit, first))
         if not others:
-            return []
+            return answers(settlements, [])
         places = {id(settled): place for place, settled in enumerate(settlements)}
         others.sort(key=lambda settled: places[id(settled)])
-        return await self._session.transact(SETTLING, lambda unit: settling.settle_each(unit, others))
+        stale = await self._session.transact(SETTLING, lambda unit: settling.settle_each(unit, others))
+        return answers(settlements, stale)
 
     async def reap(
         self, limit: int, lease: float, silence: float | None = None, *, now: datetime | None = None
     ) -> list[Claim]:
         quiet = None if silence is None else duration(silence)
         return await self._session.run(
-            SETTLING, lambda unit: leases.reap(unit, limit, duration(lease), quiet, micros(now))
+            SETTLING, lambda unit: leases.reap(unit, limit, duration(lease), quiet, self._session.moment(now))
         )
 
     # --- holding
@@ -163,7 +166,9 @@ class PostgresQueue:
     # --- placement
 
     async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
-        return await self._session.run(QUICK, lambda unit: placing.unplaced(unit, limit, after, micros(now)))
+        return await self._session.run(
+            QUICK, lambda unit: placing.unplaced(unit, limit, after, self._session.moment(now))
+        )
 
     async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
         return await self._session.transact(STORE, lambda unit: placing.assign(unit, assignments))
@@ -172,7 +177,7 @@ class PostgresQueue:
         return await self._session.transact(STORE, lambda unit: placing.unassign(unit, node, limit))
 
     async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
-        return await self._session.run(QUICK, lambda unit: placing.assigned(unit, micros(now)))
+        return await self._session.run(QUICK, lambda unit: placing.assigned(unit, self._session.moment(now)))
 
     # --- waiting
 

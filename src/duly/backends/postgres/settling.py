@@ -211,19 +211,19 @@ class Applied(Struct, frozen=True):
     after: Record
 
 
-async def settle_each(unit: Unit, settlements: Sequence[Settlement]) -> list[str]:
-    """Apply settlements; the ids of those whose fence no longer stands, in order. Needs a transaction."""
+async def settle_each(unit: Unit, settlements: Sequence[Settlement]) -> list[Settlement]:
+    """Apply settlements; those whose fence no longer stands. Needs a transaction."""
     ids = [settled.run_id for settled in settlements]
     await lock_groups_of(unit, ids)
     await unit.run(_LOCK, ids)
     records = await by_ids(unit, ids)
-    stale: list[str] = []
+    stale: list[Settlement] = []
     applied: list[Applied] = []
     results: list[tuple[int, bytes]] = []
     for settled in settlements:
         record = records.get(settled.run_id)
         if record is None or record.run.fence != settled.fence:
-            stale.append(settled.run_id)
+            stale.append(settled)
         elif record.run.state is State.RUNNING:
             done = as_stored(record.run, settled)
             after = replace(record, run=_after(record, done))

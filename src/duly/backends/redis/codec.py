@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime
 
 import msgspec
 from msgspec import Struct
 
+from duly.backends.tolerance import UNREADABLE
 from duly.model import (
+    EPOCH,
     Attempt,
     Cause,
     Failure,
@@ -99,6 +102,17 @@ class Body(Struct, array_like=True, frozen=True, gc=False):
     until: int | None
 
 
+class Head(Struct, array_like=True, frozen=True, gc=False):
+    """The parts of a body that scripts read."""
+
+    created: int
+    place: int
+    traits: int
+    handler: str
+    job: str | None
+    lane: str
+
+
 class Life(Struct, array_like=True, frozen=True, gc=False):
     """What became of a run. Instants that are not are 0."""
 
@@ -120,9 +134,26 @@ class Life(Struct, array_like=True, frozen=True, gc=False):
 
 
 _read_body = msgspec.msgpack.Decoder(Body).decode
+_read_head = msgspec.msgpack.Decoder(Head).decode
 _read_bodies = msgspec.msgpack.Decoder(list[Body]).decode
 _read_life = msgspec.msgpack.Decoder(Life).decode
 _read_attempts = msgspec.msgpack.Decoder(list[Attempt]).decode
+
+
+def score_of(text: bytes | int) -> int:
+    """A score as the server gives it: beyond 17 digits as a fraction with an exponent, as for the year 9999."""
+    try:
+        return int(text)
+    except ValueError:
+        return int(float(text))
+
+
+def instant_of(score: bytes | int) -> datetime:
+    """The instant of a score; one that rounding has carried beyond the calendar is its last."""
+    try:
+        return from_micros(score_of(score))
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
 
 
 def optional(micros: int) -> datetime | None:
@@ -142,9 +173,41 @@ def life_of(text: bytes) -> Life:
     return _read_life(text)
 
 
+def bare_run(run_id: str, body: bytes | None, life: bytes | None, why: str) -> Run:
+    """What can still be read of a run whose records cannot be read in full."""
+    found = Run(id=run_id, job="", handler="", due=EPOCH, ready_at=EPOCH, damage=why)
+    with suppress(*UNREADABLE):
+        head = _read_head(body or b"")
+        queue, placed, assignee = home_of(head.lane)
+        found = msgspec.structs.replace(
+            found,
+            job=head.job or head.handler,
+            handler=head.handler,
+            queue=queue,
+            priority=int(head.lane[0]),
+            assignable=placed,
+            assignee=assignee,
+            created_at=from_micros(head.created),
+        )
+    with suppress(*UNREADABLE):
+        numbers = _LIFE.unpack_from(life or b"")
+        found = msgspec.structs.replace(
+            found,
+            state=STATES[numbers[1]],
+            fence=numbers[4],
+            failures=numbers[8],
+            losses=numbers[10],
+            started_at=optional(numbers[12]),
+        )
+    return found
+
+
 def attempts_of(text: bytes) -> list[Attempt]:
-    """The attempts of a run: their number in four bytes, then one after the other."""
-    return _read_attempts(b"\xdd" + text)
+    """The attempts of a run: their number in four bytes, then one after the other. None if they cannot be read."""
+    try:
+        return _read_attempts(b"\xdd" + text)
+    except UNREADABLE:
+        return []
 
 
 # --- putting

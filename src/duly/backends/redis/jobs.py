@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from duly.backends.redis.codec import batch_of, encode
 from duly.backends.redis.connection import Word
+from duly.backends.tolerance import UNREADABLE, damaged_job
 from duly.model import Firing, JobChange, JobRecord, JobStatus, Run, from_micros, to_micros
 
 _HEAD = struct.Struct(">IBqqq")
@@ -34,16 +35,33 @@ def job_text(record: JobRecord) -> bytes:
     return head + encode(record.uid) + encode(record.shard) + encode(record)
 
 
-def record_of(text: bytes) -> JobRecord:
+def record_of(name: str, text: bytes) -> JobRecord:
     """A record as it stands: cursor, time to plan and count as scripts have moved them since it was saved."""
-    _, flags, cursor, plan_at, planned = _HEAD.unpack_from(text)
-    at = _past_text(text, _past_text(text, _HEAD.size))
+    try:
+        revision, flags, cursor, plan_at, planned = _HEAD.unpack_from(text)
+        uid_ends = _past_text(text, _HEAD.size)
+        uid = bytes(text[_HEAD.size : uid_ends])
+    except UNREADABLE as exc:
+        return damaged_job(name, "", 0, exc)
+    try:
+        record = _decode(memoryview(text)[_past_text(text, uid_ends) :])
+    except UNREADABLE as exc:
+        record = damaged_job(name, msgspec.msgpack.decode(uid, type=str), revision, exc)
     return replace(
-        _decode(memoryview(text)[at:]),
+        record,
         cursor=from_micros(cursor) if flags & _HAS_CURSOR else None,
         plan_at=from_micros(plan_at) if flags & _HAS_PLAN else None,
         planned=planned,
     )
+
+
+def records_of(names: Sequence[str | bytes], texts: Sequence[bytes | None]) -> list[JobRecord]:
+    """The records of these jobs, of those that are there."""
+    return [
+        record_of(name.decode() if isinstance(name, bytes) else name, text)
+        for name, text in zip(names, texts, strict=True)
+        if text is not None
+    ]
 
 
 def _past_text(text: bytes, at: int) -> int:

@@ -12,8 +12,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from duly.backends.redis.codec import NUMBERS, body_of, encode, life_of, run_of
+from duly.backends.cursors import cursor_of, numbers_in
+from duly.backends.redis.codec import NUMBERS, bare_run, body_of, encode, life_of, run_of, score_of
 from duly.backends.redis.wire import Wire
+from duly.backends.tolerance import tolerantly
 from duly.model import FINAL, WAITING, Page, Run, RunQuery, State, from_micros, to_micros
 from duly.rules.admission import UNPLACED
 
@@ -36,27 +38,33 @@ async def look(wire: Wire, run_ids: Sequence[str], now: int | None) -> list[Seen
     seen: list[Seen] = []
     for start in range(0, len(run_ids), _LOOK):
         some = run_ids[start : start + _LOOK]
-        clock, found = await wire.call("look", encode(list(some)))
+        clock, found = await wire.call("look", encode(list(some)), wire.moment(None))
         seen += _seen(some, found, clock if now is None else now)
     return seen
 
 
 def _seen(run_ids: Sequence[str], found: Sequence[Any], now: int) -> list[Seen]:
     """Runs as a script has seen them: five words each."""
-    seen = []
-    for at in range(0, len(found), _ENTRY):
-        number, text, life, member, expires = found[at : at + _ENTRY]
-        body = body_of(text)
-        run = run_of(
-            run_ids[number - 1],
-            body,
-            life_of(life) if life else None,
-            bool(member),
-            int(expires) if expires else None,
-            now,
-        )
-        seen.append(Seen(run, (body.place, body.index)))
-    return seen
+    entries = [found[at : at + _ENTRY] for at in range(0, len(found), _ENTRY)]
+    return tolerantly(
+        lambda some: [_read(run_ids, entry, now) for entry in some],
+        entries,
+        lambda entry, why: Seen(bare_run(run_ids[entry[0] - 1], entry[1], entry[2], why), (0, 0)),
+    )
+
+
+def _read(run_ids: Sequence[str], entry: Sequence[Any], now: int) -> Seen:
+    number, text, life, member, expires = entry
+    body = body_of(text)
+    run = run_of(
+        run_ids[number - 1],
+        body,
+        life_of(life) if life else None,
+        bool(member),
+        score_of(expires) if expires else None,
+        now,
+    )
+    return Seen(run, (body.place, body.index))
 
 
 # --- pages
@@ -64,7 +72,7 @@ def _seen(run_ids: Sequence[str], found: Sequence[Any], now: int) -> list[Seen]:
 
 async def page(wire: Wire, query: RunQuery, limit: int, cursor: str | None, now: int | None) -> Page:
     """Runs that match, newest created first. The cursor is the place of the last run of the page before."""
-    before = None if cursor is None else _place(cursor)
+    before = None if cursor is None else numbers_in(cursor, 2)
     found: list[Seen] = []
     async for some in _newest(wire, query, before, now):
         matching = [seen for seen in some if (before is None or seen.place < before) and query.matches(seen.run)]
@@ -73,16 +81,11 @@ async def page(wire: Wire, query: RunQuery, limit: int, cursor: str | None, now:
             break
     more = len(found) > limit > 0
     last = found[limit - 1] if more else None
-    return Page([seen.run for seen in found[:limit]], None if last is None else ".".join(map(str, last.place)))
-
-
-def _place(cursor: str) -> tuple[int, int]:
-    together, _, index = cursor.partition(".")
-    return int(together), int(index)
+    return Page([seen.run for seen in found[:limit]], None if last is None else cursor_of(*last.place))
 
 
 async def _newest(
-    wire: Wire, query: RunQuery, before: tuple[int, int] | None, now: int | None
+    wire: Wire, query: RunQuery, before: tuple[int, ...] | None, now: int | None
 ) -> AsyncIterator[list[Seen]]:
     """All runs that may match, in lots from the newest to the oldest."""
     few = await _few(wire, query)
@@ -130,7 +133,7 @@ async def unplaced(wire: Wire, limit: int, after: Run | None, now: datetime | No
     start: tuple[bytes | int | str, ...] = (b"", b"", b"")
     if after is not None:
         start = (after.priority, to_micros(after.ready_at), after.id)
-    moment = b"" if now is None else to_micros(now)
+    moment = wire.moment(now)
     at, ids, found = await wire.call("unplaced", moment, min(limit, _LOOK), *start)
     runs = [seen.run for seen in _seen([run_id.decode() for run_id in ids], found, at)]
     if _LOOK == len(runs) < limit:
@@ -169,7 +172,7 @@ async def next_runs(wire: Wire) -> dict[str, int]:
             some, looked_at = await wire.call("firsts", line, start, _SLICE)
             for job, ready in zip(some[::2], some[1::2], strict=True):
                 name = job.decode()
-                first[name] = min(int(ready), first.get(name, int(ready)))
+                first[name] = min(score_of(ready), first.get(name, score_of(ready)))
             if looked_at < _SLICE:
                 break
             start += looked_at

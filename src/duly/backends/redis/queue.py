@@ -7,15 +7,29 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from duly.backends.redis import listing
-from duly.backends.redis.codec import batch_of, bodies_of, encode, lent_run, life_of, run_of
+from duly.backends.redis.codec import (
+    batch_of,
+    bodies_of,
+    encode,
+    instant_of,
+    lent_run,
+    life_of,
+    run_of,
+    score_of,
+)
 from duly.backends.redis.settling import rows_of
 from duly.backends.redis.sleep import Sleep
 from duly.backends.redis.staff import RedisStaff
 from duly.backends.redis.wire import Wire
+from duly.backends.tolerance import UNREADABLE
 from duly.model import (
+    EPOCH,
     Assignment,
     Beat,
+    BeatReply,
     Claim,
     Claimed,
     Put,
@@ -23,8 +37,8 @@ from duly.model import (
     Run,
     Settlement,
     Share,
+    State,
     from_micros,
-    to_micros,
 )
 
 _PUT = 1000
@@ -61,7 +75,7 @@ class RedisQueue:
     async def _put_slice(self, runs: Sequence[Run], now: datetime | None = None) -> list[Put]:
         batch = batch_of(runs)
         at, *refused = await self._wire.call(
-            "put", moment(now), encode(batch.flat), batch.bodies, encode(batch.odd), lane="put"
+            "put", self._wire.moment(now), encode(batch.flat), batch.bodies, encode(batch.odd), lane="put"
         )
         created_at = from_micros(at)
         answers = [Put(run.id, True, created_at) for run in runs]
@@ -70,7 +84,7 @@ class RedisQueue:
         return answers
 
     async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
-        looked_at, next_due = await self._wire.call("promote", moment(now), limit)
+        looked_at, next_due = await self._wire.call("promote", self._wire.moment(now), limit)
         return looked_at, _instant(next_due)
 
     # --- claiming
@@ -88,7 +102,7 @@ class RedisQueue:
     ) -> Claimed:
         wanted = b"" if queues is None else encode(list(queues))
         names, staff = self._staff.words(handlers)
-        words = (moment(now), node, request, limit, micros(lease), wanted, names, staff, self._sleep.claim())
+        words = (self._wire.moment(now), node, request, limit, micros(lease), wanted, names, staff, self._sleep.claim())
         bell: bytes | int = b""
         try:
             answer = await self._wire.call("claim", *words, lane="claim")
@@ -99,67 +113,76 @@ class RedisQueue:
         finally:
             self._sleep.claimed(bell)
         if expires == 0:
-            again = _claims(lent[::2], lent[1::2], bodies, lives, at)
+            again = await self._claims(lent[::2], lent[1::2], bodies, lives, at)
             return Claimed(sorted(again, key=lambda claim: claim.fence), _instant(next_due))
-        started_at, expires_at = from_micros(at), from_micros(expires)
-        before = dict(zip(lives[::2], lives[1::2], strict=True)) if lives else {}
-        claims = []
-        created = due = at
-        created_at = due_at = started_at
-        for number, body in enumerate(bodies_of(bodies, len(lent) // 2), 1):
-            life = life_of(before[number]) if number in before else None
-            run_id, ready = lent[2 * number - 2].decode(), int(lent[2 * number - 1])
-            if body.created != created:  # runs that were put together have one
-                created, created_at = body.created, from_micros(body.created)
-            if body.due != due:  # and so have those that are due together
-                due, due_at = body.due, from_micros(body.due)
-            ready_at = due_at if ready == due else from_micros(ready)
-            run = lent_run(
-                run_id, due_at, ready_at, body, life, fence, node, request, created_at, started_at, expires_at
-            )
-            claims.append(Claim(run, fence, expires_at))
-            fence += 1
-        if claims:
-            self._wire.incarnation.saw(claims[-1].fence)
+        if lent:
+            self._wire.incarnation.saw(fence + len(lent) // 2 - 1)
+        try:
+            claims = _lent(node, request, at, expires, fence, lent, bodies, lives)
+        except UNREADABLE:  # they are lent all the same: what cannot be read is found out one by one
+            claims = await self._running([run_id.decode() for run_id in lent[::2]], fence, expires)
         return Claimed(claims, _instant(next_due))
+
+    async def _running(self, run_ids: Sequence[str], first: int, expires: int) -> list[Claim]:
+        """Claims of runs that have just been lent or taken over, under fences from the first on, read one by one."""
+        seen = await listing.look(self._wire, run_ids, None)
+        until = from_micros(expires)
+        fences = {run_id: first + number for number, run_id in enumerate(run_ids)}
+        runs = [replace(each.run, state=State.RUNNING, fence=fences[each.run.id], expires_at=until) for each in seen]
+        return [Claim(run, run.fence, until) for run in runs]
 
     async def renew(
         self, beats: Sequence[Beat], lease: float, silence: float | None = None, *, now: datetime | None = None
     ) -> Renewal:
-        lost: list[str] = []
-        cancelled: list[str] = []
+        replies: list[BeatReply] = []
         for some in slices_of(beats, _RENEW) if beats else [beats]:
-            told = [b"" if beat.progress is None else encode(beat.progress) for beat in some]
+            progress = [b"" if beat.progress is None else encode(beat.progress) for beat in some]
             gone, wanted = await self._wire.call(
                 "renew",
-                moment(now),
+                self._wire.moment(now),
                 micros(lease),
                 quiet_for(silence),
                 encode([beat.run_id for beat in some]),
                 b"".join([beat.fence.to_bytes(8, "big") for beat in some]),
-                encode([len(each) for each in told]),
-                b"".join(told),
+                encode([len(each) for each in progress]),
+                b"".join(progress),
             )
-            lost += [some[number - 1].run_id for number in gone]
-            cancelled += [some[number - 1].run_id for number in wanted]
-        return Renewal(tuple(lost), tuple(cancelled))
+            some_replies = [BeatReply.KEPT] * len(some)
+            for number in wanted:
+                some_replies[number - 1] = BeatReply.CANCEL
+            for number in gone:
+                some_replies[number - 1] = BeatReply.LOST
+            replies += some_replies
+        return Renewal(tuple(replies))
 
     # --- settling
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
-        stale: list[str] = []
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        fresh: list[bool] = []
         for some in slices_of(settlements, _SETTLE):
-            numbers = await self._wire.call("settle", *rows_of(some), lane="settle")
-            stale += [some[number - 1].run_id for number in numbers]
-        return stale
+            stale = await self._wire.call("settle", *rows_of(some), lane="settle")
+            fresh += [True] * len(some)
+            for number in stale:
+                fresh[number - 1 - len(some)] = False
+        return fresh
 
     async def reap(
         self, limit: int, lease: float, silence: float | None = None, *, now: datetime | None = None
     ) -> list[Claim]:
         expires, ids, bodies, lives = await self._wire.call(
-            "reap", moment(now), limit, micros(lease), quiet_for(silence)
+            "reap", self._wire.moment(now), limit, micros(lease), quiet_for(silence)
         )
-        return _claims(ids, [expires] * len(ids), bodies, lives, 0)
+        return await self._claims(ids, [expires] * len(ids), bodies, lives, 0)
+
+    async def _claims(
+        self, ids: Sequence[bytes], expiries: Sequence[Any], bodies: bytes, lives: Sequence[bytes], now: int
+    ) -> list[Claim]:
+        """Claims of runs that are running, from their records."""
+        try:
+            return _claims(ids, expiries, bodies, lives, now)
+        except UNREADABLE:
+            seen = await listing.look(self._wire, [run_id.decode() for run_id in ids], None)
+            return [Claim(each.run, each.run.fence, each.run.expires_at or EPOCH) for each in seen]
 
     # --- holding
 
@@ -204,17 +227,12 @@ class RedisQueue:
         return number
 
     async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
-        flat = await self._wire.call("assigned", moment(now))
+        flat = await self._wire.call("assigned", self._wire.moment(now))
         shares = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
         return {node.decode(): Share(due, upcoming) for node, due, upcoming in shares}
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         await self._sleep.until_rung(timeout)
-
-
-def moment(now: datetime | None) -> bytes | int:
-    """An instant that a test gave, or none: the server's clock decides."""
-    return b"" if now is None else to_micros(now)
 
 
 def micros(seconds: float) -> int:
@@ -232,7 +250,37 @@ def slices_of(items: Sequence[_T], most: int) -> Iterator[Sequence[_T]]:
 
 
 def _instant(text: bytes | int) -> datetime | None:
-    return from_micros(int(text)) if text != b"" else None
+    return instant_of(text) if text != b"" else None
+
+
+def _lent(
+    node: str,
+    request: int,
+    at: int,
+    expires: int,
+    fence: int,
+    lent: Sequence[bytes],
+    bodies: bytes,
+    lives: Sequence[Any],
+) -> list[Claim]:
+    """Claims of runs that were lent just now, under fences from the first on."""
+    started_at, expires_at = from_micros(at), from_micros(expires)
+    before = dict(zip(lives[::2], lives[1::2], strict=True)) if lives else {}
+    claims = []
+    created = due = at
+    created_at = due_at = started_at
+    for number, body in enumerate(bodies_of(bodies, len(lent) // 2), 1):
+        life = life_of(before[number]) if number in before else None
+        run_id, ready = lent[2 * number - 2].decode(), score_of(lent[2 * number - 1])
+        if body.created != created:  # runs that were put together have one
+            created, created_at = body.created, from_micros(body.created)
+        if body.due != due:  # and so have those that are due together
+            due, due_at = body.due, from_micros(body.due)
+        ready_at = due_at if ready == due else instant_of(ready)
+        run = lent_run(run_id, due_at, ready_at, body, life, fence, node, request, created_at, started_at, expires_at)
+        claims.append(Claim(run, fence, expires_at))
+        fence += 1
+    return claims
 
 
 def _claims(
@@ -241,7 +289,7 @@ def _claims(
     """Claims of runs that are running, from their records."""
     claims = []
     for run_id, until, body, text in zip(ids, expiries, bodies_of(bodies, len(ids)), lives, strict=True):
-        life, expires = life_of(text), int(until)
+        life, expires = life_of(text), score_of(until)
         run = run_of(run_id.decode(), body, life, body.group is not None, expires, now)
         claims.append(Claim(run, life.fence, from_micros(expires)))
     return claims

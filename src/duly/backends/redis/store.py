@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 import msgspec
 
 from duly.backends.redis import listing
-from duly.backends.redis.codec import NUMBERS, OUTCOMES, STATES, attempts_of, encode, home_of, optional
-from duly.backends.redis.jobs import change_words, firing_words, record_of, slices_by_runs
+from duly.backends.redis.codec import NUMBERS, OUTCOMES, STATES, attempts_of, encode, home_of, instant_of, optional
+from duly.backends.redis.jobs import change_words, firing_words, record_of, records_of, slices_by_runs
 from duly.backends.redis.layout import LAYOUT
-from duly.backends.redis.queue import moment, slices_of
+from duly.backends.redis.queue import slices_of
 from duly.backends.redis.wire import Wire
 from duly.errors import BackendError
 from duly.model import (
@@ -73,24 +73,25 @@ class RedisStore:
                 await self._thin_out(change.record.name, change.expect, now)
         for some in slices_of(changes, _SAVE):
             words = [word for change in some for word in change_words(change)]
-            texts = await self._wire.call("save", moment(now), *words)
-            saved += [record_of(text) if text else None for text in texts]
+            texts = await self._wire.call("save", self._wire.moment(now), *words)
+            names = [change.record.name for change in some]
+            saved += [record_of(name, text) if text else None for name, text in zip(names, texts, strict=True)]
         return saved
 
     async def remove(self, name: str, expect: int, *, now: datetime | None = None) -> bool:
         await self._thin_out(name, expect, now)
-        return bool(await self._wire.call("remove", moment(now), name, expect))
+        return bool(await self._wire.call("remove", self._wire.moment(now), name, expect))
 
     async def _thin_out(self, name: str, expect: int, now: datetime | None) -> None:
         """Cancel a job's waiting runs before it is removed, a part at a time, but for the last ones."""
         waiting = await self._wire.command("SCARD", self._wire.prefix + b"job:" + name.encode())
         for _ in range(waiting // _OPERATE):
-            if not await self._wire.call("thin", moment(now), name, expect, _OPERATE):
+            if not await self._wire.call("thin", self._wire.moment(now), name, expect, _OPERATE):
                 break
 
     async def job(self, name: str) -> JobRecord | None:
         [text] = await self._wire.call("jobs", name)
-        return None if text is None else record_of(text)
+        return None if text is None else record_of(name, text)
 
     async def jobs(
         self, names: Sequence[str] | None = None, *, after: str = "", limit: int | None = None
@@ -102,7 +103,7 @@ class RedisStore:
         for some in slices_of(wanted, _NAMES):
             if limit is not None and len(records) >= limit:
                 break
-            records += [record_of(text) for text in await self._wire.call("jobs", *some) if text is not None]
+            records += records_of(some, await self._wire.call("jobs", *some))
         return records[:limit]
 
     async def install(self, shard: str, proposed: int) -> int:
@@ -112,15 +113,15 @@ class RedisStore:
     async def due(
         self, shard: str, limit: int, *, now: datetime | None = None
     ) -> tuple[list[JobRecord], datetime | None]:
-        texts, following = await self._wire.call("due", moment(now), shard, limit)
-        return [record_of(text) for text in texts], None if following == b"" else from_micros(int(following))
+        names, texts, following = await self._wire.call("due", self._wire.moment(now), shard, limit)
+        return records_of(names, texts), None if following == b"" else instant_of(following)
 
     async def fire(
         self, firings: Sequence[Firing], shard: str, epoch: int, *, now: datetime | None = None
     ) -> list[Fired]:
         fired: list[Fired] = []
         for some in slices_by_runs(firings, _FIRE):
-            results = await self._wire.call("fire", moment(now), shard, epoch, *firing_words(some))
+            results = await self._wire.call("fire", self._wire.moment(now), shard, epoch, *firing_words(some))
             if results == 0:
                 fired += [Fired.STALE_EPOCH] * len(some)
             else:
@@ -143,7 +144,7 @@ class RedisStore:
 
     async def next_runs(self, *, now: datetime | None = None) -> dict[str, datetime]:
         first = await listing.next_runs(self._wire)
-        return {job: from_micros(ready) for job, ready in first.items()}
+        return {job: instant_of(ready) for job, ready in first.items()}
 
     async def covering(self, uid: str, at: datetime) -> Run | None:
         run = await self.run(recurring_id(uid, at))
@@ -166,14 +167,14 @@ class RedisStore:
         return {job: _statistics_of(text) for job, text in counted.items() if text is not None}
 
     async def counts(self, *, now: datetime | None = None) -> Counts:
-        totals, depths, lanes, paused = await self._wire.call("counts", moment(now))
+        totals, depths, lanes, paused = await self._wire.call("counts", self._wire.moment(now))
         ended = {STATES[int(state)]: int(number) for state, number in zip(totals[::2], totals[1::2], strict=True)}
         queues: dict[str, Depth] = {queue.decode(): Depth(paused=True) for queue in paused}
         for name, number in zip(depths[::2], depths[1::2], strict=True):
             kind, queue = name[:1], name[1:].decode()
             _deepen(queues, queue, **{"pending" if kind == b"w" else "running": int(number)})
         for lane, number, oldest in zip(lanes[::3], lanes[1::3], lanes[2::3], strict=True):
-            _queued(queues, home_of(lane.decode())[0], number, from_micros(int(oldest)))
+            _queued(queues, home_of(lane.decode())[0], number, instant_of(oldest))
         states = {state: ended.get(state, 0) if state in FINAL else 0 for state in State}
         states[State.PENDING] = sum(depth.pending for depth in queues.values())
         states[State.QUEUED] = sum(depth.queued for depth in queues.values())
@@ -209,14 +210,14 @@ class RedisStore:
         replies: list[CancelReply] = []
         for some in slices_of(run_ids, _OPERATE):
             given = "" if reason is None else "1"
-            numbers = await self._wire.call("cancel", moment(now), given, reason or "", encode(list(some)))
+            numbers = await self._wire.call("cancel", self._wire.moment(now), given, reason or "", encode(list(some)))
             replies += [_CANCELS[number] for number in numbers]
         return replies
 
     async def redrive(self, run_ids: Sequence[str], *, now: datetime | None = None) -> list[RedriveReply]:
         replies: list[RedriveReply] = []
         for some in slices_of(run_ids, _OPERATE):
-            numbers = await self._wire.call("redrive", moment(now), encode(list(some)))
+            numbers = await self._wire.call("redrive", self._wire.moment(now), encode(list(some)))
             replies += [_REDRIVES[number] for number in numbers]
         return replies
 
@@ -224,7 +225,11 @@ class RedisStore:
         purged = 0
         while purged < limit:
             some = await self._wire.call(
-                "purge", NUMBERS[state], moment(before), "" if keep is None else keep, limit - purged
+                "purge",
+                NUMBERS[state],
+                b"" if before is None else to_micros(before),
+                "" if keep is None else keep,
+                limit - purged,
             )
             purged += some
             if some < min(limit, _OPERATE):
@@ -234,7 +239,7 @@ class RedisStore:
     async def expire(self, limit: int, *, now: datetime | None = None) -> int:
         expired = 0
         while expired < limit:
-            some = await self._wire.call("expire", moment(now), limit - expired)
+            some = await self._wire.call("expire", self._wire.moment(now), limit - expired)
             expired += some
             if some < _OPERATE:
                 break
@@ -290,7 +295,9 @@ class RedisStore:
     async def take(
         self, bucket: str, tokens: float, rate: float, burst: float, *, now: datetime | None = None
     ) -> float:
-        return float(await self._wire.call("take", moment(now), bucket, repr(tokens), repr(rate), repr(burst)))
+        return float(
+            await self._wire.call("take", self._wire.moment(now), bucket, repr(tokens), repr(rate), repr(burst))
+        )
 
     # --- transactions
 

@@ -53,11 +53,12 @@ class SplitQueue:
         self._porter.forget(entries)
         return claimed
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
-        stale = await self._truth.settle(settlements)
-        again = [each for each in settlements if each.state is State.PENDING and each.run_id not in stale]
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        fresh = await self._truth.settle(settlements)
+        applied = [each for each, is_fresh in zip(settlements, fresh, strict=True) if is_fresh]
+        again = [each for each in applied if each.state is State.PENDING]
         await self._porter.returned((each.run_id, each.ready_at) for each in again)
-        return stale
+        return fresh
 
     async def unhold(self, key: str, limit: int) -> int:
         number = await self._truth.unhold(key, limit)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from msgspec import Struct
 from duly.backends.rows import instant, micros, optional_json, to_json
 from duly.backends.sqlite.names import priority_of
 from duly.backends.sqlite.unit import Row, Unit
+from duly.backends.tolerance import tolerantly
 from duly.model import (
     Attempt,
     Failure,
@@ -20,6 +22,7 @@ from duly.model import (
     to_micros,
 )
 
+_JSON = frozenset({8, 21, 32, 33})  # extra, progress of a claim, progress and failure of what has ended
 _failure = msgspec.json.Decoder(Failure)
 _progress = msgspec.json.Decoder(Progress)
 
@@ -101,8 +104,23 @@ class Record(Struct, frozen=True):
         return self.run.group is not None and not self.run.member
 
 
-def read_record(unit: Unit, row: Row, now: int | None = None) -> Record:
-    """A run from a row of `{run}` (see texts). With `now` a waiting run that is ready and not held is queued."""
+def read_records(unit: Unit, rows: Sequence[Row], now: int | None = None) -> list[Record]:
+    """Runs from rows of `{run}` (see texts). With `now` a waiting run that is ready and not held is queued."""
+    return tolerantly(
+        lambda some: [_read_record(unit, row, now) for row in some],
+        rows,
+        lambda row, why: _bare_record(unit, row, now, why),
+    )
+
+
+def _bare_record(unit: Unit, row: Row, now: int | None, why: str) -> Record:
+    """A row without the columns that hold JSON."""
+    bare = tuple(None if place in _JSON else value for place, value in enumerate(row))
+    record = _read_record(unit, bare, now)
+    return msgspec.structs.replace(record, run=msgspec.structs.replace(record.run, damage=why))
+
+
+def _read_record(unit: Unit, row: Row, now: int | None = None) -> Record:
     seq, run_id, number, line, due, ready_at, created_at, group, extra_text, until, payload = row[:11]
     hold, held_member, entrant = row[11:14]
     claim, ended = row[14:22], row[22:]
@@ -131,6 +149,7 @@ def read_record(unit: Unit, row: Row, now: int | None = None) -> Record:
         created_at=from_micros(created_at),
         assignable=node is not None,
         assignee=node or None,
+        damage=kind.damage,
         **_standing(claim, ended, extra),
     )
     if run.state is State.PENDING:

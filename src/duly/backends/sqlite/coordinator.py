@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from duly.backends.rows import to_json
 from duly.backends.sqlite.session import Session
 from duly.backends.sqlite.unit import SHARED, WORK, Unit
+from duly.backends.tolerance import readable
 from duly.model import Item, Lease, Node, from_micros, shift, to_micros
 
 # What lapsed so long ago is forgotten when a node announces itself.
@@ -86,7 +87,7 @@ class SqliteCoordinator:
 
     async def nodes(self, *, now: datetime | None = None) -> list[Node]:
         def work(unit: Unit) -> list[Node]:
-            alive = [_node.decode(text) for (text,) in unit.all(_NODES, unit.at(now))]
+            alive = readable(lambda row: _node.decode(row[0]), unit.all(_NODES, unit.at(now)))
             return sorted(alive, key=lambda node: (node.started_at, node.id))
 
         return await self._session.read(work)
@@ -165,9 +166,10 @@ def _beat(node_id: str, ttl: float, metrics: dict[str, float] | None, now: datet
     if not unit.run(_BEAT, node_id, _expiry(unit, ttl, from_micros(at)), at):
         return False
     if metrics is not None:
-        row = unit.one(_NODE, node_id)
-        assert row is not None
-        unit.run(_SET_NODE, to_json(replace(_node.decode(row[0]), metrics=metrics)), node_id)
+        known = readable(lambda row: _node.decode(row[0]), unit.all(_NODE, node_id))
+        if not known:
+            return False  # it announces itself again
+        unit.run(_SET_NODE, to_json(replace(known[0], metrics=metrics)), node_id)
     return True
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from duly.backends.rows import to_json
 from duly.backends.sqlite.moves import by_seqs
 from duly.backends.sqlite.unit import Unit, as_list
-from duly.model import Beat, Claim, Renewal
+from duly.model import Beat, BeatReply, Claim, Renewal
 
 BEAT = "beat"
 SPARED_UNTIL = "spared_until"
@@ -28,7 +28,7 @@ _BEGINNING = "SELECT applied_at FROM {ns}_schema WHERE version = 1"
 
 def renew(unit: Unit, beats: Sequence[Beat], silence: int | None, now: int, expires_at: int) -> Renewal:
     """Extend what is still owned; what is not, and what an operator wants cancelled."""
-    if _silent(unit, silence, now):
+    if _silent(unit, silence, now) or (now < _last_beat(unit) and (unit.meta(SPARED_UNTIL) or 0) > expires_at):
         unit.set_meta(SPARED_UNTIL, expires_at)
     unit.set_meta(BEAT, now)
     if not beats:
@@ -39,10 +39,13 @@ def renew(unit: Unit, beats: Sequence[Beat], silence: int | None, now: int, expi
     unit.run(_EXTEND, expires_at, as_list(standing[claim][0] for claim in kept))
     told = [(to_json(beat.progress), standing[claim][0]) for claim, beat in kept.items() if beat.progress is not None]
     unit.many(_PROGRESS, told)
-    return Renewal(
-        lost=tuple(beat.run_id for beat in beats if (beat.run_id, beat.fence) not in kept),
-        cancelled=tuple(run_id for run_id, fence in kept if standing[run_id, fence][1]),
-    )
+    return Renewal(tuple(_reply(standing.get((beat.run_id, beat.fence))) for beat in beats))
+
+
+def _reply(standing: tuple[int, bool] | None) -> BeatReply:
+    if standing is None:
+        return BeatReply.LOST
+    return BeatReply.CANCEL if standing[1] else BeatReply.KEPT
 
 
 def reap(unit: Unit, limit: int, silence: int | None, now: int, expires_at: int) -> list[Claim]:

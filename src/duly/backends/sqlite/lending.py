@@ -9,6 +9,7 @@ told by a next due that has passed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 
 from msgspec import Struct
@@ -36,6 +37,7 @@ from duly.backends.sqlite.moves import by_seqs, relocate, unhold
 from duly.backends.sqlite.names import is_scheduled, priority_of, rank_of
 from duly.backends.sqlite.operating import paused
 from duly.backends.sqlite.unit import Row, Unit, as_list
+from duly.backends.tolerance import tolerantly
 from duly.model import Claim, Delivery, Run, State, from_micros
 from duly.rules.admission import UNPLACED, hold_for_handler, hold_of
 from duly.rules.sharing import scheduled_share
@@ -242,7 +244,8 @@ def _hand_out(unit: Unit, asking: Asking, rows: Sequence[Row]) -> list[Claim]:
         return []
     unit.run(_SET_REQUEST, asking.node, asking.request, asking.now)
     first = unit.fences(len(rows))
-    claims = _claims(unit, asking, rows, first)
+    numbered = list(enumerate(rows, first))
+    claims = tolerantly(partial(_claims, unit, asking), numbered, partial(_bare_claim, unit, asking))
     plain = [(row[SEQ], fence) for fence, row in enumerate(rows, first) if row[GROUP] is None and row[EXTRA] is None]
     rich = [
         (row[SEQ], lent.fence, row[GROUP] or "", int(lent.run.dedupe_key is not None))
@@ -258,16 +261,23 @@ def _hand_out(unit: Unit, asking: Asking, rows: Sequence[Row]) -> list[Claim]:
     return claims
 
 
-def _claims(unit: Unit, asking: Asking, rows: Sequence[Row], first: int) -> list[Claim]:
+def _bare_claim(unit: Unit, asking: Asking, numbered: tuple[int, Row], why: str) -> Claim:
+    """A claim of a run whose extras cannot be read."""
+    fence, row = numbered
+    [claim] = _claims(unit, asking, [(fence, (*row[:EXTRA], None, *row[EXTRA + 1 :]))])
+    return replace(claim, run=replace(claim.run, damage=why))
+
+
+def _claims(unit: Unit, asking: Asking, rows: Sequence[tuple[int, Row]]) -> list[Claim]:
     """The claims as the executor needs them. The hottest loop, so every run is built field by field, in their order."""
-    kinds = unit.names.kinds(unit, {row[KIND] for row in rows})
+    kinds = unit.names.kinds(unit, {row[KIND] for _, row in rows})
     node, request = asking.node, asking.request
     started_at, expires_at = from_micros(asking.now), from_micros(asking.expires_at)
     due_before = created_before = alike = line_before = -1
     due = created = started_at
     queue, assignee, priority = "", None, 0
     claims: list[Claim] = []
-    for fence, row in enumerate(rows, first):
+    for fence, row in rows:
         ready_at, run_id, line, _, _, number, group, due_at, created_at, text, payload = row
         if number != alike:
             alike, kind = number, kinds[number]
@@ -318,6 +328,7 @@ def _claims(unit: Unit, asking: Asking, rows: Sequence[Row], first: int) -> list
             extra.failure,
             assignee is not None,
             assignee or None,
+            kind.damage,
         )
         claims.append(Claim(run, fence, expires_at))
     return claims

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from duly.backends.rows import counts_of, read_attempt, read_statistics
-from duly.backends.sqlite.codec import read_record
+from duly.backends.sqlite.codec import read_records
 from duly.backends.sqlite.line import survey
 from duly.backends.sqlite.operating import paused
 from duly.backends.sqlite.placing import first_unplaced
@@ -92,14 +92,18 @@ FROM {ns}_claims AS c CROSS JOIN {ns}_runs AS r ON r.seq = c.seq GROUP BY r.line
 def find(unit: Unit, run_id: str, now: int) -> Run | None:
     """One run as it stands."""
     rows = unit.all(_BY_IDS, as_list([run_id]))
-    return read_record(unit, rows[0], now).run if rows else None
+    return _first(unit, rows, now)
+
+
+def _first(unit: Unit, rows: Sequence[Row], now: int | None) -> Run | None:
+    """The run of the first row, if there is one."""
+    records = read_records(unit, rows[:1], now)
+    return records[0].run if records else None
 
 
 def ended_of(unit: Unit, run_ids: Sequence[str]) -> tuple[list[Run], list[str]]:
     """Those of these runs that have ended, and the ids of those that are gone."""
-    runs = {
-        record.run.id: record.run for record in (read_record(unit, row) for row in unit.all(_BY_IDS, as_list(run_ids)))
-    }
+    runs = {record.run.id: record.run for record in read_records(unit, unit.all(_BY_IDS, as_list(run_ids)))}
     return [run for run in runs.values() if run.final], [run_id for run_id in run_ids if run_id not in runs]
 
 
@@ -109,8 +113,7 @@ def covering(unit: Unit, uid: str, at: datetime, now: int) -> Run | None:
     run = find(unit, exact, now)
     if run is not None:
         return run
-    row = unit.one(_COVERING, f"{uid}-", exact, to_micros(at))
-    return None if row is None else read_record(unit, row, now).run
+    return _first(unit, unit.all(_COVERING, f"{uid}-", exact, to_micros(at)), now)
 
 
 def attempts(unit: Unit, run_id: str) -> list[Attempt]:
@@ -125,7 +128,7 @@ def upcoming(unit: Unit, limit: int, job: str | None, now: int) -> list[Run]:
     """Waiting runs that nothing holds, or that are yet to be placed, by ready time, then id."""
     rows = _soonest(unit, limit, now) if job is None else unit.all(_SOONEST_OF_JOB, job, limit, UNPLACED)
     seqs = [seq for _, _, seq in sorted(rows)[:limit]]
-    return [read_record(unit, row, now).run for row in unit.all(_BY_SEQS, as_list(seqs))]
+    return [record.run for record in read_records(unit, unit.all(_BY_SEQS, as_list(seqs)), now)]
 
 
 def _soonest(unit: Unit, limit: int, now: int) -> Iterable[Row]:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from duly.backends.rows import micros, optional_json
-from duly.backends.sqlite.codec import Record, read_record
+from duly.backends.sqlite.codec import Record, read_records
 from duly.backends.sqlite.names import SPAN, rank_of
 from duly.backends.sqlite.unit import ENDED, WORK, Row, Unit, as_list
 from duly.model import Run, State, to_micros
@@ -86,13 +86,13 @@ _FORGET_ATTEMPTS = "DELETE FROM {ns}_attempts WHERE seq = ?"
 
 def by_ids(unit: Unit, run_ids: Iterable[str]) -> dict[str, Record]:
     """The runs of these ids that exist, as they stand."""
-    records = (read_record(unit, row) for row in unit.all(_BY_IDS, as_list(run_ids)))
+    records = read_records(unit, unit.all(_BY_IDS, as_list(run_ids)))
     return {record.run.id: record for record in records}
 
 
 def by_seqs(unit: Unit, seqs: Iterable[int]) -> list[Record]:
     """The runs of these numbers, in order."""
-    return [read_record(unit, row) for row in unit.all(_BY_SEQS, as_list(seqs))]
+    return read_records(unit, unit.all(_BY_SEQS, as_list(seqs)))
 
 
 # --- waiting

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from duly.backends.tolerance import UNREADABLE, damage
 from duly.errors import BackendError
 from duly.model import EPOCH, Cause, Delivery, Run, RunPolicy, WhenFull
 
@@ -64,6 +65,7 @@ class Kind(Struct, frozen=True):
     limit: int
     when_full: WhenFull
     policy: RunPolicy
+    damage: str | None = None
 
     @property
     def at_most_once(self) -> bool:
@@ -179,8 +181,12 @@ class Names:
 
     def _read_kind(self, unit: Unit, row: Row) -> Kind:
         number, job, handler, cause, limit, when_full, policy = row
-        value = self._policy_values.get(policy) or self._policy_value(policy, self._read_policy(unit, policy))
-        return Kind(number, job, handler, _CAUSES[cause], limit, _WHEN_FULL[when_full], value)
+        alike = number, job, handler, _CAUSES[cause], limit, _WHEN_FULL[when_full]
+        try:
+            value = self._policy_values.get(policy) or self._policy_value(policy, self._read_policy(unit, policy))
+        except UNREADABLE as exc:
+            return Kind(*alike, RunPolicy(), damage(exc))
+        return Kind(*alike, value)
 
     # --- policies: few, and mostly the same objects again and again
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
-from duly.backends.sqlite.codec import read_record
+from duly.backends.cursors import numbers_in
+from duly.backends.sqlite.codec import read_records
 from duly.backends.sqlite.unit import Row, Unit, as_list
 from duly.model import FINAL, WAITING, Page, RunQuery, State, to_micros
 
@@ -73,7 +74,7 @@ def page(unit: Unit, query: RunQuery, limit: int, cursor: str | None, now: int) 
         if kinds is not None:
             conditions.add("r.kind IN (SELECT value FROM json_each(?))", as_list(kinds))
         rows = _newest(unit, conditions, limit + 1)
-    records = [read_record(unit, row, now) for row in rows[:limit]]
+    records = read_records(unit, rows[:limit], now)
     more = len(rows) > limit and bool(records)
     return Page([record.run for record in records], str(records[-1].seq) if more else None)
 
@@ -107,7 +108,7 @@ def _kinds(unit: Unit, query: RunQuery) -> list[int] | None:
 def _conditions(unit: Unit, query: RunQuery, cursor: str | None, now: int) -> _Conditions:
     conditions = _Conditions()
     if cursor is not None:
-        conditions.add("r.seq < ?", int(cursor))
+        conditions.add("r.seq < ?", *numbers_in(cursor, 1))
     if query.queue is not None:
         numbers = as_list(unit.names.queues_of(unit, query.queue))
         conditions.add("r.line / 1000 IN (SELECT value FROM json_each(?))", numbers)

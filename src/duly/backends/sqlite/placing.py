@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.sqlite.codec import read_record
+from duly.backends.sqlite.codec import read_records
 from duly.backends.sqlite.line import survey
 from duly.backends.sqlite.moves import by_ids, by_seqs, hold, leave, pass_on, relocate, wait
 from duly.backends.sqlite.names import priority_of
@@ -62,7 +62,7 @@ def first_unplaced(unit: Unit, limit: int) -> Iterator[Row]:
 def unplaced(unit: Unit, limit: int, after: Run | None, now: int) -> list[Run]:
     """Runs that are yet to be placed, in the order of `placing_order`; those after one of them."""
     seqs = [seq for _, seq in sorted(_in_order(unit, limit, after, now))[:limit]]
-    return [read_record(unit, row).run for row in unit.all(_BY_SEQS, as_list(seqs))]
+    return [record.run for record in read_records(unit, unit.all(_BY_SEQS, as_list(seqs)))]
 
 
 def _in_order(unit: Unit, limit: int, after: Run | None, now: int) -> Iterator[tuple[tuple[bool, int, int, str], int]]:

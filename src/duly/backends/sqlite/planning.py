@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.rows import instant, micros, to_json
+from duly.backends.rows import micros, read_job, to_json
 from duly.backends.sqlite.adding import add
-from duly.backends.sqlite.codec import Record, read_record
+from duly.backends.sqlite.codec import Record, read_records
 from duly.backends.sqlite.moves import by_seqs, end, forget
-from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
+from duly.backends.sqlite.unit import WORK, Unit, as_list
 from duly.model import (
     Cause,
     Fired,
@@ -31,19 +30,19 @@ from duly.rules.admission import REMOVED
 _BLOCKING = frozenset({JobStatus.PAUSED, JobStatus.REMOVED})
 
 _JOB = """
-SELECT j.record, p.cursor, p.plan_at, p.planned
+SELECT j.record, p.cursor, p.plan_at, p.planned, p.name, p.uid, p.revision
 FROM {ns}_jobs AS j CROSS JOIN {ns}_plans AS p ON p.name = j.name
 WHERE j.name = ?
 """
 _JOBS = """
-SELECT j.record, p.cursor, p.plan_at, p.planned
+SELECT j.record, p.cursor, p.plan_at, p.planned, p.name, p.uid, p.revision
 FROM {ns}_plans AS p CROSS JOIN {ns}_jobs AS j ON j.name = p.name
 WHERE p.name > ?
 ORDER BY p.name
 LIMIT ?
 """
 _JOBS_OF = """
-SELECT j.record, p.cursor, p.plan_at, p.planned
+SELECT j.record, p.cursor, p.plan_at, p.planned, p.name, p.uid, p.revision
 FROM {ns}_plans AS p CROSS JOIN {ns}_jobs AS j ON j.name = p.name
 WHERE p.name IN (SELECT value FROM json_each(?)) AND p.name > ?
 ORDER BY p.name
@@ -79,7 +78,7 @@ _INSTALL = "INSERT INTO {ns}_epochs (shard, epoch) VALUES (?1, ?2) ON CONFLICT (
 
 # The jobs of a shard whose time to plan has come, and the time of the one after.
 _DUE = """
-SELECT j.record, p.cursor, p.plan_at, p.planned
+SELECT j.record, p.cursor, p.plan_at, p.planned, p.name, p.uid, p.revision
 FROM {ns}_plans AS p CROSS JOIN {ns}_jobs AS j ON j.name = p.name
 WHERE p.shard = ? AND p.plannable = 1 AND p.plan_at IS NOT NULL AND p.plan_at <= ?
 ORDER BY p.plan_at, p.name
@@ -101,8 +100,6 @@ ON CONFLICT (name) DO UPDATE SET
     cursor = excluded.cursor, plan_at = excluded.plan_at, planned = excluded.planned, plannable = excluded.plannable
 """
 
-_record = msgspec.json.Decoder(JobRecord)
-
 
 # --- records
 
@@ -110,19 +107,14 @@ _record = msgspec.json.Decoder(JobRecord)
 def find_job(unit: Unit, name: str) -> JobRecord | None:
     """The record of that name."""
     row = unit.one(_JOB, name)
-    return None if row is None else _read(row)
+    return None if row is None else read_job(row)
 
 
 def find_jobs(unit: Unit, names: Sequence[str] | None, after: str, limit: int | None) -> list[JobRecord]:
     """All records, or those of the given names, by name; a slice of them."""
     most = -1 if limit is None else limit
     rows = unit.all(_JOBS, after, most) if names is None else unit.all(_JOBS_OF, as_list(names), after, most)
-    return [_read(row) for row in rows]
-
-
-def _read(row: Row) -> JobRecord:
-    text, cursor, plan_at, planned = row
-    return replace(_record.decode(text), cursor=instant(cursor), plan_at=instant(plan_at), planned=planned)
+    return [read_job(row) for row in rows]
 
 
 def _keep(unit: Unit, record: JobRecord) -> None:
@@ -218,7 +210,7 @@ def _cancel(unit: Unit, seqs: Iterable[int], now: int) -> None:
 def _not_yet_due(unit: Unit, job: JobRecord, now: int) -> list[Record]:
     """The job's recurring runs that are pending, never attempted, and due after now."""
     rows = unit.all(_LATER, recurring_id(job.uid, from_micros(now)), f"{job.uid}.")
-    later = [read_record(unit, row, now) for row in rows]
+    later = read_records(unit, rows, now)
     return [record for record in later if _is_untouched(record)]
 
 
@@ -247,9 +239,9 @@ def due(unit: Unit, shard: str, limit: int, now: int) -> tuple[list[JobRecord], 
     """The shard's records whose time to plan has come, and when the next one's comes."""
     rows = unit.all(_DUE, shard, now, limit + 1)
     if len(rows) > limit:
-        return [_read(row) for row in rows[:limit]], rows[limit][2]
+        return [read_job(row) for row in rows[:limit]], rows[limit][2]
     following = unit.one(_NEXT, shard, now)
-    return [_read(row) for row in rows], None if following is None else following[0]
+    return [read_job(row) for row in rows], None if following is None else following[0]
 
 
 class _Standing(Struct):

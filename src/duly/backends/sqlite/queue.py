@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 
-from duly.backends.rows import instant
+from duly.backends.rows import answers, instant
 from duly.backends.sqlite import adding, groups, leases, lending, line, moves, placing, settling
 from duly.backends.sqlite.session import Session
 from duly.backends.sqlite.unit import WORK, Unit
@@ -58,8 +58,9 @@ class SqliteQueue:
 
         return await self._session.write(work)
 
-    async def settle(self, settlements: Sequence[Settlement]) -> list[str]:
-        return await self._session.write(lambda unit: settling.settle(unit, settlements))
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
+        stale = await self._session.write(lambda unit: settling.settle(unit, settlements))
+        return answers(settlements, stale)
 
     async def reap(
         self, limit: int, lease: float, silence: float | None = None, *, now: datetime | None = None

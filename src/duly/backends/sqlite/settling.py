@@ -89,8 +89,8 @@ ON CONFLICT (job) DO UPDATE SET
 """
 
 
-def settle(unit: Unit, settlements: Sequence[Settlement]) -> list[str]:
-    """Apply settlements; the ids of those whose fence no longer stands, in order."""
+def settle(unit: Unit, settlements: Sequence[Settlement]) -> list[Settlement]:
+    """Apply settlements; those whose fence no longer stands."""
     first, others = _sorted_out(settlements, unit.memory.lent)
     if first.seqs and not _complete(unit, first):
         return _settle_each(unit, settlements)
@@ -172,14 +172,14 @@ def _complete(unit: Unit, first: _First) -> bool:
 # --- one by one
 
 
-def _settle_each(unit: Unit, settlements: Sequence[Settlement]) -> list[str]:
+def _settle_each(unit: Unit, settlements: Sequence[Settlement]) -> list[Settlement]:
     records = by_ids(unit, [settled.run_id for settled in settlements])
-    stale: list[str] = []
+    stale: list[Settlement] = []
     applied: list[Settlement] = []
     for settled in settlements:
         record = records.get(settled.run_id)
         if record is None or record.run.fence != settled.fence:
-            stale.append(settled.run_id)
+            stale.append(settled)
         elif record.run.state is State.RUNNING:
             done = as_stored(record.run, settled)
             records[settled.run_id] = _apply(unit, record, done)

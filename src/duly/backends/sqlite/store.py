@@ -10,6 +10,7 @@ from typing import Any
 
 from duly.backends.rows import instant, micros, slices_of
 from duly.backends.sqlite import cabinet, listing, operating, pages, planning
+from duly.backends.sqlite.file_clock import FileClock, boot_of
 from duly.backends.sqlite.session import Session
 from duly.backends.sqlite.transaction import Block, Joined
 from duly.backends.sqlite.unit import Unit
@@ -31,8 +32,9 @@ from duly.model import (
     RunQuery,
     State,
     Waiting,
+    from_micros,
 )
-from duly.ports import Transaction
+from duly.ports import Clock, Transaction
 
 _MOST = 1_000
 
@@ -40,8 +42,10 @@ _MOST = 1_000
 class SqliteStore:
     """The control plane and the memory."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, local: Clock) -> None:
         self._session = session
+        boot = boot_of(local)
+        self._file_clock = None if boot is None else FileClock(local, boot)
 
     # --- definitions and planning
 
@@ -190,7 +194,13 @@ class SqliteStore:
         return await self._session.migrate()
 
     async def time(self) -> datetime:
-        return self._session.clock.now()
+        clock = self._file_clock
+        if clock is None:
+            return self._session.clock.now()
+        now, offset = await self._session.read(clock.time)
+        if offset is not None:
+            await self._session.write(lambda unit: clock.write(unit, offset))
+        return from_micros(now)
 
 
 def _cancel_some(name: str, expect: int, seqs: Sequence[int], now: datetime | None, unit: Unit) -> bool:

@@ -17,16 +17,14 @@ import socket
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 from inspect import isawaitable
-from types import TracebackType
 from typing import Any, NoReturn
 
 from duly.errors import DulyError, GiveUp, Retry
-from duly.model import Progress
+from duly.model import Progress, sanitize
 from duly.model.current import current_run
 from duly.runtime.context import Context
 from duly.runtime.executors.calls import (
@@ -48,8 +46,10 @@ from duly.runtime.executors.calls import (
 from duly.runtime.executors.channel import HEADER
 from duly.runtime.executors.failures import lineage_of
 from duly.runtime.executors.targets import MAIN, load, resolve
+from duly.runtime.failures import reason_of, traceback_of
 
 _MAX_TEXT = 65536
+_MAX_NAME = 500
 _REPORTS_PER_SECOND = 50
 _PLAIN = (str, int, float, bool, type(None))
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -168,7 +168,7 @@ class Tie:
     def report(self, progress: Progress) -> None:
         """Only the latest matters: a loop that reports every step does not drown the worker, nor wait for it."""
         if not self._over and self._link.ours and self._affordable() and self._link.has_room():
-            self._link.send(Advanced(Progress(progress.done, progress.total, _clean(progress.note))))
+            self._link.send(Advanced(progress))
 
     def transaction(self) -> NoReturn:
         raise DulyError(
@@ -199,7 +199,7 @@ class Forward(logging.Handler):
         self._link = link
 
     def emit(self, record: logging.LogRecord) -> None:
-        text = _clean(self.format(record))
+        text = sanitize.text(self.format(record), _MAX_TEXT)
         if not self._link.ours:
             print(f"{record.levelname} {record.name}: {text}", file=sys.stderr)  # noqa: T201  # no link in a fork
             return
@@ -222,7 +222,7 @@ def _logged(record: logging.LogRecord, text: str) -> Logged:
         line=record.lineno,
         function=record.funcName or "",
         extra={
-            name: _clean(value) if isinstance(value, str) else value
+            name: sanitize.text(value, _MAX_TEXT) if isinstance(value, str) else value
             for name, value in extra.items()
             if isinstance(value, _PLAIN)
         },
@@ -288,7 +288,7 @@ def _encode(value: Any, call: Call) -> Result:
     try:
         encoded = load(call.encoder)(value)
     except Exception as exc:  # noqa: BLE001  # a value may fail to be encoded in as many ways as there are types
-        return _no_result(_clean(f"the value that the handler returned cannot be kept: {_text_of(exc)}"))
+        return _no_result(f"the value that the handler returned cannot be kept: {sanitize.text_of(exc)}")
     if len(encoded) > call.max_result_bytes:
         return _no_result(f"the handler returned {len(encoded)} bytes, more than {call.max_result_bytes}")
     return Returned(encoded)
@@ -300,46 +300,23 @@ def _no_result(why: str) -> Raised:
 
 def _describe(exc: BaseException, call: Call) -> Result:
     raised = Raised(
-        type_name=type(exc).__qualname__,
-        message=_clean(_text_of(exc)),
-        traceback=_clean(_traceback_of(exc)[-_MAX_TEXT:]),
+        type_name=sanitize.type_name_of(exc),
+        message=sanitize.text_of(exc),
+        traceback=sanitize.text(traceback_of(exc), _MAX_TEXT),
         lineage=tuple(_qualified(each, call) for each in type(exc).__mro__),
     )
     match exc:
         case Retry(after=None | int() | float() | timedelta() as after):
             return RaisedRetry(after.total_seconds() if isinstance(after, timedelta) else after, raised)
-        case GiveUp(reason=reason):
-            return RaisedGiveUp(_clean(str(reason)), raised)
+        case GiveUp():
+            return RaisedGiveUp(reason_of(exc), raised)
     return raised
 
 
 def _qualified(kind: type, call: Call) -> str:
     """The name by which the worker knows a class: what is main there has another name here."""
     module = MAIN if call.target.main and kind.__module__ == call.target.module else kind.__module__
-    return f"{module}.{kind.__qualname__}"
-
-
-def _traceback_of(exc: BaseException) -> str:
-    """The traceback without the frames of this module."""
-    entry: TracebackType | None = exc.__traceback__
-    while entry is not None and entry.tb_frame.f_code.co_filename == __file__:
-        entry = entry.tb_next
-    try:
-        return "".join(traceback.format_exception(type(exc), exc, entry))
-    except Exception:  # noqa: BLE001  # an exception that cannot be shown must still be reported
-        return ""
-
-
-def _text_of(exc: BaseException) -> str:
-    try:
-        return str(exc)
-    except Exception as broken:  # noqa: BLE001  # a broken __str__ must not hide the failure it describes
-        return f"<{type(exc).__qualname__} whose text raised {type(broken).__qualname__}>"
-
-
-def _clean(text: str) -> str:
-    """Text that can travel: not too long, and valid UTF-8."""
-    return text[:_MAX_TEXT].encode(errors="replace").decode()
+    return sanitize.text(f"{module}.{kind.__qualname__}", _MAX_NAME)
 
 
 def _has_children() -> bool:

@@ -28,6 +28,7 @@ from typing import Any, NoReturn
 _HEADER = struct.Struct("!I")
 _LINK_FD = 3
 _MAX_FDS = 8
+_LONGEST_POLL = 3600.0  # the system counts milliseconds in 31 bits: 24.8 days
 _PATIENCE = 1.0  # how long a report waits for detached processes to be dead as well
 _FAREWELL = 5.0  # how long the end waits for everybody to be dead
 _PR_SET_PDEATHSIG = 1
@@ -114,11 +115,11 @@ class Warden:
         self._flush()
         return alive
 
-    def _milliseconds(self) -> float | None:
-        """How long nothing needs doing, None for ever."""
+    def _milliseconds(self) -> float:
+        """How long nothing needs doing, but no longer than `poll` can count."""
         times = [self._patience, *(min(ward.kill_at, ward.limit_at) for ward in self._wards.values())]
         left = min(times) - time.monotonic()
-        return None if left == math.inf else max(0.0, left * 1000 + 1)
+        return max(0.0, min(left, _LONGEST_POLL) * 1000 + 1)
 
     def _receive(self) -> bool:
         try:

@@ -181,7 +181,7 @@ class Wards:
         return Channel(ours, self._hear, self._lost, _MAX_FRAME)
 
     def _hear(self, frame: bytes) -> None:
-        match msgspec.json.decode(frame):
+        match json.loads(frame):  # as above: the system's words about a file name may hold what is not UTF-8
             case ["spawned", int(ident), int(pid)]:
                 self._wards[ident].pid = pid
             case ["exited", int(ident), int(status), bool(stopped), trouble]:

@@ -26,7 +26,7 @@ async def _fail(world: World, runs: list[Run]) -> None:
     """Claim all that waits, which is these runs, and fail it."""
     claims = await world.claim(len(runs))
     assert {claim.run.id for claim in claims} == {run.id for run in runs}
-    assert await world.queue.settle([world.settlement(claim, failed()) for claim in claims]) == []
+    assert all(await world.queue.settle([world.settlement(claim, failed()) for claim in claims]))
 
 
 async def _states(world: World) -> dict[str, State]:

@@ -15,6 +15,7 @@ from datetime import datetime
 
 from duly.model import (
     Beat,
+    BeatReply,
     Cancelled,
     Claim,
     Delivery,
@@ -139,18 +140,22 @@ class Witness:
         self.answers.grants += [Grant(span, now, claim, claim.run.node or "", None) for claim in claims]
         return claims
 
-    async def renew(self, beats: list[Beat]) -> set[str]:
+    async def renew(self, beats: list[Beat]) -> set[int]:
+        """The fences that no longer own their runs."""
         asked, now = self.answers.tick(), self.now
-        lost = set((await self.queue.renew(beats, LEASE, now=now)).lost)
+        replies = (await self.queue.renew(beats, LEASE, now=now)).replies
+        lost = {beat.fence for beat, reply in zip(beats, replies, strict=True) if reply is BeatReply.LOST}
         span = Span(asked, self.answers.tick())
-        self.answers.renewed += [Renewed(span, beat, shift(now, LEASE), beat.run_id in lost) for beat in beats]
+        self.answers.renewed += [Renewed(span, beat, shift(now, LEASE), beat.fence in lost) for beat in beats]
         return lost
 
     async def settle(self, settlements: list[Settlement]) -> None:
         asked = self.answers.tick()
-        stale = set(await self.queue.settle(settlements))
+        fresh = await self.queue.settle(settlements)
         span = Span(asked, self.answers.tick())
-        self.answers.offers += [Offer(span, each, each.run_id in stale) for each in settlements]
+        self.answers.offers += [
+            Offer(span, each, not is_fresh) for each, is_fresh in zip(settlements, fresh, strict=True)
+        ]
 
     async def cancel(self, run_ids: list[str]) -> None:
         asked = self.answers.tick()
@@ -278,7 +283,7 @@ class Claimer:
     async def _renew(self) -> None:
         progress = self._rng.choice([None, Progress(1, 2)])
         lost = await self._witness.renew([Beat(claim.run.id, claim.fence, progress) for claim in self._mine])
-        self._mine = [claim for claim in self._mine if claim.run.id not in lost]
+        self._mine = [claim for claim in self._mine if claim.fence not in lost]
 
     async def _settle(self) -> None:
         settlements = self._outcomes()

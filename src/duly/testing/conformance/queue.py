@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from duly.model import (
     Beat,
+    BeatReply,
     Cancelled,
     CancelReply,
     Delivery,
@@ -320,7 +321,7 @@ class QueueSuite:
         mine, other = await world.claim()
         world.advance(10)
         renewal = await world.queue.renew([Beat(mine.run.id, mine.fence)], LEASE, now=world.now)
-        assert (renewal.lost, renewal.cancelled) == ((), ())
+        assert renewal.replies == (BeatReply.KEPT,)
         world.advance(10)
         assert [claim.run.id for claim in await world.queue.reap(10, LEASE, now=world.now)] == [other.run.id]
 
@@ -334,14 +335,28 @@ class QueueSuite:
         await world.queue.reap(10, LEASE, now=world.now)
         beats = [Beat(claim.run.id, claim.fence) for claim in (settled, reaped, kept)] + [Beat("0none", 1)]
         renewal = await world.queue.renew(beats, LEASE, now=world.now)
-        assert set(renewal.lost) == {settled.run.id, reaped.run.id, "0none"}
+        assert renewal.replies == (BeatReply.LOST, BeatReply.LOST, BeatReply.KEPT, BeatReply.LOST)
+
+    @scenario
+    async def test_an_old_and_a_new_fence_of_one_run_have_replies_each(self, world: World) -> None:
+        await world.put(world.run())
+        [old] = await world.claim()
+        assert await world.settle(old, Interrupted(began=False))
+        [new] = await world.claim()
+        for first, second in ((old, new), (new, old)):
+            beats = [Beat(claim.run.id, claim.fence) for claim in (first, second)]
+            replies = (await world.queue.renew(beats, LEASE, now=world.now)).replies
+            assert [reply is BeatReply.KEPT for reply in replies] == [claim is new for claim in (first, second)]
+        assert await world.queue.settle([world.settlement(old), world.settlement(new)]) == [False, True]
+        assert await world.state(new.run) is State.COMPLETED
 
     @scenario
     async def test_an_expired_claim_that_nobody_took_is_renewed(self, world: World) -> None:
         await world.put(world.run())
         [claim] = await world.claim()
         world.advance(LEASE * 3)
-        assert (await world.queue.renew([Beat(claim.run.id, claim.fence)], LEASE, now=world.now)).lost == ()
+        renewal = await world.queue.renew([Beat(claim.run.id, claim.fence)], LEASE, now=world.now)
+        assert renewal.replies == (BeatReply.KEPT,)
         assert await world.queue.reap(10, LEASE, now=world.now) == []
 
     @scenario
@@ -349,11 +364,11 @@ class QueueSuite:
         await world.put(run := world.run())
         [claim] = await world.claim()
         beat = Beat(run.id, claim.fence, Progress(3, 10, "rows"))
-        assert (await world.queue.renew([beat], LEASE, now=world.now)).cancelled == ()
+        assert (await world.queue.renew([beat], LEASE, now=world.now)).replies == (BeatReply.KEPT,)
         assert (await world.stored(run)).progress == Progress(3, 10, "rows")
         assert await world.store.cancel([run.id], now=world.now) == [CancelReply.REQUESTED]
         without = Beat(run.id, claim.fence)
-        assert (await world.queue.renew([without], LEASE, now=world.now)).cancelled == (run.id,)
+        assert (await world.queue.renew([without], LEASE, now=world.now)).replies == (BeatReply.CANCEL,)
         assert (await world.stored(run)).progress == Progress(3, 10, "rows")
 
     # --- settle
@@ -364,7 +379,7 @@ class QueueSuite:
         [claim] = await world.claim()
         world.advance(2)
         settlement = replace(world.settlement(claim), result=b'"done"')
-        assert await world.queue.settle([settlement]) == []
+        assert all(await world.queue.settle([settlement]))
         stored = await world.stored(run)
         assert (stored.state, stored.result, stored.finished_at) == (State.COMPLETED, b'"done"', world.now)
         assert stored.expires_at is None
@@ -405,10 +420,10 @@ class QueueSuite:
         await world.queue.settle([world.settlement(taken, LOST)])
         [current] = await world.claim(node="current")
         before = await world.stored(run)
-        assert await world.queue.settle([world.settlement(late)]) == [run.id]
+        assert await world.queue.settle([world.settlement(late)]) == [False]
         assert await world.stored(run) == before
         assert await world.settle(current)
-        assert await world.queue.settle([world.settlement(late)]) == [run.id]
+        assert await world.queue.settle([world.settlement(late)]) == [False]
         assert (await world.stored(run)).fence == current.fence
 
     @scenario
@@ -416,15 +431,15 @@ class QueueSuite:
         await world.put(world.run())
         [claim] = await world.claim()
         unknown = replace(world.settlement(claim), run_id="0none")
-        assert await world.queue.settle([unknown]) == ["0none"]
+        assert await world.queue.settle([unknown]) == [False]
 
     @scenario
     async def test_a_repeated_settlement_is_no_surprise(self, world: World) -> None:
         await world.put(done := world.run(), retried := world.run())
         first, second = await world.claim()
         settlements = [world.settlement(first), world.settlement(second, failed())]
-        assert await world.queue.settle(settlements) == []
-        assert await world.queue.settle(settlements) == []
+        assert all(await world.queue.settle(settlements))
+        assert all(await world.queue.settle(settlements))
         assert (await world.stored(done)).state is State.COMPLETED
         assert (await world.stored(retried)).failures == 1
         assert len(await world.store.attempts(retried.id)) == 1
@@ -437,8 +452,7 @@ class QueueSuite:
         settlements = [world.settlement(claim) for claim in claims]
         for index in (1, 4):
             settlements[index] = replace(settlements[index], fence=claims[index].fence - 1000)
-        stale = await world.queue.settle(settlements)
-        assert stale == [claims[1].run.id, claims[4].run.id]
+        assert await world.queue.settle(settlements) == [True, False, True, True, False, True]
         states = [await world.state(claim.run.id) for claim in claims]
         assert [state is State.RUNNING for state in states] == [False, True, False, False, True, False]
 
@@ -536,7 +550,7 @@ class QueueSuite:
         world.advance(LEASE)
         [second] = await world.queue.reap(10, LEASE, now=world.now)
         assert second.fence > first.fence
-        assert await world.queue.settle([world.settlement(first, LOST)]) == [first.run.id]
+        assert await world.queue.settle([world.settlement(first, LOST)]) == [False]
 
     @scenario
     async def test_a_run_that_loses_its_workers_is_poison(self, world: World) -> None:
@@ -603,7 +617,37 @@ class QueueSuite:
         assert len(await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now)) == 1
 
     @scenario
-    async def test_the_silence_before_a_node_started_is_no_outage(self, world: World) -> None:
+    async def test_who_has_just_started_leaves_the_others_time_to_renew(self, world: World) -> None:
+        """After an outage a newcomer may be the first to reach the store: those who live come a little later."""
+        await world.put(world.run())
+        [claim] = await world.claim(node="lives")
+        await world.queue.renew([Beat(claim.run.id, claim.fence)], LEASE, LEASE * 2 / 3, now=world.now)
+        world.advance(LEASE * 2)
+        assert await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now) == []
+        for _ in range(3):  # newcomers, one after the other
+            await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
+            assert await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now) == []
+            world.advance(LEASE / 4)
+        renewal = await world.queue.renew([Beat(claim.run.id, claim.fence)], LEASE, LEASE * 2 / 3, now=world.now)
+        assert renewal.replies == (BeatReply.KEPT,)
+        world.advance(LEASE / 2)
+        await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
+        assert await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now) == []
+
+    @scenario
+    async def test_an_amnesty_does_not_outlast_a_clock_that_goes_back(self, world: World) -> None:
+        await world.put(world.run())
+        await world.claim(node="vanished")
+        await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
+        await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.after(600))
+        await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.advance(1))
+        for _ in range(4):
+            world.advance(LEASE / 2)
+            await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
+        assert len(await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now)) == 1
+
+    @scenario
+    async def test_a_renewal_that_does_not_ask_for_silence_begins_no_amnesty(self, world: World) -> None:
         await world.put(world.run())
         await world.claim(node="vanished")
         await world.queue.renew([], LEASE, now=world.now)
@@ -700,7 +744,7 @@ class QueueSuite:
         world.advance(5)
         assert await world.claim() == []
         renewal = await world.queue.renew([Beat(old.id, claim.fence)], LEASE, now=world.now)
-        assert renewal.cancelled == (old.id,)
+        assert renewal.replies == (BeatReply.CANCEL,)
         world.advance(1)
         assert await world.claim() == []
         stored = await world.stored(held)

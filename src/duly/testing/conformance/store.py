@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
+from duly.errors import ConfigurationError
 from duly.model import (
     CancelReply,
     Cause,
@@ -365,6 +366,13 @@ class StoreSuite:
             if cursor is None:
                 break
         assert seen == [run.id for run in reversed(runs)]
+
+    @scenario
+    async def test_a_cursor_that_no_page_gave_is_refused(self, world: World) -> None:
+        await world.put(world.run())
+        for cursor in ("", "x", "-1", " 1", "9" * 40, "1\x00", "\ud800", "٣"):
+            with pytest.raises(ConfigurationError, match="cursor="):
+                await world.store.runs(RunQuery(), 3, cursor, now=world.now)
 
     @scenario
     async def test_runs_put_together_are_listed_once_each(self, world: World) -> None:

@@ -68,7 +68,7 @@ class TransactionSuite:
         async with world.store.transaction(claim, timeout=5) as transaction:
             await transaction.execute("INSERT INTO ledger VALUES (1)")
         with_result = replace(world.settlement(claim), result=b"42")
-        assert await world.queue.settle([with_result]) == []
+        assert all(await world.queue.settle([with_result]))
         assert (await world.stored(claim.run)).result == b"42"
 
     @scenario

@@ -177,7 +177,7 @@ class World:
 
     async def settle(self, claim: Claim, outcome: Outcome | None = None) -> bool:
         """Settle one claim; whether it was accepted."""
-        return not await self.queue.settle([self.settlement(claim, outcome)])
+        return await self.queue.settle([self.settlement(claim, outcome)]) == [True]
 
     async def state(self, run: Run | str) -> State | None:
         found = await self.store.run(run if isinstance(run, str) else run.id, now=self.now)

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from duly.model import FINAL, Claim, Fired, Firing, JobRecord, Run, Settlement, State
+from duly.model import FINAL, BeatReply, Claim, Fired, Firing, JobRecord, Run, Settlement, State
 from duly.testing.sim.history import Begin, Call, Change, End, Event, History, Note
 
 
@@ -259,23 +259,16 @@ class _Reader:
             yield Granted(call.at, call.now, call.node, run_id, claim, request, again)
 
     def _renewed(self, call: Call) -> Iterator[Fact]:
-        """Answers name runs only: where two fences of one run were renewed together, the older one is the lost one."""
-        for beat in call.arguments["beats"]:
-            lost = beat.run_id in call.answer.lost
-            twins = [each.fence for each in call.arguments["beats"] if each.run_id == beat.run_id]
-            lost &= len(twins) == 1 or beat.fence != max(twins) or call.answer.lost.count(beat.run_id) == len(twins)
-            yield Renewed(call.at, call.now, call.node, beat.run_id, beat.fence, lost)
+        for beat, reply in zip(call.arguments["beats"], call.answer.replies, strict=True):
+            yield Renewed(call.at, call.now, call.node, beat.run_id, beat.fence, reply is BeatReply.LOST)
 
     def _settled(self, call: Call) -> Iterator[Fact]:
-        stale = list(call.answer)
-        for settlement in call.arguments["settlements"]:
-            run_id, fence = settlement.run_id, settlement.fence
-            twins = [each.fence for each in call.arguments["settlements"] if each.run_id == run_id]
-            refused = run_id in stale and (fence != max(twins) or stale.count(run_id) == len(twins))
-            applied = not refused and run_id in self._open
+        for settlement, accepted in zip(call.arguments["settlements"], call.answer, strict=True):
+            run_id = settlement.run_id
+            applied = accepted and run_id in self._open
             if applied:
                 del self._open[run_id]
-            yield Settled(call.at, call.now, call.node, run_id, settlement, not refused, applied)
+            yield Settled(call.at, call.now, call.node, run_id, settlement, accepted, applied)
 
 
 def _changed(call: Call, change: Change) -> Iterator[Fact]:

@@ -1,9 +1,9 @@
 --! use now jobs
 -- due: the records of a shard whose time to plan has come, earliest first, and the next time after those. Changes nothing.
 --
--- ARGV: now or '', shard, limit. Returns the records, and the time or ''.
+-- ARGV: now or '', shard, limit. Returns the names, their records, and the time or ''.
 local key, limit = P .. 'due:' .. ARGV[2], math.min(tonumber(ARGV[3]), 3000)
 local names = call('ZRANGEBYSCORE', key, '-inf', now_or(ARGV[1]), 'LIMIT', 0, limit)
 local following = call('ZRANGE', key, #names, #names, 'WITHSCORES')[2] or ''
-if #names == 0 then return { {}, following } end
-return { call('HMGET', JOBS, unpack(names)), following }
+if #names == 0 then return { {}, {}, following } end
+return { names, call('HMGET', JOBS, unpack(names)), following }

@@ -13,15 +13,24 @@ if #ids == 0 or now < tonumber(call('HGET', META, 'spared_until') or '0') or is_
 end
 local fence = last_fence()
 keep_fence(fence + #ids)
-local bodies, lives, running, changed = call('HMGET', RUNS, unpack(ids)), {}, {}, {}
-for i, text in ipairs(call('HMGET', LIVES, unpack(ids))) do
-    local life = read_life(text)
-    fence = fence + 1
-    life.fence, life.request = fence, 0
-    lives[i] = write_life(life)
-    running[i * 2 - 1], running[i * 2] = expires, ids[i]
-    changed[i * 2 - 1], changed[i * 2] = ids[i], lives[i]
+local found, bodies, lives, running, changed = {}, {}, {}, {}, {}
+local texts = call('HMGET', LIVES, unpack(ids))
+for i, body in ipairs(call('HMGET', RUNS, unpack(ids))) do
+    local ok, life = pcall(read_life, texts[i])
+    if ok and body then
+        local n = #found + 1
+        fence = fence + 1
+        life.fence, life.request = fence, 0
+        found[n], bodies[n], lives[n] = ids[i], body, write_life(life)
+        running[n * 2 - 1], running[n * 2] = expires, ids[i]
+        changed[n * 2 - 1], changed[n * 2] = ids[i], lives[n]
+    else -- nobody can say what became of it: it must not stand before the others for ever
+        call('ZREM', RUNNING_SET, ids[i])
+        call('SADD', P .. 'damaged', ids[i])
+    end
 end
-call('HSET', LIVES, unpack(changed))
-call('ZADD', RUNNING_SET, unpack(running))
-return { expires, ids, table.concat(bodies), lives }
+if #found > 0 then
+    call('HSET', LIVES, unpack(changed))
+    call('ZADD', RUNNING_SET, unpack(running))
+end
+return { expires, found, table.concat(bodies), lives }

@@ -190,13 +190,12 @@ class QueueMachine(WorkMachine):
         pairs = self.picked_pairs(picks)
         real = [Beat(pair.real.run.id, pair.real.fence, progress) for pair in pairs]
         model = [Beat(pair.model.run.id, pair.model.fence, progress) for pair in pairs]
-        answers = self.twins.ask(
+        self.twins.same(
+            "renew",
             lambda backend: backend.queue.renew(
                 real if backend is self.twins.real else model, LEASE, silence, now=self.now
-            )
+            ),
         )
-        agree("renew: lost", *(sorted(answer.lost) for answer in answers))
-        agree("renew: cancelled", *(sorted(answer.cancelled) for answer in answers))
 
     @step(key=st.sampled_from(["breaker:x", "breaker:y"]), picks=PICKS)
     def hold(self, key: str, picks: list[int]) -> None:

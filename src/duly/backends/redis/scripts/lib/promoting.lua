@@ -78,7 +78,7 @@ local function promote_some(limit, now)
     local lanes, groups, names = {}, {}, {}
     for i = 1, #ids do
         if bodies[i] then
-            local _, _, _, lane, group = decode_some(bodies[i], 4, HANDLER_AT)
+            local _, _, lane, group = read_head(ids[i], bodies[i])
             lanes[i], groups[i] = lane, group
             if group then names[#names + 1] = group end
         end

@@ -48,6 +48,14 @@ local call, P = redis.call, KEYS[1]
 local RUNS, LIVES, META = P .. 'runs', P .. 'lives', P .. 'meta'
 local WAITING, RUNNING_SET, TOUCHED = P .. 'waiting:', P .. 'running', P .. 'touched'
 
+-- Handler, job, lane and group of a body; nil if it cannot be read. Such a run is in no index any more: it is noted, so that
+-- the doctor finds it.
+local function read_head(id, body)
+    local ok, _, handler, job, lane, group = pcall(decode_some, body, 4, HANDLER_AT)
+    if ok and handler and lane then return handler, job or handler, lane, group end
+    call('SADD', P .. 'damaged', id)
+end
+
 -- The queue of a lane, whose first sign is the priority; and for whom it is: a node, '' for runs that are yet to be
 -- placed, nil for anybody.
 local function queue_of(lane)

@@ -1,0 +1,71 @@
+"""Reading what cannot be read: one bad record is served as such, and its neighbours as they are.
+
+Another version of Duly, a bug or an operator's hand may have written what this version cannot decode. No listing, claim
+or takeover fails because of it: the record comes back with its `damage`, and whoever meets it reports it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import TypeVar
+
+import msgspec
+
+from duly.model import EPOCH, JobRecord, JobSpec, Origin, sanitize
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Whatever decoding a value raises that this version did not write.
+UNREADABLE = (
+    msgspec.MsgspecError,
+    struct.error,
+    ValueError,
+    OverflowError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+)
+
+
+def tolerantly(read: Callable[[Sequence[T]], list[R]], rows: Sequence[T], bare: Callable[[T, str], R]) -> list[R]:
+    """Read rows together; where that fails, one by one, so that a bad one does not take its neighbours along.
+
+    `bare` reads a bad row without the parts that can be bad, given the reason. A row that even so cannot be read is
+    left out.
+    """
+    try:
+        return read(rows)
+    except UNREADABLE:
+        pass
+    found: list[R] = []
+    for row in rows:
+        try:
+            found += read([row])
+        except UNREADABLE as exc:
+            with suppress(*UNREADABLE):
+                found.append(bare(row, damage(exc)))
+    return found
+
+
+def readable(read: Callable[[T], R], values: Iterable[T]) -> list[R]:
+    """Those values that can be read. For what its writer will write again soon, such as the card of a node."""
+    found: list[R] = []
+    for value in values:
+        with suppress(*UNREADABLE):
+            found.append(read(value))
+    return found
+
+
+def damage(exc: Exception) -> str:
+    """Why a stored value cannot be read."""
+    return f"the stored record cannot be read: {sanitize.type_name_of(exc)}: {sanitize.text_of(exc, 500)}"
+
+
+def damaged_job(name: str, uid: str, revision: int, exc: Exception) -> JobRecord:
+    """What is known of a job whose definition cannot be read."""
+    spec = JobSpec(name=name, handler=name)
+    return JobRecord(uid, spec, revision, Origin.API, EPOCH, EPOCH, damage=damage(exc))

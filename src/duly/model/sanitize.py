@@ -1,0 +1,114 @@
+"""Values from outside, made safe at the point where they enter Duly.
+
+Handlers, hooks, clients and files may hand over anything: text that is not UTF-8, exceptions whose `__str__` raises,
+numbers that are not finite. What passes through here can be stored by every backend and read by every node: text is
+valid UTF-8 without NUL and of bounded length, numbers are finite. Only the `checked_…` functions raise: their callers
+can still refuse the value.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from duly.errors import ConfigurationError, shown
+from duly.model.outcome import Failure
+from duly.model.run import Progress
+
+MOST_TYPE = 200
+MOST_MESSAGE = 4_000
+MOST_TRACEBACK = 20_000
+MOST_NOTE = 500
+MOST_REASON = 2_000
+MOST_LISTED = 10_000
+MOST_HEADERS = 16
+MOST_HEADER = 1_000
+
+_UNSTORABLE = re.compile("[\ud800-\udfff\x00]")  # PostgreSQL keeps no NUL in text; a surrogate alone is not UTF-8
+
+
+def text(value: str, most: int) -> str:
+    """The text with unstorable characters escaped and its middle left out if it is longer than `most`."""
+    value = str.__str__(value)  # an exact str: a subclass may do anything when it is measured or cut
+    if len(value) > most:
+        # Cut first: escaping a text of megabytes only to throw it away would block the event loop.
+        half = (most - 40) // 2
+        value = f"{value[:half]}\n… {len(value) - 2 * half} characters …\n{value[len(value) - half :]}"
+    return _UNSTORABLE.sub(_escaped, value)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
+
+
+def text_of(value: object, most: int = MOST_MESSAGE) -> str:
+    """What `str(value)` says, whatever the object does when it is asked."""
+    try:
+        said = str(value)
+    except BaseException as broken:  # noqa: BLE001  # not even SystemExit from a __str__ may hide what it describes
+        said = f"<{type_name_of(value)} whose text raised {type_name_of(broken)}>"
+    return text(said, most)
+
+
+def type_name_of(value: object) -> str:
+    """The qualified name of an object's class."""
+    try:
+        return text(str(type(value).__qualname__), MOST_TYPE)
+    except BaseException:  # noqa: BLE001  # a metaclass may compute the name
+        return "object"
+
+
+def failure(type_name: str, message: str, traceback: str = "") -> Failure:
+    """A failure that can be stored, from texts of unknown origin."""
+    return Failure(
+        type=text_of(type_name, MOST_TYPE),
+        message=text_of(message, MOST_MESSAGE),
+        traceback=text_of(traceback, MOST_TRACEBACK),
+    )
+
+
+def progress(done: object, total: object = None, note: object = "") -> Progress | None:
+    """Progress as a handler reports it; None if `done` is not a finite number."""
+    figure = number(done)
+    if figure is None:
+        return None
+    return Progress(figure, None if total is None else number(total), text_of(note, MOST_NOTE))
+
+
+def number(value: object) -> float | None:
+    """A finite number of any numeric type as a float; None for anything else."""
+    if isinstance(value, str | bytes | bytearray):
+        return None
+    try:
+        found = float(value)  # type: ignore[arg-type]  # Decimal, Fraction and numpy's numbers are welcome
+    except BaseException:  # noqa: BLE001  # a __float__ is foreign code
+        return None
+    return float.__float__(found) if math.isfinite(found) else None
+
+
+def checked_text(what: str, value: object, most: int, *, empty: bool = True) -> str:
+    """The text if every backend can store it as it is, else a ConfigurationError: for keys, which must not change."""
+    if not isinstance(value, str) or len(value) > most or not (empty or value):
+        least = 0 if empty else 1
+        raise ConfigurationError(f"{what}={shown(value)}: expected a string of {least} to {most} characters")
+    if found := _UNSTORABLE.search(value):
+        raise ConfigurationError(
+            f"{what}={shown(value)}: the character {found[0]!r} cannot be stored; leave out NUL and lone surrogates"
+        )
+    return str.__str__(value)
+
+
+def checked_whole(what: str, value: object, least: int, most: int) -> int:
+    """The whole number if it is within its bounds, else a ConfigurationError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ConfigurationError(f"{what}={shown(value)}: expected a whole number from {least} to {most}")
+    return int(value)
+
+
+def headers(value: Mapping[str, str] | None) -> dict[str, str] | None:
+    """The trace headers of a submission, cut to a bounded number of bounded texts: a trace is never worth a run."""
+    if not value:
+        return None
+    kept = list(value.items())[:MOST_HEADERS]
+    return {text(name, MOST_HEADER): text(word, MOST_HEADER) for name, word in kept} or None

@@ -1,0 +1,46 @@
+"""Exceptions as data: what a failed attempt, hook or service leaves behind, whatever the exception does when asked."""
+
+from __future__ import annotations
+
+import traceback
+from types import TracebackType
+
+from duly.errors import GiveUp, Retry
+from duly.model import Failure, sanitize
+from duly.runtime.executors.base import RemoteFailure
+
+
+def failure_of(exc: BaseException) -> Failure:
+    """An exception as a record that can be stored."""
+    match exc:
+        case RemoteFailure():
+            return sanitize.failure(exc.type_name, exc.message, exc.traceback)
+        case GiveUp():
+            return sanitize.failure("GiveUp", reason_of(exc))
+        case Retry():
+            return sanitize.failure("Retry", sanitize.text_of(exc))
+        case _:
+            return sanitize.failure(sanitize.type_name_of(exc), sanitize.text_of(exc), traceback_of(exc))
+
+
+def reason_of(exc: GiveUp) -> str:
+    """Why a handler gave up, also where it gave an exception as the reason."""
+    reason: object = exc.reason
+    said = sanitize.text_of(reason)
+    return f"{sanitize.type_name_of(reason)}: {said}" if isinstance(reason, BaseException) else said
+
+
+def traceback_of(exc: BaseException) -> str:
+    """The traceback from the first frame of the user's code on."""
+    try:
+        return "".join(traceback.format_exception(type(exc), exc, _users_part(exc)))
+    except BaseException:  # noqa: BLE001  # an exception that cannot be shown is reported all the same
+        return ""
+
+
+def _users_part(exc: BaseException) -> TracebackType | None:
+    """The traceback without the frames through which the runtime called the handler."""
+    trace = exc.__traceback__
+    while trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).startswith("duly.runtime"):
+        trace = trace.tb_next
+    return trace or exc.__traceback__

@@ -1,0 +1,51 @@
+"""What an operator should know besides how the store is configured: nodes that fail, records that cannot be read."""
+
+from __future__ import annotations
+
+from duly.model import RunQuery, State
+from duly.ports import Backend, Coordinator, Finding, Severity, Store
+from duly.runtime.node import CLOCK_DOUBT, FAILING
+from duly.scheduler.placing import examine_placement
+
+_LOOKED_AT = 1000
+_NAMED = 5
+
+
+async def examine(backend: Backend) -> list[Finding]:
+    """All that can be said about a store and those who use it."""
+    return [
+        *await backend.examine(),
+        *await _records(backend.store),
+        *await _nodes(backend.coordinator),
+        *await examine_placement(backend),
+    ]
+
+
+async def _records(store: Store) -> list[Finding]:
+    """Jobs, and unfinished runs as far as they are looked at, that cannot be read."""
+    damaged: list[str] = []
+    after = ""
+    while part := await store.jobs(after=after, limit=_LOOKED_AT):
+        damaged += [f"job {record.name}" for record in part if record.damage is not None]
+        after = part[-1].name
+    for state in (State.RUNNING, State.QUEUED, State.PENDING, State.FAILED):
+        page = await store.runs(RunQuery(states=(state,)), _LOOKED_AT)
+        damaged += [f"run {run.id}" for run in page.runs if run.damage is not None]
+    if not damaged:
+        return []
+    named = ", ".join(damaged[:_NAMED]) + (", …" if len(damaged) > _NAMED else "")
+    message = f"{len(damaged)} cannot be read: {named}. A run ends as failed when its turn comes; save or remove a job"
+    return [Finding(Severity.WARNING, "records", message)]
+
+
+async def _nodes(coordinator: Coordinator) -> list[Finding]:
+    """Nodes of which a service fails again and again, and what nodes think of the store's clock."""
+    found: list[Finding] = []
+    for node in await coordinator.nodes():
+        if failing := node.metrics.get(FAILING, 0.0):
+            message = f"{failing:.0f} of its services fail again and again: see its log"
+            found.append(Finding(Severity.PROBLEM, f"node {node.id}", message))
+        if doubt := node.metrics.get(CLOCK_DOUBT, 0.0):
+            message = f"the store's clock has jumped by {doubt:+.1f} s, which is not believed unless it stays so"
+            found.append(Finding(Severity.PROBLEM, f"node {node.id}", message))
+    return found
