@@ -179,7 +179,9 @@ class Queue(Protocol):
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         """Return when there may be something to do, at the latest after `timeout` seconds.
 
-        That is: new ready work, an earlier next due, a wish to cancel a run of this node, a free leadership. A hint: it
-        may come for nothing, and what it is for may already be gone; a lost one costs the timeout.
+        That is: new ready work, an earlier next due, a wish to cancel a run of this node, a free leadership. `queues`
+        are those that the node claims from; none, if it claims nothing. A hint: it may come for nothing, and what it is
+        for may already be gone; a lost one costs the timeout. Where new work is told to one node only, it is one that
+        can start it by what its claims have said (queues, handlers, room); otherwise all that wait are told.
         """
         ...

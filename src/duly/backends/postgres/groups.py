@@ -171,6 +171,7 @@ class _Door:
         if self._members[group]:
             await self._unit.run(_ASK_TO_CANCEL, to_json(REPLACED), group)
             self._unit.rings |= WORK
+            self._unit.stirs = True
         if self._members[group] < entrant.limit:
             self._enter(entrant)
         else:

@@ -14,6 +14,7 @@ from typing import Self
 from msgspec import Struct
 from msgspec.structs import replace
 
+from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import (
     MIDDLE,
     SCHEDULED,
@@ -60,6 +61,12 @@ open AS MATERIALIZED (
 
 # As `rules.sharing.scheduled_share` says: of room, by request $4.
 _SHARE = "CASE WHEN room >= 4 THEN (room + 3) / 4 WHEN $4::bigint % 4 < room THEN 1 ELSE 0 END"
+
+# What this node cannot start is for others: such as have the handler, or whoever places runs. They may have asked just
+# now, and passed over the rows that were locked here.
+_RING_FOR_OTHERS = """(
+    SELECT pg_notify({bell}, '{work}') FROM {rows} WHERE hold IS NOT NULL AND NOT starts_with(hold, 'job:') LIMIT 1
+)""".replace("{work}", str(WORK))
 
 # Lend the first $6 runs of the open lines to node $2 for $7 microseconds, and hold those among them whose job is paused
 # or removed, or whose handler is not among the set $8 (NULL: all are known). Nothing is lent
@@ -245,11 +252,15 @@ SELECT
     EXISTS (SELECT FROM in_the_way),
     (SELECT ready_at FROM before), next.later, (SELECT count(*) FROM held),
     f.fence, f.seq, f.id, f.job, f.handler, f.line, f.rank, f.cause, f.due, f.ready_at, f.created_at, f."group",
-    f.policy, f.extra, f.payload
+    f.policy, f.extra, f.payload, {ring_for_others}
 FROM clock CROSS JOIN next
 LEFT JOIN judged AS f ON f.hold IS NULL
 """.replace("{survey}", _SURVEY).replace("{slice}", str(_SLICE))
-_LEND = _LEND.replace("{share}", _SHARE).replace("{scheduled}", str(SCHEDULED))
+_LEND = (
+    _LEND.replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "judged"))
+    .replace("{share}", _SHARE)
+    .replace("{scheduled}", str(SCHEDULED))
+)
 
 # Hold those of the first $5 runs of the open lines whose job is paused or removed, or whose handler is not in the set
 # $4, as far as they come before the first $6 that may start: so that a claim, which takes no more rows than it may
@@ -310,8 +321,9 @@ held AS (
 nobodys AS (
     UPDATE {ns}.runs AS r SET line = h.line FROM held AS h WHERE r.seq = h.seq AND r.line <> h.line
 )
-SELECT count(*) FROM held
+SELECT count(*), {ring_for_others} FROM held
 """.replace("{survey}", _SURVEY).replace("{scheduled}", str(SCHEDULED))
+_SIFT = _SIFT.replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "found"))
 
 # The groups to decide about: those of the first $4 runs in the open lines, so that the next claims of a burst find them
 # decided, of the first $4 scheduled ones, and those of the entrants that have been due for the longest time ($5 of
@@ -465,6 +477,7 @@ async def lend(unit: Unit, asking: Asking, limit: int, step: Step, *, decided: b
         step.scheduled,
     )
     now, fresh, back, in_the_way, undecided, later, held = tuple(rows[0])[:7]
+    unit.stirs |= held > 0
     lent = [] if rows[0][7] is None else rows
     claims = tolerantly(partial(_claims, asking, now), lent, partial(_bare_claim, asking, now))
     unit.memory.remember({row[7]: Lent(row[9], row[8]) for row in lent})
@@ -526,7 +539,7 @@ def _claims(asking: Asking, now: int, rows: Sequence[Row]) -> list[Claim]:
     line_before = queue = sign = assignee = ""
     for row in rows:
         fence, _, run_id, job, handler, line, rank, cause, due_at, ready_at = row[7:17]
-        created_at, group, policy, extra_text, payload = row[17:]
+        created_at, group, policy, extra_text, payload = row[17:22]
         if due_at != due_before:
             due_before, due = due_at, from_micros(due_at)
         if created_at != created_before:

@@ -223,7 +223,9 @@ async def release(unit: Unit, groups: Sequence[str]) -> None:
     """Members have left these groups, one for each name: as many of the runs held for them wait again."""
     if groups:
         row = await unit.one(_RELEASE, [hold_for_group(group) for group in groups])
-        unit.rings |= WORK if row is not None and row[0] else 0
+        moved = row is not None and bool(row[0])
+        unit.rings |= WORK if moved else 0
+        unit.stirs |= moved
 
 
 async def members(unit: Unit, groups: Iterable[str]) -> dict[str, int]:
@@ -265,6 +267,7 @@ async def move_up(unit: Unit, gone: Iterable[Record], lines: Mapping[str, Line])
     if moved:
         await unit.run(_MOVE_UP, moved)
         unit.rings |= WORK
+        unit.stirs = True
 
 
 # --- ending

@@ -46,7 +46,12 @@ class Memory:
 
 
 class Unit:
-    """Wraps one connection for the length of a piece of work. `rings` is what others should hear of afterwards."""
+    """Wraps one connection for the length of a piece of work.
+
+    `rings` is what others should hear of afterwards. `stirs` tells that runs wait again or are to be cancelled, or that
+    others may be able to start what this node cannot, in the course of something else: whoever announces work by other
+    means than the store's bell does not know of that otherwise.
+    """
 
     def __init__(self, connection: Connection, lanes: Lanes, memory: Memory) -> None:
         self._connection = connection
@@ -54,6 +59,7 @@ class Unit:
         self._texts = lanes.texts
         self.memory = memory
         self.rings = 0
+        self.stirs = False
 
     @property
     def namespace(self) -> str:
