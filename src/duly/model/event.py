@@ -254,6 +254,12 @@ class StoreBack(Event, frozen=True):
     seconds: float
 
 
+class PromisesChanged(Event, frozen=True):
+    """The settings of the store's server were changed: whether it keeps starts that it acknowledged has changed."""
+
+    durable_start: bool
+
+
 class ClockDoubted(Event, frozen=True):
     """The store's clock has jumped by so many seconds. Nothing is started or taken over by it until it is believed."""
 

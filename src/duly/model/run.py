@@ -97,6 +97,8 @@ class Run(Struct, frozen=True, gc=False):
     the latest claim. `hold` names why a waiting run is out of the indexes. `member` says whether it counts in its
     group. An `assignable` run starts only on the node that the leader assigns it to, its `assignee`; any other on
     whichever node claims it. `damage` says why a stored record cannot be read in full: such a run is never executed.
+    `unique_for` is a word to `Queue.put` alone: for how many seconds from then the dedupe key is taken, whatever
+    becomes of the run. It is not kept.
     """
 
     id: str
@@ -137,6 +139,7 @@ class Run(Struct, frozen=True, gc=False):
     assignable: bool = False
     assignee: str | None = None
     damage: str | None = None
+    unique_for: float | None = None
 
     @property
     def attempt(self) -> int:
@@ -241,10 +244,11 @@ class Share(Struct, frozen=True, gc=False):
 
 
 class Put(Struct, frozen=True, gc=False):
-    """The answer to one submitted run: its id, or that of the unfinished run it duplicates."""
+    """The answer to one submitted run: its id, or that of the run it duplicates, and when that one was accepted."""
 
     id: str
     created: bool
+    created_at: datetime
 
 
 class CancelReply(StrEnum):
@@ -261,7 +265,7 @@ class RedriveReply(StrEnum):
 
     DONE = "done"
     NOT_ENDED = "not_ended"  # it is waiting or running, completed, or skipped
-    DUPLICATE = "duplicate"  # an unfinished run with its dedupe key exists
+    DUPLICATE = "duplicate"  # another run has its dedupe key: an unfinished one, or one that is still unique
     UNKNOWN = "unknown"
 
 

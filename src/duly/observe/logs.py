@@ -168,6 +168,11 @@ def _of_trouble(event: events.Event) -> tuple[int, str]:
         case events.SlotLeaked(run_id, job, leaked):
             text = f"{job}: the thread of run {run_id} outlived its timeout and keeps its slot"
             return logging.WARNING, f"{text} ({leaked} such threads)"
+        case events.PromisesChanged(durable_start):
+            if durable_start:
+                return logging.INFO, "the store keeps every acknowledged write again: at_most_once holds"
+            text = "the store's settings were changed and it may now lose acknowledged writes: at_most_once no longer"
+            return logging.ERROR, f"{text} holds, and its jobs are refused at the next start (see `duly doctor`)"
         case events.ClockDoubted(seconds):
             text = f"the store's clock has jumped by {seconds:+.1f} s"
             return logging.ERROR, f"{text}: it is believed only if it stays so for {BELIEVE_AFTER:g} s"

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from duly.model import JobRecord, Node, Role, Run, State
+from duly.model import Cause, JobRecord, Node, Role, Run, State
 from duly.model.job import COMMAND_HANDLER
 from duly.rules.admission import UNPLACED, hold_for_group, hold_for_handler, hold_for_job
 from duly.rules.describe import instant
@@ -146,7 +146,7 @@ def _unserved(run: Run, situation: Situation) -> Reason:
     able = [node for node in listening if run.handler in node.handlers]
     if not able:
         return _no_handler(run, listening)
-    return _busy(able, since)
+    return _busy(run, able, since)
 
 
 def _on_assignee(run: Run, workers: Sequence[Node], since: str) -> Reason:
@@ -155,7 +155,7 @@ def _on_assignee(run: Run, workers: Sequence[Node], since: str) -> Reason:
         return Reason(
             f"{since} and assigned to {run.assignee}, which is not alive: it is taken back soon.", "placement"
         )
-    return _busy(mine, f"{since} and assigned to {run.assignee}")
+    return _busy(run, mine, f"{since} and assigned to {run.assignee}")
 
 
 def _no_handler(run: Run, nodes: Sequence[Node]) -> Reason:
@@ -169,16 +169,22 @@ def _no_handler(run: Run, nodes: Sequence[Node]) -> Reason:
     return Reason(f"It waits for a node that {needed} ({alive}).", "no_handler")
 
 
-def _busy(able: Sequence[Node], since: str) -> Reason:
+def _busy(run: Run, able: Sequence[Node], since: str) -> Reason:
     slots = sum(_metric(node.metrics, SLOTS, node.capacity) for node in able)
     busy = sum(_metric(node.metrics, BUSY, 0) for node in able)
     if busy >= slots:
-        return Reason(
-            f"{since} and waits for a free slot: all {slots:.0f} slots of {_names(able)} are busy.", "max_concurrent"
-        )
+        full = f"all {slots:.0f} slots of {_names(able)} are busy"
+        return Reason(f"{since} and waits for a free slot: {full}. {_turn(run)}", "max_concurrent")
     return Reason(
         f"{since} and {_names(able)} {'has' if len(able) == 1 else 'have'} room: it should start in a moment."
     )
+
+
+def _turn(run: Run) -> str:
+    """Which runs start before this one."""
+    share = f"of the places for priority {run.priority}, scheduled runs get at least a quarter"
+    kind = "this is one of them" if run.cause is Cause.SCHEDULE else "this is not one of them"
+    return f"Runs with a higher priority start first; {share} ({kind})."
 
 
 def _metric(metrics: Mapping[str, float], name: str, default: float) -> float:

@@ -23,8 +23,9 @@ from duly.model import (
     from_micros,
 )
 
+MIDDLE = 500  # urgency = MIDDLE - priority: the smaller, the more urgent
+SCHEDULED = 400  # the ranks of runs of schedules are less by this: such runs wait in lines of their own
 _JSON = frozenset({11, 12, 24, 25, 32})  # policy, extra, reason and progress of a claim, story
-MIDDLE = 500  # rank = MIDDLE - priority: the smaller, the more urgent
 
 _MOST_POLICIES = 10_000
 _CAUSES = {cause.value: cause for cause in Cause}
@@ -134,11 +135,6 @@ def read_policy(text: str | None) -> RunPolicy:
     return policy
 
 
-def duration(seconds: float) -> int:
-    """Seconds in microseconds."""
-    return round(seconds * 1_000_000)
-
-
 # --- lines: "queue" is for anybody, "queue@node" for that node, "queue@" for one that is yet to be told
 
 
@@ -152,6 +148,19 @@ def line_of(run: Run) -> str:
     return f"{run.queue}@{run.assignee or ''}" if run.assignable else run.queue
 
 
+# --- ranks: the urgency, in a line of its own for runs of schedules, so that both kinds can have their share of a claim
+
+
+def rank_of(run: Run) -> int:
+    """The rank of a new run."""
+    return MIDDLE - run.priority - (SCHEDULED if run.cause is Cause.SCHEDULE else 0)
+
+
+def urgency_of(rank: int) -> int:
+    """How urgent runs of a rank are: the smaller, the more."""
+    return rank + SCHEDULED if rank < SCHEDULED else rank
+
+
 # --- whole runs
 
 
@@ -160,11 +169,8 @@ class Record(Struct, frozen=True):
 
     seq: int
     line: str
+    rank: int
     run: Run
-
-    @property
-    def rank(self) -> int:
-        return MIDDLE - self.run.priority
 
     @property
     def entrant(self) -> bool:
@@ -198,7 +204,7 @@ def _read_record(row: Row, now: int | None = None) -> Record:
             standing["state"] = State.QUEUED
     elif state is State.RUNNING:
         standing["member"] = group is not None
-    return Record(seq, line, _run(row, extra, standing))
+    return Record(seq, line, row[5], _run(row, extra, standing))
 
 
 def _run(row: Row, extra: Extra, standing: dict[str, Any]) -> Run:
@@ -212,7 +218,7 @@ def _run(row: Row, extra: Extra, standing: dict[str, Any]) -> Run:
         revision=extra.revision,
         cause=_CAUSES[row[6]],
         queue=queue_of(row[4]),
-        priority=MIDDLE - row[5],
+        priority=MIDDLE - urgency_of(row[5]),
         payload=row[13],
         policy=read_policy(row[11]),
         group=row[10],

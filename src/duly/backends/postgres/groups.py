@@ -75,7 +75,7 @@ WITH gone AS (
     RETURNING seq, line, rank, ready_at, id, "group"
 )
 INSERT INTO {ns}.held (seq, line, rank, ready_at, id, "group", member, hold)
-SELECT seq, line, rank, ready_at, id, "group", false, $3 || "group" FROM gone
+SELECT seq, line, {urgency}, ready_at, id, "group", false, $3 || "group" FROM gone
 """
 
 
@@ -171,6 +171,7 @@ class _Door:
         if self._members[group]:
             await self._unit.run(_ASK_TO_CANCEL, to_json(REPLACED), group)
             self._unit.rings |= WORK
+            self._unit.stirs = True
         if self._members[group] < entrant.limit:
             self._enter(entrant)
         else:
@@ -180,7 +181,7 @@ class _Door:
         """End runs that wait; how many did. One that a claim has just taken is not among them."""
         records = await by_seqs(self._unit, seqs) if seqs else []
         waiting = [record for record in records if record.run.state is State.PENDING]
-        return await end_within(self._unit, waiting, state, reason, self._now) if waiting else 0
+        return len(await end_within(self._unit, waiting, state, reason, self._now)) if waiting else 0
 
 
 def _sample(entrant: Entrant) -> Run:

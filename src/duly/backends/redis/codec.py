@@ -257,18 +257,18 @@ def rest_of(run: Run, index: int, due: int, ready: int, lane: str) -> bytes:
 
 
 class Batch(Struct, frozen=True):
-    """Runs as the arguments of a script: a flat list, their bodies, the ends of those that have ended, and holds."""
+    """Runs as the arguments of a script: a flat list, their bodies; ends, holds, and how long keys are unique."""
 
     flat: list[str | int]
     bodies: bytes
-    odd: dict[str, tuple[int, str | None]]
+    odd: dict[str, tuple[int, str | None, int | None]]
 
 
 def batch_of(runs: Sequence[Run]) -> Batch:
     """Pack runs for `add_runs`."""
     flat: list[str | int] = []
     bodies: list[bytes] = []
-    odd: dict[str, tuple[int, str | None]] = {}
+    odd: dict[str, tuple[int, str | None, int | None]] = {}
     for index, run in enumerate(runs):
         due = to_micros(run.due)
         ready = due if run.ready_at is run.due else to_micros(run.ready_at)
@@ -277,9 +277,9 @@ def batch_of(runs: Sequence[Run]) -> Batch:
         flat += (run.id, ready, lane, run.job, len(rest))
         bodies.append(rest)
         if run.final:
-            odd[run.id] = (NUMBERS[run.state], run.reason)
-        elif run.hold is not None:
-            odd[run.id] = (_PENDING, run.hold)
+            odd[run.id] = (NUMBERS[run.state], run.reason, None)
+        elif run.hold is not None or run.unique_for is not None:
+            odd[run.id] = (_PENDING, run.hold, None if run.unique_for is None else round(run.unique_for * 1_000_000))
     return Batch(flat, b"".join(bodies), odd)
 
 

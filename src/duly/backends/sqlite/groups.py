@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from duly.backends.sqlite.line import ENTERING, GROUP, SEQ, Line, due_entrants
 from duly.backends.sqlite.moves import by_seqs, end_within, members
-from duly.backends.sqlite.names import SPAN, Kind
+from duly.backends.sqlite.names import Kind, rank_of
 from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
 from duly.model import State, WhenFull
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, hold_for_group
@@ -148,7 +148,7 @@ class _Door:
         self._entered[entrant.group].append(entrant)
 
     def _hold(self, entrant: Entrant) -> None:
-        key, rank = hold_for_group(entrant.group), entrant.line % SPAN
+        key, rank = hold_for_group(entrant.group), rank_of(entrant.line)
         self._unit.run(
             _HOLD, key, rank, entrant.ready_at, entrant.id, entrant.seq, entrant.line, entrant.kind, entrant.group
         )

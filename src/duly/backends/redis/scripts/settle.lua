@@ -131,7 +131,7 @@ local function settle_with_care(id, old, new, queue, finished, ready)
             urgent = true -- whoever places runs has something to do
         else
             urgent = care.is_first(ready) or urgent
-            care.wait(id, sub(run.lane, 1, 1), ready)
+            care.wait(id, sub(run.lane, 1, 1), run.traits, ready)
             call('SADD', TOUCHED, id)
         end
         care.enlist(id, run)

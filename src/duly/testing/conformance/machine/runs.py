@@ -50,10 +50,12 @@ _POLICIES = st.builds(
 DRAFTS = st.fixed_dictionaries(
     {
         "job": _JOBS,
+        "cause": st.sampled_from([Cause.SUBMIT, Cause.SUBMIT, Cause.TRIGGER, Cause.SCHEDULE, Cause.SCHEDULE]),
         "delay": st.sampled_from([-5.0, 0.0, 0.0, 0.5, 10.0]),
         "queue": _QUEUES,
         "priority": st.sampled_from([0, 0, 5, 9]),
         "dedupe_key": st.sampled_from([None, None, "k"]),
+        "unique_for": st.sampled_from([None, None, 4.0, 30.0]),
         "group": st.sampled_from([None, None, "one", "two"]),
         "when_full": st.sampled_from(WhenFull),
         "policy": _POLICIES,
@@ -152,7 +154,7 @@ class WorkMachine(Machine):
 
     @step(picks=PICKS, reason=st.sampled_from([None, "by ada"]))
     def cancel(self, picks: list[int], reason: str | None) -> None:
-        run_ids = [*self.picked_ids(picks), "0none"]
+        run_ids = [*(picked := self.picked_ids(picks)), "0none", *picked[:1]]
         self.twins.same("cancel", lambda backend: backend.store.cancel(run_ids, reason, now=self.now))
 
 
@@ -209,7 +211,7 @@ class QueueMachine(WorkMachine):
 
     @step(2, picks=PICKS)
     def redrive(self, picks: list[int]) -> None:
-        run_ids = [*self.picked_ids(picks), "0none"]
+        run_ids = [*(picked := self.picked_ids(picks)), "0none", *picked[:1]]
         self.twins.same("redrive", lambda backend: backend.store.redrive(run_ids, now=self.now))
 
     @step(
@@ -230,6 +232,10 @@ class QueueMachine(WorkMachine):
         page = self.twins.model_says(lambda backend: backend.store.runs(RunQuery(states=(state,)), ALL, now=self.now))
         moments = [run.finished_at for run in page.runs]
         return (keep in {None, 0} and limit >= len(moments)) or len(set(moments)) == len(moments)
+
+    @step(limit=st.sampled_from([1, ALL]))
+    def expire(self, limit: int) -> None:
+        self.twins.same("expire", lambda backend: backend.store.expire(limit, now=self.now))
 
     @step(queue=_QUEUES, pause=st.sampled_from([False, False, True]))
     def pause_or_resume(self, queue: str, pause: bool) -> None:

@@ -22,6 +22,11 @@ local function read_life(text)
     }
 end
 
+-- The name under which a run of these traits waits: that of its lane or its priority, marked for a run of a schedule.
+local function marked(name, traits)
+    return traits % RANGED >= SCHEDULED and MARK .. name or name
+end
+
 local function new_life(ready)
     return {
         state = PENDING, flags = 0, fence = 0, ready = ready, failures = 0, losses = 0, started = 0, finished = 0,

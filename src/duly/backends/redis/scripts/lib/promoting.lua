@@ -41,7 +41,7 @@ local function admit(id, body, ready, now)
     local members = call('HGET', GROUPS, run.group)
     if roster_has(members, id) or roster_size(members) < run.limit then
         join(GROUPS, run.group, id)
-        queue_run(id, run.lane, ready)
+        queue_run(id, marked(run.lane, run.traits), ready)
         return
     end
     local life = call('HGET', LIVES, id)
@@ -52,7 +52,7 @@ local function admit(id, body, ready, now)
         hold(id, run, life, 'group:' .. run.group)
     else
         join(GROUPS, run.group, id)
-        queue_run(id, run.lane, ready)
+        queue_run(id, marked(run.lane, run.traits), ready)
     end
 end
 
@@ -101,7 +101,7 @@ local function promote_some(limit, now)
                 joined[#joined + 1] = group
                 joined[#joined + 1] = rosters[group]
             end
-            if lanes[i] then enter(sets, lanes[i], ready, id) end
+            if lanes[i] then enter(sets, marked(lanes[i], byte(bodies[i], TRAITS_AT)), ready, id) end
             leaving[level] = leaving[level] or {}
             table.insert(leaving[level], id)
         end

@@ -25,6 +25,11 @@
 --! const FRESH 8
 --! const ASSIGNED 16
 --! const UNPLACED 'place'
+-- The sorted sets in which runs of a schedule wait or are queued have this sign before their names, so that a claim can take
+-- from both kinds (`rules.sharing`). What 0.1.0 wrote is among the others.
+--! const MARK '!'
+--! const MARK_BYTE 33
+--! const CREATED_AT 5
 --! const PLACE_AT 14
 --! const TRAITS_AT 22
 --! const HANDLER_AT 22
