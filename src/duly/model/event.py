@@ -44,6 +44,13 @@ class RunEnded(Event, frozen=True):
     retry_at: datetime | None = None
 
 
+class RunMissed(Event, frozen=True):
+    """A planned run was claimed too late for its job's misfire policy, `late` seconds after its time: it is skipped."""
+
+    run: Run
+    late: float
+
+
 class RunReleased(Event, frozen=True):
     """A run was given back without counting the attempt."""
 

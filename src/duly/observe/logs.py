@@ -49,6 +49,10 @@ class EventLog:
                 self._tell_end(event)
             case _ if type(event) in _SILENT:
                 pass
+            case events.RunMissed(run, late):
+                self._tell(
+                    "warning", run, f"skipped as a misfire: it could only be started {late:.0f} s late", late=late
+                )
             case events.RunReleased(run):
                 self._tell("info", run, "given back: the node is stopping")
             case _:

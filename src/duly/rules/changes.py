@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from duly.model import JobChange, JobRecord, JobSpec, Origin, Pause, Run, Waiting
-from duly.rules.planning import MISFIRE, skipped
+from duly.rules.misfires import MISFIRE
+from duly.rules.planning import skipped
 from duly.rules.schedules import Schedule, first_instant, latest, step
 
 PAUSED = "paused"

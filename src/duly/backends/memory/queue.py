@@ -27,6 +27,7 @@ from duly.model import (
     shift,
 )
 from duly.rules.admission import UNPLACED, hold_for_handler, hold_of
+from duly.rules.misfires import start_by_after
 from duly.rules.placement import placing_order
 from duly.rules.settling import as_stored
 from duly.rules.sharing import scheduled_share
@@ -201,6 +202,7 @@ class MemoryQueue:
                 member=run.member and not ended,
                 expires_at=None,
                 finished_at=settlement.ended_at if ended else None,
+                start_by=run.start_by if ended else start_by_after(run, settlement),
                 hold=UNPLACED if unplaced else None,
                 assignee=None if unplaced else run.assignee,
             )
