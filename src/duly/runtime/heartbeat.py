@@ -21,6 +21,7 @@ from duly.model.event import ClaimsLost, ClaimUntrusted, Event, LoopStalled, Ser
 from duly.ports import Backend, Queue
 from duly.runtime.failures import failure_of
 from duly.runtime.live import Live, LiveRuns
+from duly.runtime.outages import OutageLog
 from duly.runtime.presence import Presence
 from duly.runtime.service import LONGEST_RETRY, Emit, Nudge, ServiceHealth, Signal, serve
 from duly.runtime.surroundings import Surroundings
@@ -51,10 +52,12 @@ class Heartbeat:
         queue: Queue,
         lives: LiveRuns,
         worker: Worker,
+        outages: OutageLog,
         tell: Callable[..., None],
     ) -> None:
         self.signal = Signal()
         self._queue = queue
+        self._outages = outages
         self._lives = lives
         self._worker = worker
         self._tell = tell
@@ -71,6 +74,7 @@ class Heartbeat:
         except BackendUnavailable:
             self._distrust()
             raise
+        await self._outages.write()
         return self._refresh
 
     async def _renew(self) -> None:
@@ -100,6 +104,8 @@ class Heartbeat:
             self._emit(ServiceFailed("heartbeat", failure_of(exc), 0.0))
             bare = [Beat(beat.run_id, beat.fence) for beat in beats]
             renewal = await self._queue.renew(bare, self._lease, self._silence)
+        if renewal.silent_since is not None:
+            self._outages.note(renewal.silent_since)
         return renewal.replies
 
     def _report(self, lost: Sequence[Live], cancelled: Sequence[Live]) -> None:
