@@ -18,10 +18,20 @@ class Taker:
         self.room: int | None = None
         self._queues: frozenset[str] | None = None
         self._handlers: Collection[str] | None = None
+        self._asking = 0
 
     def waits(self, queues: Sequence[str] | None) -> None:
         """It waits for work of these queues; of none, if it only plans."""
         self._queues = None if queues is None else frozenset(queues)
+
+    def asks(self) -> None:
+        """A claim begins. Until it is answered the node may have room: what is announced meanwhile may come too late
+        for this claim, and must lead to another."""
+        self._asking += 1
+
+    def asked(self) -> None:
+        """The claim has ended, with or without an answer."""
+        self._asking -= 1
 
     def claimed(self, handlers: Collection[str] | None, limit: int, claimed: Claimed) -> None:
         """It had room for `limit` runs and got these. Whatever ends later makes room for more, and is claimed for."""
@@ -34,14 +44,16 @@ class Taker:
 
     @property
     def reads(self) -> bool:
-        """Whether entries may be for it."""
+        """Whether it should read entries: it claims, and has room as far as is known."""
         return self._queues != frozenset() and self.room != 0
 
     def takes(self, queue: str, handler: str) -> bool:
         """Whether it can start a run of this queue and handler now, as far as is known."""
-        served = self._queues is None or queue in self._queues or (queue == ANY and self.reads)
+        if self._queues == frozenset() or (self.room == 0 and not self._asking):
+            return False
+        served = self._queues is None or queue == ANY or queue in self._queues
         known = self._handlers is None or handler == ANY or handler in self._handlers
-        return self.reads and served and known
+        return served and known
 
     def takes_all(self, ready: Ready) -> bool:
         """Whether it can start the runs of an entry."""
