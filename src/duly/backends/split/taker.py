@@ -25,8 +25,10 @@ class Taker:
         self._queues = None if queues is None else frozenset(queues)
 
     def asks(self) -> None:
-        """A claim begins. Until it is answered the node may have room: what is announced meanwhile may come too late
-        for this claim, and must lead to another."""
+        """A claim begins, and until it is answered the node may have room.
+
+        A run that is announced meanwhile may come too late for this claim; it must lead to another.
+        """
         self._asking += 1
 
     def asked(self) -> None:
