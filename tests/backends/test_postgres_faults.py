@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 from tests.conftest import eventually
 from tests.postgres_stores import terminated
 
@@ -217,12 +218,13 @@ async def test_who_waits_for_the_bell_through_an_outage_waits_on_and_is_rung_at_
 
 async def test_a_silent_bell_is_asked_for_a_sign_of_life(server, monkeypatch):
     monkeypatch.setattr("duly.backends.postgres.bell._SILENCE", 0.02)
-    async with session(server.url, "?timeout=0.3") as (_, bell):
+    async with session(server.url, "?timeout=60") as (lanes, bell):
         await bell.listen()
         heard = bell.rings[WORK]
         assert await bell.wait(WORK, heard, 0.1) == heard  # asked, answered, and slept on
-        waiting = asyncio.create_task(bell.wait(WORK, heard, 60))
         server.pause()
+        lanes.place = replace(lanes.place, timeout=0.05)  # for the question, which cannot be answered now
+        waiting = asyncio.create_task(bell.wait(WORK, heard, 60))
         try:
             await eventually(lambda: asyncio.sleep(0, bell._connection is None), "the dead connection is noticed")
         finally:
