@@ -20,7 +20,7 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from duly.backends.gate import Gate
-from duly.backends.postgres.faults import FOREIGN, spoils, translated
+from duly.backends.postgres.faults import FOREIGN, spoils, translated, unreachable
 from duly.backends.postgres.texts import Texts
 from duly.backends.postgres.url import Place
 from duly.errors import BackendError, BackendUnavailable
@@ -221,9 +221,13 @@ class Lane:
         self._arm(seconds)
         try:
             return await work(connection)
-        except FOREIGN as exc:
+        except (*FOREIGN, AttributeError) as exc:
             if self._late:
                 raise BackendUnavailable(f"{self._door.place.shown} did not answer within {seconds:g} s") from exc
+            if isinstance(exc, AttributeError):  # the driver's answer when the connection is dropped between two steps
+                if connection.is_closed():
+                    raise unreachable(exc, self._door.place.shown) from exc
+                raise
             if spoils(exc):
                 connection.terminate()  # the next one may lead to a server that takes writes
             raise translated(exc, self._door.place.shown) from exc
