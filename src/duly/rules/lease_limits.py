@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-SHORTEST = 1.0
-"""Seconds that any call may take: servers under load are slow for a moment."""
+_SHORTEST = 1.0  # seconds that any call may take: servers under load are slow for a moment
 
 
 def longest_call(lease: float) -> float:
-    """The most seconds that a renewal may take: when one hangs, there is time for two more before the lease ends."""
-    return max(SHORTEST, lease / 3)
+    """The most seconds that a renewal may take.
+
+    When one hangs there is time for another before the lease ends, even if claims are renewed only twice per lease.
+    """
+    return max(_SHORTEST, lease / 3)
