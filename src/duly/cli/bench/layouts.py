@@ -1,10 +1,11 @@
-"""Layouts: which nodes a measurement of latency has, so that a doorbell may reach the wrong one of them."""
+"""Layouts: the nodes of a measurement of latency, some of which cannot start the runs that are measured."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
 from duly.cli.bench.stints import BUSY, Assignment
+from duly.errors import ConfigurationError
 
 LAYOUTS = {
     "nodes": "idle nodes that plan and work, as many as --processes says",
@@ -16,7 +17,11 @@ LAYOUTS = {
 
 
 def laid_out(layout: str, assignment: Assignment, processes: int) -> list[Assignment]:
-    """What each node of a layout is told."""
+    """The assignment of each node of a layout."""
+    if layout != "nodes" and assignment.url.startswith("memory:"):
+        raise ConfigurationError(
+            f"memory:// has one process only, and layout {layout!r} needs several: measure another"
+        )
     worker = replace(assignment, roles=("worker",))
     match layout:
         case "scheduler":
