@@ -42,8 +42,8 @@ def test_latency_is_measured_where_some_nodes_cannot_start_the_runs(layout):
 
 
 def test_memory_has_no_layouts():
-    message = invoke("bench", "latency", "--url", "memory://", "--layout", "full", code=1).stderr
-    assert "memory:// has one process only, and layout 'full' needs several" in message
+    message = invoke("bench", "latency", "--url", "memory://", "--layout", "full", code=2).stderr
+    assert "--layout full needs several processes, which memory:// cannot have" in message
 
 
 def test_memory_cannot_lose_a_worker():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from duly.cli.bench.stints import BUSY, Assignment
-from duly.errors import ConfigurationError
 
 LAYOUTS = {
     "nodes": "idle nodes that plan and work, as many as --processes says",
@@ -18,10 +17,6 @@ LAYOUTS = {
 
 def laid_out(layout: str, assignment: Assignment, processes: int) -> list[Assignment]:
     """The assignment of each node of a layout."""
-    if layout != "nodes" and assignment.url.startswith("memory:"):
-        raise ConfigurationError(
-            f"memory:// has one process only, and layout {layout!r} needs several: measure another"
-        )
     worker = replace(assignment, roles=("worker",))
     match layout:
         case "scheduler":
