@@ -43,10 +43,10 @@ _IDLE_APART = 8
 _SETTINGS = """
 SET jit = off; SET plan_cache_mode = force_generic_plan;
 SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off;
-SET idle_in_transaction_session_timeout = {idle_ms}
 """
+_IDLE = "SET {local} idle_in_transaction_session_timeout = {milliseconds}"
 # Behind a pooler nothing can be set for longer than a transaction: one message begins it and sets that.
-_BEGIN_POOLED = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = {idle_ms}"
+_BEGIN_POOLED = "BEGIN ISOLATION LEVEL READ COMMITTED; "
 _LONGEST_IDLE = 5.0
 _inherited: list[object] = []  # kept from being closed by the collector of garbage
 
@@ -100,7 +100,7 @@ class Door:
                     made.terminate()
                     return await self._made()
             if tuned and not self.pooled:
-                await made.execute(_SETTINGS.format(idle_ms=self._idle))
+                await made.execute(_SETTINGS + _IDLE.format(local="", milliseconds=self._idle))
         except BaseException:
             made.terminate()
             raise
@@ -146,7 +146,7 @@ class Door:
 
 @asynccontextmanager
 async def _pooled_transaction(connection: Connection, idle: int) -> AsyncIterator[None]:
-    await connection.execute(_BEGIN_POOLED.format(idle_ms=idle))
+    await connection.execute(_BEGIN_POOLED + _IDLE.format(local="LOCAL", milliseconds=idle))
     try:
         yield
     except BaseException:
