@@ -11,6 +11,7 @@ from duly.model import BeatReply, Claim, Node, Renewal, Run
 from duly.ports import StoreClock
 from duly.runtime.heartbeat import Heartbeat, at_once
 from duly.runtime.live import Live, LiveRuns
+from duly.runtime.outages import OutageLog
 from duly.runtime.surroundings import Surroundings
 from duly.testing.clock import ManualClock
 
@@ -47,7 +48,8 @@ async def beaten(*replies, lost):
         random.Random(0),
     )
     worker = SimpleNamespace(lose=lost.extend, cancel=lost.extend)
-    pause = await Heartbeat(around, Replying(*replies), lives, worker, at_once).tick()
+    heartbeat = Heartbeat(around, Replying(*replies), lives, worker, OutageLog(around, None), at_once)
+    pause = await heartbeat.tick()
     return attempts, pause, around.config.refresh
 
 

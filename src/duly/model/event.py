@@ -44,6 +44,13 @@ class RunEnded(Event, frozen=True):
     retry_at: datetime | None = None
 
 
+class RunMissed(Event, frozen=True):
+    """A planned run was claimed too late for its job's misfire policy, `late` seconds after its time: it is skipped."""
+
+    run: Run
+    late: float
+
+
 class RunReleased(Event, frozen=True):
     """A run was given back without counting the attempt."""
 
@@ -258,6 +265,13 @@ class PromisesChanged(Event, frozen=True):
     """The settings of the store's server were changed: whether it keeps starts that it acknowledged has changed."""
 
     durable_start: bool
+
+
+class OutageNoted(Event, frozen=True):
+    """No node had reached the store for a while, until this one did: the nodes or the store were down."""
+
+    since: datetime
+    until: datetime
 
 
 class ClockDoubted(Event, frozen=True):

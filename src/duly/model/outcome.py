@@ -70,4 +70,8 @@ class Lost(Struct, frozen=True, gc=False):
     """The claim expired: the worker vanished, or could not reach the store."""
 
 
-Outcome = Succeeded | Failed | TimedOut | Cancelled | Interrupted | Lost
+class Missed(Struct, frozen=True, gc=False):
+    """It was claimed too late for its job's misfire policy, and its handler was not called."""
+
+
+Outcome = Succeeded | Failed | TimedOut | Cancelled | Interrupted | Lost | Missed

@@ -99,6 +99,9 @@ class Run(Struct, frozen=True, gc=False):
     whichever node claims it. `damage` says why a stored record cannot be read in full: such a run is never executed.
     `unique_for` is a word to `Queue.put` alone: for how many seconds from then the dedupe key is taken, whatever
     becomes of the run. It is not kept.
+    `start_by` is until when a planned run may start before it counts as missed (`rules.misfires`); with `strict` that
+    holds for the time in its queue, too. A store clears it when the run is held for its group, when an attempt has
+    begun, and when the run is redriven.
     """
 
     id: str
@@ -140,6 +143,8 @@ class Run(Struct, frozen=True, gc=False):
     assignee: str | None = None
     damage: str | None = None
     unique_for: float | None = None
+    start_by: datetime | None = None
+    strict: bool = False
 
     @property
     def attempt(self) -> int:
@@ -184,9 +189,10 @@ class BeatReply(StrEnum):
 
 
 class Renewal(Struct, frozen=True):
-    """The answer to a renewal: one reply for each beat, in order."""
+    """The answer to a renewal: one reply for each beat, in order. `silent_since`: nobody had beaten since then."""
 
     replies: tuple[BeatReply, ...] = ()
+    silent_since: datetime | None = None
 
 
 class Attempt(Struct, frozen=True, gc=False):

@@ -23,10 +23,11 @@ from duly.model import (
     State,
     seconds_between,
 )
+from duly.model.outage import Outage
 from duly.rules.admission import OVERLAP, REPLACED
 from duly.rules.changes import CHANGED, NO_HANDLER, PAUSED
 from duly.rules.describe import duration, instant
-from duly.rules.planning import MISFIRE
+from duly.rules.misfires import MISFIRE
 from duly.rules.schedules import Cron, Schedule, describe_schedule, latest, step
 from duly.rules.waiting import Situation, why_waiting
 
@@ -50,13 +51,6 @@ class Explanation(Struct, frozen=True):
 
     def __str__(self) -> str:
         return "\n".join(self.reasons)
-
-
-class Outage(Struct, frozen=True):
-    """A time in which no node reached the store."""
-
-    since: datetime
-    until: datetime
 
 
 class Facts(Struct, frozen=True):

@@ -18,6 +18,7 @@ from duly.model import (
     Failure,
     Interrupted,
     Lost,
+    Missed,
     Outcome,
     OutcomeKind,
     Run,
@@ -28,6 +29,7 @@ from duly.model import (
     Verdict,
     shift,
 )
+from duly.rules.misfires import MISFIRE
 from duly.rules.retry import delay_after
 
 POISON_LIMIT = 3
@@ -60,6 +62,8 @@ def settle(run: Run, fence: int, outcome: Outcome, ended_at: datetime, dice: flo
             return _release(run, fence, ended_at, began=began)
         case Lost():
             return _after_loss(run, fence, ended_at)
+        case Missed():
+            return _missed(run, fence, ended_at)
         case _:
             assert_never(outcome)
 
@@ -184,6 +188,12 @@ def _release(run: Run, fence: int, ended_at: datetime, *, began: bool) -> Settle
     given_back = _settled(run, fence, State.PENDING, kind, ended_at, failure=run.failure)
     attempt = _attempt(run, fence, kind, ended_at, None) if began else None
     return replace(given_back, outcome=None, attempt=attempt)
+
+
+def _missed(run: Run, fence: int, ended_at: datetime) -> Settlement:
+    """The run is skipped; there was no attempt."""
+    given_back = _release(run, fence, ended_at, began=False)
+    return replace(given_back, state=State.SKIPPED, reason=MISFIRE)
 
 
 def _attempt(run: Run, fence: int, kind: OutcomeKind, ended_at: datetime, failure: Failure | None) -> Attempt:

@@ -22,6 +22,7 @@ from duly.ports import Backend, Queue
 from duly.rules.lease_limits import longest_call
 from duly.runtime.failures import failure_of
 from duly.runtime.live import Live, LiveRuns
+from duly.runtime.outages import OutageLog
 from duly.runtime.presence import Presence
 from duly.runtime.service import LONGEST_RETRY, Emit, Nudge, ServiceHealth, Signal, serve
 from duly.runtime.surroundings import Surroundings
@@ -53,10 +54,12 @@ class Heartbeat:
         queue: Queue,
         lives: LiveRuns,
         worker: Worker,
+        outages: OutageLog,
         tell: Callable[..., None],
     ) -> None:
         self.signal = Signal()
         self._queue = queue
+        self._outages = outages
         self._lives = lives
         self._worker = worker
         self._tell = tell
@@ -73,6 +76,7 @@ class Heartbeat:
         except BackendUnavailable:
             self._distrust()
             raise
+        await self._outages.write()
         return min(_BUSY_PERIOD, self._refresh / 4) if busy else self._refresh
 
     async def _renew(self) -> bool:
@@ -108,6 +112,8 @@ class Heartbeat:
             self._emit(ServiceFailed("heartbeat", failure_of(exc), 0.0))
             bare = [Beat(beat.run_id, beat.fence) for beat in beats]
             renewal = await self._queue.renew(bare, self._lease, self._silence)
+        if renewal.silent_since is not None:
+            self._outages.note(renewal.silent_since)
         return renewal.replies
 
     def _report(self, lost: Sequence[Live], cancelled: Sequence[Live]) -> None:

@@ -13,16 +13,14 @@ import msgspec
 
 from duly.errors import BackendUnavailable, ConfigurationError, JobNotFound, RunNotFound, shown
 from duly.model import WAITING, JobRecord, Node, Run, RunQuery, SchedulerConfig, State, as_utc, is_job_name, is_run_id
+from duly.model.outage import KEPT_OUTAGES, OUTAGES, Outage
 from duly.ports import Backend
 from duly.rules.admission import OVERLAP
-from duly.rules.explain import Explanation, Facts, Outage, explain, nearest
+from duly.rules.explain import Explanation, Facts, explain, nearest
 from duly.rules.schedules import Schedule
 from duly.rules.waiting import Situation, why_waiting
 from duly.runtime.elector import MAIN
 
-OUTAGES = "outages"  # the log of times in which no node reached the store
-
-_LATEST_OUTAGES = 1000
 _EARLIER_RUNS = 20
 
 _outage = msgspec.json.Decoder(Outage)
@@ -142,7 +140,7 @@ class Explainer:
 
     async def _outages(self) -> list[Outage]:
         found: list[Outage] = []
-        for entry in await self._store.read(OUTAGES, limit=_LATEST_OUTAGES):
+        for entry in await self._store.read(OUTAGES, limit=KEPT_OUTAGES):
             with suppress(msgspec.MsgspecError):
                 found.append(_outage.decode(entry.value))
         return found

@@ -27,6 +27,7 @@ from duly.model import (
     shift,
 )
 from duly.rules.admission import UNPLACED, hold_for_handler, hold_of
+from duly.rules.misfires import start_by_after
 from duly.rules.placement import placing_order
 from duly.rules.settling import as_stored
 from duly.rules.sharing import scheduled_share
@@ -144,12 +145,13 @@ class MemoryQueue:
     ) -> Renewal:
         at = now or self._contents.clock.now()
         contents = self._contents
-        if self._silent(silence, at):
+        silent_since = contents.last_beat if self._silent(silence, at) else None
+        if silent_since is not None:
             contents.no_reap_before = shift(at, lease)
         elif at < contents.last_beat:
             contents.no_reap_before = min(contents.no_reap_before, shift(at, lease))
         contents.last_beat = at
-        return Renewal(tuple(self._renew(beat, shift(at, lease)) for beat in beats))
+        return Renewal(tuple(self._renew(beat, shift(at, lease)) for beat in beats), silent_since)
 
     def _renew(self, beat: Beat, expires_at: datetime) -> BeatReply:
         run = self._owned(beat.run_id, beat.fence)
@@ -201,6 +203,7 @@ class MemoryQueue:
                 member=run.member and not ended,
                 expires_at=None,
                 finished_at=settlement.ended_at if ended else None,
+                start_by=run.start_by if ended else start_by_after(run, settlement),
                 hold=UNPLACED if unplaced else None,
                 assignee=None if unplaced else run.assignee,
             )

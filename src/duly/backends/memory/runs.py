@@ -13,8 +13,9 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.model import FINAL, WAITING, Attempt, Cause, Put, Run, State, shift
+from duly.model import FINAL, WAITING, Attempt, Cause, Put, Run, State, shift, to_micros
 from duly.rules.admission import OVERLAP, REPLACED, UNPLACED, Admission, admit, hold_for_group, urgency
+from duly.rules.misfires import MISFIRE, is_missed_entrant
 from duly.rules.sharing import shared
 
 _Entry = tuple[int, datetime, str, str | None]  # urgency, then for whom
@@ -161,8 +162,10 @@ class Runs:
     def hold(self, run: Run, key: str) -> None:
         """Take a waiting run out of the indexes."""
         assignee = None if key == UNPLACED else run.assignee
-        self.save(replace(run, hold=key, state=State.PENDING, assignee=assignee))
-        if run.group is not None and not run.member and key != hold_for_group(run.group):
+        in_line = run.group is not None and key == hold_for_group(run.group)
+        start_by = None if in_line else run.start_by
+        self.save(replace(run, hold=key, state=State.PENDING, assignee=assignee, start_by=start_by))
+        if not run.member and not in_line:
             self._pass_on(run)
 
     def unhold(self, run: Run) -> None:
@@ -286,6 +289,9 @@ class Runs:
     # --- groups
 
     def _admit(self, run: Run, now: datetime) -> None:
+        if self._is_missed(run, now):
+            self.end(run, State.SKIPPED, MISFIRE, now)
+            return
         members = 0 if run.group is None else len(self._members[run.group])
         match admit(run, members):
             case Admission.ENTER:
@@ -296,6 +302,12 @@ class Runs:
                 self.hold(run, hold_for_group(run.group or ""))
             case Admission.REPLACE:
                 self._replace(run, run.group or "", now)
+
+    @staticmethod
+    def _is_missed(run: Run, now: datetime) -> bool:
+        if run.start_by is None or run.group is None or run.member:
+            return False
+        return is_missed_entrant(to_micros(run.start_by), to_micros(run.ready_at), to_micros(now))
 
     def _replace(self, run: Run, group: str, now: datetime) -> None:
         for held in self.held(hold_for_group(group)):

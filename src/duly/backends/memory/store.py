@@ -263,6 +263,7 @@ class MemoryStore:
             cancelling=False,
             reason=None,
             finished_at=None,
+            start_by=None,
         )
         self._runs.save(again)
         return RedriveReply.DONE

@@ -57,6 +57,8 @@ class Extra(Struct, omit_defaults=True):
     progress: Progress | None = None
     result: bytes | None = None
     failure: Failure | None = None
+    start_by: int | None = None
+    strict: bool = False
 
 
 class Story(Struct, omit_defaults=True):
@@ -83,6 +85,7 @@ _policies: dict[str, RunPolicy] = {}
 def extra_of(run: Run) -> str | None:
     """A run's extras as text; None when it has none."""
     early = Extra(run.uid, run.revision, run.limit, run.when_full, run.dedupe_key, run.headers)
+    early.start_by, early.strict = micros(run.start_by), run.strict
     if run.fence or run.node is not None or run.reason is not None or run.failures or run.losses:
         early.failures = run.failures
         early.losses = run.losses
@@ -103,13 +106,16 @@ def read_extra(text: str | None) -> Extra:
     return NOTHING if text is None else _extra.decode(text)
 
 
-def read_limit(text: str | None) -> tuple[int, WhenFull]:
-    """How many of its group may run at a time, and what happens otherwise; the defaults where that cannot be read."""
+def read_entry(text: str | None) -> tuple[int, WhenFull, int | None]:
+    """How many of its group may run at a time, what happens otherwise, and until when it may start.
+
+    The defaults where that cannot be read.
+    """
     try:
         extra = read_extra(text)
     except UNREADABLE:
         extra = NOTHING
-    return extra.limit, extra.when_full
+    return extra.limit, extra.when_full, extra.start_by
 
 
 def story_of(run: Run, reason: str | None) -> str | None:
@@ -230,6 +236,8 @@ def _run(row: Row, extra: Extra, standing: dict[str, Any]) -> Run:
         created_at=from_micros(row[9]),
         assignable="@" in row[4],
         assignee=row[4].partition("@")[2] or None,
+        start_by=instant(extra.start_by),
+        strict=extra.strict,
         **standing,
     )
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from duly.backends.postgres.codec import read_records
 from duly.backends.postgres.unit import Unit
-from duly.backends.rows import optional_json
+from duly.backends.rows import instant, optional_json
 from duly.model import Beat, BeatReply, Claim, Renewal
 
 # Somebody reaches the store: $1 now. After a silence of more than $3 an amnesty of $2 begins, all in microseconds. When
 # the clock has gone back, what is left of an amnesty is at most $2. Waits for nobody: if the row is locked, somebody
-# else is just saying the same; should that be rolled back, the next renewal says it.
+# else is just saying the same; should that be rolled back, the next renewal says it. Answers the time, and to the one
+# who ends a silence since when it was silent.
 _BEAT = """
 WITH {clock},
 mine AS MATERIALIZED (
@@ -27,7 +28,7 @@ beaten AS (
         beat = now
     FROM clock WHERE EXISTS (SELECT FROM mine)
 )
-SELECT now FROM clock
+SELECT now, (SELECT beat FROM mine WHERE now - beat > $3::bigint) FROM clock
 """
 
 # Extend claims ($3 ids, $4 fences) to $2 after $1, and keep their progress ($5). Waits for nobody: what another
@@ -91,12 +92,12 @@ async def renew(unit: Unit, beats: Sequence[Beat], lease: int, silence: int | No
     row = await unit.one(_BEAT, now, lease, silence)
     assert row is not None
     if not beats:
-        return Renewal()
+        return Renewal(silent_since=instant(row[1]))
     progress = [optional_json(beat.progress) for beat in beats]
     ids, fences = [beat.run_id for beat in beats], [beat.fence for beat in beats]
     rows = await unit.all(_EXTEND, row[0], lease, ids, fences, progress)
     replies = {(run_id, fence): _reply(extended, cancelling) for run_id, fence, extended, cancelling in rows}
-    return Renewal(tuple(replies.get((beat.run_id, beat.fence), BeatReply.LOST) for beat in beats))
+    return Renewal(tuple(replies.get((beat.run_id, beat.fence), BeatReply.LOST) for beat in beats), instant(row[1]))
 
 
 def _reply(extended: bool, cancelling: bool | None) -> BeatReply:

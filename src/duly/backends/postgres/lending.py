@@ -26,9 +26,11 @@ from duly.backends.postgres.codec import (
 from duly.backends.postgres.groups import decide_about
 from duly.backends.postgres.moves import unhold
 from duly.backends.postgres.unit import Lent, Row, Unit
+from duly.backends.rows import instant
 from duly.backends.tolerance import tolerantly
 from duly.model import Cause, Claim, Run, State, from_micros
 from duly.rules.admission import hold_for_handler
+from duly.rules.misfires import LATE
 from duly.rules.sharing import scheduled_share
 
 _UNHOLD_SLICE = 1_000
@@ -83,8 +85,9 @@ _RING_FOR_OTHERS = """(
 #
 # A run that waits to enter its group is lent at once if it is alone before an empty group, which lets it in whatever
 # the rule: `alone` looks for that, as the store is after the group was locked. Groups are in the way if one of the
-# first runs is before a group that is not like that, or a member of a group that others want to enter, or if a few due
-# runs wait before groups elsewhere. A burst elsewhere is left to those whose lines it is in.
+# first runs is before a group that is not like that, or so late that it may be a misfire, or a member of a group that
+# others want to enter, or if a few due runs wait before groups elsewhere. A burst elsewhere is left to those whose
+# lines it is in.
 _LEND = """
 {survey},
 staffed AS MATERIALIZED (
@@ -164,16 +167,18 @@ late AS MATERIALIZED (
     ORDER BY w.ready_at, w.id LIMIT (SELECT owed FROM edge)
 ),
 first AS MATERIALIZED (
-    SELECT place, seq, entering, "group" FROM in_order
+    SELECT place, seq, entering, "group", ready_at FROM in_order
     WHERE NOT EXISTS (SELECT FROM late) OR seq NOT IN (
         SELECT i.seq FROM in_order AS i INNER JOIN edge AS e ON e.urgency = i.urgency WHERE NOT i.scheduled
         ORDER BY i.ready_at DESC, i.id DESC LIMIT (SELECT count(*) FROM late)
     )
     UNION ALL
-    SELECT place, seq, entering, "group" FROM late
+    SELECT place, seq, entering, "group", ready_at FROM late
 ),
 entering AS MATERIALIZED (
-    SELECT count(*) AS number, count(DISTINCT "group") AS groups, array_agg("group") AS names FROM first WHERE entering
+    SELECT
+        count(*) AS number, count(DISTINCT "group") AS groups, array_agg("group") AS names, min(ready_at) AS since
+    FROM first WHERE entering
 ),
 undecided AS MATERIALIZED (
     SELECT 1 FROM {ns}.waiting
@@ -185,6 +190,7 @@ in_the_way AS MATERIALIZED (
     WHERE NOT $9 AND e.number + u.number > 0 AND (
         (u.number <= {slice} AND u.number > e.number)
         OR e.number > e.groups
+        OR e.since < (SELECT now FROM clock) - {late}
         OR EXISTS (
             SELECT FROM first AS m INNER JOIN {ns}.waiting AS w ON w."group" = m."group"
             WHERE NOT m.entering AND w.entering AND w.ready_at <= (SELECT now FROM clock)
@@ -259,6 +265,7 @@ LEFT JOIN judged AS f ON f.hold IS NULL
 _LEND = (
     _LEND.replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "judged"))
     .replace("{share}", _SHARE)
+    .replace("{late}", str(LATE))
     .replace("{scheduled}", str(SCHEDULED))
 )
 
@@ -586,6 +593,8 @@ def _claims(asking: Asking, now: int, rows: Sequence[Row]) -> list[Claim]:
             extra.failure,
             sign != "",
             assignee or None,
+            start_by=instant(extra.start_by),
+            strict=extra.strict,
         )
         claims.append(Claim(run, fence, expires_at))
     return claims

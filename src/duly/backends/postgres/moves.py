@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.postgres.bell import ENDED, WORK
-from duly.backends.postgres.codec import Record, read_limit, read_records, story_of, urgency_of
+from duly.backends.postgres.codec import Record, read_entry, read_records, story_of, urgency_of
 from duly.backends.postgres.unit import Unit
 from duly.backends.rows import micros
 from duly.model import Run, State, to_micros
@@ -251,7 +251,7 @@ async def lines_of(unit: Unit, records: Iterable[Record]) -> dict[str, Line]:
     lines = {group: Line(number, []) for group, number in (await members(unit, leaving)).items()}
     most = [2 * number for number in leaving.values()]
     for group, seq, extra in await unit.all(_LINES, list(leaving), most, hold_for_group("")):
-        lines[group].held.append(Held(seq, read_limit(extra)[0]))
+        lines[group].held.append(Held(seq, read_entry(extra)[0]))
     return lines
 
 

@@ -191,7 +191,7 @@ async def _begin_again(unit: Unit, records: Sequence[Record], now: int) -> set[s
 
 
 def _again(run: Run, now: int) -> Run:
-    return replace(run, ready_at=from_micros(now), failures=0, losses=0, cancelling=False, reason=None)
+    return replace(run, ready_at=from_micros(now), failures=0, losses=0, cancelling=False, reason=None, start_by=None)
 
 
 def _each(run_ids: Iterable[str], replies: Mapping[str, R], later: Mapping[R, R]) -> list[R]:

@@ -28,6 +28,7 @@ from duly.backends.postgres.unit import Lent, Unit
 from duly.backends.rows import optional_json
 from duly.model import Attempt, Run, Settlement, State, to_micros
 from duly.rules.admission import hold_for_group
+from duly.rules.misfires import start_by_after
 from duly.rules.settling import as_stored
 from duly.rules.statistics import Tally, tally
 
@@ -251,6 +252,7 @@ def _after(record: Record, settled: Settlement) -> Run:
         failure=settled.failure,
         member=record.run.member and settled.state is State.PENDING,
         expires_at=None,
+        start_by=start_by_after(record.run, settled),
     )
 
 

@@ -183,6 +183,7 @@ def _rows(unit: Unit, runs: Sequence[Run], first: int) -> _Batch:
             and not run.failures
             and not run.losses
             and run.reason is None
+            and run.start_by is None
         ):
             batch.plain.append(row)
         else:

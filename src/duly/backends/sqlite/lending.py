@@ -15,6 +15,7 @@ from itertools import groupby
 from msgspec import Struct
 from msgspec.structs import replace
 
+from duly.backends.rows import instant
 from duly.backends.sqlite.codec import read_extra
 from duly.backends.sqlite.groups import decide_about, promote
 from duly.backends.sqlite.line import (
@@ -329,6 +330,8 @@ def _claims(unit: Unit, asking: Asking, rows: Sequence[tuple[int, Row]]) -> list
             assignee is not None,
             assignee or None,
             kind.damage,
+            start_by=instant(extra.start_by),
+            strict=extra.strict,
         )
         claims.append(Claim(run, fence, expires_at))
     return claims

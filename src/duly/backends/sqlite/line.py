@@ -61,7 +61,8 @@ LIMIT ?
 """
 
 _DUE_ENTRANTS = """
-SELECT ready_at, id, line, seq, kind, "group" FROM {ns}_entrants
+SELECT ready_at, id, line, seq, kind, "group", (SELECT extra FROM {ns}_runs AS r WHERE r.seq = e.seq)
+FROM {ns}_entrants AS e
 WHERE line = ? AND ready_at <= ?
 ORDER BY ready_at, id
 LIMIT ?

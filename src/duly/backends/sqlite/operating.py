@@ -85,7 +85,7 @@ def _redrive(unit: Unit, record: Record | None, now: int) -> RedriveReply:
         if unit.one(_UNIQUE_TWIN, run.handler, run.dedupe_key, now, run.id) is not None:
             return RedriveReply.DUPLICATE
         unit.run(_KEEP_KEY, run.handler, run.dedupe_key, record.seq)
-    again = replace(run, ready_at=from_micros(now), failures=0, losses=0, cancelling=False, reason=None)
+    again = replace(run, ready_at=from_micros(now), failures=0, losses=0, cancelling=False, reason=None, start_by=None)
     unit.run(_NO_LONGER_ENDED, record.seq)
     unit.run(_BEGIN_AGAIN, now, extra_of(again), record.seq)
     wait_again(unit, replace(record, run=again))

@@ -15,6 +15,7 @@ from duly.testing.conformance.coordinator import CoordinatorSuite
 from duly.testing.conformance.corners import CornerSuite
 from duly.testing.conformance.fuzz import FuzzSuite
 from duly.testing.conformance.machine import MachineSuite
+from duly.testing.conformance.misfires import MisfireSuite
 from duly.testing.conformance.placement import PlacementSuite
 from duly.testing.conformance.queue import QueueSuite
 from duly.testing.conformance.sharing import SharingSuite
@@ -27,6 +28,7 @@ from duly.testing.conformance.world import LEASE, World, scenario
 class BackendSuite(
     QueueSuite,
     PlacementSuite,
+    MisfireSuite,
     SharingSuite,
     StoreSuite,
     CoordinatorSuite,
@@ -48,6 +50,7 @@ __all__ = [
     "CornerSuite",
     "FuzzSuite",
     "MachineSuite",
+    "MisfireSuite",
     "PlacementSuite",
     "QueueSuite",
     "SharingSuite",

@@ -206,7 +206,7 @@ end
 
 if straight then
     -- Takes the first ready runs of one priority, each alone in its group; nil, and they stay, if there is more to decide for
-    -- one of them: its group is not empty, or it is for others.
+    -- one of them: its group is not empty, or it may be too late, or it is for others.
     local function take_ready(level, most)
         local key = WAITING .. level
         local taken = call('ZPOPMIN', key, math.min(most, ready_number))
@@ -218,7 +218,9 @@ if straight then
         end
         for i, id in ipairs(some.ids) do
             local lane, group = some.lanes[i], some.groups[i]
-            if lane and (not may_take(lane) or group and rosters[group]) then
+            local undecided = group
+                and (rosters[group] or byte(some.bodies[i], TRAITS_AT) >= TIMED and some.ready[i] + LATE < now)
+            if lane and (not may_take(lane) or undecided) then
                 for k, each in ipairs(some.ids) do back[k * 2 - 1], back[k * 2] = some.ready[k], each end
                 call('ZADD', key, unpack(back))
                 return nil

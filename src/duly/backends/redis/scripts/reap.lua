@@ -8,7 +8,7 @@
 local now = now_or(ARGV[1])
 local expires = now + tonumber(ARGV[3])
 local ids = call('ZRANGEBYSCORE', RUNNING_SET, '-inf', now, 'LIMIT', 0, math.min(tonumber(ARGV[2]), 1000))
-if #ids == 0 or now < tonumber(call('HGET', META, 'spared_until') or '0') or is_silent(ARGV[4], now) then
+if #ids == 0 or now < tonumber(call('HGET', META, 'spared_until') or '0') or silent_since(ARGV[4], now) then
     return { expires, {}, '', {} }
 end
 local fence = last_fence()

@@ -7,6 +7,7 @@ local now = now_or(ARGV[1])
 local replies = {}
 
 local function again(id, run, life)
+    run = read_body(excuse(id, call('HGET', RUNS, id)))
     call('ZREM', P .. 'ended:' .. life.state, id)
     life.state, life.ready, life.failures, life.losses = PENDING, now, 0, 0
     life.flags = life.flags - life.flags % BOUND

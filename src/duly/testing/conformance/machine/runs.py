@@ -18,6 +18,7 @@ from duly.model import (
     Failure,
     Interrupted,
     Lost,
+    Missed,
     Outcome,
     Progress,
     RetrySpec,
@@ -59,6 +60,8 @@ DRAFTS = st.fixed_dictionaries(
         "group": st.sampled_from([None, None, "one", "two"]),
         "when_full": st.sampled_from(WhenFull),
         "policy": _POLICIES,
+        "start_within": st.sampled_from([None, None, -3.0, 0.0, 5.0]),
+        "strict": st.booleans(),
     }
 )
 _OUTCOMES: st.SearchStrategy[Outcome] = st.sampled_from(
@@ -73,6 +76,7 @@ _OUTCOMES: st.SearchStrategy[Outcome] = st.sampled_from(
         Interrupted(),
         Interrupted(began=False),
         Lost(),
+        Missed(),
     ]
 )
 
@@ -100,9 +104,17 @@ class WorkMachine(Machine):
 
     @step(3, drafts=st.lists(DRAFTS, min_size=1, max_size=4))
     def put(self, drafts: list[dict[str, Any]]) -> None:
-        runs = [self.world.run(limit=LIMITS[draft["group"]], **draft) for draft in drafts]
+        runs = [self.drafted(draft) for draft in drafts]
         self.ids += [run.id for run in runs]
         self._put(runs)
+
+    def drafted(self, draft: dict[str, Any], **fields: Any) -> Run:
+        """A new run."""
+        values = dict(draft)
+        within, strict = values.pop("start_within"), values.pop("strict")
+        if within is not None:
+            values |= {"start_by": self.world.after(values["delay"] + within), "strict": strict}
+        return self.world.run(limit=LIMITS[draft["group"]], **values | fields)
 
     def _put(self, runs: list[Run]) -> None:
         self.put_runs |= {run.id: run for run in runs}

@@ -69,7 +69,7 @@ local function add_runs(list, parts, odd, now)
                 if run.group then lazily().pass_on(run.group) end
             else
                 depths[lane] = (depths[lane] or 0) + 1
-                if traits >= HELD then
+                if traits % TIMED >= HELD then
                     local life = lazily().new_life(ready)
                     life.flags, life.hold = FRESH, odd[id][2]
                     lazily().push(lives, 1, id, lazily().write_life(life))
@@ -95,7 +95,7 @@ local function add_runs(list, parts, odd, now)
         end
     end
     if b == 0 then return 0, refused, created end
-    local head = pack('>BBBBI8BI8', 0xdc, 0, 20, 0xcf, now, 0xcf, enter_page(added))
+    local head = pack('>BBBBI8BI8', 0xdc, 0, 21, 0xcf, now, 0xcf, enter_page(added))
     for i = 2, b, 2 do bodies[i] = head .. bodies[i] end
     call_many('HSET', RUNS, bodies)
     if lives[1] then call_many('HSET', LIVES, lives[1]) end

@@ -137,8 +137,9 @@ local function hold(id, run, life, key)
     call('SADD', TOUCHED, id)
     call('ZADD', held_key(byte(run.lane) - 48, key), life.ready, id)
     count_hold(key, 1)
-    if run.group and key ~= 'group:' .. run.group
-        and not roster_has(call('HGET', GROUPS, run.group), id) then
+    if run.group and key == 'group:' .. run.group then
+        excuse(id, call('HGET', RUNS, id)) -- who waits for others of its group does not start late for any other reason
+    elseif run.group and not roster_has(call('HGET', GROUPS, run.group), id) then
         pass_on(run.group)
     end
 end
