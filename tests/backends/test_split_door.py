@@ -322,7 +322,19 @@ async def test_a_node_that_stops_takes_no_more_entries(hall):
         assert await leaving.queue.unassign("leaving", 100) == 0
         await gets_it(hall, backend, task)
         assert not stopping.done()
+        await leaving.queue._porter.look()
+        await asyncio.wait_for(stopping, LONG)  # it still hears what concerns everybody
+        stopping = asyncio.create_task(leaving.queue.wait("leaving", None, LONG))
+        await eventually(lambda: _reads_no_more(leaving), "it waits without reading")
         stopping.cancel()
+
+
+async def _reads_no_more(backend):
+    """Its last reading has ended with an entry that it passed on, and no other begins."""
+    if backend._porter._reading is not None:
+        await backend.queue._porter.doorbell.ring(ready_entries([run()]))
+        return False
+    return backend._porter._stir is not None
 
 
 async def test_entries_of_an_earlier_version_are_read(hall):

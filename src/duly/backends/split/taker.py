@@ -19,6 +19,7 @@ class Taker:
         self._queues: frozenset[str] | None = None
         self._handlers: Collection[str] | None = None
         self._asking = 0
+        self._left = False
 
     def waits(self, queues: Sequence[str] | None) -> None:
         """It waits for work of these queues; of none, if it only plans."""
@@ -29,6 +30,7 @@ class Taker:
 
         A run that is announced meanwhile may come too late for this claim; it must lead to another.
         """
+        self._left = False
         self._asking += 1
 
     def asked(self) -> None:
@@ -41,17 +43,21 @@ class Taker:
         self.room = limit - len(claimed.claims)
 
     def leaves(self) -> None:
-        """It claims nothing more."""
-        self._queues = frozenset()
+        """It claims nothing more, though it may wait for other news, until it claims again."""
+        self._left = True
 
     @property
     def reads(self) -> bool:
         """Whether it should read entries: it claims, and has room as far as is known."""
-        return self._queues != frozenset() and self.room != 0
+        return self._claims and self.room != 0
+
+    @property
+    def _claims(self) -> bool:
+        return not self._left and self._queues != frozenset()
 
     def takes(self, queue: str, handler: str) -> bool:
         """Whether it can start a run of this queue and handler now, as far as is known."""
-        if self._queues == frozenset() or (self.room == 0 and not self._asking):
+        if not self._claims or (self.room == 0 and not self._asking):
             return False
         served = self._queues is None or queue == ANY or queue in self._queues
         known = self._handlers is None or handler == ANY or handler in self._handlers
