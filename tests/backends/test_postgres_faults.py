@@ -1,10 +1,11 @@
 """A PostgreSQL server that dies, hangs, restarts, closes connections or takes no writes: told apart, and mended."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 from tests.conftest import eventually
 from tests.postgres_stores import terminated
 
@@ -24,7 +25,7 @@ def server():
 
 
 @asynccontextmanager
-async def session(url, options="?timeout=5"):
+async def session(url, options="?timeout=60"):
     lanes = Lanes(parse(url + options), "faults")
     bell = Bell(lanes)
     await lanes.open()
@@ -34,6 +35,19 @@ async def session(url, options="?timeout=5"):
     finally:
         bell.close()
         await lanes.close()
+
+
+@contextmanager
+def hanging(server, lanes):
+    """A server that does not answer, and callers who wait for a moment only; before and after they have time."""
+    patient = lanes.place
+    server.pause()
+    lanes.place = lanes._door.place = replace(patient, timeout=0.3)
+    try:
+        yield
+    finally:
+        lanes.place = lanes._door.place = patient
+        server.resume()
 
 
 async def one(connection):
@@ -76,27 +90,21 @@ async def test_a_server_that_ends_is_unavailable_until_it_is_back(server, how):
 
 
 async def test_a_server_that_hangs_is_given_up_after_the_deadline_and_found_again(server):
-    async with session(server.url, "?timeout=0.3") as (lanes, _):
+    async with session(server.url) as (lanes, _):
         assert await lanes["store"].run(one) == 1
-        server.pause()
-        try:
+        with hanging(server, lanes):
             with pytest.raises(BackendUnavailable, match=r"did not answer within 0\.3 s"):
                 await lanes["store"].run(one)
             with pytest.raises(BackendUnavailable, match=r"did not let us in within 0\.3 s"):
                 await lanes["store"].run(one)
-        finally:
-            server.resume()
         await eventually(lambda: answers(lanes))
 
 
 async def test_all_who_wait_behind_a_hanging_server_fail_with_the_first(server):
-    async with session(server.url, "?timeout=0.3") as (lanes, _):
+    async with session(server.url) as (lanes, _):
         await lanes["store"].run(one)
-        server.pause()
-        try:
+        with hanging(server, lanes):
             tried = await asyncio.gather(*(lanes["store"].run(one) for _ in range(20)), return_exceptions=True)
-        finally:
-            server.resume()
         assert all(isinstance(error, BackendUnavailable) for error in tried)
         knocked = {str(error) for error in tried}
         assert len(knocked) == 2  # one who had asked, one who knocked; the others were told
@@ -217,16 +225,13 @@ async def test_who_waits_for_the_bell_through_an_outage_waits_on_and_is_rung_at_
 
 async def test_a_silent_bell_is_asked_for_a_sign_of_life(server, monkeypatch):
     monkeypatch.setattr("duly.backends.postgres.bell._SILENCE", 0.02)
-    async with session(server.url, "?timeout=0.3") as (_, bell):
+    async with session(server.url) as (lanes, bell):
         await bell.listen()
         heard = bell.rings[WORK]
         assert await bell.wait(WORK, heard, 0.1) == heard  # asked, answered, and slept on
-        waiting = asyncio.create_task(bell.wait(WORK, heard, 60))
-        server.pause()
-        try:
+        with hanging(server, lanes):
+            waiting = asyncio.create_task(bell.wait(WORK, heard, 60))
             await eventually(lambda: asyncio.sleep(0, bell._connection is None), "the dead connection is noticed")
-        finally:
-            server.resume()
         assert await waiting > heard
 
 

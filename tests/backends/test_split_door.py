@@ -1,6 +1,7 @@
 """The doorbell of the split stack: what is on the streams, who hears it, and what happens when it is not there."""
 
 import asyncio
+import itertools
 import random
 import subprocess
 import sys
@@ -31,6 +32,7 @@ from duly.testing.servers import redis_server as start_redis
 
 SCRIPT = Path(__file__).with_name("split_script.py")
 LONG = 60.0
+requests = itertools.count(1_000)
 ids = Ids(SystemClock().now, random.Random())
 
 
@@ -166,14 +168,23 @@ async def one_who_can(hall, queues=None):
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def gets_it(hall, backend, task, request=1_000):
-    """Put a run: whoever waits gets it, and the streams are empty then."""
+async def gets_it(hall, backend, task):
+    """Put a run: the node that waits is woken and gets it, and the streams are empty then."""
     async with hall.backend() as client:
         await client.queue.put([added := run()])
         await asyncio.wait_for(task, LONG)
-        claimed = await backend.queue.claim("able", None, None, 5, LONG, request)
-        assert [each.run.id for each in claimed.claims] == [added.id]
-        await eventually(lambda: _emptied(hall), "nothing is left in the streams")
+        while not (claims := (await backend.queue.claim("able", None, None, 5, LONG, next(requests))).claims):
+            await backend.queue.wait("able", None, LONG)  # it was woken by something older
+        assert [each.run.id for each in claims] == [added.id]
+        await eventually(lambda: _tidied(hall, backend), "nothing is left in the streams")
+
+
+async def _tidied(hall, backend):
+    """A sweep may have rung for the same run: the node reads that too, as nodes do."""
+    if await _emptied(hall):
+        return True
+    await backend.queue.wait("able", None, 0.05)
+    return False
 
 
 async def _emptied(hall):
@@ -191,12 +202,86 @@ async def test_a_node_that_only_plans_reads_no_entries(hall):
 
 async def test_a_full_node_reads_no_entries_until_it_has_room_again(hall):
     async with hall.backend() as full:
-        await full.queue.put([run()])
+        await full._truth.queue.put([run()])
         task = await able(full, "full", limit=1)
         await nobody_reads(full)
         await full.queue.claim("full", None, None, 1, LONG, 2)  # a slot is free, and there is nothing to claim
         await eventually(lambda: _reads(full), "it reads")
         task.cancel()
+
+
+async def test_a_word_that_comes_during_the_claim_of_a_full_node_leads_to_another_claim(hall):
+    async with hall.backend() as full, hall.backend() as client:
+        await full._truth.queue.put([run()])
+        task = await able(full, "full", limit=1)
+        await nobody_reads(full)
+        answered = asyncio.Event()
+        full.queue._truth = Slow(full._truth.queue, answered)
+        claiming = asyncio.create_task(full.queue.claim("full", None, None, 1, LONG, 2))
+        await eventually(full.queue._truth.claimed, "the store has answered the claim")
+        await client._truth.queue.put([run()])
+        await client.queue._porter.doorbell.ring([], b'[["default","mail"]]')  # by a node that could not take it
+        await asyncio.wait_for(task, LONG)
+        answered.set()
+        assert (await claiming).claims == []
+        assert len((await full.queue.claim("full", None, None, 1, LONG, 3)).claims) == 1
+
+
+class Slow:
+    """A queue whose claims are answered late."""
+
+    def __init__(self, inner, answered):
+        self._inner = inner
+        self._answered = answered
+        self._claimed = False
+
+    def __getattr__(self, verb):
+        return getattr(self._inner, verb)
+
+    async def claimed(self):
+        return self._claimed
+
+    async def claim(self, *arguments, **named):
+        answer = await self._inner.claim(*arguments, **named)
+        self._claimed = True
+        await self._answered.wait()
+        return answer
+
+
+async def test_a_node_that_reads_and_does_not_claim_leaves_its_entries_to_others(hall):
+    async with hall.backend() as stuck, hall.backend() as client:
+        reading = await able(stuck, "stuck")
+        await eventually(lambda: _reads(stuck), "it reads")
+        async with client.queue._porter.doorbell._wire.ear("door") as ear:
+            await client.queue.put([run()])
+            await asyncio.wait_for(reading, LONG)  # the entry is for its next claim, which does not come
+            [word] = [word for word in await ear.wait(LONG) if word]
+        assert word == b'[["default","mail"]]'
+        await eventually(lambda: _emptied(hall), "the entry is gone")
+
+
+async def test_a_session_that_closes_leaves_its_entries_to_others(hall):
+    async with hall.backend() as client, hall.backend() as closing:
+        await client.queue.put([run()])
+        await _until_read(closing)
+        await closing.close()
+        assert await _emptied(hall)
+
+
+async def test_a_planner_that_takes_over_the_entries_of_a_dead_reader_passes_them_on(hall):
+    async with hall.backend() as planner, one_who_can(hall) as (backend, task):
+        with hall.operator.pipeline() as together:  # so that nobody else reads it
+            together.xadd(hall.stream(), {"runs": ids.new(), "queue": "default", "handler": "mail"})
+            together.xreadgroup("workers", "dead", {hall.stream(): ">"})
+            together.execute()
+        backend._porter._sweep_at = asyncio.get_running_loop().time() + LONG  # the other one has the turns
+        await eventually(lambda: _planned(planner, task), "it is passed on")
+        await eventually(lambda: _emptied(hall), "the entry is gone")
+
+
+async def _planned(planner, task):
+    await planner.queue.wait("planner", [], 0.1)
+    return task.done()
 
 
 @pytest.mark.parametrize(
@@ -222,10 +307,10 @@ async def test_what_was_passed_on_reaches_one_who_can(hall):
     async with hall.backend() as unable, hall.backend() as backend:
         others = await able(unable, "unable", queues=["elsewhere"])
         await eventually(lambda: _reads(unable), "it reads")
-        for request in range(1, 20, 2):  # whoever of the two reads it
-            task = await able(backend, "able", request=request)
+        for _ in range(10):  # whichever of the two reads it
+            task = await able(backend, "able", request=next(requests))
             await eventually(lambda: _reads(backend), "it reads")
-            await gets_it(hall, backend, task, request=request + 1)
+            await gets_it(hall, backend, task)
         others.cancel()
 
 
@@ -248,7 +333,19 @@ async def test_a_node_that_stops_takes_no_more_entries(hall):
         assert await leaving.queue.unassign("leaving", 100) == 0
         await gets_it(hall, backend, task)
         assert not stopping.done()
+        await leaving.queue._porter.look()
+        await asyncio.wait_for(stopping, LONG)  # it still hears what concerns everybody
+        stopping = asyncio.create_task(leaving.queue.wait("leaving", None, LONG))
+        await eventually(lambda: _reads_no_more(leaving), "it waits without reading")
         stopping.cancel()
+
+
+async def _reads_no_more(backend):
+    """Its last reading has ended with an entry that it passed on, and no other begins."""
+    if backend._porter._reading is not None:
+        await backend.queue._porter.doorbell.ring(ready_entries([run()]))
+        return False
+    return backend._porter._stir is not None
 
 
 async def test_entries_of_an_earlier_version_are_read(hall):

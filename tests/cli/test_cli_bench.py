@@ -34,6 +34,18 @@ def test_latency_is_that_of_every_submission():
     assert 0 < figures["p50_ms"] <= figures["p99_ms"] <= figures["max_ms"]
 
 
+@pytest.mark.parametrize("layout", ["scheduler", "queues", "full", "handlers"])
+def test_latency_is_measured_where_some_nodes_cannot_start_the_runs(layout):
+    figures = document("bench", "latency", "-n", "5", "--layout", layout)
+    assert (figures["layout"], figures["jobs"], figures["missed"], figures["doubled"]) == (layout, 5, 0, 0)
+    assert figures["processes"] == (3 if layout == "scheduler" else 2)
+
+
+def test_memory_has_no_layouts():
+    message = invoke("bench", "latency", "--url", "memory://", "--layout", "full", code=2).stderr
+    assert "--layout full needs several processes, which memory:// cannot have" in message
+
+
 def test_memory_cannot_lose_a_worker():
     message = invoke("bench", "recovery", "--url", "memory://", "--seconds", "0.1", code=1).stderr
     assert "memory:// has one process only" in message

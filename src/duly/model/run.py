@@ -185,6 +185,7 @@ class BeatReply(StrEnum):
     KEPT = "kept"
     CANCEL = "cancel"  # kept, and an operator wants the run to stop
     LOST = "lost"  # the run is no longer running under this fence
+    BUSY = "busy"  # not renewed, since somebody else is changing it: ask again soon
 
 
 class Renewal(Struct, frozen=True):

@@ -45,11 +45,15 @@ class Opening(Struct, frozen=True):
 
     Without `migrates`, opening leaves the schema as it is and asks nothing of it: for who calls `Store.migrate` next
     and wants to know what that did.
+
+    `lease` is the `lock_ttl` of the nodes, in seconds, if it is known. A call timeout in the URL that is too long for
+    it is refused with a `ConfigurationError`.
     """
 
     namespace: str = "duly"
     clock: Clock = SystemClock()
     migrates: bool = True
+    lease: float | None = None
 
 
 class Severity(StrEnum):
@@ -84,8 +88,8 @@ class Seat(Protocol):
         """Let go of everything. Closing a closed one does nothing."""
         ...
 
-    def session(self) -> Self:
-        """An independent, not yet opened set of connections to the same coordinator."""
+    def session(self, timeout: float | None = None) -> Self:
+        """An independent, not yet opened set of connections to the same coordinator; for `timeout` see `Backend`."""
         ...
 
     async def examine(self) -> list[Finding]:
@@ -124,8 +128,11 @@ class Backend(Protocol):
         """Let go of everything. Closing a closed one does nothing."""
         ...
 
-    def session(self) -> Self:
-        """An independent, not yet opened set of connections to the same store."""
+    def session(self, timeout: float | None = None) -> Self:
+        """An independent, not yet opened set of connections to the same store.
+
+        A call over a network gives up after `timeout` seconds at the latest, if that is less than the URL says.
+        """
         ...
 
     async def refresh(self) -> Capabilities:

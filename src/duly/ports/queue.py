@@ -92,7 +92,9 @@ class Queue(Protocol):
         """Extend each claim whose run is running under this fence, expired or not, and keep its progress.
 
         Replies for each, in order: whether this fence still owns the run, and if so, whether an operator wants it
-        cancelled. Also stamps the store-wide beat, with no beats too: somebody can reach the store.
+        cancelled. Waits for no other call: a claim that another transaction is changing may be answered with BUSY
+        instead, and is not extended; the others are. Also stamps the store-wide beat, with no beats too: somebody can
+        reach the store.
 
         If nobody has beaten for longer than `silence` seconds, the store itself was away, or everybody was: an amnesty
         of `lease` seconds begins before anything else, so that those who live can renew their claims first. The caller

@@ -19,6 +19,7 @@ from duly.errors import BackendUnavailable
 from duly.model import Beat, BeatReply, SchedulerConfig, StoreLoss
 from duly.model.event import ClaimsLost, ClaimUntrusted, Event, LoopStalled, ServiceFailed
 from duly.ports import Backend, Queue
+from duly.rules.lease_limits import longest_call
 from duly.runtime.failures import failure_of
 from duly.runtime.live import Live, LiveRuns
 from duly.runtime.outages import OutageLog
@@ -29,6 +30,7 @@ from duly.runtime.timekeeper import Timekeeper
 from duly.runtime.worker import Worker, trusted_until
 
 NUDGE_PERIOD = 0.2
+_BUSY_PERIOD = 0.2
 
 
 def at_once(call: Callable[..., None], *arguments: object) -> None:
@@ -70,29 +72,35 @@ class Heartbeat:
     async def tick(self) -> float:
         self._distrust()
         try:
-            await self._renew()
+            busy = await self._renew()
         except BackendUnavailable:
             self._distrust()
             raise
         await self._outages.write()
-        return self._refresh
+        return min(_BUSY_PERIOD, self._refresh / 4) if busy else self._refresh
 
-    async def _renew(self) -> None:
+    async def _renew(self) -> bool:
+        """Renew all claims; whether some could not be renewed now because somebody else is changing them."""
         lives = self._lives.snapshot()
         sent = self._clock.monotonic()
         # An attempt is known by its fence: the replies are in the order of the beats, whatever their runs are.
         replies = await self._replies([Beat(live.claim.run.id, live.claim.fence, live.progress) for live in lives])
         lost: list[Live] = []
         cancelled: list[Live] = []
+        busy = False
         for live, reply in zip(lives, replies, strict=True):
             if reply is BeatReply.LOST:
                 lost.append(live)
+                continue
+            if reply is BeatReply.BUSY:
+                busy = busy or live.held
                 continue
             live.trusted_until = trusted_until(sent, self._lease)
             live.untrusted = live.untrusted and _stops(live)  # whoever is being stopped for it stays so
             if reply is BeatReply.CANCEL:
                 cancelled.append(live)
         self._report(lost, cancelled)
+        return busy
 
     async def _replies(self, beats: list[Beat]) -> Sequence[BeatReply]:
         """Renew these claims. Progress comes from handlers: should the store refuse it, the claims go without it."""
@@ -146,7 +154,7 @@ class HeartbeatThread:
     ) -> None:
         self._home = asyncio.get_running_loop()
         self._around = replace(around, emit=_Carried(around.emit, self._home))
-        self._session = backend.session()
+        self._session = backend.session(longest_call(around.config.lease))
         self._make = make
         self._emit = self._around.emit
         self._clock = around.clock

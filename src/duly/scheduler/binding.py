@@ -46,4 +46,4 @@ class Binding(Struct, frozen=True):
 
     def open(self, clock: Clock) -> Backend:
         """The backend, not yet opened."""
-        return open_address(self.address(), Opening(self.config.namespace, clock))
+        return open_address(self.address(), Opening(self.config.namespace, clock, lease=self.config.lease))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Self
 
+from msgspec.structs import replace
+
 from duly.backends.etcd.coordinator import EtcdCoordinator
 from duly.backends.etcd.gateway import Gateway
 from duly.backends.etcd.messages import Members, Status
 from duly.backends.etcd.url import Place, parse, prefix_of
+from duly.backends.options import check_timeout
 from duly.ports import Clock, Coordinator, Finding, Opening, Severity
 
 _FEW = 3
@@ -32,8 +35,9 @@ class EtcdSeat:
     async def close(self) -> None:
         await self._gateway.close()
 
-    def session(self) -> Self:
-        return type(self)(self._place, self._namespace, self._clock)
+    def session(self, timeout: float | None = None) -> Self:
+        place = self._place if timeout is None else replace(self._place, timeout=min(timeout, self._place.timeout))
+        return type(self)(place, self._namespace, self._clock)
 
     async def examine(self) -> list[Finding]:
         status = await self._gateway.call("maintenance/status", {}, Status)
@@ -75,4 +79,6 @@ def findings(status: Status, members: int, place: Place) -> list[Finding]:
 
 def open_url(url: str, opening: Opening) -> EtcdSeat:
     """`etcd://` and `etcds://`; see docs/etcd.md. etcd's own clock decides about leases."""
-    return EtcdSeat(parse(url), opening.namespace, opening.clock)
+    place = parse(url)
+    check_timeout("timeout", place.timeout, opening.lease, place.shown)
+    return EtcdSeat(place, opening.namespace, opening.clock)

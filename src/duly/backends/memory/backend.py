@@ -48,7 +48,7 @@ class MemoryBackend:
     async def close(self) -> None:
         """Nothing to close."""
 
-    def session(self) -> Self:
+    def session(self, timeout: float | None = None) -> Self:  # nothing takes any time
         return type(self)(self.contents, self.url)
 
     async def refresh(self) -> Capabilities:

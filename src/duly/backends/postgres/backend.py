@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Self
 
+from msgspec.structs import replace
+
+from duly.backends.options import check_timeout
 from duly.backends.postgres.bell import Bell
 from duly.backends.postgres.connection import Lanes
 from duly.backends.postgres.coordinator import PostgresCoordinator
@@ -41,7 +44,7 @@ class PostgresBackend:
         self.clock = clock or StoreClock(opening.clock)
         self._place = place
         self._opening = opening
-        self.lanes = Lanes(place, checked_namespace(opening.namespace), self.clock)
+        self.lanes = Lanes(place, checked_namespace(opening.namespace), self.clock, lease=opening.lease)
         self.bell = Bell(self.lanes)
         session = self._session = Session(self.lanes, self.bell)
         self.store = PostgresStore(session)
@@ -68,8 +71,9 @@ class PostgresBackend:
         self.bell.close()
         await self.lanes.close()
 
-    def session(self) -> Self:
-        return type(self)(self._place, self._opening, self.clock)
+    def session(self, timeout: float | None = None) -> Self:
+        place = self._place if timeout is None else replace(self._place, timeout=min(timeout, self._place.timeout))
+        return type(self)(place, self._opening, self.clock)
 
     def when_stirred(self, call: Callable[[], None]) -> None:
         """Have this called after each commit that lets runs wait again, or cancels some, beside what was asked for."""
@@ -98,4 +102,6 @@ class PostgresBackend:
 
 def open_url(url: str, opening: Opening) -> PostgresBackend:
     """`postgresql://` and `postgres://`; see docs/postgres.md. The server's clock decides."""
-    return PostgresBackend(parse(url), opening)
+    place = parse(url)
+    check_timeout("timeout", place.timeout, opening.lease, place.shown)
+    return PostgresBackend(place, opening)

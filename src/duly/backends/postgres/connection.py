@@ -11,7 +11,7 @@ import asyncio
 import math
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -20,12 +20,13 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from duly.backends.gate import Gate
-from duly.backends.postgres.faults import FOREIGN, spoils, translated
+from duly.backends.postgres.faults import FOREIGN, spoils, translated, unreachable
 from duly.backends.postgres.texts import Texts
 from duly.backends.postgres.url import Place
 from duly.errors import BackendError, BackendUnavailable
 from duly.model import to_micros
 from duly.ports import StoreClock, SystemClock
+from duly.rules.lease_limits import longest_call
 
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[asyncpg.Record]
@@ -38,21 +39,33 @@ Work = Callable[[Connection], Awaitable[T]]
 _IDLE_APART = 8
 # Plans are kept for as long as a connection, and may be made while a table is empty: an index is right all the same.
 # Behind a pooler, where nothing is kept, every plan is made for the tables as they are. A process that was stopped in
-# the middle of a transaction must not keep others out for as long as it sleeps.
+# the middle of a transaction must not keep others out for as long as it sleeps: the server ends it (see `_idle_limit`).
 _SETTINGS = """
 SET jit = off; SET plan_cache_mode = force_generic_plan;
 SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off;
-SET idle_in_transaction_session_timeout = '5s'
 """
+_IDLE = "SET {local} idle_in_transaction_session_timeout = {milliseconds}"
+# Behind a pooler nothing can be set for longer than a transaction: one message begins it and sets that.
+_BEGIN_POOLED = "BEGIN ISOLATION LEVEL READ COMMITTED; "
+_LONGEST_IDLE = 5.0
 _inherited: list[object] = []  # kept from being closed by the collector of garbage
+
+
+def _idle_limit(lease: float | None) -> float:
+    """Seconds that a transaction of ours may wait for its owner.
+
+    A claim that it has locked cannot be renewed meanwhile: the rest of the lease must be enough for that.
+    """
+    return _LONGEST_IDLE if lease is None else min(_LONGEST_IDLE, longest_call(lease))
 
 
 class Door:
     """Makes connections to whichever server it is now, and finds out whether a pooler stands before it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, lease: float | None) -> None:
         self.place = place
         self.gate = Gate()
+        self._idle = round(_idle_limit(lease) * 1000)
         self.pooled = place.pooler == "transaction"
         self._tls: SSLContext | Literal["disable", "prefer"] = "disable"
 
@@ -87,7 +100,7 @@ class Door:
                     made.terminate()
                     return await self._made()
             if tuned and not self.pooled:
-                await made.execute(_SETTINGS)
+                await made.execute(_SETTINGS + _IDLE.format(local="", milliseconds=self._idle))
         except BaseException:
             made.terminate()
             raise
@@ -119,10 +132,28 @@ class Door:
             server_settings={"application_name": place.application},
         )
 
+    def transaction(self, connection: Connection) -> AbstractAsyncContextManager[object]:
+        """A transaction, read committed, that the server ends if its owner stops in the middle of it."""
+        if self.pooled:
+            return _pooled_transaction(connection, self._idle)
+        return connection.transaction(isolation="read_committed")
+
     def _failure(self, error: BaseException) -> BackendError:
         if isinstance(error, TimeoutError):
             return BackendUnavailable(f"{self.place.shown} did not let us in within {self.place.timeout:g} s")
         return translated(error, self.place.shown)
+
+
+@asynccontextmanager
+async def _pooled_transaction(connection: Connection, idle: int) -> AsyncIterator[None]:
+    await connection.execute(_BEGIN_POOLED + _IDLE.format(local="LOCAL", milliseconds=idle))
+    try:
+        yield
+    except BaseException:
+        if not connection.is_closed():
+            await connection.execute("ROLLBACK")
+        raise
+    await connection.execute("COMMIT")
 
 
 class Lane:
@@ -150,10 +181,9 @@ class Lane:
         """Do the work in one transaction, read committed: all of it or nothing."""
         return await self._do(self._in_transaction(work), timeout)
 
-    @staticmethod
-    def _in_transaction(work: Work[T]) -> Work[T]:
+    def _in_transaction(self, work: Work[T]) -> Work[T]:
         async def whole(connection: Connection) -> T:
-            async with connection.transaction(isolation="read_committed"):
+            async with self._door.transaction(connection):
                 return await work(connection)
 
         return whole
@@ -191,9 +221,13 @@ class Lane:
         self._arm(seconds)
         try:
             return await work(connection)
-        except FOREIGN as exc:
+        except (*FOREIGN, AttributeError) as exc:
             if self._late:
                 raise BackendUnavailable(f"{self._door.place.shown} did not answer within {seconds:g} s") from exc
+            if isinstance(exc, AttributeError):  # the driver's answer when the connection is dropped between two steps
+                if connection.is_closed():
+                    raise unreachable(exc, self._door.place.shown) from exc
+                raise
             if spoils(exc):
                 connection.terminate()  # the next one may lead to a server that takes writes
             raise translated(exc, self._door.place.shown) from exc
@@ -240,11 +274,14 @@ class Lane:
 class Lanes:
     """The lanes of one session, by name. Belongs to the event loop that it was opened on, and to the process."""
 
-    def __init__(self, place: Place, namespace: str, clock: StoreClock | None = None) -> None:
+    def __init__(
+        self, place: Place, namespace: str, clock: StoreClock | None = None, *, lease: float | None = None
+    ) -> None:
         self.place = place
+        self._lease = lease
         self.clock = clock or StoreClock(SystemClock())
         self.texts = Texts(namespace)
-        self._door = Door(place)
+        self._door = Door(place, lease)
         self._lanes: dict[str, Lane] = {}
         self._apart: list[Connection] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -277,7 +314,7 @@ class Lanes:
         if self.is_open:
             return
         self._leave_to_parent()
-        self._door = Door(self.place)
+        self._door = Door(self.place, self._lease)
         await self._door.prepare()
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()

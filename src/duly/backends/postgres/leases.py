@@ -10,21 +10,30 @@ from duly.backends.rows import instant, optional_json
 from duly.model import Beat, BeatReply, Claim, Renewal
 
 # Somebody reaches the store: $1 now. After a silence of more than $3 an amnesty of $2 begins, all in microseconds. When
-# the clock has gone back, what is left of an amnesty is at most $2. Answers the time, and since when it was silent.
+# the clock has gone back, what is left of an amnesty is at most $2. Waits for nobody: if the row is locked, somebody
+# else is just saying the same; should that be rolled back, the next renewal says it. Answers the time, and to the one
+# who ends a silence since when it was silent.
 _BEAT = """
-UPDATE {ns}.pulse SET
-    spared_until = CASE
-        WHEN now - beat > $3::bigint THEN now + $2::bigint
-        WHEN now < beat THEN least(spared_until, now + $2::bigint)
-        ELSE spared_until
-    END,
-    beat = now
-FROM (SELECT {now} AS now, (SELECT beat FROM {ns}.pulse) AS before) AS clock
-RETURNING now, CASE WHEN now - before > $3::bigint THEN before END
+WITH {clock},
+mine AS MATERIALIZED (
+    SELECT beat FROM {ns}.pulse FOR UPDATE SKIP LOCKED
+),
+beaten AS (
+    UPDATE {ns}.pulse AS p SET
+        spared_until = CASE
+            WHEN now - p.beat > $3::bigint THEN now + $2::bigint
+            WHEN now < p.beat THEN least(p.spared_until, now + $2::bigint)
+            ELSE p.spared_until
+        END,
+        beat = now
+    FROM clock WHERE EXISTS (SELECT FROM mine)
+)
+SELECT now, (SELECT beat FROM mine WHERE now - beat > $3::bigint) FROM clock
 """
 
 # Extend claims ($3 ids, $4 fences) to $2 after $1, and keep their progress ($5). Waits for nobody: what another
-# transaction has locked is passed over. Answers every claim that stands, and whether it was extended.
+# transaction has locked is passed over. Answers every claim that stands, whether it was extended, and if so, whether
+# it is to be cancelled.
 _EXTEND = """
 WITH mine AS MATERIALIZED (
     SELECT i.n, i.id, i.fence, i.progress, c.seq, c.cancelling
@@ -43,16 +52,9 @@ extended AS (
     WHERE c.seq = m.seq AND c.fence = m.fence AND c.seq = ANY(ARRAY(SELECT seq FROM free))
     RETURNING c.seq, c.cancelling
 )
-SELECT m.id, m.fence, e.seq IS NOT NULL, coalesce(e.cancelling, m.cancelling)
+SELECT m.id, m.fence, e.seq IS NOT NULL, e.cancelling
 FROM mine AS m LEFT JOIN extended AS e ON e.seq = m.seq
 ORDER BY m.n
-"""
-# The same for one claim, waiting for whoever has it locked.
-_EXTEND_ONE = """
-UPDATE {ns}.claims AS c SET expires_at = $1::bigint + $2::bigint, progress = coalesce($5::text, c.progress)
-FROM {ns}.runs AS r
-WHERE r.id = $3 AND c.seq = r.seq AND c.fence = $4
-RETURNING c.cancelling
 """
 
 # Take over the $2 claims that have expired for the longest time, for $3, unless an amnesty lasts or it has been silent
@@ -94,19 +96,14 @@ async def renew(unit: Unit, beats: Sequence[Beat], lease: int, silence: int | No
     progress = [optional_json(beat.progress) for beat in beats]
     ids, fences = [beat.run_id for beat in beats], [beat.fence for beat in beats]
     rows = await unit.all(_EXTEND, row[0], lease, ids, fences, progress)
-    kept = {(run_id, fence): cancelling for run_id, fence, extended, cancelling in rows if extended}
-    texts = {(beat.run_id, beat.fence): text for beat, text in zip(beats, progress, strict=True)}
-    for claim in [(run_id, fence) for run_id, fence, extended, _ in rows if not extended]:
-        one = await unit.one(_EXTEND_ONE, row[0], lease, *claim, texts[claim])
-        if one is not None:
-            kept[claim] = one[0]
-    return Renewal(tuple(_reply(kept.get((beat.run_id, beat.fence))) for beat in beats), instant(row[1]))
+    replies = {(run_id, fence): _reply(extended, cancelling) for run_id, fence, extended, cancelling in rows}
+    return Renewal(tuple(replies.get((beat.run_id, beat.fence), BeatReply.LOST) for beat in beats), instant(row[1]))
 
 
-def _reply(cancelling: bool | None) -> BeatReply:
-    """The reply to a claim that stands, which may be to be cancelled, or does not (None)."""
-    if cancelling is None:
-        return BeatReply.LOST
+def _reply(extended: bool, cancelling: bool | None) -> BeatReply:
+    """The reply about a claim that stands. One that is locked may have ended meanwhile: the next renewal tells."""
+    if not extended:
+        return BeatReply.BUSY
     return BeatReply.CANCEL if cancelling else BeatReply.KEPT
 
 

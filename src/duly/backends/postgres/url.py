@@ -9,7 +9,6 @@ file named by `PGPASSWORD_FILE` (read anew for every connection), or from `~/.pg
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import ssl
@@ -19,6 +18,7 @@ from urllib.parse import parse_qsl, unquote
 
 from msgspec import Struct
 
+from duly.backends.options import timeout_of
 from duly.errors import ConfigurationError
 
 SCHEMES = ("postgresql", "postgres")
@@ -114,7 +114,7 @@ def parse(url: str, environment: Mapping[str, str] | None = None) -> Place:
         database=unquote(path) or known.get("PGDATABASE") or None,
         login=_login(userinfo, known),
         tls=_tls(options, known),
-        timeout=_timeout(options),
+        timeout=timeout_of(options),
         pooler=_one_of("pooler", options.get("pooler", "auto"), POOLERS),
         migrates=_one_of("migrate", options.get("migrate", "yes"), MIGRATE) == "yes",
         application=options.get("application_name") or known.get("PGAPPNAME") or "duly",
@@ -196,17 +196,6 @@ def _one_of(name: str, value: str, possible: tuple[str, ...]) -> str:
     if value not in possible:
         raise ConfigurationError(f"{name}={value!r} is not possible: {', '.join(possible)}")
     return value
-
-
-def _timeout(options: Mapping[str, str]) -> float:
-    text = options.get("timeout", "5")
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0.05 <= seconds <= 600:
-        raise ConfigurationError(f"timeout={text!r} is not possible: seconds, from 0.05 to 600")
-    return seconds
 
 
 def checked_namespace(namespace: str) -> str:

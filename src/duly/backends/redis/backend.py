@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Self
 
+from msgspec.structs import replace
+
+from duly.backends.options import check_timeout
 from duly.backends.redis.coordinator import RedisCoordinator
 from duly.backends.redis.examine import findings
 from duly.backends.redis.facts import capabilities_of, gather
@@ -52,8 +55,9 @@ class RedisBackend:
     async def close(self) -> None:
         await self.wire.close()
 
-    def session(self) -> Self:
-        return type(self)(self._place, self._namespace, self.clock)
+    def session(self, timeout: float | None = None) -> Self:
+        place = self._place if timeout is None else replace(self._place, timeout=min(timeout, self._place.timeout))
+        return type(self)(place, self._namespace, self.clock)
 
     async def refresh(self) -> Capabilities:
         self.capabilities = capabilities_of(await gather(self.wire), self._place)
@@ -78,4 +82,6 @@ class RedisBackend:
 
 def open_url(url: str, opening: Opening) -> RedisBackend:
     """`redis://`, `rediss://` and `redis+sentinel://`; see docs/redis-connection.md. The server's clock decides."""
-    return RedisBackend(parse(url), checked_namespace(opening.namespace), StoreClock(opening.clock))
+    place = parse(url)
+    check_timeout("timeout", place.timeout, opening.lease, place.shown)
+    return RedisBackend(place, checked_namespace(opening.namespace), StoreClock(opening.clock))

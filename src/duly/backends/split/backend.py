@@ -99,10 +99,10 @@ class SplitBackend:
         await self._coordinator.close()
         await self._truth.close()
 
-    def session(self) -> Self:
-        seat = None if self._seat is None else self._seat.session()
+    def session(self, timeout: float | None = None) -> Self:
+        seat = None if self._seat is None else self._seat.session(timeout)
         doorbell = None if self._doorbell is None else self._doorbell.session()
-        return type(self)(self._truth.session(), seat, doorbell)
+        return type(self)(self._truth.session(timeout), seat, doorbell)
 
     async def parts(self) -> dict[str, str]:
         """How each part is now: "reachable", or "away" and why."""

@@ -3,7 +3,8 @@
 After a commit it announces: runs that are ready by their ids, an earlier due time by its instant, anything else by
 "look". What it has read stays in its hands until the next claim has been made, which is what the bell was for. What its
 node cannot start (it only plans, serves other queues, lacks the handler, has no free slot) it passes on to everybody at
-once. Now and then one porter of the cluster announces again what waits though it is ready, in case nobody had.
+once, and what its node has not claimed for within a moment, for any other reason, as well. Now and then one porter of
+the cluster announces again what waits though it is ready, in case nobody had.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _OVERDUE = 1.0  # seconds a run may wait before it counts as not announced
 _MOST_SWEPT = 200
 _MOST_READ = 64
 _LONGEST_DEAF = 1.0  # seconds between looks at the store while the doorbell is away
+_LONGEST_HELD = 0.1  # seconds that entries are kept for a claim that does not come
 _AT_HAND = "middle"  # where the priority is not at hand
 
 _pairs = msgspec.json.Decoder(list[tuple[str, str]])
@@ -93,14 +95,19 @@ class Porter:
 
     # --- hearing
 
-    def take(self) -> list[Entry]:
-        """What was read so far, for whoever makes a claim now."""
+    def asks(self) -> list[Entry]:
+        """A claim begins: what was read so far is for it."""
+        self._taker.asks()
+        return self._take()
+
+    def _take(self) -> list[Entry]:
         taken, self._in_hand = self._in_hand, []
         return taken
 
-    def give_back(self, entries: list[Entry]) -> None:
-        """The claim was not made."""
-        self._in_hand = entries + self._in_hand
+    def failed(self, entries: list[Entry]) -> None:
+        """The claim was not made. If it is not repeated soon, others get what was read."""
+        self._taker.asked()
+        self._keep(entries)
 
     def claimed(self, entries: list[Entry], handlers: Collection[str] | None, limit: int, claimed: Claimed) -> None:
         """The claim was made. If it has filled the node, what is left of what was read is for others.
@@ -108,6 +115,7 @@ class Porter:
         None of this need be known before the runs start.
         """
         self.next_due = claimed.next_due
+        self._taker.asked()
         self._taker.claimed(handlers, limit, claimed)
         if self._taker.room:
             self._outbox.forget(entries)
@@ -116,13 +124,24 @@ class Porter:
             return
         lent = {claim.run.id for claim in claimed.claims}
         self._outbox.forget([entry for entry in entries if lent.issuperset(entry.ready.runs)])
-        self._pass_on([entry for entry in entries if not lent.issuperset(entry.ready.runs)] + self.take())
+        self._pass_on([entry for entry in entries if not lent.issuperset(entry.ready.runs)] + self._take())
 
     def leaves(self, node: str) -> None:
         """If that is this session's node, it claims nothing more."""
         if node == self._node:
             self._taker.leaves()
-            self._pass_on(self.take())
+            self._pass_on(self._take())
+
+    def _keep(self, entries: list[Entry]) -> None:
+        """Keep these for the next claim; not for long, because others could make it."""
+        if entries:
+            self._in_hand += entries
+            asyncio.get_running_loop().call_later(_LONGEST_HELD, self._let_go, entries)
+
+    def _let_go(self, entries: list[Entry]) -> None:
+        held = [entry for entry in entries if entry in self._in_hand]
+        self._in_hand = [entry for entry in self._in_hand if entry not in held]
+        self._pass_on(held)
 
     def _pass_on(self, entries: list[Entry]) -> None:
         self._outbox.forget(entries, told=True)
@@ -167,11 +186,11 @@ class Porter:
         A node that has made no claim yet may or may not: then the others are told as well.
         """
         if self._taker.room is None:
-            self._in_hand += entries
+            self._keep(entries)
             self._outbox.say(*(_word(entry.ready) for entry in entries))
             return bool(entries)
         mine = [entry for entry in entries if self._taker.takes_all(entry.ready)]
-        self._in_hand += mine
+        self._keep(mine)
         self._pass_on([entry for entry in entries if entry not in mine])
         return bool(mine)
 
@@ -184,12 +203,14 @@ class Porter:
         return self.next_due is None or int(word) < to_micros(self.next_due)
 
     async def close(self) -> None:
-        await self._outbox.close()
+        """Others get what was read here and not claimed for."""
         reading, self._reading = self._reading, None
         if reading is not None:
             reading.cancel()
             with suppress(asyncio.CancelledError):
-                await reading
+                self._in_hand += await reading or []
+        self._pass_on(self._take())
+        await self._outbox.close()
 
     # --- sweeping
 

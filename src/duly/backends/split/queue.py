@@ -43,11 +43,11 @@ class SplitQueue:
         now: datetime | None = None,
     ) -> Claimed:
         """What was read at the door before is looked after when the claim is made, or left to others if it is full."""
-        entries = self._porter.take()
+        entries = self._porter.asks()
         try:
             claimed = await self._truth.claim(node, queues, handlers, limit, lease, request, now=now)
         except BaseException:
-            self._porter.give_back(entries)
+            self._porter.failed(entries)
             raise
         self._porter.claimed(entries, handlers, limit, claimed)
         return claimed

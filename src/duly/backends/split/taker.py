@@ -18,10 +18,24 @@ class Taker:
         self.room: int | None = None
         self._queues: frozenset[str] | None = None
         self._handlers: Collection[str] | None = None
+        self._asking = 0
+        self._left = False
 
     def waits(self, queues: Sequence[str] | None) -> None:
         """It waits for work of these queues; of none, if it only plans."""
         self._queues = None if queues is None else frozenset(queues)
+
+    def asks(self) -> None:
+        """A claim begins, and until it is answered the node may have room.
+
+        A run that is announced meanwhile may come too late for this claim; it must lead to another.
+        """
+        self._left = False
+        self._asking += 1
+
+    def asked(self) -> None:
+        """The claim has ended, with or without an answer."""
+        self._asking -= 1
 
     def claimed(self, handlers: Collection[str] | None, limit: int, claimed: Claimed) -> None:
         """It had room for `limit` runs and got these. Whatever ends later makes room for more, and is claimed for."""
@@ -29,19 +43,25 @@ class Taker:
         self.room = limit - len(claimed.claims)
 
     def leaves(self) -> None:
-        """It claims nothing more."""
-        self._queues = frozenset()
+        """It claims nothing more, though it may wait for other news, until it claims again."""
+        self._left = True
 
     @property
     def reads(self) -> bool:
-        """Whether entries may be for it."""
-        return self._queues != frozenset() and self.room != 0
+        """Whether it should read entries: it claims, and has room as far as is known."""
+        return self._claims and self.room != 0
+
+    @property
+    def _claims(self) -> bool:
+        return not self._left and self._queues != frozenset()
 
     def takes(self, queue: str, handler: str) -> bool:
         """Whether it can start a run of this queue and handler now, as far as is known."""
-        served = self._queues is None or queue in self._queues or (queue == ANY and self.reads)
+        if not self._claims or (self.room == 0 and not self._asking):
+            return False
+        served = self._queues is None or queue == ANY or queue in self._queues
         known = self._handlers is None or handler == ANY or handler in self._handlers
-        return self.reads and served and known
+        return served and known
 
     def takes_all(self, ready: Ready) -> bool:
         """Whether it can start the runs of an entry."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from duly.backends.options import check_timeout
 from duly.backends.sqlite.coordinator import SqliteCoordinator
 from duly.backends.sqlite.examine import examine
 from duly.backends.sqlite.file_clock import boot_of
@@ -12,6 +13,7 @@ from duly.backends.sqlite.session import Session
 from duly.backends.sqlite.store import SqliteStore
 from duly.backends.sqlite.url import checked_namespace, parse
 from duly.ports import Capabilities, Clock, Coordinator, Finding, Opening, Queue, Store, StoreClock
+from duly.rules.redaction import redacted
 
 CAPABILITIES = Capabilities(
     durable=True,
@@ -36,6 +38,7 @@ class SqliteBackend:
         self.clock = clock or _clock_of(opening.clock)
         self._opening = opening
         place = parse(url)
+        check_timeout("busy_timeout", place.busy_timeout, opening.lease, redacted(url))
         self._session = Session(place, checked_namespace(opening.namespace), self.clock, migrates=opening.migrates)
         self.store = SqliteStore(self._session, opening.clock)
         self.queue = SqliteQueue(self._session)
@@ -50,7 +53,7 @@ class SqliteBackend:
     async def close(self) -> None:
         await self._session.close()
 
-    def session(self) -> Self:
+    def session(self, timeout: float | None = None) -> Self:  # a file is no network
         return type(self)(self.url, self._opening, self.clock)
 
     async def refresh(self) -> Capabilities:

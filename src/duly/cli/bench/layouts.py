@@ -1,4 +1,4 @@
-"""Layouts: which nodes a measurement of latency has, so that a doorbell may reach the wrong one of them."""
+"""Layouts: the nodes of a measurement of latency, some of which cannot start the runs that are measured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAYOUTS = {
 
 
 def laid_out(layout: str, assignment: Assignment, processes: int) -> list[Assignment]:
-    """What each node of a layout is told."""
+    """The assignment of each node of a layout."""
     worker = replace(assignment, roles=("worker",))
     match layout:
         case "scheduler":

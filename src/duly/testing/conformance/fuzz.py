@@ -145,8 +145,9 @@ class Witness:
         asked, now = self.answers.tick(), self.now
         replies = (await self.queue.renew(beats, LEASE, now=now)).replies
         lost = {beat.fence for beat, reply in zip(beats, replies, strict=True) if reply is BeatReply.LOST}
+        known = [beat for beat, reply in zip(beats, replies, strict=True) if reply is not BeatReply.BUSY]
         span = Span(asked, self.answers.tick())
-        self.answers.renewed += [Renewed(span, beat, shift(now, LEASE), beat.fence in lost) for beat in beats]
+        self.answers.renewed += [Renewed(span, beat, shift(now, LEASE), beat.fence in lost) for beat in known]
         return lost
 
     async def settle(self, settlements: list[Settlement]) -> None:

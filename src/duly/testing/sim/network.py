@@ -281,7 +281,7 @@ class FaultySession:
     async def close(self) -> None:
         """Nothing to close: what is on its way stays on its way."""
 
-    def session(self) -> Self:
+    def session(self, timeout: float | None = None) -> Self:  # the network decides
         return type(self)(self._network, self._node, self.clock)
 
     async def refresh(self) -> Capabilities:
