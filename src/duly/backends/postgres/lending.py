@@ -85,9 +85,9 @@ _RING_FOR_OTHERS = """(
 #
 # A run that waits to enter its group is lent at once if it is alone before an empty group, which lets it in whatever
 # the rule: `alone` looks for that, as the store is after the group was locked. Groups are in the way if one of the
-# first runs is before a group that is not like that, or so late that it may be a misfire, or a member of a group that
-# others want to enter, or if a few due runs wait before groups elsewhere. A burst elsewhere is left to those whose
-# lines it is in.
+# first runs is before a group that is not like that, or too late to enter one (`missed`, as `rules.misfires` says), or
+# a member of a group that others want to enter, or if a few due runs wait before groups elsewhere. A burst elsewhere is
+# left to those whose lines it is in.
 _LEND = """
 {survey},
 staffed AS MATERIALIZED (
@@ -176,9 +176,12 @@ first AS MATERIALIZED (
     SELECT place, seq, entering, "group", ready_at FROM late
 ),
 entering AS MATERIALIZED (
-    SELECT
-        count(*) AS number, count(DISTINCT "group") AS groups, array_agg("group") AS names, min(ready_at) AS since
-    FROM first WHERE entering
+    SELECT count(*) AS number, count(DISTINCT "group") AS groups, array_agg("group") AS names FROM first WHERE entering
+),
+missed AS MATERIALIZED (
+    SELECT 1 FROM first AS f INNER JOIN {ns}.runs AS r ON r.seq = f.seq, clock
+    WHERE f.entering AND f.ready_at < now - {late} AND (substring(r.extra FROM '"start_by":(-?[0-9]+)'))::bigint < now
+    LIMIT 1
 ),
 undecided AS MATERIALIZED (
     SELECT 1 FROM {ns}.waiting
@@ -190,7 +193,7 @@ in_the_way AS MATERIALIZED (
     WHERE NOT $9 AND e.number + u.number > 0 AND (
         (u.number <= {slice} AND u.number > e.number)
         OR e.number > e.groups
-        OR e.since < (SELECT now FROM clock) - {late}
+        OR EXISTS (SELECT FROM missed)
         OR EXISTS (
             SELECT FROM first AS m INNER JOIN {ns}.waiting AS w ON w."group" = m."group"
             WHERE NOT m.entering AND w.entering AND w.ready_at <= (SELECT now FROM clock)

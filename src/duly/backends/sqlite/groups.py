@@ -39,6 +39,8 @@ WHERE "group" IN (SELECT value FROM json_each(?)) AND ready_at <= ?
 ORDER BY ready_at, id
 """
 
+_EXTRAS = "SELECT seq, extra FROM {ns}_runs WHERE seq IN (SELECT value FROM json_each(?))"
+
 _MEMBERS_THAT_WAIT = """
 SELECT seq FROM {ns}_waiting WHERE "group" = ?1
 UNION ALL
@@ -93,8 +95,11 @@ def decide_about(unit: Unit, rows: Collection[Row], now: int) -> set[int]:
     groups = {row[GROUP] for row in rows if row[GROUP] is not None}
     wanted = as_list(groups)
     chosen = {row[SEQ] for row in rows if row[ENTERING]}
-    late = any(row[ENTERING] and row[READY_AT] + LATE < now for row in rows)
-    if not late and len(chosen) == len(groups) and unit.one(_ANY_CROWD, wanted, now) is None:
+    late = {row[SEQ]: row[READY_AT] for row in rows if row[ENTERING] and row[READY_AT] + LATE < now}
+    missed = late and any(
+        is_missed_entrant(read_start_by(extra), late[seq], now) for seq, extra in unit.all(_EXTRAS, as_list(late))
+    )
+    if not missed and len(chosen) == len(groups) and unit.one(_ANY_CROWD, wanted, now) is None:
         return set()  # each is alone before an empty group, which lets it in whatever the rule
     entrants = [_entrant(*row) for row in unit.all(_DUE, wanted, now)]
     if not entrants:
