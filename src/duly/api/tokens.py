@@ -23,6 +23,7 @@ from duly.api.rates import Rate
 from duly.errors import ConfigurationError
 from duly.model import EPOCH
 from duly.ports import Clock, Store
+from duly.ports.waiting import shielded
 
 KIND = "token"
 TRUSTED_FOR = 1.0
@@ -144,7 +145,7 @@ class Authenticator:
         if asking is None:
             asking = self._asking[key] = asyncio.get_running_loop().create_task(self._ask(key, presented))
             asking.add_done_callback(lambda _: self._asking.pop(key, None))
-        return await asyncio.shield(asking)
+        return await shielded(asking)
 
     async def _ask(self, key: bytes, presented: bytes) -> Principal | None:
         until = self._clock.monotonic() + TRUSTED_FOR

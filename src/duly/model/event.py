@@ -267,9 +267,20 @@ class NodeStarted(Event, frozen=True):
     url: str
 
 
+class StopHindered(Event, frozen=True):
+    """One step of a stop failed or was not done in time; the stop went on without it."""
+
+    step: str
+    failure: Failure
+
+
 class NodeStopped(Event, frozen=True):
-    """The node has stopped: what it finished, and what it gave back."""
+    """The node has stopped. While it was stopping `drained` handlers finished, and `released` runs were given back.
+
+    `left` are neither: the store could not be reached, and another node takes them over when their leases expire.
+    """
 
     node: str
     drained: int
     released: int
+    left: int = 0

@@ -105,8 +105,11 @@ def _of_node(event: events.Event) -> tuple[int, str]:
     match event:
         case events.NodeStarted(node, url):
             return logging.INFO, f"node {node} started on {url}"
-        case events.NodeStopped(node, drained, released):
-            return logging.INFO, f"node {node} stopped: {drained} runs finished, {released} given back"
+        case events.NodeStopped(node, drained, released, left):
+            text = f"node {node} stopped: {drained} handlers finished while it was stopping, {released} runs given back"
+            if not left:
+                return logging.INFO, text
+            return logging.WARNING, f"{text}, {left} left to their leases because the store could not be reached"
         case events.LeaderElected(lease, epoch):
             return logging.INFO, f"leads {lease.name} (epoch {epoch})"
         case events.LeaderLost(shard, resigned):
@@ -161,6 +164,8 @@ def _of_trouble(event: events.Event) -> tuple[int, str]:
         case events.ClaimUntrusted(run_id, stopped):
             rest = "its handler was stopped" if stopped else "its handler goes on"
             return logging.WARNING, f"run {run_id}: its lease could not be renewed in time; {rest}"
+        case events.StopHindered(step, failure):
+            return logging.WARNING, f"stopping, {step}: {failure.type}: {failure.message}"
         case events.SlotLeaked(run_id, job, leaked):
             text = f"{job}: the thread of run {run_id} outlived its timeout and keeps its slot"
             return logging.WARNING, f"{text} ({leaked} such threads)"

@@ -8,17 +8,17 @@ services.
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
-import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from duly.errors import BackendUnavailable
 from duly.model import Beat, BeatReply, StoreLoss
-from duly.model.event import ClaimsLost, ClaimUntrusted, Event, LoopStalled, ServiceFailed
+from duly.model.event import ClaimsLost, ClaimUntrusted, Event, ServiceFailed
 from duly.ports import Backend, Queue
+from duly.ports.waiting import shielded
 from duly.runtime.failures import failure_of
 from duly.runtime.live import Live, LiveRuns
 from duly.runtime.presence import Presence
@@ -27,6 +27,8 @@ from duly.runtime.surroundings import Surroundings
 from duly.runtime.worker import Worker, trusted_until
 
 NUDGE_PERIOD = 0.2
+_LOOK_UP = 1.0  # how often the thread looks whether the node's loop is still there
+_LAST_MOMENT = 0.1  # between saying that it has ended and having ended, for a thread
 
 
 def at_once(call: Callable[..., None], *arguments: object) -> None:
@@ -127,7 +129,7 @@ def _stops(live: Live) -> bool:
 
 
 class HeartbeatThread:
-    """Runs heartbeat and presence in a thread with a loop and a session, and watches that the node's loop answers."""
+    """Runs heartbeat and presence in a thread with a loop and a session. Ends with the node's loop, stopped or not."""
 
     def __init__(
         self,
@@ -140,15 +142,14 @@ class HeartbeatThread:
         self._around = replace(around, emit=_Carried(around.emit, self._home))
         self._session = backend.session()
         self._make = make
-        self._emit = self._around.emit
-        self._clock = around.clock
-        self._stall_limit = around.config.refresh
         self._health = health
-        self._home_thread = threading.get_ident()
+        self._look_up = min(around.config.refresh / 5, _LOOK_UP)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._main: asyncio.Task[None] | None = None
         self._nudge: Nudge | None = None
-        self._stop: asyncio.Event | None = None
+        self._stopping = False
         self._started: asyncio.Future[None] = self._home.create_future()
+        self._ended: asyncio.Future[None] = self._home.create_future()
         self._thread = threading.Thread(target=self._run, name="duly-heartbeat", daemon=True)
 
     async def start(self) -> None:
@@ -159,62 +160,56 @@ class HeartbeatThread:
     def nudge(self) -> None:
         """Somebody may want a run of ours cancelled."""
         if self._loop is not None and self._nudge is not None:
-            self._loop.call_soon_threadsafe(self._nudge)
+            with suppress(RuntimeError):  # it has just ended
+                self._loop.call_soon_threadsafe(self._nudge)
 
     async def stop(self) -> None:
-        loop, stop = self._loop, self._stop
-        if loop is not None and stop is not None and self._thread.is_alive():
-            loop.call_soon_threadsafe(stop.set)
-        while self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join, 0.1)
+        """Return when the thread has ended; it ends by itself if nobody waits for that."""
+        if self._thread.ident is None:
+            return
+        self._stopping = True
+        loop, main = self._loop, self._main
+        if loop is not None and main is not None:
+            with suppress(RuntimeError):  # it has just ended
+                loop.call_soon_threadsafe(main.cancel)
+        await shielded(self._ended)
+        self._thread.join(_LAST_MOMENT)
 
     # --- in the thread
 
     def _run(self) -> None:
-        asyncio.run(self._beat())
+        with suppress(asyncio.CancelledError):
+            asyncio.run(self._beat())
+        self._tell(_succeed, self._ended)
 
     async def _beat(self) -> None:
+        self._main = asyncio.current_task()
         self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
+        if self._stopping:
+            return
         try:
             await self._session.open()
+            await self._serve()
         except Exception as exc:  # noqa: BLE001  # carried to whoever started the thread
             self._tell(_fail, self._started, exc)
-            return
+        finally:
+            await self._session.close()
+
+    async def _serve(self) -> None:
         services = self._make(self._around, self._session, self._tell)
         heartbeat, _ = services
         self._nudge = Nudge(heartbeat.signal, NUDGE_PERIOD)
         self._tell(_succeed, self._started)
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(serve(each, self._emit, self._health)) for each in services]
-                tasks.append(group.create_task(self._watch()))
-                await self._stop.wait()
-                for task in tasks:
-                    task.cancel()
-        finally:
-            await self._session.close()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(serve(each, self._around.emit, self._health)) for each in services]
+            while not self._home.is_closed():  # noqa: ASYNC110  # a loop that is closed tells nobody
+                await asyncio.sleep(self._look_up)
+            for task in tasks:
+                task.cancel()
 
     def _tell(self, call: Callable[..., None], *arguments: object) -> None:
-        try:
+        with suppress(RuntimeError):  # the node's loop is closed: nobody is left to be told
             self._home.call_soon_threadsafe(call, *arguments)
-        except RuntimeError:
-            return  # the node's loop is closed: nobody is left to be told
-
-    async def _watch(self) -> None:
-        """Ask the node's loop again and again whether it still turns."""
-        while True:
-            asked = self._clock.monotonic()
-            answered = threading.Event()
-            self._tell(answered.set)
-            told = False
-            while not answered.is_set():
-                await asyncio.sleep(self._stall_limit / 10)
-                silent = self._clock.monotonic() - asked
-                if silent > self._stall_limit and not told:
-                    told = True
-                    self._emit(LoopStalled(silent, _stack_of(self._home_thread)))
-            await asyncio.sleep(self._stall_limit)
 
 
 class _Carried:
@@ -225,21 +220,11 @@ class _Carried:
         self._home = home
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, LoopStalled):
-            self._emit(event)  # the loop that should carry it does not turn
-            return
-        try:
+        with suppress(RuntimeError):  # the node's loop is closed
             self._home.call_soon_threadsafe(self._emit, event)
-        except RuntimeError:
-            return  # the node's loop is closed
 
     def wants(self, kind: type[Event]) -> bool:
         return self._emit.wants(kind)
-
-
-def _stack_of(thread: int) -> str:
-    frame = sys._current_frames().get(thread)  # noqa: SLF001  # the only way to see another thread's stack
-    return "" if frame is None else "".join(traceback.format_stack(frame))
 
 
 def _succeed(future: asyncio.Future[None]) -> None:

@@ -26,6 +26,20 @@ from duly.runtime.surroundings import Surroundings
 MOST_AT_ONCE = 500
 
 
+class Farewell:
+    """What the store has acknowledged since the node began to stop: runs that finished here, and runs given back."""
+
+    def __init__(self) -> None:
+        self.finished = 0
+        self.given_back = 0
+
+    def count(self, live: Live, settlement: Settlement) -> None:
+        if settlement.outcome is None or settlement.outcome is OutcomeKind.INTERRUPTED:
+            self.given_back += 1
+        elif live.task is not None:  # else it was another node's, and this one has reaped it
+            self.finished += 1
+
+
 class Settler:
     """Sends at once when nothing is under way, and what gathers meanwhile together afterwards."""
 
@@ -46,6 +60,7 @@ class Settler:
         self._waiting: deque[tuple[Live, Settlement]] = deque()
         self._sending = asyncio.Lock()
         self.drained: Callable[[], None] = lambda: None
+        self.farewell: Farewell | None = None
 
     @property
     def full(self) -> bool:
@@ -94,6 +109,8 @@ class Settler:
                 self._settle_plainly(live, settlement, answer.error)
                 continue
             self._lives.remove(live)
+            if answer and self.farewell is not None:
+                self.farewell.count(live, settlement)
             if not answer or tell_all or settlement.state is not State.COMPLETED:
                 self._tell(live, settlement, refused=not answer)
         if was_full:

@@ -10,9 +10,11 @@ import asyncio
 import math
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
+from duly.errors import BackendUnavailable
 from duly.model import Claim, Claimed, Interrupted, Outcome, Run, seconds_between, to_micros
 from duly.model.event import HookFailed, RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
 from duly.ports import Queue, Span, Tracer
@@ -27,6 +29,7 @@ from duly.runtime.settler import Settler
 from duly.runtime.surroundings import Surroundings
 
 _GATHER = 0.002
+_ASK_AGAIN = 0.05
 
 
 class Worker:
@@ -62,6 +65,7 @@ class Worker:
         self._tick = around.config.safety_tick
         self._requests = to_micros(around.card.started_at)
         self._unanswered: tuple[int, Sequence[str] | None, int] | None = None
+        self._claiming = asyncio.Lock()
         self._busy = 0
         self._leaked = 0
         self._freed_at: float | None = None
@@ -119,19 +123,20 @@ class Worker:
             return await self._claim(self._queues, room)
         started = 0
         for queue in _draw(self._queues, self._rng):
-            if started < room:
+            if started < room and not self.stopping:
                 started += await self._claim([queue], room - started)
         return started
 
     async def _claim(self, queues: Sequence[str] | None, limit: int) -> int:
-        """One call; starts what it brings and says how many.
+        """One call; starts what it brings and says how many."""
+        async with self._claiming:  # a stop waits for it
+            if self._unanswered is None:
+                self._requests += 1
+                self._unanswered = (self._requests, queues, limit)
+            return await self._ask_for(*self._unanswered)
 
-        If its answer is lost it is repeated as it was: the store gives the same claims again.
-        """
-        if self._unanswered is None:
-            self._requests += 1
-            self._unanswered = (self._requests, queues, limit)
-        request, queues, limit = self._unanswered
+    async def _ask_for(self, request: int, queues: Sequence[str] | None, limit: int) -> int:
+        """If the answer is lost this is repeated as it was: the store gives the same claims again."""
         sent = self._clock.monotonic()
         claimed = await self._ask(queues, limit, request)
         self._unanswered = None
@@ -166,16 +171,15 @@ class Worker:
             self._idle.clear()
 
     async def _work(self, live: Live) -> None:
-        live.enter()
+        live.entered = True
         span = None if self._tracer is None else self._span(self._tracer, live)
-        if self._tell_starts:
+        if self._tell_starts and live.may_begin(self._clock.monotonic()):
             self._emit(RunStarted(live.claim.run, seconds_between(live.claim.run.ready_at, self._clock.now())))
         outcome = None
         try:
             outcome = await self._attempts.make(live)
         except Exception as exc:  # noqa: BLE001  # a fault of ours: the run is left to its lease, and the event tells
             self._emit(ServiceFailed("attempt", failure_of(exc), self._lease))
-        live.elapsed = self._clock.monotonic() - live.started
         if span is not None:
             self._end(span, live.claim.run, outcome)
         # The slot first: then the claim that it causes is on its way before the settlement, and others start sooner.
@@ -183,6 +187,12 @@ class Worker:
             self._free()
         else:
             self._leave_slot(live.residue, live)
+        if not live.abandoned:
+            self._over(live, outcome)
+
+    def _over(self, live: Live, outcome: Outcome | None) -> None:
+        """This attempt has ended, or nobody waits for it any longer."""
+        live.elapsed = self._clock.monotonic() - live.started
         if outcome is None:
             self._lives.remove(live)
         else:
@@ -242,27 +252,51 @@ class Worker:
 
     # --- stopping
 
-    async def drain(self, timeout: float | None) -> bool:
-        """Wait until nothing runs any more; False if something still does."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._idle.wait()
-        except TimeoutError:
-            return False
-        return True
+    async def idle(self) -> None:
+        """Wait until nothing runs any more."""
+        await self._idle.wait()
 
-    def interrupt(self) -> int:
-        """Stop what still runs; returns how many."""
-        running = [live for live in self._lives if not live.ended and live.task is not None]
-        for live in running:
-            live.released = True
-            live.stop()
-        return len(running)
+    def interrupt(self) -> None:
+        """Stop what still runs: each is told, and cancelled if it is not in a thread. May be said again."""
+        for live in self._lives:
+            if live.task is not None and not live.ended:
+                live.released = True
+                if live.handler is None or live.handler.executor is not ExecutorKind.THREAD:
+                    live.stop()
+
+    def abandon(self) -> int:
+        """Give back what runs on although it was told to stop; how many attempts that were.
+
+        Their handlers cannot be ended but with the process. Nobody waits for them any longer: the event loop must not
+        either, when it is closed.
+        """
+        left = [live for live in self._lives if live.task is not None and not live.task.done() and not live.abandoned]
+        for live in left:
+            live.abandoned = True
+            self._over(live, self._attempts.cut_short(live))
+            if live.task is not None:
+                _disown(live.task)
+        return len(left)
+
+    async def withdraw(self) -> None:
+        """Have no claim under way. What a call lent whose answer was lost is asked for again, to be given back."""
+        while self._claiming.locked() or self._unanswered is not None:
+            async with self._claiming:
+                if self._unanswered is not None:
+                    with suppress(BackendUnavailable):
+                        await self._ask_for(*self._unanswered)
+            await asyncio.sleep(_ASK_AGAIN)
 
 
 def trusted_until(sent: float, lease: float) -> float:
     """Until when a lease may be trusted that was granted for a request sent at that moment."""
     return sent + lease * 5 / 6
+
+
+def _disown(task: asyncio.Task[None]) -> None:
+    """Let a loop that is closed, as by `asyncio.run`, neither wait for a task nor complain about it."""
+    asyncio._unregister_task(task)  # noqa: SLF001  # documented for those who write tasks of their own
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  # as `asyncio.gather` does
 
 
 def _draw(weights: Mapping[str, float], rng: random.Random) -> list[str]:

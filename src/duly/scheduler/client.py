@@ -38,12 +38,14 @@ from duly.model.event import CancelAsked, QueuePaused, QueueResumed, RunRedriven
 from duly.model.job import COMMAND_HANDLER
 from duly.observe.publisher import Publisher
 from duly.ports import Backend, Clock, Tracer
+from duly.ports.waiting import noticed
 from duly.runtime.service import Emit
 from duly.scheduler.definitions import Definitions
 from duly.scheduler.fleets import Fleets
 from duly.scheduler.registry import Registry
 from duly.scheduler.submitting import Submitter
 
+_LAST_WORDS = 5.0
 _LONGEST_WAIT = 60.0
 _LONGEST_OUTAGE = 30.0
 _ASK_AGAIN = 0.1
@@ -76,11 +78,22 @@ class Client:
         self.definitions = Definitions(backend, registry, config, self.ids, clock.now, emit)
         self.fleets = Fleets(backend, config, self.ids, clock.now, emit)
 
-    async def close(self) -> None:
-        """Tell what is left to tell, and let go of the store."""
-        if self.publisher is not None:
-            await self.publisher.close()
-        await self.backend.close()
+    async def close(self, patience: float = _LAST_WORDS) -> None:
+        """Tell what is left to tell, and let go of the store; within that time, whatever the store does."""
+        closing = asyncio.get_running_loop().create_task(self._close(), name="duly-close")
+        await asyncio.wait([closing], timeout=patience)
+        if not closing.done():
+            closing.add_done_callback(noticed)
+            closing.cancel()
+            return
+        closing.result()
+
+    async def _close(self) -> None:
+        try:
+            if self.publisher is not None:
+                await self.publisher.close()
+        finally:
+            await self.backend.close()
 
     # --- queues
 

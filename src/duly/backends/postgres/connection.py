@@ -23,6 +23,7 @@ from duly.backends.postgres.faults import FOREIGN, spoils, translated
 from duly.backends.postgres.texts import Texts
 from duly.backends.postgres.url import Place
 from duly.errors import BackendError, BackendUnavailable
+from duly.ports.waiting import noticed
 
 if TYPE_CHECKING:
     Connection = asyncpg.Connection[asyncpg.Record]
@@ -170,6 +171,7 @@ class Lane:
     def _done(self, task: asyncio.Task[object]) -> None:
         self._under_way = None
         self._turn.release()
+        noticed(task)  # its caller may have been cancelled
 
     async def _connection(self) -> Connection:
         if self._over:

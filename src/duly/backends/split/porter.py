@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from datetime import datetime
 
 from duly.backends.redis.bell import MANY
@@ -17,6 +16,7 @@ from duly.backends.split.bands import band_of, entries_of
 from duly.backends.split.doorbell import LOOK, Doorbell, Entry
 from duly.model import Run, seconds_between, to_micros
 from duly.ports import Clock, Queue, Store
+from duly.ports.waiting import noticed
 
 _SWEEP = 2.0  # seconds between sweeps, of all porters together
 _OVERDUE = 1.0  # seconds a run may wait before it counts as not announced
@@ -144,8 +144,8 @@ class Porter:
         reading, self._reading = self._reading, None
         if reading is not None:
             reading.cancel()
-            with suppress(asyncio.CancelledError):
-                await reading
+            await asyncio.wait([reading])
+            noticed(reading)
 
     # --- sweeping
 
