@@ -267,6 +267,15 @@ class NodeStarted(Event, frozen=True):
     url: str
 
 
+class HandlersAbandoned(Event, frozen=True):
+    """Handlers of these runs went on although they were told to stop: the runs are given back, or end as interrupted.
+
+    The handlers end with the process.
+    """
+
+    runs: tuple[Run, ...]
+
+
 class StopHindered(Event, frozen=True):
     """One step of a stop failed or was not done in time; the stop went on without it."""
 
@@ -277,10 +286,12 @@ class StopHindered(Event, frozen=True):
 class NodeStopped(Event, frozen=True):
     """The node has stopped. While it was stopping `drained` handlers finished, and `released` runs were given back.
 
-    `left` are neither: the store could not be reached, and another node takes them over when their leases expire.
+    `interrupted` runs ended, since they may not begin twice. `left` are none of these: the store could not be reached,
+    and another node takes them over when their leases expire.
     """
 
     node: str
     drained: int
     released: int
+    interrupted: int = 0
     left: int = 0

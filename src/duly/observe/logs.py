@@ -105,8 +105,10 @@ def _of_node(event: events.Event) -> tuple[int, str]:
     match event:
         case events.NodeStarted(node, url):
             return logging.INFO, f"node {node} started on {url}"
-        case events.NodeStopped(node, drained, released, left):
+        case events.NodeStopped(node, drained, released, interrupted, left):
             text = f"node {node} stopped: {drained} handlers finished while it was stopping, {released} runs given back"
+            if interrupted:
+                text += f", {interrupted} interrupted for good"
             if not left:
                 return logging.INFO, text
             return logging.WARNING, f"{text}, {left} left to their leases because the store could not be reached"
@@ -164,6 +166,10 @@ def _of_trouble(event: events.Event) -> tuple[int, str]:
         case events.ClaimUntrusted(run_id, stopped):
             rest = "its handler was stopped" if stopped else "its handler goes on"
             return logging.WARNING, f"run {run_id}: its lease could not be renewed in time; {rest}"
+        case events.HandlersAbandoned(runs):
+            names = ", ".join(f"{run.job} {run.id}" for run in runs[:5]) + (", …" if len(runs) > 5 else "")
+            text = f"still running although told to stop: {names}"
+            return logging.WARNING, f"{text}; given back, or interrupted for good; the handlers end with the process"
         case events.StopHindered(step, failure):
             return logging.WARNING, f"stopping, {step}: {failure.type}: {failure.message}"
         case events.SlotLeaked(run_id, job, leaked):

@@ -15,10 +15,11 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from duly.errors import BackendUnavailable
-from duly.model import Beat, BeatReply, StoreLoss
+from duly.model import Beat, BeatReply, Interrupted, Settlement, StoreLoss
 from duly.model.event import ClaimsLost, ClaimUntrusted, Event, ServiceFailed
 from duly.ports import Backend, Queue
 from duly.ports.waiting import shielded
+from duly.rules.settling import settle
 from duly.runtime.failures import failure_of
 from duly.runtime.live import Live, LiveRuns
 from duly.runtime.presence import Presence
@@ -102,6 +103,16 @@ class Heartbeat:
         self._has_beaten = True
         return renewal.replies
 
+    async def give_back(self, unsent: Sequence[tuple[Live, Settlement]]) -> int:
+        """The node's loop will not turn any more: settle in its place what is known, give back all else; how many."""
+        known = [settlement for _, settlement in unsent]
+        settled = {settlement.fence for settlement in known}
+        for live in self._lives.snapshot():
+            claim = live.claim
+            if claim.fence not in settled:
+                known.append(settle(claim.run, claim.fence, Interrupted(live.began), self._clock.now(), dice=0.0))
+        return sum(await self._queue.settle(known)) if known else 0
+
     def _report(self, lost: Sequence[Live], cancelled: Sequence[Live]) -> None:
         # A run that settled while the renewal was under way is not lost, only over.
         really = [live for live in lost if live.held]
@@ -146,6 +157,7 @@ class HeartbeatThread:
         self._look_up = min(around.config.refresh / 5, _LOOK_UP)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[None] | None = None
+        self._heartbeat: Heartbeat | None = None
         self._nudge: Nudge | None = None
         self._stopping = False
         self._started: asyncio.Future[None] = self._home.create_future()
@@ -162,6 +174,16 @@ class HeartbeatThread:
         if self._loop is not None and self._nudge is not None:
             with suppress(RuntimeError):  # it has just ended
                 self._loop.call_soon_threadsafe(self._nudge)
+
+    def give_back(self, unsent: Sequence[tuple[Live, Settlement]], patience: float) -> int:
+        """From any thread: give back all claims of a node whose loop is blocked for good; how many were."""
+        if self._loop is None or self._heartbeat is None:
+            return 0
+        asked = asyncio.run_coroutine_threadsafe(self._heartbeat.give_back(unsent), self._loop)
+        try:
+            return asked.result(patience)
+        except Exception:  # noqa: BLE001  # the process exits now: what could not be given back expires
+            return 0
 
     async def stop(self) -> None:
         """Return when the thread has ended; it ends by itself if nobody waits for that."""
@@ -197,8 +219,8 @@ class HeartbeatThread:
 
     async def _serve(self) -> None:
         services = self._make(self._around, self._session, self._tell)
-        heartbeat, _ = services
-        self._nudge = Nudge(heartbeat.signal, NUDGE_PERIOD)
+        self._heartbeat, _ = services
+        self._nudge = Nudge(self._heartbeat.signal, NUDGE_PERIOD)
         self._tell(_succeed, self._started)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(serve(each, self._around.emit, self._health)) for each in services]

@@ -48,12 +48,11 @@ from duly.runtime.transactions import Compose, Transactions
 from duly.runtime.worker import Worker
 
 # When what is over at the latest, in seconds after the time for handlers was up. The process has two seconds in all.
-_SECOND_WORD_AFTER = 0.5
-_ABANDONED_AFTER = 0.8
-_SETTLED_AFTER = 1.2
-_ENDED_AFTER = 1.35
-_RETIRED_AFTER = 1.5
-_MARGIN = 0.01
+_SECOND_WORD_AFTER = 0.4
+_ABANDONED_AFTER = 0.7
+_SETTLED_AFTER = 1.1
+_ENDED_AFTER = 1.25
+_RETIRED_AFTER = 1.35
 _ASK_AGAIN = 0.1
 _STEP = 1.0  # what stepping back gives the store for one answer, beside the draining
 _HINT_PERIOD = 0.1
@@ -76,12 +75,13 @@ class Code(Struct, frozen=True):
 class Stopped(Struct, frozen=True):
     """What became of the runs that a node had when it was told to stop, as the store has acknowledged it.
 
-    Of `drained` runs the handler came to its end, `released` were given back, `left` are neither: the store could not
-    be reached, and their leases expire.
+    Of `drained` runs the handler came to its end, `released` were given back, `interrupted` ended because they may not
+    begin twice. `left` are none of these: the store could not be reached, and their leases expire.
     """
 
     drained: int
     released: int
+    interrupted: int = 0
     left: int = 0
 
 
@@ -262,6 +262,11 @@ class Node:
         serving = serve(service, self._around.emit, self.health)
         self._tasks.append(group.create_task(serving, name=f"duly-{service.name}"))
 
+    def rescue(self, patience: float) -> int:
+        """From another thread, when this loop is blocked and the process has to exit: give back all runs; how many."""
+        thread = self._heartbeat_thread
+        return 0 if thread is None else thread.give_back(self.settler.unsent(), patience)
+
     def hurry(self) -> None:
         """Do not wait for running handlers any longer."""
         self._hurry.set()
@@ -271,7 +276,7 @@ class Node:
     async def stop(self, timeout: float | None, stages: Stages | None = None) -> Stopped:
         """Hand over and end. Handlers may run on for `timeout` seconds (None: as long as they take).
 
-        After that it takes a second and a half, whatever handlers, hooks and the store do: what still runs is
+        After that it takes less than a second and a half, whatever handlers, hooks and the store do: what still runs is
         cancelled, then given back. Never raises; what was in the way is told by events.
         """
         stages = stages or Stages(self._around.emit)
@@ -280,12 +285,13 @@ class Node:
         stepping_back = stages.aside("step back", self._step_back(Stages(self._around.emit)))
         await self._drain(timeout)
         stages.begin()
-        await stages.run("interrupt", self._interrupt(), _ABANDONED_AFTER)
-        await stages.run("settle", self._settle(), _SETTLED_AFTER)
+        await stages.run("interrupt", self._interrupt(), _SETTLED_AFTER)
+        await stages.run("settle", self._stored(), _SETTLED_AFTER)
         await stages.end("step back", stepping_back, _SETTLED_AFTER)
         await self._end(stages)
-        stopped = Stopped(farewell.finished, farewell.given_back, left=len(self.lives))
-        self._around.emit(NodeStopped(self.id, stopped.drained, stopped.released, stopped.left))
+        stopped = Stopped(farewell.finished, farewell.given_back, farewell.interrupted, len(self.lives))
+        told = NodeStopped(self.id, stopped.drained, stopped.released, stopped.interrupted, stopped.left)
+        self._around.emit(told)
         return stopped
 
     async def _step_back(self, stages: Stages) -> None:
@@ -314,18 +320,15 @@ class Node:
         await self._stored()
 
     async def _interrupt(self) -> None:
-        """End the handlers that still run: tell them, tell them again, then wait for them no longer."""
+        """End the handlers that still run: tell them, tell them again, then give back what goes on all the same."""
         self._hooks.hurry()
-        for patience in (_SECOND_WORD_AFTER, _ABANDONED_AFTER - _SECOND_WORD_AFTER - _MARGIN):
+        begin = asyncio.get_running_loop().time()
+        for until in (_SECOND_WORD_AFTER, _ABANDONED_AFTER):
             self.worker.interrupt()
             with suppress(TimeoutError):
-                async with asyncio.timeout(patience):
+                async with asyncio.timeout_at(begin + until):
                     await self.worker.idle()
-
-    async def _settle(self) -> None:
-        """Give back what could not be ended, and bring the last settlements home."""
         self.worker.abandon()
-        await self._stored()
 
     async def _stored(self) -> None:
         """Return when no claim is under way and all results are stored; that may take as long as an outage."""

@@ -27,15 +27,21 @@ MOST_AT_ONCE = 500
 
 
 class Farewell:
-    """What the store has acknowledged since the node began to stop: runs that finished here, and runs given back."""
+    """What the store has acknowledged since the node began to stop.
+
+    Handlers that finished here, runs that were given back, and runs that ended because they may not begin twice.
+    """
 
     def __init__(self) -> None:
         self.finished = 0
         self.given_back = 0
+        self.interrupted = 0
 
     def count(self, live: Live, settlement: Settlement) -> None:
-        if settlement.outcome is None or settlement.outcome is OutcomeKind.INTERRUPTED:
+        if settlement.outcome is None:
             self.given_back += 1
+        elif settlement.outcome is OutcomeKind.INTERRUPTED:
+            self.interrupted += 1
         elif live.task is not None:  # else it was another node's, and this one has reaped it
             self.finished += 1
 
@@ -149,6 +155,10 @@ class Settler:
         error = RunLost if settlement.state is State.LOST else RunFailed
         message = settlement.failure.message if settlement.failure else settlement.state.value
         self._hooks.ended(run, live.handler, live.error or error(message, run))
+
+    def unsent(self) -> list[tuple[Live, Settlement]]:
+        """What is known and not stored yet; for another thread, while the loop does not turn."""
+        return list(self._waiting)
 
     async def flush(self) -> None:
         """Send all that is left, and let the hooks finish."""

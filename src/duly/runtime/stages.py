@@ -36,9 +36,11 @@ class Stages:
 
     async def end(self, name: str, stage: asyncio.Task[None], until: float) -> None:
         """Wait for a stage no longer than that. What is not done by then is left, even if it cannot be cancelled."""
-        await asyncio.wait([stage], timeout=max(self._began + until - self._loop.time(), _SHORTEST))
-        if not stage.done():
-            self._emit(StopHindered(name, Failure("TimeoutError", "not done in time; the stop goes on without it")))
+        try:
+            await asyncio.wait([stage], timeout=max(self._began + until - self._loop.time(), _SHORTEST))
+            if not stage.done():
+                self._emit(StopHindered(name, Failure("TimeoutError", "not done in time; the stop goes on without it")))
+        finally:
             stage.add_done_callback(noticed)
             stage.cancel()
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from duly.errors import BackendUnavailable
 from duly.model import Claim, Claimed, Interrupted, Outcome, Run, seconds_between, to_micros
-from duly.model.event import HookFailed, RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
+from duly.model.event import HandlersAbandoned, HookFailed, RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
 from duly.ports import Queue, Span, Tracer
 from duly.runtime.attempt import Attempts
 from duly.runtime.failures import failure_of
@@ -264,8 +264,8 @@ class Worker:
                 if live.handler is None or live.handler.executor is not ExecutorKind.THREAD:
                     live.stop()
 
-    def abandon(self) -> int:
-        """Give back what runs on although it was told to stop; how many attempts that were.
+    def abandon(self) -> None:
+        """Give back what runs on although it was told to stop.
 
         Their handlers cannot be ended but with the process. Nobody waits for them any longer: the event loop must not
         either, when it is closed.
@@ -276,7 +276,8 @@ class Worker:
             self._over(live, self._attempts.cut_short(live))
             if live.task is not None:
                 _disown(live.task)
-        return len(left)
+        if left:
+            self._emit(HandlersAbandoned(tuple(live.claim.run for live in left)))
 
     async def withdraw(self) -> None:
         """Have no claim under way. What a call lent whose answer was lost is asked for again, to be given back."""

@@ -72,7 +72,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NOTHING = (None,) * 5
-_LAST_WORDS = 0.25  # what closing the store may take after a stop, which has been given two seconds
+_LAST_WORDS = 0.2  # what closing the store may take after a stop, which has been given two seconds
 
 
 class Scheduler(Observed):
@@ -272,6 +272,16 @@ class Scheduler(Observed):
     def _patience(self, timeout: float | timedelta | None) -> float | None:
         chosen = self.config.shutdown_timeout if timeout is None else timeout
         return chosen.total_seconds() if isinstance(chosen, timedelta) else chosen
+
+    @property
+    def patience(self) -> float | None:
+        """How many seconds a stop waits for running handlers; None: as long as they take."""
+        return self._patience(None)
+
+    def rescue(self, patience: float) -> int:
+        """Give back all runs of the node from another thread: its loop is blocked, and the process has to exit."""
+        running = self._running
+        return 0 if running is None else running.node.rescue(patience)
 
     def hurry(self) -> None:
         """While stopping: do not wait for running handlers any longer."""

@@ -26,7 +26,7 @@ from duly.scheduler.registry import Registry
 from duly.scheduler.views import ShutdownReport
 from duly.version import __version__
 
-_CLOSED_AFTER = 1.65  # seconds after the time for handlers was up, when nothing of theirs may be waited for any more
+_CLOSED_AFTER = 1.5  # seconds after the time for handlers was up, when nothing of theirs may be waited for any more
 
 
 class Running:
@@ -118,7 +118,7 @@ class Running:
         stopped = await self.node.stop(timeout, stages)
         await stages.run("close executors", self._executors.close(), _CLOSED_AFTER)
         self._over.set()
-        return ShutdownReport(stopped.drained, stopped.released, stopped.left)
+        return ShutdownReport(stopped.drained, stopped.released, stopped.interrupted, stopped.left)
 
     async def dispose(self) -> None:
         """Let go of everything without having been started."""
