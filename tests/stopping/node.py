@@ -11,6 +11,12 @@ from pathlib import Path
 from duly import Command, Context, Job, Scheduler, SchedulerConfig
 
 SLOTS = 16
+ENDLESS = """
+folder=$(echo "$DULY_PAYLOAD" | sed 's/.*:"//; s/"}//')
+trap '' TERM
+touch "$folder/$DULY_RUN_ID-$DULY_FENCE"
+while :; do sleep 1; done
+"""
 
 
 def began(folder, ctx):
@@ -111,9 +117,7 @@ def make(url, name, shutdown_timeout, lock_ttl):
     scheduler.add(Job(handler=patient, name="patient_once", delivery="at_most_once"))
     scheduler.add(Job(handler=endless, name="endless_once", delivery="at_most_once"))
     scheduler.add(Job(handler=endless_process, executor="process"))
-    touch = 'touch "$FOLDER/$DULY_RUN_ID-$DULY_FENCE"'
-    words = f"FOLDER=$(echo \"$DULY_PAYLOAD\" | sed 's/.*:\"//; s/\"}}//'); trap '' TERM; {touch}; while :; do sleep 1; done"
-    scheduler.add(Job(handler=Command(["sh", "-c", words]), name="command"))
+    scheduler.add(Job(handler=Command(["sh", "-c", ENDLESS]), name="command"))
     return scheduler
 
 
