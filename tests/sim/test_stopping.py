@@ -22,8 +22,7 @@ def program(begun, seconds=60.0, *, stubborn=False):
         begun.append((ctx.job, ctx.attempt))
         while True:
             try:
-                await asyncio.sleep(seconds)
-                return
+                return await asyncio.sleep(seconds)
             except asyncio.CancelledError:
                 if not stubborn:
                     raise

@@ -14,7 +14,8 @@ from duly.runtime.service import Emit
 
 LONGEST_SILENCE = 5.0
 _LOOKS = 10  # per silence that is too long: so much of one at most goes by unnoticed
-_LATE = 4  # this thread itself was kept from running if it looks so many periods late
+_LATE = 4  # this thread itself was kept from running if it looks so many periods late,
+_PAUSED = 1.0  # and so many seconds: a busy machine is often late by less
 _LAST_MOMENT = 0.1
 
 
@@ -58,7 +59,7 @@ class LoopWatch:
         told, looked, worked = False, asked, time.process_time()
         while not answered.wait(period) and not self._over.is_set() and not self._loop.is_closed():
             now, spent = self._monotonic(), time.process_time()
-            if now - looked > _LATE * period and spent - worked < (now - looked) / 2:
+            if now - looked > max(_LATE * period, _PAUSED) and spent - worked < (now - looked) / 2:
                 return  # the whole process was paused: the loop could not answer, and did not stall
             looked, worked = now, spent
             if now - asked > self._limit and not told:
