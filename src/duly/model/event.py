@@ -260,6 +260,15 @@ class LoopStalled(Event, frozen=True):
     stack: str
 
 
+class NodeIdShared(Event, frozen=True):
+    """Another process runs under this node's id: each must have one of its own."""
+
+    node: str
+    host: str
+    pid: int
+    started_at: datetime
+
+
 class NodeStarted(Event, frozen=True):
     """The node is up."""
 

@@ -166,6 +166,9 @@ def _of_trouble(event: events.Event) -> tuple[int, str]:
         case events.ClaimUntrusted(run_id, stopped):
             rest = "its handler was stopped" if stopped else "its handler goes on"
             return logging.WARNING, f"run {run_id}: its lease could not be renewed in time; {rest}"
+        case events.NodeIdShared(node, host, pid):
+            way_out = "give each process a node id of its own (--node-id, WORKER_ID, SchedulerConfig(node_id=…))"
+            return logging.ERROR, f"node id {node} is also used by process {pid} on {host}: {way_out}"
         case events.HandlersAbandoned(runs):
             names = ", ".join(f"{run.job} {run.id}" for run in runs[:5]) + (", …" if len(runs) > 5 else "")
             text = f"still running although told to stop: {names}"

@@ -13,12 +13,13 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.errors import BackendError, BackendUnavailable
+from duly.errors import BackendError, BackendUnavailable, ConfigurationError
 from duly.model import Node as NodeCard
 from duly.model import Role
-from duly.model.event import NodeStarted, NodeStopped
+from duly.model.event import NodeIdShared, NodeStarted, NodeStopped
 from duly.ports import Backend
 from duly.ports.waiting import noticed
+from duly.rules.namesakes import describe, is_other, surely_lives
 from duly.runtime.assigner import Assigner
 from duly.runtime.attempt import Attempts
 from duly.runtime.deadlines import Deadlines
@@ -41,7 +42,7 @@ from duly.runtime.service import Nudge, Service, ServiceHealth, Signal, serve
 from duly.runtime.settler import Farewell, Settler
 from duly.runtime.stages import Stages
 from duly.runtime.stalls import LONGEST_SILENCE, LoopWatch
-from duly.runtime.surroundings import Surroundings
+from duly.runtime.surroundings import Surroundings, process_began
 from duly.runtime.tether import NodeContexts
 from duly.runtime.timer import sleep_by_loop, timerfd
 from duly.runtime.transactions import Compose, Transactions
@@ -145,7 +146,7 @@ class Node:
     ) -> tuple[Heartbeat, Presence]:
         return (
             Heartbeat(around, backend.queue, self.lives, self.worker, tell),
-            Presence(around, backend.coordinator, self.card_now, self.deployer.ask, tell),
+            Presence(around, backend.coordinator, self.card_now, self.deployer.ask, self._meet, tell),
         )
 
     def _make_watch(self) -> LoopWatch | None:
@@ -214,6 +215,12 @@ class Node:
         else:
             self._nudge_heartbeat()
 
+    def _meet(self, other: NodeCard | None) -> None:
+        """Another process has announced itself under this node's id, or has not for a while."""
+        if other is not None and not self.health.namesake:
+            self._around.emit(NodeIdShared(other.id, other.host, other.pid, other.started_at))
+        self.health.namesake = "" if other is None else describe(other)
+
     def changed(self) -> None:
         """Definitions were written from this process: no need to wait for the store to say so."""
         self.planner.signal.wake()
@@ -229,6 +236,8 @@ class Node:
 
         If this fails or is cancelled, nothing of it is left.
         """
+        with suppress(BackendUnavailable):
+            await self._refuse_namesakes()
         try:
             with suppress(BackendUnavailable):
                 await self._backend.coordinator.announce(self.card_now(), self._around.config.lease)
@@ -237,6 +246,14 @@ class Node:
             await self._end(Stages(self._around.emit))
             raise
         self._around.emit(NodeStarted(self.id, self._backend.url))
+
+    async def _refuse_namesakes(self) -> None:
+        """Do not start beside a process of the same id. What one that is gone has left behind does not matter."""
+        card = self._around.card
+        for each in await self._backend.coordinator.nodes():
+            if is_other(each, card) and surely_lives(each, card, process_began(each.pid)):
+                way_out = "give each process a node id of its own (--node-id, WORKER_ID, SchedulerConfig(node_id=…))"
+                raise ConfigurationError(f"node id {self.id!r} is in use by {describe(each)}: {way_out}")
 
     async def _begin(self) -> None:
         if self._watch is not None:
@@ -342,7 +359,8 @@ class Node:
     async def _end(self, stages: Stages) -> None:
         """End the services, with the heartbeat last among them: until here all claims were kept."""
         await stages.run("end services", self._end_services(), _ENDED_AFTER)
-        await stages.run("retire", self._backend.coordinator.retire(self.id), _RETIRED_AFTER)
+        if not self.health.namesake:  # else it is somebody else's presence by now
+            await stages.run("retire", self._backend.coordinator.retire(self.id), _RETIRED_AFTER)
         self.dispose()
 
     async def _end_services(self) -> None:

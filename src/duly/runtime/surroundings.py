@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import random
 import socket
+import time
+from datetime import UTC, datetime
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -23,6 +26,16 @@ class Surroundings(Struct, frozen=True):
     emit: Emit
     rng: random.Random
     tracer: Tracer | None = None
+
+
+def process_began(pid: int) -> datetime | None:
+    """When the process of that number on this machine began; None if there is none, or nobody tells."""
+    try:
+        ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        return datetime.fromtimestamp(booted + ticks / os.sysconf("SC_CLK_TCK"), UTC)
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
 
 
 def make_card(config: SchedulerConfig, clock: Clock, rng: random.Random, version: str) -> NodeCard:
