@@ -11,6 +11,7 @@ from enum import StrEnum
 from duly.model import Overlap, Run, WhenFull
 
 UNPLACED = "place"
+ALONE = "alone"
 OVERLAP = "overlap"
 REPLACED = "replaced"
 REMOVED = "job removed"

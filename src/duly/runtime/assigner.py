@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from duly.model import Node, Run, Share, seconds_between
 from duly.model.event import RunsPlaced, RunsTakenBack
 from duly.ports import Backend
+from duly.rules.admission import UNPLACED
 from duly.rules.placement import Placing, Room, Selector, lapsed, place, rooms_of
 from duly.runtime.elector import Elector
 from duly.runtime.service import Signal
@@ -50,7 +51,7 @@ class Assigner:
         if not self._elector.leads:
             self._after, self._pause, self._check_at = None, 0.0, 0.0
             return self._tick
-        first = await self._queue.unplaced(_SMALLEST, self._after)
+        first = await self._queue.held(UNPLACED, _SMALLEST, self._after)
         now = self._clock.monotonic()
         if not first and self._after is None and now < self._check_at:
             return self._check_at - now
@@ -83,7 +84,7 @@ class Assigner:
         runs, most = first, _SMALLEST
         wanted = min(sum(room.free + self._ahead for room in rooms), _LARGEST)
         if len(first) == _SMALLEST and wanted > _SMALLEST:
-            runs, most = await self._queue.unplaced(wanted, self._after), wanted
+            runs, most = await self._queue.held(UNPLACED, wanted, self._after), wanted
         placing = await self._decide(runs, rooms)
         given = await self._give(placing)
         self._after = runs[-1] if len(runs) == most and not _may_stop(placing) else None

@@ -40,7 +40,7 @@ async def _reasons(backend: Backend, runs: list[Run]) -> list[str]:
 async def overdue(backend: Backend) -> str:
     """What keeps due runs from being placed, the most frequent reason first; nothing if all are placed."""
     now = await backend.store.time()
-    due = [run for run in await backend.queue.unplaced(_LOOKED_AT) if run.ready_at <= now]
+    due = [run for run in await backend.queue.held(UNPLACED, _LOOKED_AT) if run.ready_at <= now]
     if not due:
         return ""
     many = (

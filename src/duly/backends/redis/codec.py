@@ -428,7 +428,7 @@ def settled_life(settlement: Settlement, started: int, ended: int, ready: int, n
         (
             head,
             node,
-            _NIL,
+            _NIL if settlement.hold is None else encode(settlement.hold),
             _NIL if reason is None else encode(reason),
             _NIL,
             _NIL if result is None else encode(result),

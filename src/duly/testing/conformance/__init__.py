@@ -17,6 +17,7 @@ from duly.testing.conformance.machine import MachineSuite
 from duly.testing.conformance.placement import PlacementSuite
 from duly.testing.conformance.queue import QueueSuite
 from duly.testing.conformance.store import StoreSuite
+from duly.testing.conformance.suspects import SuspectSuite
 from duly.testing.conformance.transactions import TransactionSuite
 from duly.testing.conformance.world import LEASE, World, scenario
 
@@ -24,6 +25,7 @@ from duly.testing.conformance.world import LEASE, World, scenario
 class BackendSuite(
     QueueSuite,
     PlacementSuite,
+    SuspectSuite,
     StoreSuite,
     CoordinatorSuite,
     TransactionSuite,
@@ -44,6 +46,7 @@ __all__ = [
     "PlacementSuite",
     "QueueSuite",
     "StoreSuite",
+    "SuspectSuite",
     "TransactionSuite",
     "World",
     "scenario",

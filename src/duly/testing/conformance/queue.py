@@ -553,16 +553,6 @@ class QueueSuite:
         assert await world.queue.settle([world.settlement(first, LOST)]) == [False]
 
     @scenario
-    async def test_a_run_that_loses_its_workers_is_poison(self, world: World) -> None:
-        await world.put(run := world.run())
-        for _ in range(3):
-            assert len(await world.claim()) == 1
-            world.advance(LEASE)
-            [taken] = await world.queue.reap(10, LEASE, now=world.now)
-            await world.queue.settle([world.settlement(taken, LOST)])
-        assert await world.state(run) is State.FAILED
-
-    @scenario
     async def test_at_most_once_ends_as_lost(self, world: World) -> None:
         await world.put(run := world.run(policy=RunPolicy(delivery=Delivery.AT_MOST_ONCE)))
         await world.claim()
