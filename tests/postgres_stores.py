@@ -1,4 +1,4 @@
-"""Empty stores on a PostgreSQL server, without making the schema anew for each."""
+"""What tests do to a PostgreSQL server: empty a store without making its schema again, end connections of others."""
 
 import asyncio
 import threading
@@ -36,3 +36,12 @@ def emptied(url: str, namespace: str = "duly") -> str:
     worker.start()
     worker.join()
     return url
+
+
+async def terminated(connection: asyncpg.Connection, which: str) -> None:
+    """End the connections that a condition on `pg_stat_activity` selects, and return when they are gone."""
+    selected = f"FROM pg_stat_activity WHERE {which} AND pid <> pg_backend_pid()"
+    ended = [row["pid"] for row in await connection.fetch(f"SELECT pid, pg_terminate_backend(pid) {selected}")]
+    assert ended, which
+    while await connection.fetchval("SELECT count(*) FROM pg_stat_activity WHERE pid = ANY($1)", ended):  # noqa: ASYNC110
+        await asyncio.sleep(0.005)

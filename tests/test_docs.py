@@ -1,6 +1,8 @@
-"""Documentation cannot rot: examples are run, excerpts are what they say, and every public name is mentioned."""
+"""Documentation cannot rot: links lead somewhere, examples are run, and every public name is mentioned.
 
-import ast
+That the pages do what they say is tested in `tests/docs`.
+"""
+
 import importlib.util
 import re
 import subprocess
@@ -19,29 +21,6 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-
-
-def blocks(page, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_in_the_pages_is_python_and_names_what_exists(page):
-    for block in blocks(page, "python"):
-        tree = ast.parse(block.replace("…", "..."))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module == "duly":
-                for alias in node.names:
-                    assert hasattr(duly, alias.name), f"duly.{alias.name}"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_excerpts_are_what_the_examples_say(page):
-    for block in blocks(page, "python"):
-        named = re.match(r"# (examples/\S+\.py)\n", block)
-        if named:
-            excerpt = block[named.end() :].strip("\n")
-            assert excerpt in (ROOT / named[1]).read_text(encoding="utf-8"), f"{page.name}: {named[1]}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -127,17 +106,6 @@ def test_the_example_of_an_own_schedule_is_a_schedule(monkeypatch, tmp_path):
     water = tides.HighWater()
     assert isinstance(water, Schedule)
     assert water.next_run(tides.FIRST_HIGH_WATER) == tides.FIRST_HIGH_WATER + tides.BETWEEN
-
-
-def test_the_examples_tests_pass_in_a_process_of_their_own(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "test_app.py"],
-        cwd=ROOT / "examples",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_example_that_submits_runs(tmp_path):

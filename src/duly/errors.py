@@ -150,7 +150,14 @@ class BackendError(DulyError):
 
 
 class BackendUnavailable(BackendError):
-    """The store cannot be reached now. Trying again is safe: every port method is idempotent."""
+    """The store cannot be reached now. Trying again is safe: every port method is idempotent.
+
+    `part` says which part of a composed store it is: "store" or "coordinator".
+    """
+
+    def __init__(self, message: str = "", part: str = "store") -> None:
+        super().__init__(message)
+        self.part = part
 
 
 class Retry(Exception):

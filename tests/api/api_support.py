@@ -60,9 +60,11 @@ class Caller:
     api: Api
     token: str | None = None
     headers: dict[str, str] = field(default_factory=dict)
+    client: tuple | None = None
+    root: str = ""
 
     def with_token(self, token: str | None) -> "Caller":
-        return Caller(self.api, token, self.headers)
+        return Caller(self.api, token, self.headers, self.client, self.root)
 
     async def __call__(self, method, target, body=None, *, raw: bytes | None = None, **headers) -> Answer:
         path, _, query = target.partition("?")
@@ -78,6 +80,8 @@ class Caller:
             "method": method,
             "path": path,
             "query_string": query.encode(),
+            "client": self.client,
+            "root_path": self.root,
             "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
         }
         told, received = [], []

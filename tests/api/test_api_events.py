@@ -188,11 +188,15 @@ async def test_a_limited_token_sees_only_its_own_runs_jobs_and_queues(memory, st
             notice("queue.paused", queue="mail"),
             notice("job.saved", job="note", queue="default", handler="note", what="paused"),
             notice("job.saved", job="hi", queue="mail", handler="greet", what="paused"),
-            notice("leader.elected", shard="leader"),
+            notice("leader.elected", shard="main"),
+            notice("leader.elected", shard="job:secret"),
+            notice("node.started"),
+            b'{"kind": "some.newer.kind", "at": "2027-01-01T00:00:00Z", "node": "x"}',
+            b"\xff garbled",
         ],
     )
     async with Follower(limited, "/events?after=0") as follower:
-        assert [message.id for message in await follower.some(4)] == [4, 6, 8, 9]
+        assert [message.id for message in await follower.some(4)] == [4, 8, 9, 11]
 
 
 # --- how it ends
@@ -277,8 +281,8 @@ async def test_an_outage_of_the_store_is_waited_out(store, monkeypatch):
             raise BackendUnavailable("nobody answers")
         return Published(store)
 
-    tail = Tail(published, 1, period=0.01)
-    tail.join()
+    tail = Tail(published, 1, 1, period=0.01)
+    tail.join("ada")
     news = tail.news
     await asyncio.sleep(0)
     away = False
@@ -287,7 +291,7 @@ async def test_an_outage_of_the_store_is_waited_out(store, monkeypatch):
         await news.wait()
         while not await tail.after(0):
             await tail.news.wait()
-    tail.leave()
+    tail.leave("ada")
 
 
 async def test_the_document_describes_the_stream_and_its_data(caller):

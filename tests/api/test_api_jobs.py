@@ -6,6 +6,8 @@ import re
 import pytest
 from tests.conftest import eventually
 
+from duly.api.routes import ROUTES
+
 NEXT = re.compile(r'<(?P<target>[^>]+)>; rel="next"')
 
 
@@ -56,6 +58,81 @@ async def test_if_match_guards_a_revision(admin):
     assert (await admin.post("/jobs", report("other"), if_match="*")).status == 409
     assert (await admin.post("/jobs", report(priority=3), if_none_match="*")).status == 409
     assert (await admin.post("/jobs", report(priority=3), if_match="soon")).status == 400
+
+
+CHANGES = [
+    ("POST", "/jobs/report/pause", None),
+    ("POST", "/jobs/report/resume", None),
+    ("POST", "/jobs/report/trigger", None),
+    ("POST", "/jobs", report(priority=7)),
+    ("DELETE", "/jobs/report", None),
+]
+
+
+def test_every_route_that_changes_a_job_takes_a_condition():
+    changing = {(route.method, route.path) for route in ROUTES if route.method != "GET" and "/jobs" in route.path}
+    assert {(method, path.replace("report", "{id}")) for method, path, _ in CHANGES} == changing
+    for route in ROUTES:
+        if (route.method, route.path) in changing:
+            assert "If-Match" in route.headers
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CHANGES, ids=str)
+async def test_if_match_is_kept_by_every_change_of_a_job(admin, scheduler, method, path, body):
+    assert (await admin.post("/jobs", report())).status == 201
+    before, audited = (await admin.get("/jobs/report")).json, (await admin.get("/audit")).json
+    for stale in ('"7"', 'W/"7"', '"7", "8"'):
+        answer = await admin(method, path, body, if_match=stale)
+        assert answer.status == 409, answer
+        assert "revision 1, not 7" in answer.problem["detail"]
+    assert (await admin(method, path, body, if_match="soon")).status == 400
+    assert (await admin.get("/jobs/report")).json == before
+    assert (await admin.get("/audit")).json == audited
+    assert not (await scheduler.runs("report")).runs
+    answer = await admin(method, path, body, if_match='"5", "1"')
+    assert answer.status in {200, 201, 204}, answer
+
+
+@pytest.mark.parametrize(("method", "path", "body"), CHANGES, ids=str)
+async def test_if_match_asks_that_a_job_exists(admin, method, path, body):
+    assert (await admin(method, path, body, if_match="*")).status == (409 if path == "/jobs" else 404)
+    assert (await admin.post("/jobs", report())).status == 201
+    assert (await admin(method, path, body, if_match="*")).status in {200, 201, 204}
+
+
+async def test_if_match_holds_against_a_change_that_comes_in_between(admin, scheduler, monkeypatch):
+    """The condition is compared with the very record that is replaced."""
+    store = (await scheduler.opened()).backend.store
+    save, raced = store.save, []
+
+    async def slow(changes, **options):
+        if not raced:
+            raced.append(True)
+            assert (await admin.post("/jobs", report(priority=3))).status == 200
+        return await save(changes, **options)
+
+    assert (await admin.post("/jobs", report())).status == 201
+    monkeypatch.setattr(store, "save", slow)
+    answer = await admin.post("/jobs/report/pause", if_match='"1"')
+    assert answer.status == 409
+    assert (await admin.get("/jobs/report")).json["status"] == "active"
+
+
+async def test_a_condition_that_is_not_understood_is_refused(admin):
+    assert (await admin.post("/jobs", report())).status == 201
+    run = (await admin.post("/runs", {"payload": 1, "delay": 60})).json["id"]
+    for method, path, headers in (
+        ("DELETE", f"/jobs/{run}", {"if_match": '"1"'}),
+        ("POST", f"/runs/{run}/cancel", {"if_match": '"1"'}),
+        ("POST", "/queues/mail/pause", {"if_match": '"1"'}),
+        ("POST", "/jobs/report/pause", {"if_none_match": "*"}),
+        ("POST", "/jobs/report/pause", {"if_unmodified_since": "Wed, 21 Oct 2015 07:28:00 GMT"}),
+        ("POST", "/jobs", {"if_match": '"1"', "if_none_match": "*"}),
+    ):
+        answer = await admin(method, path, report() if path == "/jobs" else None, **headers)
+        assert answer.status == 400, (path, answer)
+    assert (await admin.get(f"/runs/{run}")).json["status"] == "pending"
+    assert (await admin.get("/jobs/report", if_none_match='"1"')).status == 200
 
 
 async def test_code_is_not_overwritten(admin, scheduler):
@@ -263,3 +340,13 @@ async def test_a_preview_tells_the_next_instants_and_what_clocks_do(caller):
     bad = await caller.post("/preview", {"schedule": "61 * * * *"})
     assert bad.status == 422
     assert "minute" in bad.problem["detail"]
+
+
+async def test_a_garbled_entry_of_the_audit_log_is_listed_as_such(admin, scheduler):
+    store = (await scheduler.opened()).backend.store
+    await admin.post("/queues/mail/pause")
+    await store.append("audit", [b"\xff\xfe not JSON"])
+    await admin.post("/queues/mail/resume")
+    entries = (await admin.get("/audit")).json
+    assert [entry["readable"] for entry in entries] == [True, False, True, True]
+    assert [entry["action"] for entry in entries] == ["pause", "", "audit-damage", "resume"]

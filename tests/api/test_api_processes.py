@@ -4,16 +4,19 @@ import asyncio
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 import trustme
+from cryptography.hazmat.primitives import serialization
 from tests.cli.cli_support import run_process, spawn, until
 from tests.conftest import emptied
 
@@ -129,7 +132,7 @@ def test_a_scheduler_and_a_worker_take_a_job_from_http_to_its_result(start, toke
     assert (job["worker_id"], job["result"]) == ("worker-1", "over there")
 
     status, health = document(port, "/health")
-    assert (status, health["status"], health["coordinator_health"]) == (200, "healthy", "healthy")
+    assert (status, health["status"], health["coordinator_health"]) == (200, "healthy", True)
     assert health["instance_id"] == "boss"
     assert isinstance(health["timestamp"], int)
     until(lambda: document(port, "/health")[1]["is_leader"])
@@ -371,6 +374,7 @@ def test_https_is_served_with_a_certificate(start, token, tmp_path):
     assert document(process.port(), "/health", scheme="https", context=context)[0] == 200
 
 
+@pytest.mark.servers("redis")
 def test_a_store_that_is_away_is_503_and_not_ready_but_alive(start, tmp_path):
     from duly.testing.servers import redis_server
 
@@ -401,3 +405,137 @@ async def test_many_calls_at_once_on_one_connection_after_another(start, token):
     )
     assert {status for status, _ in answers} == {201}
     assert len({accepted["id"] for _, accepted in answers}) == 40
+
+
+# --- TLS files that cannot be used
+
+
+def tls_files(folder):
+    """Files of every kind that a server may be given by mistake."""
+    authority = trustme.CA()
+    one, other = authority.issue_cert("localhost"), authority.issue_cert("localhost")
+    one.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    one.private_key_pem.write_to_path(folder / "key.pem")
+    other.private_key_pem.write_to_path(folder / "other.pem")
+    (folder / "garbage.pem").write_text("not PEM at all")
+    (folder / "broken.pem").write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    key = serialization.load_pem_private_key(one.private_key_pem.bytes(), None)
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
+    (folder / "locked.pem").write_bytes(key.private_bytes(*form, serialization.BestAvailableEncryption(b"secret")))
+    (folder / "folder.pem").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("cert", "key", "words"),
+    [
+        ("missing.pem", "key.pem", r"certificate missing\.pem cannot be read: No such file"),
+        ("cert.pem", "missing.pem", r"private key missing\.pem cannot be read: No such file"),
+        ("folder.pem", "key.pem", r"certificate folder\.pem cannot be read: Is a directory"),
+        ("garbage.pem", "key.pem", r"garbage\.pem holds no certificate"),
+        ("cert.pem", "garbage.pem", r"garbage\.pem holds no private key"),
+        ("key.pem", "key.pem", r"key\.pem holds no certificate"),
+        ("broken.pem", "key.pem", r"broken\.pem and key\.pem cannot be used"),
+        ("cert.pem", "other.pem", r"other\.pem is not the key of the certificate cert\.pem"),
+        ("cert.pem", "locked.pem", r"locked\.pem is encrypted"),
+    ],
+)
+def test_tls_files_that_cannot_be_used_are_named_and_nothing_starts(tmp_path, cert, key, words):
+    (tmp_path / "app.py").write_text(APP)
+    tls_files(tmp_path)
+    arguments = ("serve", "app", "--http", "127.0.0.1:0", "--tls-cert", cert, "--tls-key", key)
+    code, _, errors = run_process(*arguments, folder=tmp_path, DULY_URL="memory://")
+    assert code == 1
+    assert re.search(words, errors), errors
+    assert "Traceback" not in errors
+
+
+# --- many connections
+
+
+def resident(process) -> int:
+    """Megabytes of memory that a process has."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    [line] = [line for line in status.splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) // 1024
+
+
+@pytest.fixture
+def many_files():
+    """Room for more than a thousand sockets in this process, and in those that it starts."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[0] < 4096:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (4096, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_thousand_idle_sockets_and_half_sent_requests_take_little_and_hold_up_nobody(start, token, many_files):
+    server = start("serve", "app:scheduler", "--http", "127.0.0.1:0")
+    port = server.port()
+    assert document(port, "/jobs", token=token)[0] == 200
+    before = resident(server.process)
+    sockets = []
+    try:
+        for number in range(1500):
+            sock = socket.create_connection(("127.0.0.1", port), timeout=20)
+            sockets.append(sock)
+            if number % 3 == 1:
+                sock.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"a" * 20_000)
+            elif number % 3 == 2:
+                sock.sendall(
+                    b"POST /runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n" + b"a" * 30_000
+                )
+        for _ in range(20):
+            assert document(port, "/livez")[0] == 200
+            assert document(port, "/jobs", token=token)[0] == 200
+        assert resident(server.process) - before < 80
+    finally:
+        for sock in sockets:
+            sock.close()
+    until(lambda: document(port, "/readyz")[0] == 200)
+    server.signal()
+    assert server.end() == 0
+
+
+def test_heads_without_end_do_not_fill_the_memory(start):
+    server = start("serve", "app:scheduler", "--http", "127.0.0.1:0")
+    port = server.port()
+    assert document(port, "/livez")[0] == 200
+    before = resident(server.process)
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+            sock.sendall(b"GET /livez HTTP/1.1\r\nX: ")
+            with suppress(OSError):
+                for _ in range(200):
+                    sock.sendall(b"a" * 65_536)
+    assert document(port, "/livez")[0] == 200
+    assert resident(server.process) - before < 40
+
+
+def test_limits_are_settings(start, token, tmp_path):
+    (tmp_path / "duly.toml").write_text('max_headers = 8\nheader_timeout = "500ms"\n')
+    server = start("serve", "app:scheduler", "--http", "127.0.0.1:0", DULY_MAX_REQUEST_LINE="256", DULY_MAX_STREAMS="0")
+    port = server.port()
+    assert document(port, f"/jobs?name={'a' * 300}", token=token)[0] == 414
+    assert document(port, "/events", token=token)[0] == 503
+    assert document(port, "/livez", **{f"x{number}": "a" for number in range(10)})[0] == 431
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+        sock.sendall(b"GET /livez")
+        assert sock.recv(4096).startswith(b"HTTP/1.1 408 ")
+    rows = {row["setting"]: row for row in json.loads(run_process("config", "show", "--json", folder=tmp_path)[1])}
+    assert (rows["max_headers"]["value"], rows["max_headers"]["source"]) == (8, "duly.toml")
+    assert (rows["header_timeout"]["value"], rows["body_timeout"]["value"]) == (0.5, 30.0)
+    bad = run_process("serve", "app", "--http", "127.0.0.1:0", folder=tmp_path, DULY_BODY_TIMEOUT="soon")
+    assert bad[0] == 1
+    assert "DULY_BODY_TIMEOUT" in bad[2]
+
+
+def test_the_default_handler_can_be_set_by_a_variable(start, token, tmp_path):
+    (tmp_path / "plain.py").write_text(APP.replace('default_handler="note", ', ""))
+    without = start("serve", "plain:scheduler", "--http", "127.0.0.1:0")
+    status, problem = document(without.port(), "/jobs", {"payload": "x"}, token=token)
+    assert (status, "name one" in problem["detail"]) == (422, True)
+    for variable in ("DULY_DEFAULT_HANDLER", "DEFAULT_HANDLER"):
+        named = start("serve", "plain:scheduler", "--http", "127.0.0.1:0", **{variable: "note"})
+        status, accepted = document(named.port(), "/jobs", {"payload": "x"}, token=token)
+        assert (status, accepted["status"]) == (201, "pending")

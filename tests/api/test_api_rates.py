@@ -58,3 +58,34 @@ async def test_a_handler_that_is_limited_takes_no_more_and_nothing_is_stored(sch
     assert too_many.status == 429
     assert "smaller arrays" in too_many.problem["detail"]
     assert len((await scheduler.runs("note")).runs) == 2
+
+
+async def test_a_trigger_counts_as_a_submission_to_its_handler(scheduler):
+    caller = await caller_for(scheduler, limits=Limits(handlers={"note": SLOWLY}))
+    body = {"name": "report", "handler": "note", "schedule": "@daily"}
+    assert (await caller.post("/jobs", body)).status == 201
+    assert [(await caller.post("/jobs/report/trigger")).status for _ in range(3)] == [201, 201, 429]
+    assert (await caller.post("/jobs", {"payload": 1})).status == 429, "the bucket is the handler's, not the job's"
+    assert len((await scheduler.runs("report")).runs) == 2
+    stale = await caller.post("/jobs/report/trigger", if_match='"9"')
+    assert stale.status == 409, "what is refused anyway is not counted"
+
+
+async def test_a_handler_is_counted_under_whichever_name_it_is_submitted_to(scheduler):
+    caller = await caller_for(scheduler, limits=Limits(handlers={"note": SLOWLY}))
+    for name in ("report", "other"):
+        assert (await caller.post("/jobs", {"name": name, "handler": "note", "schedule": "@daily"})).status == 201
+    submitted = [{"handler": "report"}, {"handler": "other"}, {"handler": "note"}, {}]
+    assert [(await caller.post("/runs", body)).status for body in submitted] == [201, 201, 429, 429]
+
+
+async def test_a_redrive_counts_as_a_submission_to_its_handler(scheduler):
+    free, caller = await caller_for(scheduler), await caller_for(scheduler, limits=Limits(handlers={"note": SLOWLY}))
+    runs = [(await free.post("/runs", {"payload": number, "delay": 60})).json["id"] for number in range(4)]
+    for run in runs:
+        assert (await free.post(f"/runs/{run}/cancel")).status == 200
+    too_many = await caller.post("/runs/redrive", {"status": ["cancelled"]})
+    assert too_many.status == 429
+    assert (await caller.post(f"/runs/{runs[0]}/redrive")).status == 200
+    assert (await caller.post("/runs/redrive", {"status": ["cancelled"], "limit": 1})).json["redriven"] == 1
+    assert (await caller.post(f"/runs/{runs[0]}/redrive")).status == 429

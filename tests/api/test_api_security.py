@@ -2,9 +2,9 @@
 
 import io
 import itertools
-import json
 import logging
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from tests.api.api_support import Caller, caller_for, new_token, shop
@@ -13,11 +13,10 @@ from tests.api.events_support import Follower
 from duly import Scheduler
 from duly.api import Api, ApiSettings
 from duly.api import tokens as access
-from duly.api.permissions import GRANTS, Permission, Principal, TokenRole
+from duly.api.permissions import GRANTS, Permission, TokenRole
 from duly.api.routes import ROUTES
 from duly.errors import ConfigurationError
 from duly.observe import configure_logging
-from duly.scheduler.audit import LOG, Audit
 from duly.testing.clock import ManualClock
 
 BODIES = {
@@ -123,9 +122,9 @@ async def authenticating(scheduler):
     store = StoreThatCounts((await scheduler.opened()).backend.store)
 
     async def opened():
-        return store
+        return SimpleNamespace(store=store, clock=clock)
 
-    return clock, store, access.Authenticator(opened, clock)
+    return clock, store, access.Authenticator(opened, clock.monotonic)
 
 
 async def test_a_verified_token_is_trusted_for_a_second_and_a_revocation_is_felt_then(memory):
@@ -205,26 +204,67 @@ async def test_what_a_limited_token_may_not_touch_does_not_exist_for_it(memory):
     assert (await admin.get(f"/runs/{other}")).json["status"] == "pending"
 
 
-def test_a_principal_without_limits_covers_everything():
-    everyone = Principal("x", TokenRole.VIEWER)
-    assert everyone.covers("any", "thing")
-    narrow = Principal("x", TokenRole.VIEWER, frozenset({"mail"}), frozenset({"greet"}))
-    assert narrow.covers("mail", "greet")
-    assert not narrow.covers("mail", "note")
-    assert not narrow.covers("default", "greet")
-
-
 # --- without tokens
 
 
+HERE = ("127.0.0.1", 50000)
+
+
 async def test_without_authentication_only_programs_of_this_machine_are_answered(memory):
-    caller = Caller(Api(memory, ApiSettings(authentication="none")))
+    caller = Caller(Api(memory, ApiSettings(authentication="none")), client=HERE)
     assert (await caller.get("/jobs")).status == 200
     for host in ("127.0.0.1:8080", "[::1]:8080", "LOCALHOST"):
         assert (await caller.get("/jobs", host=host)).status == 200
     assert (await caller.get("/jobs", host="evil.example:8080")).status == 403
     assert (await caller.get("/jobs", origin="http://evil.example")).status == 403
+    assert (await caller.get("/jobs", sec_fetch_site="cross-site")).status == 403
     assert (await caller.get("/health")).json["authentication"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("client", "status"),
+    [
+        (("127.0.0.1", 1), 200),
+        (("127.8.9.1", 1), 200),
+        (("::1", 1), 200),
+        (("::ffff:127.0.0.1", 1), 200),
+        (("192.168.1.7", 1), 403),
+        (("0.0.0.0", 1), 403),
+        (("::ffff:192.168.1.7", 1), 403),
+        (("fe80::1%eth0", 1), 403),
+        (("testclient", 1), 403),
+        (("localhost", 1), 403),
+        (("", 0), 403),
+        ((), 403),
+        (None, 403),
+    ],
+)
+async def test_without_authentication_the_address_of_the_peer_decides_and_not_what_it_says(memory, client, status):
+    caller = Caller(Api(memory, ApiSettings(authentication="none")), client=client)
+    assert (await caller.get("/jobs", host="localhost")).status == status
+    assert (await caller.post("/queues/mail/pause", host="127.0.0.1:8080")).status == status
+
+
+@pytest.mark.parametrize("header", ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"])
+async def test_without_authentication_nobody_comes_in_through_a_proxy_of_this_machine(memory, header):
+    caller = Caller(Api(memory, ApiSettings(authentication="none")), client=HERE)
+    answer = await caller.get("/jobs", **{header: "203.0.113.7"})
+    assert answer.status == 403
+    assert "proxy" in answer.problem["detail"]
+
+
+async def test_a_header_that_decides_is_given_once(caller):
+    for name in (b"authorization", b"host", b"content-type", b"if-match"):
+        told = []
+
+        async def send(message, told=told):
+            told.append(message)
+
+        headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {caller.token}".encode())]
+        headers += [(b"content-type", b"application/json"), (b"if-match", b"*"), (name, b"x")]
+        scope = {"type": "http", "method": "POST", "path": "/jobs", "query_string": b"", "headers": headers}
+        await caller.api(scope, None, send)
+        assert told[0]["status"] == 400, name
 
 
 def test_authentication_is_token_or_none():
@@ -336,22 +376,6 @@ async def test_a_body_is_read_up_to_its_limit_and_not_further(memory):
     assert told[0]["status"] == 413
     assert (b"connection", b"close") in told[0]["headers"]
     assert asked == 3
-
-
-# --- the audit log
-
-
-async def test_the_audit_log_tells_an_entry_that_was_changed(scheduler):
-    store = (await scheduler.opened()).backend.store
-    now = datetime.now(UTC)
-    first, second = Audit(store), Audit(store)
-    for number in range(4):
-        await (first if number % 2 else second).record("ada", "pause", f"job {number}", now)
-    assert await first.verify() == (4, None)
-    forged = json.dumps({"actor": "eve", "action": "x", "target": "y", "at": now.isoformat(), "previous": "0" * 64})
-    await store.append(LOG, [forged.encode()])
-    count, broken = await first.verify()
-    assert (count, broken is not None) == (5, True)
 
 
 # --- what is never written down

@@ -53,7 +53,7 @@ async def pooler_in_front_of(server, size=2):
     numbers = iter(range(1_000_000, 2_000_000))
 
     async def serve(reader, writer):
-        await _greet(reader, writer, next(numbers))
+        await _greet(reader, writer, next(numbers), opened[0].greeting)
         listening = asyncio.create_task(_message(reader))
         while (message := await listening) is not None and message[:1] != b"X":
             behind = await idle.get()
@@ -69,25 +69,28 @@ async def pooler_in_front_of(server, size=2):
 
 
 class _Behind:
-    """One connection of the pooler's own, made by the driver, whose socket is taken over."""
+    """One connection of the pooler's own, and what the server says of itself: its version and settings."""
 
-    def __init__(self, reader, writer):
-        self.reader, self.writer = reader, writer
+    def __init__(self, reader, writer, greeting):
+        self.reader, self.writer, self.greeting = reader, writer, greeting
 
     @classmethod
     async def connect(cls, server):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         words = b"user\0duly\0database\0postgres\0application_name\0pooler\0\0"
         writer.write(struct.pack("!ii", 8 + len(words), 196608) + words)
+        greeting = b""
         while (message := await _message(reader)) is not None:
             assert message[:1] != b"E", message
+            if message[:1] == b"S":
+                greeting += message
             if message[:1] == b"Z":
-                return cls(reader, writer)
+                return cls(reader, writer, greeting)
         raise ConnectionError("the server hung up on the pooler")
 
 
-async def _greet(reader, writer, number):
-    """Take any client in, and tell it what a server tells."""
+async def _greet(reader, writer, number, greeting):
+    """Take any client in, and tell it what the server behind says of itself."""
     while True:
         length, code = struct.unpack("!ii", await reader.readexactly(8))
         rest = await reader.readexactly(length - 8)
@@ -98,9 +101,7 @@ async def _greet(reader, writer, number):
         options = dict(zip(*[iter(rest.split(b"\0"))] * 2, strict=False))
         assert set(options) <= {b"user", b"database", b"application_name", b"client_encoding", b""}, options
         break
-    writer.write(_packed(b"R", struct.pack("!i", 0)))
-    for name, value in ((b"server_version", b"18.0"), (b"client_encoding", b"UTF8"), (b"in_hot_standby", b"off")):
-        writer.write(_packed(b"S", name + b"\0" + value + b"\0"))
+    writer.write(_packed(b"R", struct.pack("!i", 0)) + greeting)
     writer.write(_packed(b"K", struct.pack("!ii", number, 0)) + _packed(b"Z", b"I"))
 
 

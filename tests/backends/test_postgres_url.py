@@ -7,8 +7,8 @@ import pytest
 
 from duly.backends.postgres.connection import Lanes
 from duly.backends.postgres.url import Login, Place, Tls, checked_namespace, parse
-from duly.cli.secrets import masked
 from duly.errors import BackendError, ConfigurationError, DulyError
+from duly.rules.redaction import redacted
 
 HOST = (("host", 5432),)
 
@@ -110,7 +110,7 @@ def test_a_place_shows_no_secret():
 
 
 def test_a_masked_url_shows_no_secret():
-    assert "secret" not in masked("postgresql://ada:secret@h1,h2:7000/jobs")
+    assert "secret" not in redacted("postgresql://ada:secret@h1,h2:7000/jobs")
 
 
 @pytest.mark.parametrize("namespace", ["duly", "Shop-2", "a.b", "7", "n" * 63])

@@ -13,7 +13,7 @@ from duly.backends.redis.examine import findings
 from duly.backends.redis.facts import Facts, capabilities_of, gather, read
 from duly.backends.redis.url import Place, parse
 from duly.backends.tls import Tls
-from duly.errors import ConfigurationError
+from duly.errors import BackendUnavailable, ConfigurationError
 from duly.ports import Severity
 from duly.testing.servers import redis_server as start_redis
 
@@ -145,6 +145,36 @@ def test_replication_in_words():
     assert _said(_but(replicas=2, min_replicas=1), "replication", SENTINELS)[0] == Severity.OK
     assert _said(_but(role="slave"), "replication")[0] == Severity.PROBLEM
     assert _said(_but(role=None), "replication")[0] == Severity.WARNING
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "severity"),
+    [
+        ("Redis", "6.2.5", Severity.WARNING),
+        ("Redis", "6.2.7", Severity.OK),
+        ("Redis", "6.2.14", Severity.OK),
+        ("Valkey", "9.1.2", Severity.OK),
+    ],
+)
+def test_replicas_are_not_asked_for_by_scripts_of_early_servers(kind, version, severity):
+    said, words = _said(_but(kind=kind, version=version, replicas=1, min_replicas=1), "replication")
+    assert said == severity
+    assert ("does not apply to scripts" in words) == (severity == Severity.WARNING)
+
+
+async def test_what_is_said_of_replicas_and_scripts_is_so():
+    with start_redis() as server, operator(server) as client:
+        async with RedisBackend(parse(server.url), new_namespace()) as backend:
+            client.config_set("min-replicas-to-write", "1")
+            facts = replace(await gather(backend.wire), replicas=1)
+            severity, _ = _said(facts, "replication")
+            try:
+                await backend.coordinator.put("key", b"value")
+            except BackendUnavailable:
+                refused = True
+            else:
+                refused = False
+    assert refused == (severity == Severity.OK)
 
 
 def test_encryption_in_words():

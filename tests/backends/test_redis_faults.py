@@ -141,7 +141,7 @@ async def test_too_few_replicas_pass():
         async with wired(server.url) as wire:
             client.config_set("min-replicas-to-write", "1")
             with pytest.raises(BackendUnavailable, match="too few replicas"):
-                await wire.call("write", "key", "value")
+                await wire.command("SET", "key", "value")  # no script: those are not held to it by every Redis 6.2
 
 
 async def test_a_script_that_does_not_end_makes_the_server_busy_for_others():

@@ -10,9 +10,9 @@ from duly.backends import open_backend
 from duly.backends.redis.url import Login, Place, checked_namespace, parse
 from duly.backends.redis.wire import Wire
 from duly.backends.tls import Tls
-from duly.cli.secrets import masked
 from duly.errors import BackendError, ConfigurationError, DulyError
 from duly.ports import Opening
+from duly.rules.redaction import redacted
 from duly.testing.servers import redis_server
 
 
@@ -152,7 +152,7 @@ async def test_nothing_is_logged_or_raised_with_the_password_when_the_server_is_
 
 def test_the_command_line_masks_every_secret():
     url = f"redis+sentinel://u:{SECRET}@h1:1,h2:2/s/0?sentinel_password={SECRET}"
-    assert SECRET not in masked(f"the store {url} is away")
+    assert SECRET not in redacted(f"the store {url} is away")
 
 
 @pytest.mark.parametrize("namespace", ["", "a{b}", "a:b", "ä", "x" * 65, "{", "a b"])

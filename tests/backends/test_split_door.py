@@ -36,11 +36,11 @@ ids = Ids(SystemClock().now, random.Random())
 class Hall:
     """Backends on one store and one doorbell, and an operator who looks at the streams."""
 
-    def __init__(self, folder, redis_url, store=None, stream="runs"):
+    def __init__(self, folder, redis_url, store=None, stream="jobs"):
         self.namespace = f"n{uuid.uuid4().hex[:30]}" if store is None else "split"
         self.store = store or f"sqlite:///{folder}/{self.namespace}.db"
         self.name = stream
-        self.redis = redis_url if stream == "runs" else f"{redis_url}?stream={stream}"
+        self.redis = redis_url if stream == "jobs" else f"{redis_url}?stream={stream}"
         self.operator = client_library.Redis.from_url(redis_url)
 
     def backend(self, options=""):
@@ -55,7 +55,7 @@ class Hall:
         return [fields for _, fields in self.operator.xrange(self.stream(band))]
 
     def pending(self, band="low"):
-        return self.operator.xpending(self.stream(band), "nodes")["pending"]
+        return self.operator.xpending(self.stream(band), "workers")["pending"]
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ async def test_other_names_of_stream_and_group_are_used(hall):
 async def test_entries_of_a_reader_that_died_go_to_another(hall):
     async with hall.backend() as backend:
         await backend.queue.put([run()])
-        read = hall.operator.xreadgroup("nodes", "dead", {hall.stream(): ">"})
+        read = hall.operator.xreadgroup("workers", "dead", {hall.stream(): ">"})
         assert len(read) == 1
         await eventually(lambda: _collected(backend, hall), "they are taken over")
         assert len(await claim(backend)) == 1
@@ -151,7 +151,7 @@ async def test_entries_of_a_reader_that_died_go_to_another(hall):
 
 async def _collected(backend, hall):
     await backend.queue.wait("n1", None, 0.1)
-    readers = {each["name"]: each["pending"] for each in hall.operator.xinfo_consumers(hall.stream(), "nodes")}
+    readers = {each["name"]: each["pending"] for each in hall.operator.xinfo_consumers(hall.stream(), "workers")}
     return readers.get(b"n1")
 
 

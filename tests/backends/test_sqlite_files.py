@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import stat
 from pathlib import Path
 
 import pytest
@@ -152,3 +153,34 @@ async def test_full_synchronisation_leaves_nothing_to_warn_of(tmp_path):
         [[level]] = await backend._session.write(lambda unit: unit.all("PRAGMA synchronous"))
     assert findings["durability"].severity is Severity.OK
     assert level == 2
+
+
+# --- who may read it
+
+
+def modes(path: Path) -> dict[str, int]:
+    return {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.glob(f"{path.name}*")}
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+async def test_a_new_file_and_what_is_kept_beside_it_are_readable_for_their_owner_alone(tmp_path, umask):
+    before = os.umask(umask)
+    try:
+        async with open_url(f"sqlite:///{tmp_path}/jobs.db", Opening()) as backend:
+            world = World(backend)
+            await world.put(world.run())
+            assert modes(tmp_path / "jobs.db") == {"jobs.db": 0o600, "jobs.db-wal": 0o600, "jobs.db-shm": 0o600}
+    finally:
+        os.umask(before)
+
+
+async def test_a_file_that_exists_keeps_its_mode_and_the_doctor_tells_of_it(tmp_path):
+    path = tmp_path / "jobs.db"
+    path.touch()
+    for mode, warned in ((0o660, False), (0o644, True)):
+        path.chmod(mode)
+        async with open_url(f"sqlite:///{path}", Opening()) as backend:
+            found = [finding for finding in await backend.examine() if finding.subject == "privacy"]
+            assert modes(path)["jobs.db"] == mode
+            assert bool(found) is warned
+            assert all("chmod o=" in finding.message for finding in found)

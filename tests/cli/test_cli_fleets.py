@@ -66,7 +66,7 @@ def test_all_that_is_wrong_is_told_and_nothing_is_changed(file, arguments):
     [first, *rest] = result.stderr.splitlines()
     assert first.startswith("jobs.toml:5:8: job backup, cron: cron expression '30 25 * * *': 25 is outside 0-23")
     assert rest == [
-        "jobs.toml:7:11: job backup, timeout: '10x' is no duration: write for example 90s, 10m, 1h30m or 500ms",
+        "jobs.toml:7:11: job backup, timeout: invalid duration '10x': expected e.g. 90s, 10m, 1h30m or 500ms",
         "Error: jobs.toml has 2 problems, nothing was changed",
     ]
     assert names() == ["backup", "report"]

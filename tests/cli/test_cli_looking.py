@@ -35,6 +35,7 @@ def test_jobs_as_json(ids):
     assert views[3]["schedule_spec"]["timezone"] == "America/New_York"
     assert views[2]["schedule_spec"]["interval"] == 21600.0
     assert views[1]["last_outcome"] == "succeeded"
+    assert views[1]["payload"] == document("show", "greet")["payload"] == {}
 
 
 def test_jobs_by_tag_and_status(ids):
@@ -161,8 +162,8 @@ def test_explain_tells_the_reasons(ids):
     assert output.startswith("nightly at 2026-01-05 07:30:00Z: before job\n")
     assert "The job was registered later" in output
     output = invoke("explain", "nightly", "--at", "2090-03-14T02:31").stdout
-    assert "not due\n" in output
-    assert "is not a due instant of this schedule" in output
+    assert output.startswith("nightly at 2090-03-14 06:30:00Z: not yet\n")
+    assert "Nothing is due at 2090-03-14T06:31:00Z (next due 2090-03-15T06:30:00Z, last 2090-03-14T06:30:00Z)" in output
 
 
 def test_explain_names_the_setting(ids):
@@ -190,7 +191,7 @@ def test_explain_takes_moments_in_the_zone_of_the_job_or_the_given_one(ids):
 
 def test_explain_mistakes(ids):
     assert "there is no job 'nobody'" in invoke("explain", "nobody", code=1).stderr
-    assert "no moment" in invoke("explain", "nightly", "--at", "whenever", code=2).stderr
+    assert "invalid moment" in invoke("explain", "nightly", "--at", "whenever", code=2).stderr
     assert "unknown time zone" in invoke("explain", "nightly", "--tz", "Nowhere", code=2).stderr
 
 
@@ -266,7 +267,7 @@ def test_a_missing_file_is_not_made(command, tmp_path):
     ("url", "message"),
     [
         ("mongodb://me:secret@host/db", "unknown scheme 'mongodb'"),
-        ("no url at all", "is no URL"),
+        ("no url at all", "is not a URL"),
         ("sqlite:///", "names no SQLite file"),
     ],
 )

@@ -2,9 +2,12 @@
 
 import json
 import re
+from datetime import timedelta
 
 import pytest
 from tests.cli.cli_support import invoke
+
+from duly import Scheduler, SchedulerConfig
 
 SPRING = """\
 at 02:30 every day, America/New_York
@@ -86,6 +89,23 @@ def test_a_job_without_a_schedule(ids):
     assert len(invoke("next", "greet").stdout.splitlines()) == 2  # one is waiting
 
 
+class Tides:
+    def next_run(self, after):
+        return after + timedelta(hours=12)
+
+
+def test_of_a_schedule_that_is_in_code_the_next_instant_is_known(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    scheduler = Scheduler("sqlite:///duly.db", SchedulerConfig(roles=("worker",)))
+    scheduler.job(Tides(), name="tides")(lambda: None)
+    scheduler.sync.start()
+    scheduler.sync.stop()
+    result = invoke("next", "tides")
+    assert result.stdout.startswith("by test_cli_next.Tides, in code\n")
+    assert "in 12 h" in result.stdout
+    assert "only nodes that have the code of tides know more than the next instant" in result.stderr
+
+
 def test_a_paused_job_says_so(ids):
     invoke("pause", "nightly")
     result = invoke("next", "nightly", "-n", "1")
@@ -98,12 +118,12 @@ def test_a_paused_job_says_so(ids):
     [
         (("61 * * * *",), 1, "61 is outside 0-59"),
         (("0 0 30 2 *",), 1, "Error:"),
-        (("every 5x",), 1, "no duration"),
+        (("every 5x",), 1, "invalid duration"),
         (("every 0s",), 1, "no interval"),
         (("@fortnightly",), 1, "Error:"),
         (("@daily", "--tz", "Mars/Base"), 2, "unknown time zone"),
         (("@daily", "--tz", "berlin"), 2, "did you mean Europe/Berlin"),
-        (("@daily", "--after", "whenever"), 2, "no moment"),
+        (("@daily", "--after", "whenever"), 2, "invalid moment"),
         (("@daily", "-n", "0"), 2, "0 is not in the range"),
         (("nobody",), 1, "duly.db: `duly run` makes it"),
     ],

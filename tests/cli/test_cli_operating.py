@@ -92,13 +92,13 @@ def test_trigger(ids):
         (("submit", "greet", "--json-payload", "{"), "no JSON"),
         (("submit", "greet", "--json-payload", "[]"), "JSON object"),
         (("submit", "greet", "a=1", "--json-payload", "{}"), "both given"),
-        (("submit", "greet", "--delay", "soon"), "no duration"),
-        (("submit", "greet", "--at", "soon"), "no moment"),
+        (("submit", "greet", "--delay", "soon"), "invalid duration"),
+        (("submit", "greet", "--at", "soon"), "invalid moment"),
         (("submit", "greet", "--priority", "10"), "not in the range"),
         (("submit", "greet", "--timeout", "1s"), "--timeout needs --wait"),
         (("submit",), "Missing argument"),
         (("trigger", "greet", "--payload", "x"), "no JSON"),
-        (("trigger", "greet", "--wait", "--timeout", "x"), "no duration"),
+        (("trigger", "greet", "--wait", "--timeout", "x"), "invalid duration"),
     ],
 )
 def test_mistakes_of_usage(ids, arguments, message):

@@ -1,6 +1,8 @@
 """Reading what people write: durations, moments, payloads, settings; and what is never written down."""
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import click
 import pytest
@@ -10,10 +12,11 @@ from duly.cli.client import address_of
 from duly.cli.moments import read_moment
 from duly.cli.payloads import read_payload
 from duly.cli.programs import configured
-from duly.cli.secrets import masked
 from duly.cli.settings import Settings, read_settings
 from duly.cli.words import full, line, lines, point, relative, span
+from duly.model import iso
 from duly.rules.durations import seconds_of
+from duly.rules.redaction import redacted
 
 NOW = datetime(2027, 3, 15, 12, 0, tzinfo=UTC)
 
@@ -32,6 +35,13 @@ NOW = datetime(2027, 3, 15, 12, 0, tzinfo=UTC)
         ("1w", 604800),
         ("1h 30m", 5400),
         ("2m500ms", 120.5),
+        ("10 minutes", 600),
+        ("1 hour 30 minutes", 5400),
+        ("2 h 5 min", 7500),
+        ("4.2 s", 4.2),
+        ("320 ms", 0.32),
+        ("3 Days", 259200),
+        ("1week", 604800),
     ],
 )
 def test_durations(text, seconds):
@@ -39,10 +49,28 @@ def test_durations(text, seconds):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "m", "10x", "-5m", "1h-2m", "ten", "1e3", "10m!", "٣s", "nan", "inf", "9" * 400, "200000w"]
+    "text",
+    [
+        "",
+        "m",
+        "10x",
+        "-5m",
+        "1h-2m",
+        "ten",
+        "1e3",
+        "10m!",
+        "٣s",
+        "nan",
+        "inf",
+        "9" * 400,
+        "200000w",
+        "5month",
+        "1hr",
+        "3 minute s",
+    ],
 )
 def test_what_is_no_duration(text):
-    with pytest.raises(ConfigurationError, match=r"duration|too long"):
+    with pytest.raises(ConfigurationError, match="invalid duration"):
         seconds_of(text)
 
 
@@ -68,18 +96,92 @@ def test_what_is_no_duration(text):
         ("2027-03-14T02:30", "America/New_York", datetime(2027, 3, 14, 7, tzinfo=UTC)),
         # 01:30 came twice; the first is meant.
         ("2027-11-07T01:30", "America/New_York", datetime(2027, 11, 7, 5, 30, tzinfo=UTC)),
+        # Distances from now.
+        ("10 minutes ago", "UTC", NOW - timedelta(minutes=10)),
+        ("10 min ago", "Asia/Tokyo", NOW - timedelta(minutes=10)),
+        ("90s ago", "UTC", NOW - timedelta(seconds=90)),
+        ("2 h 5 min ago", "UTC", NOW - timedelta(hours=2, minutes=5)),
+        ("3 days ago", "America/New_York", NOW - timedelta(days=3)),
+        ("In 5 minutes", "UTC", NOW + timedelta(minutes=5)),
+        ("in 14 h 45 min", "UTC", NOW + timedelta(hours=14, minutes=45)),
+        ("in 1h30m", "UTC", NOW + timedelta(minutes=90)),
+        ("in 2 weeks", "UTC", NOW + timedelta(days=14)),
+        # The name of a zone behind a time is its zone, whichever is meant otherwise.
+        ("today 14:30 UTC", "Asia/Tokyo", datetime(2027, 3, 15, 14, 30, tzinfo=UTC)),
+        ("tomorrow 02:30 Europe/Berlin", "UTC", datetime(2027, 3, 16, 1, 30, tzinfo=UTC)),
+        ("yesterday 02:30 Europe/Berlin", "Asia/Tokyo", datetime(2027, 3, 14, 1, 30, tzinfo=UTC)),
+        ("yesterday Europe/Berlin", "UTC", datetime(2027, 3, 13, 23, tzinfo=UTC)),
+        ("02:30 Asia/Tokyo", "UTC", datetime(2027, 3, 14, 17, 30, tzinfo=UTC)),
+        ("2027-03-14T02:30 Asia/Tokyo", "UTC", datetime(2027, 3, 13, 17, 30, tzinfo=UTC)),
+        ("2027-03-14 02:30 UTC", "Asia/Tokyo", datetime(2027, 3, 14, 2, 30, tzinfo=UTC)),
+        ("2027-03-15 02:30:00 -03", "UTC", datetime(2027, 3, 15, 5, 30, tzinfo=UTC)),
+        ("2027-03-15 02:30 +05:45", "UTC", datetime(2027, 3, 14, 20, 45, tzinfo=UTC)),
+        # As lists print them: the day without its year, the weekday before the date, the abbreviation of the zone.
+        ("11-16 01:30:00", "UTC", datetime(2027, 11, 16, 1, 30, tzinfo=UTC)),
+        ("03-14 02:30 America/New_York", "UTC", datetime(2027, 3, 14, 7, tzinfo=UTC)),
+        ("Sun 2027-03-14 03:00:00 EDT", "America/New_York", datetime(2027, 3, 14, 7, tzinfo=UTC)),
+        ("Sun 2027-11-07 01:30:00 EDT", "America/New_York", datetime(2027, 11, 7, 5, 30, tzinfo=UTC)),
+        ("Sun 2027-11-07 01:30:00 EST", "America/New_York", datetime(2027, 11, 7, 6, 30, tzinfo=UTC)),
+        ("Mon 2027-03-15 02:30:00 -03", "America/Sao_Paulo", datetime(2027, 3, 15, 5, 30, tzinfo=UTC)),
+        ("2027-03-15 02:30:00 CET", "UTC", datetime(2027, 3, 15, 1, 30, tzinfo=UTC)),
     ],
 )
 def test_moments(text, zone, expected):
     assert read_moment(text).resolve(NOW, zone) == expected
 
 
+@pytest.mark.parametrize("seconds", [0, 0.32, 4.2, 59, 60, 599, 3599, 3600, 7500, 86399, 90000, 172800, 9e6])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_is_printed_as_a_time_is_read_as_that_time(seconds, sign):
+    at = NOW + timedelta(seconds=sign * seconds)
+    near = timedelta(seconds=max(1, 0.05 * seconds, 30 if seconds > 59 else 0, 43200 if seconds >= 172800 else 0))
+    assert abs(read_moment(relative(at, NOW)).resolve(NOW, "Asia/Tokyo") - at) <= near
+    assert read_moment(full(at)).resolve(NOW, "Asia/Tokyo") == at
+    assert read_moment(iso(at)).resolve(NOW, "Asia/Tokyo") == at
+    assert read_moment(point(at, NOW)).resolve(NOW, "UTC") == at.replace(microsecond=0)
+
+
+@pytest.mark.parametrize("name", ["America/New_York", "Europe/Berlin", "America/Sao_Paulo", "Asia/Kathmandu", "UTC"])
+def test_what_next_prints_as_a_local_time_is_read_as_that_time(name):
+    """Every half hour through a year with two changes of clocks."""
+    for at in (NOW + timedelta(minutes=30 * number) for number in range(2 * 24 * 365)):
+        local = f"{at.astimezone(ZoneInfo(name)):%a %Y-%m-%d %H:%M:%S %Z}"
+        assert read_moment(local).resolve(NOW, name) == at
+
+
 @pytest.mark.parametrize(
-    "text", ["", "soon", "25:00", "yesterday 3", "2027-13-01", "today 14:30 UTC", "yesterday 25:00", "12"]
+    ("text", "why"),
+    [
+        ("", "expected e.g."),
+        ("soon", "expected e.g."),
+        ("12", "expected e.g."),
+        ("yesterday 3", "expected e.g."),
+        ("2027-13-01", "expected e.g."),
+        ("in", "expected e.g."),
+        ("ago", "expected e.g."),
+        ("25:00", "a time of day is 00:00 to 23:59:59"),
+        ("yesterday 25:00", "a time of day is 00:00 to 23:59:59"),
+        ("in 5", "write the unit too"),
+        ("5 ago", "write the unit too"),
+        ("5 fortnights ago", "invalid duration '5 fortnights'"),
+        ("in 200000 weeks", "100 years at most"),
+        ("tomorrow 02:30 Europe/Berln", "did you mean Europe/Berlin"),
+        ("2027-03-14T02:30Z Europe/Berlin", "an offset and a zone"),
+        ("Mon 2027-03-14 03:00", "that day is a Sun"),
+    ],
 )
-def test_what_is_no_moment(text):
-    with pytest.raises(ConfigurationError, match=r"moment|time of day"):
+def test_what_is_no_moment(text, why):
+    with pytest.raises(ConfigurationError, match=f"invalid moment .*{re.escape(why)}"):
         read_moment(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("02-29 10:00", "the calendar has no such day"), ("2027-03-14 10:00 XYZ", "XYZ is not used in UTC at that time")],
+)
+def test_what_is_no_moment_in_a_year_or_a_zone(text, why):
+    with pytest.raises(ConfigurationError, match=why):
+        read_moment(text).resolve(NOW, "UTC")
 
 
 @pytest.mark.parametrize("text", ["0001-01-01", "9999-12-31T23:59"])
@@ -273,7 +375,7 @@ def test_which_store_is_meant(monkeypatch, tmp_path):
     ],
 )
 def test_credentials_are_never_shown(text, shown):
-    assert masked(text) == shown
+    assert redacted(text) == shown
 
 
 @pytest.mark.parametrize(

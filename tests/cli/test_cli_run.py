@@ -108,7 +108,7 @@ def test_without_a_program_there_is_nothing_to_run():
 @pytest.mark.parametrize(
     ("arguments", "environment", "code", "message"),
     [
-        (("x", "--shutdown-timeout", "long"), {}, 2, "no duration"),
+        (("x", "--shutdown-timeout", "long"), {}, 2, "invalid duration"),
         (("x", "-c", "0"), {}, 2, "0 is not in the range"),
         (("x", "--role", "boss"), {}, 2, "'boss' is not one of"),
         (("x", "--log-level", "loud"), {}, 2, "'loud' is not one of"),

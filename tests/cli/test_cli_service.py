@@ -70,7 +70,8 @@ def test_what_is_done_on_the_command_line_is_in_the_audit_log(ids):
         ({"status": "active", "revision": 1}, None),
     ]
     assert "job nightly" in invoke("audit", "list", "--after", "1", "--limit", "1").stdout
-    assert invoke("audit", "verify").stdout == "6 entries, all as they were written\n"
+    head = entries[-1]["hash"]
+    assert invoke("audit", "verify").stdout == f"6 entries, all as they were written\nhead: {head} (entry 6)\n"
 
 
 def test_what_changes_nothing_is_not_in_the_audit_log(ids):
@@ -103,6 +104,50 @@ def test_a_changed_audit_log_is_told(ids):
             == 1
         )
     assert "entry 1 was changed" in invoke("audit", "verify", code=1).stderr
+
+
+def test_a_head_that_was_noted_must_still_be_in_the_audit_log(ids):
+    invoke("pause", "nightly")
+    noted = document("audit", "verify")["head"]["hash"]
+    invoke("resume", "nightly")
+    assert "expected: entry 1\n" in invoke("audit", "verify", "--expect", noted.upper()).stdout
+    other = "0123456789abcdef" * 4
+    assert f"no entry has the hash {other}" in invoke("audit", "verify", "--expect", other, code=1).stderr
+    assert "64 hexadecimal digits" in invoke("audit", "verify", "--expect", "5f0c", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM duly_log WHERE log = 'audit'",
+        "DELETE FROM duly_log WHERE log = 'audit' AND sequence = 2",
+        "UPDATE duly_log SET value = X'FF00' WHERE log = 'audit' AND sequence = 2",
+    ],
+)
+def test_a_damaged_audit_log_is_a_finding_and_stops_no_command(ids, damage):
+    invoke("pause", "nightly")
+    invoke("resume", "nightly")
+    with closing(sqlite3.connect("duly.db")) as connection, connection:
+        connection.execute(damage)
+    assert "Traceback" not in invoke("audit", "verify", code=1).output
+    invoke("audit", "list")
+    invoke("pause", "nightly")
+    assert [entry["deed"]["action"] for entry in document("audit", "list")[-2:]] == ["audit-damage", "pause"]
+
+
+def test_with_a_key_the_entries_of_the_audit_log_are_authenticated(ids, tmp_path):
+    (tmp_path / "key").write_text("a long and random key\n")
+    keyed = {"DULY_AUDIT_KEY_FILE": str(tmp_path / "key")}
+    invoke("pause", "nightly", **keyed)
+    assert "authenticated: 1 entries" in invoke("audit", "verify", **keyed).stdout
+    invoke("resume", "nightly")
+    assert "without the key" in invoke("audit", "verify", code=1, **keyed).stderr
+    invoke("audit", "verify")
+    shown = invoke("config", "show", "--json", **keyed).stdout
+    assert "a long and random key" not in shown
+    rows = {row["setting"]: (row["value"], row["source"]) for row in json.loads(shown)}
+    assert rows["audit_key"] == ("***", "DULY_AUDIT_KEY_FILE")
+    assert "at least 16 characters" in invoke("pause", "nightly", code=1, DULY_AUDIT_KEY="short").stderr
 
 
 # --- settings

@@ -1,5 +1,7 @@
 """The files under deploy cannot rot: they parse, their commands and variables exist, their metrics are exposed."""
 
+import asyncio
+import importlib.util
 import json
 import re
 import shlex
@@ -7,11 +9,14 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import requires
 from pathlib import Path
 
 import click
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from prometheus_client.parser import text_string_to_metric_families
 from tests.api.api_support import caller_for, shop
 
@@ -22,6 +27,7 @@ from duly.cli.settings import VARIABLES
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+PROMETHEUS = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
 ALERTS = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))
 DASHBOARD = json.loads((DEPLOY / "grafana" / "duly.json").read_text(encoding="utf-8"))
 UNIT = DEPLOY / "systemd" / "duly.service"
@@ -142,6 +148,27 @@ def test_compose_has_the_whole_stack():
         assert "POSTGRES_DSN" in services[name]["environment"]
 
 
+def mounted(service: dict) -> set[str]:
+    return {volume.partition(":")[0] for volume in service.get("volumes", [])}
+
+
+def test_only_what_makes_tokens_and_what_needs_one_has_one():
+    services = COMPOSE["services"]
+    holders = {
+        volume: {name for name, each in services.items() if volume in mounted(each)} for volume in ("admin", "watch")
+    }
+    assert holders == {"admin": {"setup"}, "watch": {"setup", "prometheus"}}
+    [script] = services["setup"]["command"]
+    assert re.findall(r"--role (\w+) --name \w+ > /(\w+)/token", script) == [("admin", "admin"), ("viewer", "watch")]
+    assert script.startswith("umask 077\n")
+    [scrape] = PROMETHEUS["scrape_configs"]
+    assert "watch:/secrets:ro" in services["prometheus"]["volumes"]
+    assert scrape["authorization"]["credentials_file"] == "/secrets/token"
+    for name, service in services.items():
+        if name != "setup" and ours(service):
+            assert not mounted(service), f"{name} needs no secret from a volume"
+
+
 def test_ports_are_published_on_loopback_only():
     for service in COMPOSE["services"].values():
         for port in service.get("ports", []):
@@ -166,6 +193,57 @@ def test_the_image_is_built_from_what_is_there():
     for line in re.findall(r"^COPY (?!--)(.+)$", DOCKERFILE, re.MULTILINE):
         *sources, _ = line.split()
         assert all((ROOT / source).exists() for source in sources)
+
+
+def pins(path: Path) -> dict[str, str]:
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    return {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
+
+
+def needed(name: str, extras: set[str], seen: set[str]) -> set[str]:
+    """Everything that a package needs to be installed, as this environment knows it."""
+    for text in requires(name) or []:
+        requirement = Requirement(text)
+        wanted = [{"extra": extra} for extra in extras] or [{"extra": ""}]
+        if requirement.marker is None or any(requirement.marker.evaluate(each) for each in wanted):
+            key = f"{canonicalize_name(requirement.name)}[{','.join(sorted(requirement.extras))}]"
+            if key not in seen:
+                seen.add(key)
+                needed(requirement.name, requirement.extras, seen)
+    return {key.partition("[")[0] for key in seen} - {"duly"}
+
+
+def test_the_image_is_built_of_pinned_versions_alone():
+    pinned = pins(DEPLOY / "constraints.txt")
+    assert all(re.fullmatch(r"[0-9][0-9a-z.]*", version) for version in pinned.values())
+    assert needed("duly", {"all"}, set()) <= pinned.keys()
+    assert "hatchling" in pinned
+    developed_with = pins(ROOT / "constraints-dev.txt")
+    assert {name: version for name, version in pinned.items() if developed_with.get(name, version) != version} == {}
+    installs = re.findall(r"pip (?:install|wheel) [^&]*", DOCKERFILE)
+    assert len(installs) == 3
+    for command in installs:
+        assert "--constraint constraints.txt" in command or "--no-deps" in command, command
+    assert "--no-build-isolation" in DOCKERFILE
+    assert all(":" in image for image in re.findall(r"^FROM (\S+)", DOCKERFILE, re.MULTILINE))
+
+
+def test_the_image_takes_a_payload_without_a_handler(monkeypatch, tmp_path):
+    [app] = re.findall(r"^ARG APP=(\S+)", DOCKERFILE, re.MULTILINE)
+    spec = importlib.util.spec_from_file_location("shipped_app", ROOT / app)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    async def use():
+        with module.scheduler.override("memory://"):
+            async with module.scheduler:
+                call = await caller_for(module.scheduler)
+                for payload, result in (("order 7", "order 7"), ({"order": 7}, {"order": 7}), ([1, 2], [1, 2])):
+                    accepted = await call.post("/jobs", {"payload": payload})
+                    assert (accepted.status, accepted.json["status"]) == (201, "pending")
+                    assert await module.scheduler._result(accepted.json["id"], 30) == result
+
+    asyncio.run(use())
 
 
 # --- Kubernetes
@@ -213,6 +291,8 @@ def test_the_unit_is_one_that_systemd_takes(tmp_path):
     assert sections == ["Unit", "Service", "Install"]
     variables = re.findall(r"(\w+)=", " ".join(re.findall(r"^Environment=(.+)$", text, re.MULTILINE)))
     assert set(variables) <= KNOWN_VARIABLES
+    assert "\nUMask=0077\n" in text
+    assert "\nStateDirectoryMode=0700\n" in text
     analyze = shutil.which("systemd-analyze")
     if analyze is None:  # what follows is systemd's own opinion, where there is one
         return

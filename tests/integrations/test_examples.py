@@ -40,6 +40,10 @@ def test_the_example_with_flask_takes_an_order_that_another_process_may_do(examp
         assert answer.status_code == 202
         run_id = answer.json["run"]
         assert client.get(f"/runs/{run_id}").json == {"state": "queued"}
+        for unknown in ("0660", "nonsense", "%00", "0" * 3000):
+            answer = client.get(f"/runs/{unknown}")
+            assert answer.status_code == 404
+            assert "there is no run" in answer.json["error"]
         assert client.post("/orders/ada").status_code == 202
         waiting = module.scheduler.sync.runs("send_mail", "pending").runs
         assert [run.dedupe_key for run in waiting] == ["ask-ada"]

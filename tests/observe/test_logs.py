@@ -8,8 +8,9 @@ import logging
 import pytest
 import structlog
 
-from duly import Context, Logger, RetryPolicy, Scheduler, SchedulerRunning
+from duly import Context, Logger, RetryPolicy, RunFailed, Scheduler, SchedulerRunning
 from duly.observe import JsonFormatter, RunFields, add_run_fields
+from duly.observe.logs import TextFormatter
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TRACE = TRACEPARENT.split("-")[1]
@@ -215,3 +216,81 @@ async def test_a_tracer_that_fails_is_told_and_the_run_goes_on(caplog):
     async with scheduler:
         assert await (await work.submit()).result(timeout=30) == 1
     assert "tracer of work failed" in caplog.text
+
+
+# --- foreign text in records
+
+FORGED = "2027-01-01 00:00:00,000 INFO    duly.run: nightly: completed"
+
+
+def record_of(message: str, **fields) -> logging.LogRecord:
+    record = logging.makeLogRecord({"name": "duly.run", "levelname": "ERROR", "msg": "%s", "args": (message,)})
+    vars(record).update(fields)
+    return record
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\n\n"])
+def test_a_text_in_a_record_cannot_pass_for_a_record(end):
+    first, *others = TextFormatter().format(record_of(f"failed: ValueError: oops{end}{FORGED}")).splitlines()
+    assert "oops" in first
+    assert all(line.startswith("    ") for line in others)
+
+
+def test_an_exception_in_a_record_cannot_either():
+    raised = ValueError(f"oops\n{FORGED}\x1b[2K")
+    text = TextFormatter().format(record_of("bad", exc_info=(ValueError, raised, None)))
+    assert "\x1b" not in text
+    assert not any(line.startswith("2027") for line in text.splitlines())
+
+
+def test_a_text_record_holds_nothing_that_a_terminal_acts_on():
+    text = TextFormatter().format(record_of("\x1b]0;title\x07 \x9b31m \u202e \x08\x7f \udcff größer"))
+    assert text.isprintable()
+    assert "größer" in text
+    text.encode()
+
+
+async def test_the_text_of_a_handlers_exception_forges_no_line():
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(TextFormatter())
+    logging.getLogger().addHandler(handler)
+    scheduler = Scheduler("memory://")
+
+    @scheduler.job(retry=None)
+    async def explode() -> None:
+        raise ValueError(f"oops\n{FORGED}\r{FORGED}\x1b[1A")
+
+    async with scheduler:
+        with pytest.raises(RunFailed):
+            await (await scheduler.submit("explode")).result(timeout=30)
+    logging.getLogger().removeHandler(handler)
+    written = stream.getvalue()
+    assert "oops" in written
+    assert "\x1b" not in written
+    assert not any(line.startswith("2027") for line in written.splitlines())
+
+
+@pytest.mark.parametrize("layout", [TextFormatter(), JsonFormatter()])
+def test_a_record_shows_no_password(layout):
+    record = record_of("cannot reach postgresql://me:x/s3cr3t@host/db", url="host=h password=s3cr3t")
+    assert "s3cr3t" not in layout.format(record)
+
+
+class Unprintable:
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_a_json_record_is_one_line_of_json_whatever_it_carries():
+    loop: list = []
+    loop.append(loop)
+    odd = {"nan": float("nan"), "object": Unprintable(), "loop": loop, "level": "forged", "time": "forged"}
+    for fields in (odd, {"object": Unprintable()}, {"mapping": {(1, 2): 3}}, {"text": "\udcff\u2028"}):
+        text = JsonFormatter().format(record_of("a\nb\x1b", **fields))
+        assert text.isascii()
+        assert len(text.splitlines()) == 1
+        line = json.loads(text, parse_constant=pytest.fail)
+        assert (line["message"], line["level"]) == ("a\nb\x1b", "ERROR")
+        assert line["time"] != "forged"
+        assert fields.keys() <= line.keys()

@@ -8,7 +8,7 @@ import pytest
 from duly.backends.memory import open_url
 from duly.model import SchedulerConfig
 from duly.model.event import LeaderElected, LeaderLost
-from duly.ports import Opening, SystemClock
+from duly.ports import Opening, StoreClock, SystemClock
 from duly.runtime.elector import MAIN, Elector
 from duly.runtime.surroundings import Surroundings, make_card
 
@@ -39,7 +39,7 @@ class Slow:
 @pytest.mark.parametrize("verb", ["acquire", "renew"])
 async def test_who_resigns_while_it_asks_for_a_lease_does_not_keep_it(verb):
     events = []
-    clock = SystemClock()
+    clock = StoreClock(SystemClock(), direct=True)
     config = SchedulerConfig(node_id="a")
     around = Surroundings(
         make_card(config, clock, random.Random(1), "1"), config, clock, events.append, random.Random(1)

@@ -43,7 +43,7 @@ async def test_a_job_whose_handler_is_gone_is_retired_after_its_grace_and_comes_
     await asyncio.sleep(100)
     missed = record.retired_at + timedelta(seconds=50)
     missed -= timedelta(seconds=missed.second % 10, microseconds=missed.microsecond)
-    story = await company.definitions.explain("report", missed)
+    story = await company.office.explainer.instant("report", missed)
     assert (story.verdict, story.setting) == ("not_planned", "no_handler")
     assert "No live node has its handler" in str(story)
 
@@ -52,7 +52,7 @@ async def test_a_job_whose_handler_is_gone_is_retired_after_its_grace_and_comes_
     [skipped] = await company.runs("report", State.SKIPPED)
     assert skipped.reason == "no_handler"
     assert skipped.due <= missed <= skipped.until <= back.updated_at
-    story = await company.definitions.explain("report", missed)
+    story = await company.office.explainer.instant("report", missed)
     assert (story.verdict, story.setting) == ("skipped", "no_handler")
     await asyncio.sleep(60)
     await every_instant_once(company, "report", seconds=10)
@@ -102,7 +102,7 @@ async def test_a_deploy_retires_nothing_and_its_runs_are_only_late(company):
     await asyncio.sleep(40)
     held = [run for run in await company.runs("report") if run.hold == "handler:report"]
     assert held
-    story = await company.definitions.explain("report", held[0].due)
+    story = await company.office.explainer.instant("report", held[0].due)
     assert (story.verdict, story.setting) == ("pending", "no_handler")
     assert "waits for a node that has the handler" in str(story)
     again = await company.start("other", program("report"))
@@ -213,7 +213,7 @@ async def test_the_number_of_completed_runs_is_bounded_and_the_newest_stay(compa
     completed = await company.runs("tick", State.COMPLETED)
     assert 20 <= len(completed) <= 32  # those of the last period come on top
     assert completed[-1].due >= company.clock.now() - timedelta(seconds=2)
-    story = await company.definitions.explain("tick", company.clock.now() - timedelta(seconds=150))
+    story = await company.office.explainer.instant("tick", company.clock.now() - timedelta(seconds=150))
     assert story.verdict in ("forgotten", "not_due")
 
 

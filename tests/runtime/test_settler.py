@@ -9,6 +9,7 @@ import pytest
 from duly.errors import BackendUnavailable
 from duly.model import Claim, Failed, Failure, Node, RetrySpec, Run, RunPolicy, SchedulerConfig, State, Succeeded
 from duly.model.event import SettlementAbandoned
+from duly.ports import StoreClock
 from duly.runtime.hooks import Hooks
 from duly.runtime.live import Live, LiveRuns
 from duly.runtime.nextdue import NextDue
@@ -53,7 +54,13 @@ class Queue:
 def settler_of(queue, events=None):
     clock = ManualClock(START)
     emit = Events() if events is None else events
-    around = Surroundings(Node("n", "h", 1, START), SchedulerConfig(max_concurrent=10), clock, emit, random.Random(0))
+    around = Surroundings(
+        Node("n", "h", 1, START),
+        SchedulerConfig(max_concurrent=10),
+        StoreClock(clock, direct=True),
+        emit,
+        random.Random(0),
+    )
     return Settler(around, queue, LiveRuns(), Hooks(None, None, emit), NextDue(Signal(), clock.now))
 
 

@@ -7,12 +7,12 @@ import functools
 import random
 
 from duly import Scheduler, SchedulerConfig
+from duly.errors import BackendUnavailable
 from duly.model import RunQuery
 from duly.observe import Bus
 from duly.scheduler.client import Client
 from duly.scheduler.running import Running
 from duly.scheduler.submitting import Options
-from duly.testing.sim import SimClock
 from tests.sim.stage import Stage
 
 
@@ -47,26 +47,32 @@ class Company(Stage):
     def __init__(self, seed=0, **options):
         super().__init__(seed, **options)
         self.office = Client(
-            self.network.session("office"), Scheduler()._registry, SchedulerConfig(), self.clock, Bus(), self.rng
+            self.network.session("office", self.clock), Scheduler()._registry, SchedulerConfig(), Bus(), self.rng
         )
         self.definitions = self.office.definitions
 
-    async def start(self, name, scheduler, **settings):
+    async def start(self, name, scheduler, *, clock=None, **settings):
         """A new node with that program; returns when it runs."""
         node = self.loop.node(name)
         heard = Everything()
         life = len(self.loop.nodes)
         config = SchedulerConfig(**{"node_id": f"{name}.{life}", "lock_ttl": 6, "leader_ttl": 4} | settings)
-        running = await node.start(self._start(name, scheduler, config, heard, random.Random(f"{name}/{life}")))
+        rng = random.Random(f"{name}/{life}")
+        running = await node.start(self._start(name, scheduler, config, heard, rng, clock))
         return Member(node, running, heard)
 
-    async def _start(self, name, scheduler, config, heard, rng):
-        clock, registry, session, bus = SimClock(self.loop), scheduler._registry, self.network.session(name), Bus()
+    async def _start(self, name, scheduler, config, heard, rng, clock):
+        registry, session, bus = scheduler._registry, self.network.session(name, clock), Bus()
         bus.subscribe(heard)
-        await session.open()
-        running = Running(Client(session, registry, config, clock, bus, rng), registry, config, clock, bus, rng)
-        await running.start()
-        return running
+        while True:
+            try:
+                await session.open()
+                running = Running(Client(session, registry, config, bus, rng), registry, config, bus, rng)
+                await running.start()
+            except BackendUnavailable:
+                await asyncio.sleep(0.01)  # whoever starts it does so until the store answers
+            else:
+                return running
 
     async def stop(self, member):
         await member.node.start(member.running.stop(5))

@@ -14,7 +14,7 @@ class Stage:
         self.loop = SimLoop(seed, **options)
         self.clock = SimClock(self.loop)
         self.contents = TapedContents(self.clock)
-        self.history = History(self.loop.time, self.clock.now)
+        self.history = History(self.loop.time, self.contents.clock.now)
         self.network = Network(self.loop, self.contents, self.history, weather, backend)
         self.rng = random.Random(f"stage/{seed}")
         self.ids = Ids(self.clock.now, self.rng)

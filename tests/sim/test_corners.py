@@ -11,6 +11,8 @@ from duly import Context, Every, Job, RetryPolicy, Scheduler, State
 from duly.model import JobStatus, Origin, OutcomeKind
 from duly.model.event import ClaimUntrusted, JobConflict, PlanFailed, RunsReaped, ServiceFailed
 from duly.rules import changes
+from duly.scheduler.submitting import Options
+from duly.testing.sim.clock import SimClock
 from tests.sim.company import Company, played
 
 
@@ -59,6 +61,126 @@ async def test_a_handler_that_may_go_on_does_so_through_an_outage_and_is_not_rep
     assert log == [("began", 1), ("ended", 1)]
     assert [event.stopped for event in one.events(ClaimUntrusted) + two.events(ClaimUntrusted)] == [False]
     assert one.events(RunsReaped) + two.events(RunsReaped) == []
+
+
+@pytest.mark.parametrize("moment", [-20.0, -0.05, 0.0, 0.05, 1.0, 3.0])
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+def test_a_node_that_starts_around_the_end_of_an_outage_takes_nothing_from_the_living(moment, delivery):
+    company, log = Company(), []
+
+    def program():
+        scheduler = Scheduler("memory://")
+
+        @scheduler.job(delivery=delivery)
+        async def work(ctx: Context) -> None:
+            log.append(("began", ctx.attempt))
+            await asyncio.sleep(40)
+            log.append(("ended", ctx.attempt))
+
+        return scheduler
+
+    async def start_at(when):
+        await asyncio.sleep(when)
+        return await company.start("newcomer", program())
+
+    async def act():
+        await company.start("one", program())
+        put = await company.submit("work")
+        await asyncio.sleep(5)
+        company.network.take_away()
+        starting = asyncio.create_task(start_at(25 + moment))
+        await asyncio.sleep(25)
+        company.network.bring_back()
+        newcomer = await starting
+        run = await company.office.ended(put.id, 100)
+        assert (run.state, run.failures, run.losses) == (State.COMPLETED, 0, 0)
+        assert newcomer.events(RunsReaped) == []
+
+    company.play(act())
+    assert log == [("began", 1), ("ended", 1)]
+
+
+@played
+async def test_when_all_have_died_the_next_node_takes_over_after_one_lease(company):
+    log = []
+    one = await company.start("one", long_work(log, "continue"))
+    put = await company.submit("work")
+    await asyncio.sleep(5)
+    one.node.kill()
+    await asyncio.sleep(60)
+    await company.start("two", long_work(log, "continue"))
+    started = company.loop.time()
+
+    async def again():
+        return ("began", 2) in log
+
+    await company.until(again)
+    assert company.loop.time() - started <= 6 + 2
+    assert (await company.office.ended(put.id, 100)).losses == 1
+
+
+# --- clocks that are wrong
+
+
+@pytest.mark.parametrize("off", [-600, -60, 60, 600])
+def test_a_node_whose_clock_is_wrong_plans_starts_and_reaps_in_time(off):
+    company, log = Company(), []
+
+    def program():
+        scheduler = Scheduler("memory://")
+
+        @scheduler.job(Every(seconds=5))
+        async def tick(ctx: Context) -> None:
+            log.append((ctx.due, company.contents.clock.now()))
+
+        @scheduler.job
+        async def later() -> None:
+            log.append(("later", company.contents.clock.now()))
+
+        return scheduler
+
+    async def act():
+        clock = SimClock(company.loop, skew=off)
+        member = await company.start("one", program(), clock=clock)
+        asked = company.contents.clock.now()
+        await member.node.start(member.running.client.submitter.submit("later", None, Options(delay=7)))
+        await asyncio.sleep(100)
+        [(_, began)] = [entry for entry in log if entry[0] == "later"]
+        assert timedelta(seconds=7) <= began - asked <= timedelta(seconds=7.2)
+        beats = [(due, began) for due, began in log if due != "later"]
+        assert len(beats) >= 19
+        assert all(timedelta(0) <= began - due <= timedelta(seconds=0.2) for due, began in beats)
+        assert not [run for run in await company.runs("tick") if run.state is State.SKIPPED]
+
+    company.play(act())
+
+
+@pytest.mark.parametrize("step", [600, -600])
+def test_a_jump_of_the_stores_clock_starts_nothing_early_and_stops_no_reaping(step):
+    company, log = Company(), []
+
+    async def act():
+        one = await company.start("one", long_work(log, "continue"))
+        await company.start("two", idle())
+        early = await company.submit("work", delay=300)
+        await company.submit("work")
+        await asyncio.sleep(10)
+        company.clock.skew = step
+        await asyncio.sleep(8)
+        company.clock.skew = 0
+        one.node.kill()
+        died = company.loop.time()
+        await company.start("three", long_work(log, "continue"))
+
+        async def again():
+            return ("began", 2) in log
+
+        await company.until(again, seconds=30)
+        assert company.loop.time() - died <= 6 + 3
+        assert log == [("began", 1), ("began", 2)]
+        assert not (await company.office.run(early.id)).final
+
+    company.play(act())
 
 
 @pytest.mark.parametrize("cleanup", [0.0, 12.0])

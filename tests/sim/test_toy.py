@@ -41,8 +41,8 @@ def played(seed, *, node=ToyNode, backend=MemoryBackend, storm=None):
     """The stage after a storm and a quiet time."""
     stage = Stage(seed, backend=backend, max_steps=3_000_000)
 
-    async def serve(node_id, session, clock):
-        await node(stage.history, node_id, session, clock, seed).serve()
+    async def serve(node_id, session):
+        await node(stage.history, node_id, session, session.clock, seed).serve()
 
     async def main():
         fleet, operator = Fleet(stage.network, serve), Operator(stage)

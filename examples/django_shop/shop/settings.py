@@ -6,6 +6,7 @@ from pathlib import Path
 DATA = Path(os.environ.get("SHOP_DATA", "."))
 
 SECRET_KEY = os.environ.get("SECRET_KEY", "only-for-this-example")
+ALLOWED_HOSTS = os.environ.get("ALLOWED_HOSTS", "localhost,127.0.0.1").split(",")
 ROOT_URLCONF = "shop.urls"
 USE_TZ = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

@@ -35,7 +35,8 @@ from duly.model import (
     from_micros,
     iso,
 )
-from duly.scheduler.audit import Recorded
+from duly.rules.explain import Explanation
+from duly.scheduler.audit_check import Recorded
 from duly.scheduler.views import JobView
 
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
@@ -345,10 +346,13 @@ def node_answer(node: Node, leader: str | None) -> NodeAnswer:
 
 
 class AuditAnswer(Struct, frozen=True):
-    """One administrative action; `hash` binds it to all before it."""
+    """One administrative action; the next entry is bound to `hash`.
+
+    `readable` is false for an entry that somebody has garbled: then only its number and its hash are known.
+    """
 
     sequence: int
-    at: Instant
+    at: Instant | None
     actor: str
     action: str
     target: str
@@ -356,10 +360,13 @@ class AuditAnswer(Struct, frozen=True):
     after: Any
     previous: str
     hash: str
+    readable: bool = True
 
 
 def audit_answer(recorded: Recorded) -> AuditAnswer:
     deed = recorded.deed
+    if deed is None:
+        return AuditAnswer(recorded.sequence, None, "", "", "", None, None, "", recorded.hash, readable=False)
     return AuditAnswer(
         sequence=recorded.sequence,
         at=iso(deed.at),
@@ -382,22 +389,49 @@ class PreviewInstant(Struct, frozen=True):
 
 
 class PreviewAnswer(Struct, frozen=True):
+    """The next instants. `complete` is false if computing them took too long: then there are fewer than asked for."""
+
     words: str | None
     timezone: str
     next: tuple[PreviewInstant, ...]
+    complete: bool
+
+
+class ExplanationAnswer(Struct, frozen=True):
+    """Why a run did or did not happen: one word, the chain of reasons, and the setting that decided, if one did."""
+
+    job: str
+    at: str
+    due: str | None
+    verdict: str
+    reasons: tuple[str, ...]
+    setting: str | None
+    run_id: str | None
+
+
+def explanation_answer(found: Explanation) -> ExplanationAnswer:
+    due = None if found.due is None else iso(found.due)
+    return ExplanationAnswer(found.job, iso(found.at), due, found.verdict, found.reasons, found.setting, found.run_id)
 
 
 class HealthAnswer(Struct, frozen=True):
-    """How this process is. `timestamp` is in seconds since the epoch."""
+    """How this process is.
+
+    `timestamp` is in whole seconds since the epoch, `coordinator_health` tells whether the coordinator answers. `parts`
+    are the servers of which the store is composed, each "reachable" or "away"; `reasons` say why it is not healthy.
+    """
 
     status: str
     instance_id: str
     is_leader: bool
-    coordinator_health: str
+    coordinator_health: bool
     timestamp: int
     role: str
     draining: bool
     store: str
+    parts: dict[str, str]
+    leader: str | None
+    reasons: tuple[str, ...]
     busy: int
     slots: int
     version: str
@@ -411,7 +445,10 @@ class LeaderAnswer(Struct, frozen=True):
 
 
 class MetricsAnswer(Struct, frozen=True):
-    """Runs by state, of the whole cluster; ended ones since the store began. `timestamp` is in seconds."""
+    """Runs by state, of the whole cluster; ended ones since the store began.
+
+    `timestamp` and `last_dispatch` are in whole seconds since the epoch; `last_dispatch` is 0 if none is known.
+    """
 
     timestamp: int
     pending_jobs: int
@@ -423,7 +460,7 @@ class MetricsAnswer(Struct, frozen=True):
     lost_jobs: int
     skipped_jobs: int
     jobs_dispatched: int
-    last_dispatch: Instant | None
+    last_dispatch: int
 
 
 class Status(Struct, frozen=True):

@@ -1,6 +1,6 @@
 """The application: ASGI from the table of routes to bytes, with nothing in between.
 
-A call is routed, its caller is told apart, then query and body are checked, then the route's handler answers. What goes
+A call is routed, its caller is identified, then query and body are checked, then the route's handler answers. What goes
 wrong on the way is a problem document. May be mounted anywhere: it takes paths below `root_path`.
 """
 
@@ -8,27 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import secrets
 from collections.abc import Iterable, Mapping, MutableMapping
 from contextlib import AsyncExitStack
 from typing import Any
-from urllib.parse import parse_qsl
 
 from duly.api import problems
-from duly.api.calls import JSON, Call, Reply, Stream
+from duly.api.calls import Call, Reply, Stream
+from duly.api.conditions import refuse_unknown
 from duly.api.desk import ApiSettings, Desk
-from duly.api.documents import read, shaped
-from duly.api.openapi import document_of
+from duly.api.openapi import document_of as openapi_of
+from duly.api.peers import refuse_foreign
 from duly.api.permissions import ANONYMOUS, LOCAL, Permission, Principal
 from duly.api.problems import Problem, problem_of
-from duly.api.routes import ROUTES, Body, Route
+from duly.api.reading import Gone, arrived, document_of, headers_of, query_of
+from duly.api.routes import ROUTES, Route
 from duly.api.routing import Routing
 from duly.api.streaming import Receive, Send, pour
 from duly.api.tokens import Authenticator
 from duly.errors import DulyError
 from duly.observe.meters import METERED, Meters
-from duly.ports import Store, SystemClock
+from duly.ports import Backend, SystemClock
 from duly.scheduler import Scheduler
 
 Scope = MutableMapping[str, Any]
@@ -38,10 +38,7 @@ _log = logging.getLogger("duly.api")
 _ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _BEARER = b"bearer "
 _LOOK_AGAIN = 2.0  # how often a stream asks whether its caller is still let in
-_NUMBERS = frozenset({"limit", "after"})
-_REPEATABLE = frozenset({"status", "kind"})
-_DIGITS = re.compile(r"[0-9]{1,18}")
-_HOME = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
+_READING = frozenset({"GET", "HEAD"})
 
 
 class Api:
@@ -60,7 +57,7 @@ class Api:
         self.desk = Desk(scheduler, self.settings, meters or Meters())
         scheduler.subscribe(self.desk.meters, *METERED)
         self._routing = Routing(self.routes)
-        self._authenticator = Authenticator(self._store, SystemClock())
+        self._authenticator = Authenticator(self._backend, SystemClock().monotonic)
         self._openapi: bytes | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -81,8 +78,8 @@ class Api:
             reply = _reply_of(problem)
         except DulyError as error:
             reply = _reply_of(problem_of(error) or _fault(scope))
-        except (TimeoutError, asyncio.CancelledError):
-            raise
+        except Gone:
+            return  # there is nobody to answer
         except Exception:  # noqa: BLE001  # a fault of ours: logged with its traceback under an id that the caller gets
             reply = _reply_of(_fault(scope))
         if isinstance(reply, Stream):
@@ -97,16 +94,16 @@ class Api:
             if scope["method"] == "HEAD":
                 await send({"type": "http.response.body", "body": b""})
             else:
-                await pour(stream, receive, send, lambda: self._denied(dict(scope["headers"])))
+                await pour(stream, receive, send, lambda: self._denied(scope))
         finally:
             stream.close()
 
-    async def _denied(self, headers: Mapping[bytes, bytes]) -> None:
+    async def _denied(self, scope: Scope) -> None:
         """Return when the caller's token has been revoked or has expired. A store that is away says nothing."""
         while True:
             await asyncio.sleep(_LOOK_AGAIN)
             try:
-                await self._caller(headers)
+                await self._caller(scope, headers_of(scope["headers"]))
             except Problem:
                 return
             except DulyError:
@@ -115,26 +112,34 @@ class Api:
     async def _reply(self, scope: Scope, receive: Receive) -> Reply | Stream:
         root: str = scope.get("root_path", "")
         path: str = scope["path"]
-        headers: dict[bytes, bytes] = dict(scope["headers"])
-        route, name = self._routing.find(scope["method"], path.removeprefix(root) if root else path)
-        principal = await self._principal(route, headers)
-        query = None if route.query is None else _query(route.query, scope["query_string"])
-        body = None if route.body is None else await self._body(route.body, headers, receive)
-        return await route.handle(Call(self.desk, principal, name, query, body, headers, path))
+        method: str = scope["method"]
+        headers = headers_of(scope["headers"])
+        route, name = self._routing.find(method, path.removeprefix(root) if root else path)
+        principal = await self._principal(route, scope, headers)
+        query = None if route.query is None else query_of(route.query, scope["query_string"])
+        most = self.settings.max_body_bytes
+        if method not in _READING:
+            refuse_unknown(headers, route.headers)
+        body = None
+        if route.body is not None:
+            body = await document_of(route.body, headers, receive, most, self.desk.computing)
+        elif method not in _READING:
+            await arrived(headers, receive, most)
+        return await route.handle(Call(self.desk, principal, name, query, body, headers, path, root))
 
-    async def _principal(self, route: Route, headers: Mapping[bytes, bytes]) -> Principal:
+    async def _principal(self, route: Route, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal:
         if route.permission is Permission.PUBLIC:
             return ANONYMOUS
-        principal = await self._caller(headers)
+        principal = await self._caller(scope, headers)
         principal.require(route.permission)
         if principal.token_id and (principal.rate is not None or self.settings.limits.token is not None):
-            await self.settings.limits.count_call(await self._store(), principal.token_id, principal.rate)
+            await self.settings.limits.count_call((await self._backend()).store, principal.token_id, principal.rate)
         return principal
 
-    async def _caller(self, headers: Mapping[bytes, bytes]) -> Principal:
+    async def _caller(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal:
         """Who calls; a `Problem` if nobody is let in with what they present."""
         if self.settings.authentication == "none":
-            _refuse_foreign(headers)
+            refuse_foreign(scope.get("client"), headers)
             return LOCAL
         given = headers.get(b"authorization", b"")
         presented = given[len(_BEARER) :].strip() if given[: len(_BEARER)].lower() == _BEARER else b""
@@ -143,44 +148,14 @@ class Api:
             raise _unknown(presented)
         return principal
 
-    async def _body(self, body: Body, headers: Mapping[bytes, bytes], receive: Receive) -> Any:
-        raw = await self._read(headers, receive)
-        if not raw and not body.required:
-            return body.read({})
-        content_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if content_type != JSON:
-            said = content_type.decode("latin-1") or "nothing"
-            raise Problem(415, "unsupported-media-type", f"Content-Type is {said}: application/json is needed")
-        return body.read(read(raw))
-
-    async def _read(self, headers: Mapping[bytes, bytes], receive: Receive) -> bytes:
-        most = self.settings.max_body_bytes
-        announced = headers.get(b"content-length", b"")
-        if announced.isdigit() and int(announced[:20]) > most:
-            raise _too_large(most)
-        message = await receive()
-        raw: bytes = message.get("body", b"")
-        if not message.get("more_body", False):
-            if len(raw) > most:
-                raise _too_large(most)
-            return raw
-        parts, size = [raw], len(raw)
-        while message.get("more_body", False):
-            message = await receive()
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > most:
-                raise _too_large(most)
-        return b"".join(parts)
-
     async def _document(self, call: Call[None, None]) -> Reply:
         """This API as an OpenAPI document."""
         if self._openapi is None:
-            self._openapi = document_of(self.routes)
+            self._openapi = openapi_of(self.routes)
         return Reply(200, self._openapi)
 
-    async def _store(self) -> Store:
-        return (await self.desk.client()).backend.store
+    async def _backend(self) -> Backend:
+        return (await self.desk.client()).backend
 
     # --- life
 
@@ -215,46 +190,10 @@ async def _send(reply: Reply, scope: Scope, send: Send) -> None:
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else reply.body})
 
 
-def _query(kind: type[Any], raw: bytes) -> Any:
-    """A query string as its struct: `status` and `kind` may be given several times, others once; numbers are digits.
-
-    Not msgspec's lax conversion: it takes the text "null" for nothing, and would drop a filter silently.
-    """
-    found: dict[str, Any] = {}
-    try:
-        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, strict_parsing=bool(raw), errors="strict")
-    except ValueError as exc:
-        raise Problem(400, "malformed", f"the query cannot be read: {exc}") from exc
-    for key, value in pairs:
-        if "\x00" in value:
-            raise Problem(400, "malformed", f"{key}: the character NUL is not accepted")
-        if key in _REPEATABLE:
-            found.setdefault(key, []).append(value)
-        elif key in found:
-            raise Problem(422, "invalid", f"{key} is given twice", pointer=f"/{key}")
-        else:
-            found[key] = int(value) if key in _NUMBERS and _DIGITS.fullmatch(value) else value
-    return shaped(found, kind)
-
-
-def _refuse_foreign(headers: Mapping[bytes, bytes]) -> None:
-    """Without tokens only programs of this machine may call: no page that a browser here has loaded from elsewhere."""
-    host = headers.get(b"host", b"localhost")
-    name = host[: host.rindex(b"]") + 1] if host.startswith(b"[") and b"]" in host else host.partition(b":")[0]
-    if name.lower() not in _HOME or b"origin" in headers:
-        detail = "this API has no authentication and answers programs of its own machine only"
-        raise Problem(403, "forbidden", detail)
-
-
 def _unknown(presented: bytes) -> Problem:
     how = "send `Authorization: Bearer <token>`; `duly token create --role submitter` makes one"
     detail = f"the token is unknown, expired or revoked: {how}" if presented else f"a token is needed: {how}"
     return Problem(401, "unauthenticated", detail, headers=((b"www-authenticate", b"Bearer"),))
-
-
-def _too_large(most: int) -> Problem:
-    detail = f"the body is larger than {most} bytes: submit in several calls, or send a reference to the data"
-    return Problem(413, "too-large", detail, headers=((b"connection", b"close"),))
 
 
 def _fault(scope: Scope) -> Problem:

@@ -51,11 +51,16 @@ class Call(Struct, Generic[Q, B], frozen=True):
     body: B
     headers: Mapping[bytes, bytes]
     path: str
+    root: str = ""
 
     def header(self, name: bytes) -> str | None:
         """A header's value, None if it is not there."""
         found = self.headers.get(name)
         return None if found is None else found.decode("latin-1")
+
+    def location(self, path: str) -> tuple[bytes, bytes]:
+        """The header that says where what was made can be found."""
+        return (b"location", f"{self.root}{path}".encode())
 
     async def note(self, action: str, target: str, before: object = None, after: object = None) -> None:
         """Write down in the audit log what the caller has done."""

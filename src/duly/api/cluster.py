@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from zoneinfo import ZoneInfo
 
-from duly.api import bodies
 from duly.api.answers import (
     LeaderAnswer,
-    PreviewAnswer,
-    PreviewInstant,
     QueueState,
     audit_answer,
     node_answer,
@@ -18,10 +13,11 @@ from duly.api.answers import (
 )
 from duly.api.bodies import PreviewBody
 from duly.api.calls import Call, Reply, answer
+from duly.api.previews import preview_of
 from duly.api.problems import Problem, not_found
 from duly.api.queries import AuditQuery
-from duly.model import Depth, Node, as_utc, is_job_name, iso
-from duly.rules.schedules import Cron, Every, Once
+from duly.api.visibility import node_seen, require_unlimited, sees_queue
+from duly.model import Depth, Node, is_job_name
 from duly.runtime.pace import ENDED, STARTED
 
 
@@ -29,8 +25,8 @@ async def list_queues(call: Call[None, None]) -> Reply:
     """The queues: what waits in them, since when, and how fast they move."""
     client = await call.desk.client()
     counts = await client.backend.store.counts()
-    nodes = await client.backend.coordinator.nodes()
-    now = await client.backend.store.time()
+    nodes = await call.desk.nodes()
+    now = client.clock.now()
 
     def rate(prefix: str, queue: str) -> float:
         return sum(node.metrics.get(f"{prefix}{queue}", 0.0) for node in nodes)
@@ -39,7 +35,7 @@ async def list_queues(call: Call[None, None]) -> Reply:
         [
             queue_answer(name, counts.queues.get(name, _EMPTY), now, rate(STARTED, name), rate(ENDED, name))
             for name in sorted(counts.queues.keys() | _moving(nodes))
-            if call.principal.covers_queue(name)
+            if sees_queue(call.principal, name)
         ]
     )
 
@@ -66,7 +62,7 @@ async def _set_paused(call: Call[None, None], *, paused: bool) -> Reply:
     name = call.name
     if not is_job_name(name):
         raise Problem(422, "invalid", f"queue {name!r}: a letter or _, then letters, digits and _ . - are needed")
-    if not call.principal.covers_queue(name):
+    if not sees_queue(call.principal, name):
         raise not_found("queue", name)
     client = await call.desk.client()
     if await (client.pause_queue(name) if paused else client.resume_queue(name)):
@@ -78,7 +74,8 @@ async def _set_paused(call: Call[None, None], *, paused: bool) -> Reply:
 async def list_nodes(call: Call[None, None]) -> Reply:
     """The nodes that are alive."""
     leader = (await call.desk.scheduler.health()).leader
-    return answer([node_answer(node, leader) for node in await call.desk.scheduler.nodes()])
+    nodes = [node_seen(call.principal, node) for node in await call.desk.scheduler.nodes()]
+    return answer([node_answer(node, leader) for node in nodes])
 
 
 async def leader(call: Call[None, None]) -> Reply:
@@ -90,23 +87,12 @@ async def leader(call: Call[None, None]) -> Reply:
 
 async def audit(call: Call[AuditQuery, None]) -> Reply:
     """Administrative actions, in order."""
-    call.principal.require_unlimited()
+    require_unlimited(call.principal)
     return answer([audit_answer(deed) for deed in await call.desk.deeds(call.query.after, call.query.limit)])
 
 
 async def preview(call: Call[None, PreviewBody]) -> Reply:
     """The next instants of an expression, with what changes of clocks do to them."""
-    body = call.body
-    zone = body.timezone or call.desk.scheduler.config.timezone
-    schedule = bodies.schedule(body.schedule, body.timezone)
-    if isinstance(schedule, Cron):
-        zone = schedule.timezone or zone
-        schedule = Cron(schedule.expression, timezone=zone, dst=schedule.dst, jitter=schedule.jitter)
-    after = (await call.desk.client()).clock.now() if body.after is None else as_utc(body.after, "after")
-    instants = schedule.preview(body.count, after=after)
-    return answer(PreviewAnswer(schedule.describe(), zone, tuple(_instant(schedule, due, zone) for due in instants)))
-
-
-def _instant(schedule: Cron | Every | Once, due: datetime, zone: str) -> PreviewInstant:
-    note = schedule.note(due) if isinstance(schedule, Cron) else None
-    return PreviewInstant(iso(due), f"{due.astimezone(ZoneInfo(zone)):%a %Y-%m-%d %H:%M:%S %Z}", note)
+    now = (await call.desk.client()).clock.now()
+    zone = call.desk.scheduler.config.timezone
+    return answer(await call.desk.computing.run(lambda: preview_of(call.body, zone, now)))

@@ -8,25 +8,32 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from duly.api.computing import Computing
+from duly.api.permissions import Principal
 from duly.api.rates import Limits
+from duly.api.sealing import Seals
 from duly.api.tail import Tail
-from duly.errors import ConfigurationError
+from duly.api.visibility import outside
+from duly.errors import BackendUnavailable, ConfigurationError, DulyError
+from duly.model import Node
 from duly.observe.meters import Meters
-from duly.ports import SystemClock
+from duly.ports import Store, SystemClock
 from duly.scheduler import Scheduler
-from duly.scheduler.audit import Audit, Recorded
+from duly.scheduler.audit_check import Recorded
 from duly.scheduler.client import Client
 from duly.scheduler.published import Published
 
 MAX_BODY = 1 << 20
 MAX_STREAMS = 100
+MAX_STREAMS_PER_TOKEN = 10
 
 
 class ApiSettings(Struct, frozen=True):
     """How the API behaves.
 
     `authentication` is "token", or "none", which only callers on the same machine should ever meet. `instance_id` is
-    what this process is called where no node runs in it. `max_streams` is how many may follow events at a time.
+    what this process is called where no node runs in it. `max_streams` is how many may follow events at a time,
+    `max_streams_per_token` how many of them with one token.
     """
 
     authentication: str = "token"
@@ -34,6 +41,7 @@ class ApiSettings(Struct, frozen=True):
     instance_id: str | None = None
     limits: Limits = Limits()
     max_streams: int = MAX_STREAMS
+    max_streams_per_token: int = MAX_STREAMS_PER_TOKEN
 
     def __post_init__(self) -> None:
         if self.authentication not in {"token", "none"}:
@@ -42,6 +50,9 @@ class ApiSettings(Struct, frozen=True):
             raise ConfigurationError(f"max_body_bytes={self.max_body_bytes!r}: from 1024 to {1 << 30} is needed")
         if not 0 <= self.max_streams <= 100_000:
             raise ConfigurationError(f"max_streams={self.max_streams!r}: from 0 to 100000 is needed")
+        if not 1 <= self.max_streams_per_token <= 100_000:
+            given = self.max_streams_per_token
+            raise ConfigurationError(f"max_streams_per_token={given!r}: expected a number from 1 to 100000")
 
 
 class Desk:
@@ -52,20 +63,26 @@ class Desk:
         self.settings = settings
         self.meters = meters
         self.draining = False
-        self._clock = SystemClock()
+        self._local = SystemClock()
         self.instance_id = (
             settings.instance_id or scheduler.config.node_id or f"{socket.gethostname()}-{os.getpid()}-api"
         )
-        self.tail = Tail(self._published, settings.max_streams)
-        self._audit: tuple[Client, Audit] | None = None
+        self.tail = Tail(self._published, settings.max_streams, settings.max_streams_per_token)
+        self.computing = Computing()
+        self.seals = Seals(self._store, self._local.monotonic)
 
-    def now(self) -> datetime:
-        return self._clock.now()
+    async def now(self) -> datetime:
+        """The store's time; while that has never been reached, this machine's."""
+        try:
+            return (await self.client()).clock.now()
+        except DulyError:
+            return self._local.now()
 
     def drain(self) -> None:
         """This process is about to stop: it is no longer ready, and whoever follows events shall do so elsewhere."""
         self.draining = True
         self.tail.close()
+        self.computing.close()
 
     def role(self) -> str:
         """What this process is: a node's roles, or the API alone."""
@@ -75,30 +92,38 @@ class Desk:
         """The store, opened if need be."""
         return await self.scheduler.opened()
 
+    async def nodes(self) -> list[Node]:
+        """The nodes that are known to live: none while the coordinator is away, which health tells."""
+        try:
+            return await (await self.client()).backend.coordinator.nodes()
+        except BackendUnavailable as exc:
+            if exc.part == "store":
+                raise
+            return []
+
+    async def _store(self) -> Store:
+        return (await self.client()).backend.store
+
     async def _published(self) -> Published:
         return Published((await self.client()).backend.store)
 
-    async def _log(self) -> Audit:
-        client = await self.client()
-        if self._audit is None or self._audit[0] is not client:
-            self._audit = (client, Audit(client.backend.store))
-        return self._audit[1]
-
     async def record(self, actor: str, action: str, target: str, before: object, after: object) -> None:
         """Append to the audit log."""
-        await (await self._log()).record(actor, action, target, self.now(), before, after)
+        await (await self.client()).audit.record(actor, action, target, await self.now(), before, after)
 
     async def deeds(self, after: int, limit: int) -> list[Recorded]:
         """Entries of the audit log."""
-        return await (await self._log()).read(after, limit)
+        return await (await self.client()).audit.read(after, limit)
 
-    async def handler(self, name: str | None, client: Client) -> str:
+    async def handler(self, name: str | None, client: Client, principal: Principal) -> str:
         """The handler that is meant: a name that somebody registered, else the default one."""
         chosen = name or self.scheduler.config.default_handler
         if chosen is None:
             raise ConfigurationError("handler: which one? The server has no default_handler, so name one")
         if client.knows(chosen) or await _is_known(chosen, client):
             return chosen
+        if principal.limited:
+            raise outside(chosen)
         raise ConfigurationError(f"handler={chosen!r}: no such handler is registered; {_known_ones(client)}")
 
 

@@ -1,7 +1,8 @@
-"""Documents: JSON as it is read from callers.
+"""Documents: JSON as it is read from callers, and the one place where its size and shape are bounded.
 
 Refused is what another reader could take differently or choke on: NaN and infinities, duplicate keys, lone surrogates,
-NUL characters, nesting deeper than 32. Sizes are checked before anything is read.
+NUL characters, nesting deeper than 32, numbers of more than 400 digits, more than 100,000 values. How many bytes it may
+have is checked before it gets here. All checks take time in proportion to the document.
 """
 
 from __future__ import annotations
@@ -9,16 +10,22 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any, NoReturn, TypeVar
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
 
 import msgspec
+from msgspec import Struct
 
 from duly.api.problems import Problem
 
 MAX_DEPTH = 32
+MAX_VALUES = 100_000
+MAX_DIGITS = 400  # the largest double has 309 before its point
 
 _ESCAPES = b"\\u"
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_LONG = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
+_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _PATH = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
 _STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+|\.\.\.)\]")
 
@@ -27,10 +34,9 @@ T = TypeVar("T")
 
 def read(body: bytes) -> Any:
     """The document in a body; raises a `Problem` that says what is wrong with it."""
-    if body.count(b"[") + body.count(b"{") > MAX_DEPTH:
-        _refuse_deep(body)
+    _refuse_shape(body)
     try:
-        value = _decoder.decode(body.decode())
+        value = (_careful if _LONG.search(body) else _decoder).decode(body.decode())
     except UnicodeDecodeError as exc:
         raise _malformed(f"it is not UTF-8 (byte {exc.start})") from exc
     except json.JSONDecodeError as exc:
@@ -45,17 +51,44 @@ def read(body: bytes) -> Any:
 def shaped(value: Any, kind: type[T], pointer: str = "") -> T:
     """The value as this type; raises a `Problem` that points at the field which does not fit."""
     try:
-        return msgspec.convert(value, kind)
+        found = msgspec.convert(value, kind)
     except msgspec.ValidationError as exc:
         text = str(exc)
         where = _PATH.search(text)
         plain = text if where is None else text[: where.start()]
         path = "" if where is None else _pointer(where["path"])
-        raise Problem(422, "invalid", f"{plain}{_place(pointer + path)}", pointer=pointer + path) from exc
+        raise _invalid(plain, pointer + path) from exc
+    _refuse_far(found, pointer)
+    return found
 
 
-def _place(pointer: str) -> str:
-    return f" (at {pointer})" if pointer else ""
+def _refuse_far(value: Any, pointer: str) -> None:
+    """Instants of a struct must be ones that UTC has: a zone can carry them over the ends of the calendar."""
+    if isinstance(value, datetime):
+        try:
+            value.astimezone(UTC)
+        except OverflowError as exc:
+            raise _invalid("this instant lies outside of the calendar, which has the years 1 to 9999", pointer) from exc
+    elif isinstance(value, Struct):
+        for name in _with_instants(type(value)):
+            _refuse_far(getattr(value, name), f"{pointer}/{name}")
+
+
+@cache
+def _with_instants(kind: type[Struct]) -> tuple[str, ...]:
+    """The fields of a struct that may hold an instant, or a struct that has one."""
+    hints = get_type_hints(kind, include_extras=False)
+    return tuple(name for name in kind.__struct_fields__ if _may_hold_instant(hints[name]))
+
+
+def _may_hold_instant(hint: Any) -> bool:
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return bool(_with_instants(hint))
+    return hint is datetime or any(_may_hold_instant(each) for each in get_args(hint))
+
+
+def _invalid(detail: str, pointer: str) -> Problem:
+    return Problem(422, "invalid", f"{detail} (at {pointer})" if pointer else detail, pointer=pointer)
 
 
 def _pointer(path: str) -> str:
@@ -67,16 +100,28 @@ def _malformed(why: str) -> Problem:
     return Problem(400, "malformed", f"the body is not JSON that is accepted here: {why}")
 
 
-def _refuse_deep(body: bytes) -> None:
-    """Brackets outside of strings tell the depth without reading the document."""
+def _refuse_shape(body: bytes) -> None:
+    """Bound depth and number of values by what stands outside of strings, without reading the document.
+
+    Most documents are so small that the signs in all of it, strings included, cannot be too many.
+    """
+    opened = body.count(b"[") + body.count(b"{")
+    if opened <= MAX_DEPTH and body.count(b",") < MAX_VALUES:
+        return
+    bare = _STRINGS.sub(b"", body)
+    if bare.count(b",") + bare.count(b"[") + bare.count(b"{") > MAX_VALUES:
+        raise _malformed(f"it has more than {MAX_VALUES} values")
     depth = 0
-    for sign in _STRINGS.sub(b"", body):
-        if sign in b"[{":
+    for sign in _BRACKETS.finditer(bare):
+        if sign[0] in b"[{":
             depth += 1
             if depth > MAX_DEPTH:
                 raise _malformed(f"it is nested deeper than {MAX_DEPTH}")
-        elif sign in b"]}":
+        else:
             depth -= 1
+
+
+_BRACKETS = re.compile(rb"[\[\]{}]")
 
 
 def _refuse_odd_text(value: Any) -> None:
@@ -102,17 +147,27 @@ def _refuse_odd_text(value: Any) -> None:
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise ValueError(f"the key {twice!r} is there twice")
     return found
 
 
 def _finite(text: str) -> float:
-    number = float(text)
+    number = float(_short(text))
     if not math.isfinite(number):
         raise ValueError(f"{text} is too large a number")
     return number
+
+
+def _whole(text: str) -> int:
+    return int(_short(text))
+
+
+def _short(text: str) -> str:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(f"a number has more than {MAX_DIGITS} digits")
+    return text
 
 
 def _no_constant(text: str) -> NoReturn:
@@ -120,3 +175,7 @@ def _no_constant(text: str) -> NoReturn:
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_distinct, parse_float=_finite, parse_constant=_no_constant)
+# Looks at every whole number, which takes time: only for documents that have so many digits in a row somewhere.
+_careful = json.JSONDecoder(
+    object_pairs_hook=_distinct, parse_float=_finite, parse_int=_whole, parse_constant=_no_constant
+)

@@ -14,6 +14,7 @@ from duly.api.permissions import Principal
 from duly.api.problems import Problem
 from duly.api.queries import EventsQuery
 from duly.api.tail import Tail
+from duly.api.visibility import sees_notice
 from duly.errors import BackendError
 from duly.scheduler.published import Choice, Told
 
@@ -39,10 +40,11 @@ async def follow_events(call: Call[EventsQuery, None]) -> Stream:
     after = _last_id(call.header(_LAST_ID))
     after = query.after if after is None else after
     last = await tail.last()
-    tail.join()
+    caller = call.principal.token_id or call.principal.name
+    tail.join(caller)
     choice = Choice(frozenset(query.kind), query.run, query.job, query.queue, query.handler)
     chunks = _chunks(tail, last if after is None else after, last, choice, call.principal)
-    return Stream(chunks, tail.leave, CONTENT_TYPE, _AS_IT_COMES)
+    return Stream(chunks, lambda: tail.leave(caller), CONTENT_TYPE, _AS_IT_COMES)
 
 
 def _last_id(given: str | None) -> int | None:
@@ -98,7 +100,7 @@ def _messages(found: list[Told], after: int, choice: Choice, principal: Principa
         if told.id != after + 1:
             parts.append(_gap(after, told.id))
         after = told.id
-        if choice.takes(told) and _visible(told, principal):
+        if choice.takes(told) and sees_notice(principal, told):
             parts.append(b"id: %d\nevent: %b\ndata: %b\n\n" % (told.id, told.words.kind.encode(), told.text))
     return b"".join(parts), after
 
@@ -106,11 +108,3 @@ def _messages(found: list[Told], after: int, choice: Choice, principal: Principa
 def _gap(after: int, following: int) -> bytes:
     """Its id is the one before what follows: whoever resumes there has been told."""
     return b"id: %d\nevent: gap\ndata: %b\n\n" % (following - 1, msgspec.json.encode(Gap(after, following)))
-
-
-def _visible(told: Told, principal: Principal) -> bool:
-    """Runs, jobs and queues as far as the caller's limits reach; nodes and leaders are for all, as elsewhere."""
-    queue, handler = told.words.queue, told.words.handler
-    if queue is None:
-        return True
-    return principal.covers_queue(queue) if handler is None else principal.covers(queue, handler)

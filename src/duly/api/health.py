@@ -24,20 +24,24 @@ class Condition(Struct, frozen=True):
 
 
 def condition(health: Health, *, draining: bool) -> Condition:
-    """Draining is healthy, but not ready: running handlers end, and new work goes elsewhere."""
-    away = health.store != "reachable"
-    if away:
+    """Draining is healthy, but not ready: running handlers end, and new work goes elsewhere.
+
+    Without its store a process is of no use; without another part, or a leader, it is degraded, as all others are.
+    """
+    if health.store != "reachable":
         return Condition("degraded" if health.running else "unhealthy", ready=False)
+    if health.failing:
+        return Condition("unhealthy", ready=False)
     if draining:
         return Condition("draining", ready=False)
-    return Condition("healthy", ready=True)
+    return Condition(health.status, ready=True)
 
 
 async def _health(desk: Desk) -> Health:
     try:
         await desk.client()  # a client that was never opened could not tell
     except DulyError:
-        return Health("degraded", None, False, False, None, "away", 0.0, 0, 0)  # by position: a value
+        return Health("degraded", None, False, False, None, "away", 0.0, 0, 0, {"store": "away"})  # by position
     return await desk.scheduler.health()
 
 
@@ -46,22 +50,25 @@ async def get_health(call: Call[None, None]) -> Reply:
     desk = call.desk
     health = await _health(desk)
     found = condition(health, draining=desk.draining)
-    reachable = health.store == "reachable"
+    parts = {name: "reachable" if how == "reachable" else "away" for name, how in health.parts.items()}
     document = HealthAnswer(
         status=found.status,
         instance_id=health.node_id or desk.instance_id,
         is_leader=health.is_leader,
-        coordinator_health="healthy" if reachable else "unavailable",
-        timestamp=int(desk.now().timestamp()),
+        coordinator_health=parts.get("coordinator", parts["store"]) == "reachable",
+        timestamp=int((await desk.now()).timestamp()),
         role=desk.role(),
         draining=desk.draining,
-        store="reachable" if reachable else "away",
+        store=parts["store"],
+        parts=parts,
+        leader=health.leader,
+        reasons=health.reasons,
         busy=health.busy,
         slots=health.slots,
         version=__version__,
         authentication=desk.settings.authentication,
     )
-    return answer(document, 503 if found.status in {"unhealthy", "degraded"} else 200)
+    return answer(document, 200 if found.ready or found.status == "draining" else 503)
 
 
 async def livez(_: Call[None, None]) -> Reply:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from msgspec import UNSET
 
 from duly.api import bodies
-from duly.api.answers import accepted, job_answer
+from duly.api.answers import accepted, explanation_answer, job_answer
 from duly.api.bodies import PauseBody, TriggerBody
 from duly.api.calls import Call, Reply, answer
-from duly.api.paging import links, unwrapped
+from duly.api.conditions import condition_of, refuse_unknown
+from duly.api.paging import JOBS, links, start_of
 from duly.api.problems import Problem, not_found
-from duly.api.queries import JobRunsQuery, JobsQuery, RunsQuery, repeated
-from duly.api.runs import cancel_run, get_run, page_of_runs
-from duly.model import State
+from duly.api.queries import ExplainQuery, JobRunsQuery, JobsQuery, RunsQuery, repeated
+from duly.api.runs import cancel_run, explain_run, get_run, page_of_runs
+from duly.api.visibility import node_seen, sees_job
+from duly.errors import JobNotFound
+from duly.model import JobRecord, JobStatus, State, is_run_id
+from duly.scheduler.definitions import Guard
 from duly.scheduler.views import JobView
 
 _RUN_STATES = frozenset(State)
@@ -29,9 +36,10 @@ async def list_jobs(call: Call[JobsQuery, None]) -> Reply:
     if states:
         raise Problem(422, "invalid", "status: states of runs and of jobs cannot be mixed", pointer="/status")
     client = await call.desk.client()
-    views, following = await client.definitions.page(unwrapped(query.cursor) or "", query.limit)
-    seen = [job_answer(view) for view in views if _matches(view, query) and _visible(call, view)]
-    return answer(seen, headers=links(call.path, repeated(query), following))
+    start = await start_of(call, JOBS, query.cursor) or ""
+    views, following = await client.definitions.page(start, query.limit, removed=JobStatus.REMOVED in query.status)
+    seen = [job_answer(view) for view in views if _matches(view, query) and sees_job(call.principal, view)]
+    return answer(seen, headers=await links(call, JOBS, repeated(query), following))
 
 
 def _runs_query(query: JobsQuery, states: tuple[State, ...]) -> RunsQuery:
@@ -61,16 +69,44 @@ def _matches(view: JobView, query: JobsQuery) -> bool:
     )
 
 
-def _visible(call: Call[Any, Any], view: JobView) -> bool:
-    return call.principal.covers(view.queue, view.handler)
+async def explain_job(call: Call[ExplainQuery, None]) -> Reply:
+    """Why the run of a moment did or did not happen, or of the nearest instant; or why a run is as it is."""
+    if is_run_id(call.name):
+        return await explain_run(call)
+    view = await the_job(call)
+    client, seen = await call.desk.client(), partial(node_seen, call.principal)
+    return answer(explanation_answer(await client.explainer.instant(view.name, call.query.at, seen)))
 
 
 async def the_job(call: Call[Any, Any]) -> JobView:
     """The job that the path names; one that the caller may not see does not exist."""
-    view = await call.desk.scheduler.get_job(call.name)
-    if not _visible(call, view):
+    with _missing(call):
+        view = await call.desk.scheduler.get_job(call.name)
+    if not sees_job(call.principal, view):
         raise not_found("job", call.name)
     return view
+
+
+@contextmanager
+def _missing(call: Call[Any, Any]) -> Iterator[None]:
+    """The same words for a job that is not there as for one that the caller may not see."""
+    try:
+        yield
+    except JobNotFound:
+        raise not_found("job", call.name) from None
+
+
+class _Guard:
+    """Lets a change of a job pass if the caller may see what it changes, and the call's condition is fulfilled."""
+
+    def __init__(self, call: Call[Any, Any]) -> None:
+        self._call = call
+        self._condition = condition_of(call.headers)
+
+    def __call__(self, record: JobRecord | None) -> None:
+        if record is None or not sees_job(self._call.principal, record.spec):
+            raise not_found("job", self._call.name)
+        self._condition.check(record.name, record.revision)
 
 
 async def get_job(call: Call[Any, None]) -> Reply:
@@ -102,20 +138,21 @@ async def runs_of_job(call: Call[JobRunsQuery, None]) -> Reply:
 
 async def pause(call: Call[None, PauseBody]) -> Reply:
     """Neither plan nor start a job's runs until it is resumed."""
-    before = await the_job(call)
-    await call.desk.scheduler.pause(before.name, call.body.note)
-    return await _changed(call, "pause", before)
+    definitions = (await call.desk.client()).definitions
+    return await _changed(call, "pause", lambda guard: definitions.pause(call.name, call.body.note, guard))
 
 
 async def resume(call: Call[None, None]) -> Reply:
     """Let a paused job go on."""
-    before = await the_job(call)
-    await call.desk.scheduler.resume(before.name)
-    return await _changed(call, "resume", before)
+    definitions = (await call.desk.client()).definitions
+    return await _changed(call, "resume", lambda guard: definitions.resume(call.name, guard))
 
 
-async def _changed(call: Call[None, Any], action: str, before: JobView) -> Reply:
-    after = await call.desk.scheduler.get_job(before.name)
+async def _changed(call: Call[None, Any], action: str, change: Callable[[Guard], Awaitable[JobRecord]]) -> Reply:
+    before, guard = await the_job(call), _Guard(call)
+    with _missing(call):
+        await change(guard)
+    after = await the_job(call)
     if after.revision != before.revision:
         was, is_now = ({"status": view.status, "note": view.note} for view in (before, after))
         await call.note(action, f"job {before.name}", was, is_now)
@@ -124,19 +161,27 @@ async def _changed(call: Call[None, Any], action: str, before: JobView) -> Reply
 
 async def trigger(call: Call[None, TriggerBody]) -> Reply:
     """Run a job once more, now."""
-    view = await the_job(call)
+    client = await call.desk.client()
+    view, guard = await the_job(call), _Guard(call)
+    with _missing(call):
+        guard(await client.definitions.record(view.name))  # before anything is counted
+    await call.desk.settings.limits.count_submissions(client.backend.store, {view.handler: 1})
     payload = None if call.body.payload is UNSET else bodies.arguments(call.body.payload)
-    handle = await call.desk.scheduler.trigger(view.name, payload)
-    await call.note("trigger", f"job {view.name}", after={"run": handle.id})
-    return answer(accepted(handle.id), 201)
+    with _missing(call):
+        put = await client.submitter.trigger(view.name, payload, guard)
+    await call.note("trigger", f"job {view.name}", after={"run": put.id})
+    return answer(accepted(put.id), 201, (call.location(f"/runs/{put.id}"),))
 
 
 async def remove(call: Call[None, None]) -> Reply:
     """Stop planning a job and cancel its waiting runs; a submitted one, a run, is cancelled."""
     if _is_run(call.name):
+        refuse_unknown(call.headers, ())  # a run has no revisions
         await cancel_run(call, None)
         return Reply(204, b"")
-    view = await the_job(call)
-    await call.desk.scheduler.remove(view.name)
+    view, guard = await the_job(call), _Guard(call)
+    call.desk.scheduler.refuse_if_frozen(f"removing {view.name!r}")
+    with _missing(call):
+        await (await call.desk.client()).definitions.remove(view.name, guard)
     await call.note("remove", f"job {view.name}", before={"status": view.status, "revision": view.revision})
     return Reply(204, b"")

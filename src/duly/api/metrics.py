@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from duly.api.answers import MetricsAnswer
 from duly.api.calls import Call, Reply, answer
-from duly.model import State, iso
+from duly.api.visibility import require_unlimited
+from duly.model import State
 from duly.runtime.pace import LAST_START
 
 _TEXTS = ("text/plain", "application/openmetrics-text")
@@ -14,20 +13,20 @@ _TEXTS = ("text/plain", "application/openmetrics-text")
 
 async def get_metrics(call: Call[None, None]) -> Reply:
     """JSON, unless the caller's `Accept` asks for the text of Prometheus."""
+    require_unlimited(call.principal)
     accept = call.header(b"accept") or ""
     if any(text in accept for text in _TEXTS) and "application/json" not in accept:
         return await prometheus(call)
     client = await call.desk.client()
     states = (await client.backend.store.counts()).states
-    nodes = await client.backend.coordinator.nodes()
-    told = [node.metrics.get(LAST_START, 0.0) for node in nodes]
+    told = [node.metrics.get(LAST_START, 0.0) for node in await call.desk.nodes()]
     last = max(*told, call.desk.meters.last_start, 0.0)
 
     def count(state: State) -> int:
         return states.get(state, 0)
 
     document = MetricsAnswer(
-        timestamp=int(call.desk.now().timestamp()),
+        timestamp=int(client.clock.now().timestamp()),
         pending_jobs=count(State.PENDING),
         queued_jobs=count(State.QUEUED),
         running_jobs=count(State.RUNNING),
@@ -37,7 +36,7 @@ async def get_metrics(call: Call[None, None]) -> Reply:
         lost_jobs=count(State.LOST),
         skipped_jobs=count(State.SKIPPED),
         jobs_dispatched=sum(count(each) for each in (State.RUNNING, State.COMPLETED, State.FAILED, State.LOST)),
-        last_dispatch=iso(datetime.fromtimestamp(last, UTC)) if last else None,
+        last_dispatch=int(last),
     )
     return answer(document)
 
@@ -46,6 +45,7 @@ async def prometheus(call: Call[None, None]) -> Reply:
     """What this process counts, and how much waits, as a scraper reads it."""
     from duly.observe.prometheus import Snapshot, exposition  # noqa: PLC0415  # an extra
 
+    require_unlimited(call.principal)
     desk = call.desk
     client = await desk.client()
     counts = await client.backend.store.counts()

@@ -1,7 +1,7 @@
 """Permissions: what a caller may do. Every route names one; a role grants a set of them.
 
-A token may further be limited to queues and handlers. What lies outside of those does not exist for it: reading and
-operating answer as if there were no such thing.
+A token may further be limited to queues and handlers. What that means for jobs, runs, queues and all else is decided in
+`visibility`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Permission(StrEnum):
 
 
 class TokenRole(StrEnum):
-    """What a token is for; each may do all that the one before may."""
+    """What a token is for. Each role includes the permissions of the previous one."""
 
     VIEWER = "viewer"
     SUBMITTER = "submitter"
@@ -62,28 +62,10 @@ class Principal(Struct, frozen=True):
     def may(self, permission: Permission) -> bool:
         return permission in GRANTS[self.role]
 
-    def covers(self, queue: str, handler: str) -> bool:
-        """Whether something of this queue and handler exists for this caller."""
-        return (self.queues is None or queue in self.queues) and (self.handlers is None or handler in self.handlers)
-
-    def covers_queue(self, queue: str) -> bool:
-        return self.queues is None or queue in self.queues
-
     def require(self, permission: Permission) -> None:
         if not self.may(permission):
             needed = next(role for role in TokenRole if permission in GRANTS[role])
-            raise Problem(403, "forbidden", f"this token is a {self.role.value}'s: role {needed.value} is needed")
-
-    def require_unlimited(self) -> None:
-        """For what concerns all queues and handlers at once."""
-        if self.limited:
-            raise Problem(403, "forbidden", "this token is limited to some queues or handlers: one without is needed")
-
-    def require_target(self, queue: str, handler: str) -> None:
-        """For work that is to be submitted: a limit is said, since the caller named the target."""
-        if not self.covers(queue, handler):
-            detail = f"this token may not submit to handler {handler!r} on queue {queue!r}"
-            raise Problem(403, "forbidden", detail)
+            raise Problem(403, "forbidden", f"this token has the role {self.role.value}: {needed.value} is needed")
 
 
 ANONYMOUS = Principal("anonymous", TokenRole.VIEWER, frozenset(), frozenset())

@@ -28,6 +28,7 @@ from duly.errors import (
 
 CONTENT_TYPE = b"application/problem+json"
 _TYPE = "urn:duly:problem:"
+_LONGEST = 1000
 
 
 class FieldProblem(Struct, frozen=True):
@@ -59,12 +60,17 @@ class Problem(Exception):
         pointer: str | None = None,
         headers: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
-        super().__init__(detail)
+        self.detail = _short(detail)
+        super().__init__(self.detail)
         self.status = status
         self.kind = kind
-        self.detail = detail
-        self.pointer = pointer
+        self.pointer = None if pointer is None else _short(pointer)
         self.headers = tuple(headers)
+
+    def within(self, index: int) -> Problem:
+        """The same problem of one item of an array."""
+        detail = f"submission {index}: {self.detail}"
+        return Problem(self.status, self.kind, detail, pointer=f"/{index}{self.pointer or ''}", headers=self.headers)
 
     def document(self) -> ProblemDocument:
         return ProblemDocument(
@@ -79,13 +85,21 @@ class Problem(Exception):
         return msgspec.json.encode(self.document())
 
 
+def _short(text: str) -> str:
+    """A text that may repeat what a caller has sent: not all of it, and nothing that JSON cannot hold."""
+    plain = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return plain if plain.isascii() else plain.encode("utf-8", "replace").decode()
+
+
 def problem_of(error: DulyError) -> Problem | None:
     """The problem that an error of Duly is for a caller; None if it is none of theirs."""
     text = str(error)
     match error:
         case BackendUnavailable():
-            away = "the store cannot be reached now: try again; a dedupe_key makes repeating a submission harmless"
-            return Problem(503, "store-away", away, headers=((b"retry-after", b"1"),))
+            away = f"the {error.part} cannot be reached now: try again"
+            if error.part == "store":
+                away += "; a dedupe_key makes repeating a submission harmless"
+            return Problem(503, f"{error.part}-away", away, headers=((b"retry-after", b"1"),))
         case JobNotFound() | RunNotFound():
             return Problem(404, "not-found", text)
         case PayloadTooLarge():

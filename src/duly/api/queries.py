@@ -72,6 +72,12 @@ class JobRunsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     cursor: Cursor | None = None
 
 
+class ExplainQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The moment in question; now, unless it is given."""
+
+    at: Instant | None = None
+
+
 class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Entries with a greater number than `after`."""
 

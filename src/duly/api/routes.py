@@ -77,6 +77,8 @@ _JOBS_OR_RUNS = list[answers.JobAnswer] | list[answers.RunAnswer]
 _WORK = Body(work.read_work, (bodies.Submission, list[bodies.Submission]))
 _ORDER = Body(work.read_order, (bodies.Submission, bodies.Definition, list[bodies.Submission]))
 
+_IF_MATCH = ("If-Match",)
+
 # What every process with a port answers, workers included.
 VITALS: tuple[Route, ...] = (
     Route("GET", "/health", _PUBLIC, health.get_health, {200: answers.HealthAnswer, 503: answers.HealthAnswer}),
@@ -100,9 +102,17 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route("GET", "/jobs", _READ, jobs.list_jobs, {200: _JOBS_OR_RUNS}, query=queries.JobsQuery),
     Route("GET", "/jobs/{id}", _READ, jobs.get_job, {200: _JOB_OR_RUN}),
-    Route("DELETE", "/jobs/{id}", _OPERATE, jobs.remove, {204: None}, conflicts=True),
+    Route("DELETE", "/jobs/{id}", _OPERATE, jobs.remove, {204: None}, conflicts=True, headers=_IF_MATCH),
     Route(
         "GET", "/jobs/{id}/runs", _READ, jobs.runs_of_job, {200: list[answers.RunAnswer]}, query=queries.JobRunsQuery
+    ),
+    Route(
+        "GET",
+        "/jobs/{id}/explain",
+        _READ,
+        jobs.explain_job,
+        {200: answers.ExplanationAnswer},
+        query=queries.ExplainQuery,
     ),
     Route(
         "POST",
@@ -111,8 +121,18 @@ ROUTES: tuple[Route, ...] = (
         jobs.pause,
         {200: answers.JobAnswer},
         body=_one(bodies.PauseBody, required=False),
+        conflicts=True,
+        headers=_IF_MATCH,
     ),
-    Route("POST", "/jobs/{id}/resume", _OPERATE, jobs.resume, {200: answers.JobAnswer}),
+    Route(
+        "POST",
+        "/jobs/{id}/resume",
+        _OPERATE,
+        jobs.resume,
+        {200: answers.JobAnswer},
+        conflicts=True,
+        headers=_IF_MATCH,
+    ),
     Route(
         "POST",
         "/jobs/{id}/trigger",
@@ -120,10 +140,13 @@ ROUTES: tuple[Route, ...] = (
         jobs.trigger,
         {201: answers.Accepted},
         body=_one(bodies.TriggerBody, required=False),
+        conflicts=True,
+        headers=_IF_MATCH,
     ),
-    Route("POST", "/runs", _SUBMIT, work.submit, {201: _ACCEPTED, 200: _ACCEPTED}, body=_WORK),
+    Route("POST", "/runs", _SUBMIT, work.submit, {201: _ACCEPTED, 200: _ACCEPTED}, body=_WORK, conflicts=True),
     Route("GET", "/runs", _READ, runs.list_runs, {200: list[answers.RunAnswer]}, query=queries.RunsQuery),
     Route("GET", "/runs/{id}", _READ, runs.get_run, {200: answers.RunDetail}),
+    Route("GET", "/runs/{id}/explain", _READ, runs.explain_run, {200: answers.ExplanationAnswer}),
     Route(
         "POST",
         "/runs/{id}/cancel",

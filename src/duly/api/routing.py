@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 
 from duly.api.problems import Problem
 from duly.api.routes import Route
+
+_NAMED = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,255}")
 
 
 class Routing:
@@ -41,9 +44,12 @@ class Routing:
         return route, name
 
     def _by_shape(self, path: str) -> tuple[dict[str, Route] | None, str]:
-        """`/jobs/{id}/runs` is what stands before and after one segment that is anything but empty."""
+        """`/jobs/{id}/runs` is what stands before and after one segment that may be a name or an id.
+
+        Nothing else can be one, and a store need not be asked about it: some cannot even take it.
+        """
         parts = path.split("/")
-        if len(parts) not in {3, 4} or not parts[2]:
+        if len(parts) not in {3, 4} or not _NAMED.fullmatch(parts[2]):
             return None, ""
         after = f"/{parts[3]}" if len(parts) == 4 else ""
         return self._shaped.get((f"/{parts[1]}/", after)), parts[2]

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
-from duly.api.answers import CancelAnswer, RedriveAnswer, run_answer, run_detail
+from duly.api.answers import CancelAnswer, RedriveAnswer, explanation_answer, run_answer, run_detail
 from duly.api.bodies import CancelBody, RedriveBody
 from duly.api.calls import Call, Reply, answer
-from duly.api.paging import links, unwrapped
-from duly.api.permissions import Principal
+from duly.api.paging import RUNS, links, start_of
 from duly.api.problems import Problem, not_found
 from duly.api.queries import RunsQuery, repeated, run_query
+from duly.api.visibility import node_seen, sees_run
 from duly.model import CancelReply, RedriveReply, Run, RunQuery, State
 
 _SLICE = 500
-
-
-def visible(run: Run, principal: Principal) -> bool:
-    return principal.covers(run.queue, run.handler)
+_MOST_SLICES = 200  # a call that looked at every run of a large store would never end
 
 
 async def the_run(call: Call[Any, Any]) -> Run:
     """The run that the path names; one that the caller may not see does not exist."""
     client = await call.desk.client()
     run = await client.backend.store.run(call.name)
-    if run is None or not visible(run, call.principal):
+    if run is None or not sees_run(call.principal, run):
         raise not_found("run", call.name)
     return run
 
@@ -37,12 +36,12 @@ async def list_runs(call: Call[RunsQuery, None]) -> Reply:
 
 async def page_of_runs(call: Call[Any, None], query: RunsQuery, again: Mapping[str, object]) -> Reply:
     client = await call.desk.client()
-    page = await client.runs(run_query(query), query.limit, unwrapped(query.cursor))
+    page = await client.runs(run_query(query), query.limit, await start_of(call, RUNS, query.cursor))
     tagged = None if query.tag is None else await _tagged(call, query.tag)
     seen = [
-        run_answer(run) for run in page.runs if visible(run, call.principal) and (tagged is None or run.job in tagged)
+        run_answer(run) for run in page.runs if sees_run(call.principal, run) and (tagged is None or run.job in tagged)
     ]
-    return answer(seen, headers=links(call.path, again, page.next))
+    return answer(seen, headers=await links(call, RUNS, again, page.next))
 
 
 async def _tagged(call: Call[Any, None], tag: str) -> Collection[str]:
@@ -56,6 +55,13 @@ async def get_run(call: Call[Any, None]) -> Reply:
     run = await the_run(call)
     attempts = await (await call.desk.client()).attempts(run.id)
     return answer(run_detail(run, attempts))
+
+
+async def explain_run(call: Call[Any, None]) -> Reply:
+    """Why this run is as it is: in words, with the setting that decided."""
+    run = await the_run(call)
+    client = await call.desk.client()
+    return answer(explanation_answer(await client.explainer.run(run.id, partial(node_seen, call.principal))))
 
 
 async def cancel(call: Call[None, CancelBody]) -> Reply:
@@ -76,8 +82,9 @@ async def cancel_run(call: Call[Any, Any], reason: str | None) -> bool:
 
 async def redrive(call: Call[None, None]) -> Reply:
     """Run a failed, lost or cancelled run again, under the same id."""
-    run = await the_run(call)
-    [reply] = await (await call.desk.client()).redrive_each([run])
+    run, client = await the_run(call), await call.desk.client()
+    await call.desk.settings.limits.count_submissions(client.backend.store, {run.handler: 1})
+    [reply] = await client.redrive_each([run])
     match reply:
         case RedriveReply.DONE:
             await call.note("redrive", f"run {run.id}", {"status": run.state})
@@ -105,13 +112,15 @@ async def redrive_many(call: Call[None, RedriveBody]) -> Reply:
     )
     found: list[Run] = []
     cursor: str | None = None
-    while len(found) < body.limit:  # all are found before the first is redriven: a redriven one may end again meanwhile
+    for _ in range(_MOST_SLICES):  # all are found before the first is redriven: a redriven one may end again meanwhile
         page = await client.backend.store.runs(query, _SLICE, cursor)
-        found += [run for run in page.runs if visible(run, call.principal)]
+        found += [run for run in page.runs if sees_run(call.principal, run)]
         cursor = page.next
-        if cursor is None:
+        if cursor is None or len(found) >= body.limit:
             break
     wanted = found[: body.limit]
+    counted = Counter(run.handler for run in wanted)
+    await call.desk.settings.limits.count_submissions(client.backend.store, counted)
     done = 0
     for start in range(0, len(wanted), _SLICE):
         replies = await client.redrive_each(wanted[start : start + _SLICE])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -18,10 +19,12 @@ from msgspec import Struct
 from duly.api import tokens as access
 from duly.api.addresses import Address, bind, bound_to
 from duly.api.app import Api
-from duly.api.desk import MAX_BODY, ApiSettings
+from duly.api.connections import ConnectionLimits
+from duly.api.desk import MAX_BODY, MAX_STREAMS, MAX_STREAMS_PER_TOKEN, ApiSettings
 from duly.api.http import HttpServer
 from duly.api.rates import Limits
 from duly.api.routes import ROUTES, VITALS
+from duly.api.tls import server_context
 from duly.errors import ConfigurationError
 from duly.observe.lag import watch_loop
 from duly.ports import Store
@@ -44,6 +47,9 @@ class Serving(Struct, frozen=True):
     tls_cert: str | None = None
     tls_key: str | None = None
     limits: Limits = Limits()
+    connections: ConnectionLimits = ConnectionLimits()
+    max_streams: int = MAX_STREAMS
+    max_streams_per_token: int = MAX_STREAMS_PER_TOKEN
 
     def __post_init__(self) -> None:
         if self.authentication == "none" and not self.address.loopback:
@@ -54,11 +60,18 @@ class Serving(Struct, frozen=True):
         if (self.tls_cert is None) is not (self.tls_key is None):
             raise ConfigurationError("TLS needs both a certificate and its key: give tls_cert and tls_key")
 
+    def tls(self) -> ssl.SSLContext | None:
+        """What HTTPS is served with, None for plain HTTP. Files that cannot be used are named."""
+        if self.tls_cert is None or self.tls_key is None:
+            return None
+        return server_context(self.tls_cert, self.tls_key)
+
 
 async def live(
     scheduler: Scheduler, serving: Serving, signals: Signals, *, node: bool = True, reload: Reload | None = None
 ) -> ShutdownReport:
     """One life of a process with a port: until the first signal, and what remains of it after that."""
+    serving.tls()  # before anything is opened or taken: with bad files there is nothing to serve
     sockets = take_port(serving.address)
     report = ShutdownReport()
     signs = Signs(signals, scheduler.hurry, reload)
@@ -98,7 +111,11 @@ async def _port(
         return
     await _check_tokens((await scheduler.opened()).backend.store, serving)
     settings = ApiSettings(
-        authentication=serving.authentication, max_body_bytes=serving.max_body_bytes, limits=serving.limits
+        authentication=serving.authentication,
+        max_body_bytes=serving.max_body_bytes,
+        limits=serving.limits,
+        max_streams=serving.max_streams,
+        max_streams_per_token=serving.max_streams_per_token,
     )
     api = Api(scheduler, settings, routes=VITALS if serving.vitals_only else ROUTES)
     where = bound_to(serving.address, sockets)
@@ -133,9 +150,9 @@ async def listening(
     api: Api, serving: Serving, sockets: Sequence[socket.socket], deadline: Deadline | None = None
 ) -> AsyncIterator[None]:
     """Serve calls for the block; at its end those under way may finish, as long as the process has time."""
-    server = HttpServer(api, serving.tls_cert, serving.tls_key)
+    server = HttpServer(api, serving.connections, serving.tls())
     running = asyncio.get_running_loop().create_task(server.serve(sockets=list(sockets)))
-    await server.is_up.wait()
+    await _started(server, running)
     try:
         yield
     finally:
@@ -146,3 +163,12 @@ async def listening(
             server.force_exit = left is not None and left < _AT_THE_END
             await asyncio.wait([running], timeout=_LOOK_AGAIN)
         running.result()
+
+
+async def _started(server: HttpServer, running: asyncio.Task[None]) -> None:
+    """Return when the sockets are listened to; raise what kept the server from it."""
+    up = asyncio.get_running_loop().create_task(server.is_up.wait())
+    await asyncio.wait([up, running], return_when=asyncio.FIRST_COMPLETED)
+    up.cancel()
+    if running.done():
+        await running

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from duly.api.problems import Problem
@@ -26,35 +27,41 @@ _log = logging.getLogger("duly.api")
 class Tail:
     """Belongs to one event loop. `over` once the process is about to stop: then streams end."""
 
-    def __init__(self, published: Callable[[], Awaitable[Published]], most: int, *, period: float = PERIOD) -> None:
+    def __init__(
+        self, published: Callable[[], Awaitable[Published]], most: int, most_each: int, *, period: float = PERIOD
+    ) -> None:
         self.over = False
         self.news = asyncio.Event()  # a new one whenever it was set
         self._published = published
         self._most = most
+        self._most_each = most_each
         self._period = period
-        self._streams = 0
+        self._streams: Counter[str] = Counter()
         self._recent: list[Told] = []
         self._seen: int | None = None
         self._task: asyncio.Task[None] | None = None
 
     # --- streams come and go
 
-    def join(self) -> None:
-        """One more stream; a `Problem` if there are too many."""
+    def join(self, caller: str) -> None:
+        """One more stream of this caller; a `Problem` if there are too many, of theirs or of all."""
         later = ((b"retry-after", b"5"),)
         if self.over:
             raise Problem(503, "stopping", "this process is about to stop: follow another one", headers=later)
-        if self._streams >= self._most:
+        if self._streams[caller] >= self._most_each:
+            detail = f"{self._most_each} streams are open with this token already: close one of them"
+            raise Problem(429, "too-many-streams", detail, headers=later)
+        if self._streams.total() >= self._most:
             detail = f"{self._most} streams are open already, and this process serves no more: try again, or elsewhere"
             raise Problem(503, "too-many-streams", detail, headers=later)
-        self._streams += 1
+        self._streams[caller] += 1
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._follow(), name="duly-tail")
 
-    def leave(self) -> None:
+    def leave(self, caller: str) -> None:
         """One less; the last one ends the reading."""
-        self._streams -= 1
-        if self._streams == 0 and self._task is not None:
+        self._streams -= Counter({caller: 1})  # drops what has come to nothing
+        if not self._streams and self._task is not None:
             self._task.cancel()
             self._task = self._seen = None
             self._recent = []

@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from duly.api.permissions import Principal, TokenRole
 from duly.api.rates import Rate
 from duly.errors import ConfigurationError
-from duly.model import EPOCH
-from duly.ports import Clock, Store
+from duly.model import EPOCH, Item
+from duly.ports import Backend, Store
 from duly.ports.waiting import shielded
 
 KIND = "token"
@@ -48,6 +48,8 @@ class Token(Struct, frozen=True):
     rate: Rate | None = None
 
     def status(self, now: datetime) -> str:
+        if not self.digest:
+            return "unreadable"
         if self.revoked_at is not None:
             return "revoked"
         return "expired" if self.expires_at is not None and self.expires_at <= now else "active"
@@ -99,9 +101,17 @@ async def create(
     return token, f"{_PREFIX}_{token.id}_{secret}"
 
 
+def _read(item: Item) -> Token:
+    """A token as it is stored; one that cannot be read lets nobody in, and is listed as such."""
+    try:
+        return msgspec.json.decode(item.value, type=Token)
+    except msgspec.MsgspecError:
+        return Token(item.key, "?", TokenRole.VIEWER, digest="", created_at=EPOCH)
+
+
 async def tokens(store: Store) -> list[Token]:
     """All tokens, the oldest first."""
-    found = [msgspec.json.decode(item.value, type=Token) for item in await store.items(KIND)]
+    found = [_read(item) for item in await store.items(KIND)]
     return sorted(found, key=lambda token: (token.created_at, token.id))
 
 
@@ -111,7 +121,7 @@ async def revoke(store: Store, token_id: str, now: datetime) -> Token:
         item = await store.get(KIND, token_id)
         if item is None:
             raise ConfigurationError(f"there is no token {token_id!r}: see `duly token list`")
-        token = msgspec.json.decode(item.value, type=Token)
+        token = _read(item)
         if token.revoked_at is not None:
             return token
         revoked = replace(token, revoked_at=now)
@@ -129,9 +139,9 @@ class _Known(Struct, frozen=True):
 class Authenticator:
     """Tells who calls. Asks the store about each token at most once a second, however many calls come with it."""
 
-    def __init__(self, store: Callable[[], Awaitable[Store]], clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
+    def __init__(self, backend: Callable[[], Awaitable[Backend]], monotonic: Callable[[], float]) -> None:
+        self._backend = backend
+        self._monotonic = monotonic
         self._known: dict[bytes, _Known] = {}
         self._asking: dict[bytes, asyncio.Task[Principal | None]] = {}
 
@@ -139,7 +149,7 @@ class Authenticator:
         """The holder of a token, None if it is none or no longer one."""
         key = hashlib.sha256(presented).digest()
         known = self._known.get(key)
-        if known is not None and self._clock.monotonic() < known.until:
+        if known is not None and self._monotonic() < known.until:
             return known.principal
         asking = self._asking.get(key)
         if asking is None:
@@ -148,8 +158,9 @@ class Authenticator:
         return await shielded(asking)
 
     async def _ask(self, key: bytes, presented: bytes) -> Principal | None:
-        until = self._clock.monotonic() + TRUSTED_FOR
-        token = await verify(await self._store(), presented, self._clock.now())
+        until = self._monotonic() + TRUSTED_FOR
+        backend = await self._backend()
+        token = await verify(backend.store, presented, backend.clock.now())
         principal = None if token is None else token.principal()
         if len(self._known) >= _MOST_REMEMBERED:
             self._known.clear()
@@ -164,7 +175,7 @@ async def verify(store: Store, presented: bytes, now: datetime) -> Token | None:
     except ValueError:
         return None
     item = await store.get(KIND, token_id) if prefix == _PREFIX and _ID.fullmatch(token_id) else None
-    token = _NOBODY if item is None else msgspec.json.decode(item.value, type=Token)
+    token = _NOBODY if item is None else _read(item)
     right = hmac.compare_digest(token.digest, digest_of(secret))
     return token if right and token.status(now) == "active" else None
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -13,17 +14,20 @@ from duly.api import bodies
 from duly.api.answers import Accepted, accepted, job_answer
 from duly.api.bodies import Definition, Submission
 from duly.api.calls import Call, Reply, answer
+from duly.api.conditions import condition_of
 from duly.api.documents import shaped
 from duly.api.permissions import Permission
-from duly.api.problems import Problem
-from duly.errors import ConfigurationError
-from duly.model import JobSpec, Put, iso
+from duly.api.problems import Problem, not_found, problem_of
+from duly.api.visibility import require_definition, require_start, sees_job, sees_run
+from duly.errors import DulyError
+from duly.model import JobRecord, JobSpec, Put, Run, State, iso
 from duly.model.trace import trace_headers
 from duly.scheduler import Job
 from duly.scheduler.client import Client
 from duly.scheduler.submitting import Options
 
 MOST_AT_ONCE = 1000
+_OF_THE_SERVER = 500
 
 Order = Submission | Definition | list[Submission]
 
@@ -49,46 +53,76 @@ async def submit(call: Call[None, Submission | list[Submission]]) -> Reply:
     if isinstance(call.body, list):
         return await _submit_each(call, call.body)
     client = await call.desk.client()
-    name, options = await _target(call, call.body, client)
+    run = await _composed(call, call.body, client)
     if call.desk.settings.limits.handlers:
-        await call.desk.settings.limits.count_submissions(client.backend.store, {name: 1})
-    put = await client.submitter.submit(name, bodies.arguments(call.body.payload), options)
-    return answer(await _answer(call, put), 201 if put.created else 200)
+        await call.desk.settings.limits.count_submissions(client.backend.store, {run.handler: 1})
+    put = await client.submitter.put(run)
+    document = await _answer(call, put)
+    if document is None:
+        detail = "dedupe_key: it is in use already, outside of this token's limits: choose another one"
+        raise Problem(409, "conflict", detail, pointer="/dedupe_key")
+    return answer(document, 201 if put.created else 200, (call.location(f"/runs/{put.id}"),))
 
 
 async def _submit_each(call: Call[None, Any], submissions: Sequence[Submission]) -> Reply:
     """All of them are checked before the first is put; answered in order."""
     client = await call.desk.client()
-    wanted = []
+    runs = []
     for index, each in enumerate(submissions):
-        try:
-            name, options = await _target(call, each, client)
-        except ConfigurationError as exc:
-            raise Problem(422, "invalid", f"submission {index}: {exc}", pointer=f"/{index}") from exc
-        wanted.append((name, bodies.arguments(each.payload), options))
+        with _item(index):
+            runs.append(await _composed(call, each, client))
     if call.desk.settings.limits.handlers:
-        counted = Counter(name for name, _, _ in wanted)
+        counted = Counter(run.handler for run in runs)
         await call.desk.settings.limits.count_submissions(client.backend.store, counted)
-    puts = await client.submitter.submit_each(wanted)
-    answers = [await _answer(call, put) for put in puts]
+    puts = await client.submitter.put_each(runs)
+    answers = [await _answer(call, put) or _unseen(client) for put in puts]
     return answer(answers, 201 if any(put.created for put in puts) else 200)
 
 
-async def _answer(call: Call[None, Any], put: Put) -> Accepted:
+@contextmanager
+def _item(index: int) -> Iterator[None]:
+    """What is wrong with one item of an array says which one it is."""
+    try:
+        yield
+    except Problem as problem:
+        raise problem.within(index) from problem
+    except DulyError as error:
+        found = problem_of(error)
+        if found is None or found.status >= _OF_THE_SERVER:
+            raise
+        raise found.within(index) from error
+
+
+async def _answer(call: Call[None, Any], put: Put) -> Accepted | None:
+    """What became of a submission; None if it is the duplicate of a run that the caller may not see."""
     if put.created:
         return accepted(put.id)
     run = await call.desk.scheduler.get_run(put.id)
+    if not sees_run(call.principal, run):
+        return None
     return Accepted(run.id, run.state, iso(run.created_at or run.due), deduplicated=True)
 
 
-async def _target(call: Call[None, Any], body: Submission, client: Client) -> tuple[str, Options]:
-    """Which handler is meant and how it is to start, if the caller may do that."""
-    name = await call.desk.handler(body.handler, client)
-    options = _options(call, body)
-    if call.principal.limited:
-        blueprint = await client.submitter.blueprint(name)
-        call.principal.require_target(options.queue or blueprint.alike.queue, blueprint.alike.handler)
-    return name, options
+def _unseen(client: Client) -> Accepted:
+    """Stands in an array for such a duplicate: the others have been accepted, and their ids must be told."""
+    return Accepted("", State.PENDING, iso(client.clock.now()), deduplicated=True)
+
+
+async def _composed(call: Call[None, Any], body: Submission, client: Client) -> Run:
+    """The run that a submission asks for, if the caller may do that."""
+    options, payload = _options(call, body), bodies.arguments(body.payload)
+    if not call.principal.limited:
+        name = await call.desk.handler(body.handler, client, call.principal)
+        return await client.submitter.composed(name, payload, options)
+
+    def guard(alike: Run) -> None:
+        require_start(call.principal, alike.job, alike, options.queue or alike.queue)
+
+    wanted = body.handler or call.desk.scheduler.config.default_handler
+    if wanted is not None:  # whether it exists is not said before it is known to be inside the limits
+        guard((await client.submitter.blueprint(wanted)).alike)
+    name = await call.desk.handler(body.handler, client, call.principal)
+    return await client.submitter.composed(name, payload, options, guard)
 
 
 def _options(call: Call[None, Any], body: Submission) -> Options:
@@ -115,19 +149,35 @@ async def order(call: Call[None, Order]) -> Reply:
 
 async def _define(call: Call[None, Order], body: Definition) -> Reply:
     client = await call.desk.client()
-    job = await _job(call, body, client)
-    call.principal.require_target(job.queue, job.handler_name)
-    expect, new = _condition(call.header(b"if-match"), call.header(b"if-none-match"))
-    before = await client.backend.store.job(job.name)
-    if expect == _ANY_REVISION:
-        if before is None:
-            raise Problem(409, "conflict", f"job {job.name!r} does not exist, and If-Match: * asks that it does")
-        expect = None
-    record, created = await client.definitions.define(job, expect, new=new)
+    condition = condition_of(call.headers)
+    named, home = await _handler(call, body, client)
+    job = await _job(call, body, named)
+    becomes = JobSpec(name=job.name, handler=job.handler_name, queue=job.queue)
+
+    def guard(before: JobRecord | None) -> None:
+        require_definition(call.principal, before, becomes, home, named)
+        condition.check(job.name, None if before is None else before.revision)
+
+    guard(await client.backend.store.job(job.name))  # before anything is said about the definition itself
+    record, before = await client.definitions.define(job, guard)
     if before is None or record.revision != before.revision:
         await call.note("define", f"job {job.name}", before and _told(before.spec), _told(record.spec))
     view = await client.definitions.view(job.name)
-    return answer(job_answer(view), 201 if created else 200, ((b"etag", b'"%d"' % record.revision),))
+    if not sees_job(call.principal, view):  # somebody has moved it meanwhile
+        raise not_found("job", job.name)
+    headers = ((b"etag", b'"%d"' % record.revision), call.location(f"/jobs/{job.name}"))
+    return answer(job_answer(view), 201 if before is None else 200, headers)
+
+
+async def _handler(call: Call[None, Any], body: Definition, client: Client) -> tuple[str, Run]:
+    """The handler that a definition names, and what its own runs are alike."""
+    registered = body.handler or (body.name if client.knows(body.name) else None)
+    name = registered or call.desk.scheduler.config.default_handler
+    if call.principal.limited and name is not None:
+        alike = (await client.submitter.blueprint(name)).alike
+        require_start(call.principal, name, alike, body.queue)
+    named = await call.desk.handler(registered, client, call.principal)
+    return named, (await client.submitter.blueprint(named)).alike
 
 
 def _told(spec: JobSpec) -> dict[str, Any]:
@@ -135,12 +185,12 @@ def _told(spec: JobSpec) -> dict[str, Any]:
     return {**msgspec.to_builtins(spec), "payload": msgspec.json.decode(spec.payload)}
 
 
-async def _job(call: Call[None, Any], body: Definition, client: Client) -> Job:
-    registered = body.handler or (body.name if client.knows(body.name) else None)
+async def _job(call: Call[None, Any], body: Definition, handler: str) -> Job:
+    schedule = await call.desk.computing.run(lambda: bodies.schedule(body.schedule, body.timezone))
     return Job(
-        handler=await call.desk.handler(registered, client),
+        handler=handler,
         name=body.name,
-        schedule=bodies.schedule(body.schedule, body.timezone),
+        schedule=schedule,
         payload=bodies.arguments(body.payload),
         queue=body.queue,
         priority=body.priority,
@@ -157,22 +207,3 @@ async def _job(call: Call[None, Any], body: Definition, client: Client) -> Job:
         description=body.description,
         tags=body.tags,
     )
-
-
-_ANY_REVISION = -1
-
-
-def _condition(match: str | None, none_match: str | None) -> tuple[int | None, bool]:
-    """The revision that a job must have (None: any), and whether it must be new."""
-    if none_match is not None and none_match.strip() != "*":
-        raise Problem(
-            400, "malformed", f"If-None-Match: {none_match}: only * is understood, for a job that must be new"
-        )
-    if match is None:
-        return None, none_match is not None
-    text = match.strip().removeprefix("W/").strip('"')
-    if text == "*":
-        return _ANY_REVISION, False
-    if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise Problem(400, "malformed", f'If-Match: {match}: a revision is needed, as in the ETag: "3"')
-    return int(text), False

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from duly.errors import ConfigurationError, MissingExtra
 from duly.ports import Backend, Opening, Seat
+from duly.rules.redaction import redacted
 
 _REDIS = "duly.backends.redis"
 _POSTGRES = "duly.backends.postgres"
@@ -30,6 +32,7 @@ _OWN_SEATS = {
 }
 # The extra that brings what a package of ours imports.
 _EXTRAS = {_REDIS: "redis", _POSTGRES: "postgres", _ETCD: "etcd"}
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _GROUP = "duly.backends"
 _SEATS_GROUP = "duly.coordinators"
 
@@ -57,8 +60,8 @@ def open_seat(url: str, opening: Opening) -> Seat:
 def scheme_of(url: str) -> str:
     """What a URL begins with."""
     scheme, separator, _ = url.partition("://")
-    if not separator or not scheme:
-        raise ConfigurationError(f"{_shown(url)!r} is no URL: write for example sqlite:///duly.db")
+    if not separator or not _SCHEME.fullmatch(scheme):
+        raise ConfigurationError(f"{redacted(url)!r} is not a URL: write for example sqlite:///duly.db")
     return scheme
 
 
@@ -82,8 +85,3 @@ def _own(scheme: str, package: str) -> Callable[[str, Opening], Any]:
             raise
         raise MissingExtra(f"{scheme}://", _EXTRAS[package]) from exc
     return factory
-
-
-def _shown(url: str) -> str:
-    """A URL without what may be a secret in it."""
-    return url if "@" not in url else url.rpartition("@")[2]

@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from duly.backends import open_backend, open_seat, scheme_of
 from duly.errors import ConfigurationError, MissingExtra
 from duly.ports import Backend, Opening
+from duly.rules.redaction import redacted
 
 if TYPE_CHECKING:
     from duly.backends.split.doorbell import Doorbell
@@ -33,6 +35,10 @@ class Address(Struct, frozen=True):
     queue: str | None = None
     coordinator: str | None = None
 
+    def __repr__(self) -> str:
+        named = ", ".join(f"{name}={redacted(str(getattr(self, name)))}" for name in self.__struct_fields__)
+        return f"Address({named})"
+
     @property
     def parts(self) -> dict[str, str]:
         """What differs from the store, by its name."""
@@ -47,10 +53,11 @@ def open_address(address: Address, opening: Opening) -> Backend:
         return open_backend(address.store, opening)
     _check(address.store, parts)
     truth = open_backend(address.store, opening)
-    seat = open_seat(parts["coordinator"], opening) if "coordinator" in parts else None
+    theirs = replace(opening, clock=truth.clock)  # what a coordinator says about times is compared with the store's
+    seat = open_seat(parts["coordinator"], theirs) if "coordinator" in parts else None
     from duly.backends.split import SplitBackend  # noqa: PLC0415  # one URL does not need it
 
-    return SplitBackend(truth, seat, _doorbell(parts.get("queue"), opening), opening.clock)
+    return SplitBackend(truth, seat, _doorbell(parts.get("queue"), opening))
 
 
 def _doorbell(url: str | None, opening: Opening) -> Doorbell | None:

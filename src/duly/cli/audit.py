@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -10,13 +11,14 @@ import click
 from duly.cli.client import ask
 from duly.cli.options import Group, command, json_option, store_option
 from duly.cli.output import Column, write_json, write_table
-from duly.cli.words import full
+from duly.cli.words import full, line
 from duly.errors import DulyError
 
 if TYPE_CHECKING:
     from duly.scheduler import Scheduler
-    from duly.scheduler.audit import Audit, Recorded
+    from duly.scheduler.audit_check import Recorded, Report
 
+_HASH = re.compile(r"[0-9a-f]{64}")
 _COLUMNS = (
     Column("#", right=True),
     Column("AT (UTC)"),
@@ -33,12 +35,6 @@ def audit() -> None:
     """The log of administrative actions: every entry is bound to the one before by its hash."""
 
 
-async def _log(scheduler: Scheduler) -> Audit:
-    from duly.scheduler.audit import Audit  # noqa: PLC0415
-
-    return Audit((await scheduler.opened()).backend.store)
-
-
 @command("duly audit list --after 120 --limit 20")
 @click.option("--after", type=click.IntRange(0), default=0, help="Only entries with a greater number.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many at most.")
@@ -48,7 +44,7 @@ def list_deeds(after: int, limit: int, url: str | None, as_json: bool) -> None:
     """List administrative actions, the oldest first."""
 
     async def find(scheduler: Scheduler) -> list[Recorded]:
-        return await (await _log(scheduler)).read(after, limit)
+        return await (await scheduler.opened()).audit.read(after, limit)
 
     found = ask(url, find)
     if as_json:
@@ -57,22 +53,56 @@ def list_deeds(after: int, limit: int, url: str | None, as_json: bool) -> None:
         write_table(_COLUMNS, [_row(each) for each in found])
 
 
-@command("duly audit verify")
+@command("duly audit verify", "duly audit verify --expect 5f0c…")
+@click.option(
+    "--expect", metavar="HASH", help="The head's hash as it was noted earlier: that entry must still be there."
+)
 @store_option
-def verify(url: str | None) -> None:
-    """Check that no entry was changed, removed or slipped in. The exit code is 1 if one was."""
+@json_option
+def verify(expect: str | None, url: str | None, as_json: bool) -> None:
+    """Check that no entry was changed, removed or slipped in. The exit code is 1 if one was.
 
-    async def check(scheduler: Scheduler) -> tuple[int, int | None]:
-        return await (await _log(scheduler)).verify()
+    Prints the hash of the last entry, the head. Note it somewhere else and give it to --expect: then a log that was
+    rewritten as a whole is noticed, too. With DULY_AUDIT_KEY the codes of the entries are checked as well.
+    """
+    if expect is not None and not _HASH.fullmatch(expect.strip().lower()):
+        raise click.BadParameter(
+            "the 64 hexadecimal digits that `duly audit verify` prints are needed", param_hint="--expect"
+        )
 
-    count, broken = ask(url, check)
-    if broken is not None:
-        raise DulyError(f"the audit log is not what was written: entry {broken} was changed, or is missing")
-    click.echo(f"{count} entries, all as they were written")
+    async def check(scheduler: Scheduler) -> Report:
+        noted = None if expect is None else expect.strip().lower()
+        return await (await scheduler.opened()).audit.verify(noted)
+
+    report = ask(url, check)
+    if as_json:
+        write_json(report)
+    else:
+        _write(report)
+    if report.findings:
+        first, *more = report.findings
+        rest = f" (and {len(more)} more findings)" if more else ""
+        raise DulyError(f"the audit log is not what was written: {first}{rest}")
+
+
+def _write(report: Report) -> None:
+    for finding in report.findings:
+        click.echo(f"found: {line(finding)}")
+    for damage in report.known:
+        click.echo(f"known: {line(damage)}")
+    if not report.findings:
+        click.echo(f"{report.entries} entries, all as they were written")
+    if report.expected_at is not None:
+        click.echo(f"expected: entry {report.expected_at}")
+    if report.authenticated:
+        click.echo(f"authenticated: {report.authenticated} entries")
+    click.echo(f"head: {report.head.hash} (entry {report.head.sequence})")
 
 
 def _row(recorded: Recorded) -> tuple[str, ...]:
     deed = recorded.deed
+    if deed is None:
+        return (str(recorded.sequence), "?", "?", "?", "cannot be read", "–", "–")
     return (
         str(recorded.sequence),
         full(deed.at),

@@ -49,6 +49,7 @@ def ask(
         namespace=chosen,
         publish_events=settings.publish_events is not False,
         keep_events=settings.keep_events or SchedulerConfig().keep_events,
+        audit_key=settings.audit_key,
     )
 
     async def conversation() -> T:

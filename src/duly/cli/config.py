@@ -14,10 +14,10 @@ from duly.cli.options import Group, command, json_option
 from duly.cli.output import Column, write_json, write_table
 from duly.cli.programs import around
 from duly.cli.run import API_PORT, WORKER_PORT
-from duly.cli.secrets import masked
 from duly.cli.settings import VARIABLES, Said, Settings, read_settings, said_around
 from duly.cli.words import line
 from duly.model import SchedulerConfig
+from duly.rules.redaction import redacted
 
 _DEFAULTS: dict[str, Any] = {
     "url": "sqlite:///duly.db",
@@ -27,6 +27,15 @@ _DEFAULTS: dict[str, Any] = {
     "worker_http_addr": f"127.0.0.1:{WORKER_PORT}",
     "auth": "token",
     "max_body_bytes": 1 << 20,
+    "max_connections": 1000,
+    "max_header_bytes": 32_768,
+    "max_request_line": 8192,
+    "max_headers": 100,
+    "header_timeout": 10.0,
+    "body_timeout": 30.0,
+    "idle_timeout": 75.0,
+    "max_streams": 100,
+    "max_streams_per_token": 10,
 }
 _ELSEWHERE = {
     "concurrency": "max_concurrent",
@@ -35,7 +44,10 @@ _ELSEWHERE = {
     "namespace": "namespace",
     "publish_events": "publish_events",
     "keep_events": "keep_events",
+    "audit_key": "audit_key",
+    "default_handler": "default_handler",
 }
+_SECRET = frozenset({"audit_key"})
 _WIDEST = 60
 _COLUMNS = (Column("SETTING"), Column("VALUE", gives_way=True), Column("FROM"), Column("VARIABLES", gives_way=True))
 
@@ -74,7 +86,7 @@ def _program() -> Iterator[Row]:
         if name in _ELSEWHERE or (name == "url" and name not in said and address_said):
             continue
         found = said.get(name, Said(_DEFAULTS.get(name), "default"))
-        yield Row(name, _hidden(found.value), found.source, VARIABLES.get(name, ()))
+        yield Row(name, _hidden(name, found.value), found.source, VARIABLES.get(name, ()))
 
 
 def _node(app: str | None) -> Iterator[Row]:
@@ -86,11 +98,11 @@ def _node(app: str | None) -> Iterator[Row]:
         setting = next((key for key, field in _ELSEWHERE.items() if field == name), name)
         variables = VARIABLES.get(setting, ())
         if value != getattr(unsaid, name):
-            yield Row(name, _hidden(value), "code", variables)
+            yield Row(name, _hidden(name, value), "code", variables)
         elif outside.get(name) is not None:
-            yield Row(name, _hidden(outside[name]), said[setting].source, variables)
+            yield Row(name, _hidden(name, outside[name]), said[setting].source, variables)
         else:
-            yield Row(name, _hidden(value), "default", variables)
+            yield Row(name, _hidden(name, value), "default", variables)
 
 
 def _loaded(app: str) -> SchedulerConfig:
@@ -99,11 +111,13 @@ def _loaded(app: str) -> SchedulerConfig:
     return load_app(app).config
 
 
-def _hidden(value: Any) -> Any:
+def _hidden(name: str, value: Any) -> Any:
     """A value as it may be shown."""
     match value:
+        case str() if name in _SECRET:
+            return "***"
         case str():
-            return masked(value)
+            return redacted(value)
         case timedelta():
             return value.total_seconds()
         case Struct():

@@ -22,7 +22,5 @@ def actor() -> str:
 
 async def note(scheduler: Scheduler, action: str, target: str, before: Any = None, after: Any = None) -> None:
     """Write it down."""
-    from duly.scheduler.audit import Audit  # noqa: PLC0415
-
-    store = (await scheduler.opened()).backend.store
-    await Audit(store).record(actor(), action, target, datetime.now(UTC), before, after)
+    client = await scheduler.opened()
+    await client.audit.record(actor(), action, target, datetime.now(UTC), before, after)

@@ -14,10 +14,10 @@ from duly.cli.client import address_of, ask
 from duly.cli.group import one_line
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import BAD, GOOD, WARN, write_json
-from duly.cli.secrets import masked
 from duly.cli.words import full, line
 from duly.errors import DulyError
 from duly.ports import Finding, Severity
+from duly.rules.redaction import redacted
 from duly.version import __version__
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def _store(url: str | None) -> list[Finding]:
     except DulyError as exc:
         return [Finding(Severity.PROBLEM, "store", one_line(exc))]
     address = address_of(url)
-    parts = [Finding(Severity.OK, name, masked(where)) for name, where in address.parts.items()]
-    return [Finding(Severity.OK, "store", masked(address.store)), *parts, *found]
+    parts = [Finding(Severity.OK, name, redacted(where)) for name, where in address.parts.items()]
+    return [Finding(Severity.OK, "store", redacted(address.store)), *parts, *found]
 
 
 async def _examine(scheduler: Scheduler) -> list[Finding]:

@@ -10,7 +10,7 @@ import click
 
 from duly.cli.client import ask
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import COLOURS, WARN, note, write_json
+from duly.cli.output import COLOURS, WARN, json_text, note, write_json
 from duly.cli.words import line, span
 from duly.errors import BackendUnavailable
 from duly.model.notice import NoticeKind
@@ -133,7 +133,7 @@ def _write(found: Sequence[Told], *, as_json: bool) -> None:
     for told in found:
         document = _document(told)
         if as_json:
-            click.echo(json.dumps(document, ensure_ascii=False))
+            click.echo(json_text(document))
         else:
             at = str(document["at"]).replace("T", " ")[:23]
             text = line(_words(document), _WIDEST)

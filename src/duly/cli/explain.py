@@ -13,15 +13,20 @@ from duly.cli.options import command, json_option, store_option
 from duly.cli.output import COLOURS, write_json
 from duly.cli.words import full, line
 from duly.errors import JobNotFound
-from duly.model import CronSpec, ScheduleSpec
+from duly.model import CronSpec, ScheduleSpec, is_run_id
 
 if TYPE_CHECKING:
     from duly.rules.explain import Explanation
     from duly.scheduler import Scheduler
 
 
-@command('duly explain nightly_report --at "yesterday 03:00"', "duly explain nightly_report --at 2027-03-14T02:30")
-@click.argument("job")
+@command(
+    'duly explain nightly_report --at "yesterday 03:00"',
+    'duly explain nightly_report --at "10 minutes ago"',
+    "duly explain nightly_report --at 2027-03-14T02:30",
+    "duly explain 00064327ad31b0c71f7bd4e7f1",
+)
+@click.argument("job", metavar="JOB|RUN")
 @click.option("--at", type=moment, default="now", show_default=True, metavar="T", help="The moment in question.")
 @click.option(
     "--timezone",
@@ -34,10 +39,11 @@ if TYPE_CHECKING:
 @store_option
 @json_option
 def explain(job: str, at: Moment, timezone: str | None, url: str | None, as_json: bool) -> None:
-    """Tell why the run of a moment did or did not happen, and which setting decided.
+    """Tell why the run of a moment did or did not happen, and which setting decided; or why a run is as it is.
 
-    The moment is ISO 8601, `now`, `03:00`, `today 14:30`, `yesterday 03:00`. Without a zone it is meant in the
-    job's, or in UTC.
+    If the job has nothing due at that moment, the nearest instant is explained. The moment is ISO 8601, `now`,
+    `10 minutes ago`, `03:00`, `today 14:30`, `yesterday 03:00 Europe/Berlin`, or a time as Duly prints it. Without a
+    zone it is meant in the job's, or in UTC.
     """
     found = ask(url, lambda scheduler: _explain(scheduler, job, at, timezone))
     if as_json:
@@ -47,6 +53,8 @@ def explain(job: str, at: Moment, timezone: str | None, url: str | None, as_json
 
 
 async def _explain(scheduler: Scheduler, job: str, at: Moment, timezone: str | None) -> Explanation:
+    if is_run_id(job):
+        return await scheduler.explain(job)
     zone = timezone or await _zone_of(scheduler, job)
     return await scheduler.explain(job, at.resolve(datetime.now(UTC), zone))
 

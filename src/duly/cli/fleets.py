@@ -14,12 +14,12 @@ from duly.cli.client import ask, store_address
 from duly.cli.operate import can_ask
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import BAD, GOOD, WARN, write_block, write_json
-from duly.cli.secrets import masked
 from duly.cli.words import full, line, relative
 from duly.errors import ConfigurationError
 from duly.fleet import FleetFile, FleetFileError, read_file
 from duly.model import JobSpec
 from duly.rules.fleets import Alteration, AlterationKind, Difference, FieldChange, schedule_words
+from duly.rules.redaction import redacted
 from duly.rules.schedules import from_spec
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def apply(file: str, dry_run: bool, yes: bool, url: str | None, as_json: bool) -
     lost: list[str] = []
     now = datetime.now(UTC)
     if not as_json:
-        _write(compared, masked(store_address(where)), now)
+        _write(compared, redacted(store_address(where)), now)
     _refuse_clashes(compared)
     if not dry_run:
         if compared.alterations and not yes and can_ask():

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import click
 
 from duly.cli.options import debugging, switches, write_examples
-from duly.cli.secrets import masked
 from duly.errors import DulyError
+from duly.rules.printable import escaped
+from duly.rules.redaction import redacted
 
 INTERRUPTED = 130
 
@@ -82,5 +83,5 @@ class LazyGroup(click.Group):
 
 
 def one_line(error: BaseException) -> str:
-    """An error's text as one line, without secrets."""
-    return masked(" ".join(str(error).split())) or type(error).__name__
+    """An error's text as one line that no terminal takes for a command, without secrets."""
+    return escaped(redacted(" ".join(str(error).split()))) or type(error).__name__

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from duly.cli.client import ask
 from duly.cli.options import command, json_option, store_option
@@ -35,15 +36,20 @@ _COLUMNS = (
 @json_option
 def jobs(url: str | None, tag: tuple[str, ...], status: str | None, as_json: bool) -> None:
     """List the jobs: status, schedule in words, next run, last outcome, counts."""
-    found = ask(url, lambda scheduler: scheduler.jobs())
+    found = ask(url, lambda scheduler: scheduler.jobs(removed=status == JobStatus.REMOVED))
     chosen = [view for view in found if set(tag) <= set(view.tags) and status in {None, view.status.value}]
     if as_json:
-        write_json(chosen)
+        write_json([with_payload(view) for view in chosen])
     elif not chosen:
         click.echo("no jobs" if not found else f"none of the {len(found)} jobs matches")
     else:
         now = datetime.now(UTC)
         write_table(_COLUMNS, [_row(view, now) for view in chosen])
+
+
+def with_payload(view: JobView) -> JobView:
+    """The same for a document: bytes are put into it as the JSON that they are, not as a text."""
+    return replace(view, payload=view.payload.encode())
 
 
 def _row(view: JobView, now: datetime) -> Row:

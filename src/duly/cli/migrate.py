@@ -9,8 +9,8 @@ import click
 from duly.cli import deeds
 from duly.cli.client import store_address
 from duly.cli.options import command, namespace, store_option
-from duly.cli.secrets import masked
 from duly.cli.settings import read_settings
+from duly.rules.redaction import redacted
 
 
 @command("duly migrate --url postgresql://jobs.internal/duly")
@@ -28,7 +28,7 @@ def migrate(url: str | None) -> None:
     for step in applied:
         click.echo(f"applied {step}")
     if not applied:
-        click.echo(f"{masked(address)} is up to date")
+        click.echo(f"{redacted(address)} is up to date")
 
 
 async def _migrated(address: str, chosen: str | None) -> list[str]:
@@ -37,11 +37,10 @@ async def _migrated(address: str, chosen: str | None) -> list[str]:
     from duly.ports import Opening  # noqa: PLC0415
     from duly.scheduler.audit import Audit  # noqa: PLC0415
 
-    config = SchedulerConfig() if chosen is None else SchedulerConfig(namespace=chosen)
-    opening = Opening(config.namespace, migrates=False)
+    opening = Opening(chosen or SchedulerConfig().namespace, migrates=False)
     async with open_backend(address, opening) as backend:
         applied = await backend.store.migrate()
         if applied:
-            audit = Audit(backend.store)
+            audit = Audit(backend.store, read_settings().audit_key)
             await audit.record(deeds.actor(), "migrate", "schema", datetime.now(UTC), after={"steps": applied})
         return applied

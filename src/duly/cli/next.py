@@ -104,6 +104,8 @@ async def _of_job(scheduler: Scheduler, name: str, timezone: str | None, after: 
         note(f"{name} is {view.status.value}: nothing is planned")
     if schedule is not None and (after is not None or view.status is not JobStatus.ACTIVE):
         return _preview(schedule, zone, _start(after, zone), count)
+    if isinstance(view.schedule_spec, CustomSpec):
+        note(f"only nodes that have the code of {name} know more than the next instant")
     upcoming = await scheduler.upcoming(count, name)
     return Answer(view.schedule, zone, tuple(_due(schedule, each.due, each.at, zone) for each in upcoming))
 

@@ -17,6 +17,7 @@ import msgspec
 
 from duly.cli.words import line
 from duly.model import iso
+from duly.rules.printable import escaped
 
 _KEPT = (datetime, timedelta, bytes)
 
@@ -67,7 +68,12 @@ def worded(word: str | None) -> Cell:
 
 def write_json(value: Any) -> None:
     """One document: structs by their fields, instants as ISO with six decimals and Z, durations in seconds."""
-    click.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
+    click.echo(json_text(plain(value), indent=2))
+
+
+def json_text(document: Any, indent: int | None = None) -> str:
+    """A document as JSON that reads well and that no terminal takes for a command."""
+    return escaped(json.dumps(document, indent=indent, ensure_ascii=False), keep="\n")
 
 
 def plain(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -17,6 +17,7 @@ from duly.errors import ConfigurationError, MissingExtra
 from duly.model import SchedulerConfig
 
 if TYPE_CHECKING:
+    from duly.api.connections import ConnectionLimits
     from duly.api.rates import Limits
     from duly.api.server import Serving
     from duly.cli.program import FleetProgram
@@ -170,6 +171,8 @@ def around(settings: Settings) -> dict[str, Any]:
         "namespace": settings.namespace,
         "publish_events": settings.publish_events,
         "keep_events": settings.keep_events,
+        "audit_key": settings.audit_key,
+        "default_handler": settings.default_handler,
     }
 
 
@@ -213,7 +216,21 @@ def serving_for(port: Port, settings: Settings) -> Serving | None:
         tls_cert=port.tls_cert or settings.tls_cert,
         tls_key=port.tls_key or settings.tls_key,
         limits=_limits(settings),
+        connections=_connections(settings),
+        **_given(settings, ("max_streams", "max_streams_per_token")),
     )
+
+
+def _given(settings: Settings, names: Sequence[str]) -> dict[str, Any]:
+    """Those of these settings that somebody has made."""
+    return {name: value for name in names if (value := getattr(settings, name)) is not None}
+
+
+def _connections(settings: Settings) -> ConnectionLimits:
+    """What one client may take of the server."""
+    from duly.api.connections import ConnectionLimits  # noqa: PLC0415  # an extra
+
+    return ConnectionLimits(**_given(settings, ConnectionLimits.__struct_fields__))
 
 
 def _limits(settings: Settings) -> Limits:

@@ -19,6 +19,7 @@ from msgspec.structs import asdict, replace
 
 from duly.cli.plain import PLAIN, plain_address
 from duly.errors import ConfigurationError
+from duly.rules.durations import seconds_of
 
 FILE = "duly.toml"
 FROM_FILE = "_FILE"
@@ -47,6 +48,17 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     handler_rates: str | dict[str, str] | None = None
     publish_events: bool | None = None
     keep_events: int | None = None
+    audit_key: str | None = None
+    default_handler: str | None = None
+    max_connections: int | None = None
+    max_header_bytes: int | None = None
+    max_request_line: int | None = None
+    max_headers: int | None = None
+    header_timeout: float | str | None = None
+    body_timeout: float | str | None = None
+    idle_timeout: float | str | None = None
+    max_streams: int | None = None
+    max_streams_per_token: int | None = None
 
 
 class Settings(FileSettings, frozen=True):
@@ -82,11 +94,35 @@ VARIABLES = {
     "handler_rates": ("DULY_HANDLER_RATES",),
     "publish_events": ("DULY_PUBLISH_EVENTS",),
     "keep_events": ("DULY_KEEP_EVENTS",),
+    "audit_key": ("DULY_AUDIT_KEY",),
+    "default_handler": ("DULY_DEFAULT_HANDLER", "DEFAULT_HANDLER"),
+    "max_connections": ("DULY_MAX_CONNECTIONS",),
+    "max_header_bytes": ("DULY_MAX_HEADER_BYTES",),
+    "max_request_line": ("DULY_MAX_REQUEST_LINE",),
+    "max_headers": ("DULY_MAX_HEADERS",),
+    "header_timeout": ("DULY_HEADER_TIMEOUT",),
+    "body_timeout": ("DULY_BODY_TIMEOUT",),
+    "idle_timeout": ("DULY_IDLE_TIMEOUT",),
+    "max_streams": ("DULY_MAX_STREAMS",),
+    "max_streams_per_token": ("DULY_MAX_STREAMS_PER_TOKEN",),
 }
 
 _STORES = frozenset({"url", "store", "queue", "coordinator"})
 _LISTS = frozenset({"queues", "labels"})
-_NUMBERS = frozenset({"concurrency", "max_body_bytes", "keep_events"})
+_NUMBERS = frozenset(
+    {
+        "concurrency",
+        "max_body_bytes",
+        "keep_events",
+        "max_connections",
+        "max_header_bytes",
+        "max_request_line",
+        "max_headers",
+        "max_streams",
+        "max_streams_per_token",
+    }
+)
+_DURATIONS = frozenset({"header_timeout", "body_timeout", "idle_timeout"})
 _SWITCHES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
@@ -168,12 +204,22 @@ def _typed(name: str, said: Said) -> Any:
         if said.value.lower() not in _SWITCHES:
             raise ConfigurationError(f"{said.source}={said.value!r}: yes or no is needed")
         return _SWITCHES[said.value.lower()]
+    if name in _DURATIONS:
+        return _seconds(said.source, said.value)
     if name not in _NUMBERS:
         return said.value
     try:
         return int(said.value)
     except ValueError as exc:
         raise ConfigurationError(f"{said.source}={said.value!r}: a whole number is needed") from exc
+
+
+def _seconds(where: str, given: float | str) -> float:
+    """A duration as it is written: seconds, or text such as 10s."""
+    try:
+        return seconds_of(given) if isinstance(given, str) else float(given)
+    except ConfigurationError as exc:
+        raise ConfigurationError(f"{where}: {exc}") from exc
 
 
 def _read_file(path: Path) -> FileSettings:
@@ -187,9 +233,11 @@ def _read_file(path: Path) -> FileSettings:
         raise ConfigurationError(f"{path.name} cannot be read: {exc}") from exc
     _refuse_unknown(path.name, content)
     try:
-        return msgspec.convert(content, FileSettings)
+        found = msgspec.convert(content, FileSettings)
     except msgspec.ValidationError as exc:
         raise ConfigurationError(f"{path.name}: {exc}") from exc
+    given = {name: value for name in _DURATIONS if (value := getattr(found, name)) is not None}
+    return replace(found, **{name: _seconds(f"{path.name}: {name}", value) for name, value in given.items()})
 
 
 def _refuse_unknown(name: str, content: Mapping[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duly.cli.client import ask
+from duly.cli.jobs import with_payload
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import Cell, plain, worded, write_block, write_json, write_pairs
 from duly.cli.runs import duration, lateness, tries
@@ -42,7 +43,7 @@ def show(id_: str, url: str | None, as_json: bool) -> None:
     else:
         view, upcoming, latest = ask(url, lambda scheduler: _find_job(scheduler, id_))
         if as_json:
-            write_json({**plain(view), "upcoming": plain(upcoming), "runs": plain(latest)})
+            write_json({**plain(with_payload(view)), "upcoming": plain(upcoming), "runs": plain(latest)})
         else:
             _write_job(view, upcoming, latest, datetime.now(UTC))
 

@@ -43,7 +43,7 @@ def waiting(command: F) -> F:
 @click.argument("words", metavar="[KEY=VALUE]...", nargs=-1)
 @click.option("--json-payload", metavar="JSON", help="All arguments as one JSON object.")
 @click.option("--delay", type=duration, metavar="DURATION", help="Start that much later, for example 10m.")
-@click.option("--at", type=moment, metavar="T", help="Start at that moment, for example 2027-03-14T02:30Z.")
+@click.option("--at", type=moment, metavar="T", help="Start then, for example 2027-03-14T02:30Z or in 5 minutes.")
 @click.option(
     "--timezone", "--tz", "timezone", type=zone, default="UTC", metavar="ZONE", help="The zone of --at, if it has none."
 )

@@ -12,7 +12,7 @@ from duly.cli.client import ask
 from duly.cli.durations import duration
 from duly.cli.options import Group, command, json_option, store_option
 from duly.cli.output import BAD, GOOD, Cell, Column, note, write_json, write_table
-from duly.cli.words import full, relative
+from duly.cli.words import full, line, relative
 
 if TYPE_CHECKING:
     from duly.api.tokens import Token
@@ -134,7 +134,7 @@ def revoke(token_id: str, url: str | None) -> None:
         return revoked
 
     revoked = ask(url, end)
-    click.echo(f"token {revoked.id} ({revoked.name}) is revoked")
+    click.echo(f"token {revoked.id} ({line(revoked.name)}) is revoked")
 
 
 def _shown(token: Token) -> dict[str, object]:

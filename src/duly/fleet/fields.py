@@ -92,7 +92,7 @@ def moment(key: str, value: Any) -> datetime:
         try:
             return datetime.fromisoformat(value)
         except ValueError as exc:
-            raise Refused(f"{key} = {value!r} is no moment: write for example 2027-03-14T02:30:00+01:00") from exc
+            raise Refused(f"invalid {key} {value!r}: expected e.g. 2027-03-14T02:30:00+01:00") from exc
     if not isinstance(value, datetime):
         raise Refused(f"{key} = {_shown(value)} must be a date and time such as 2027-03-14T02:30:00+01:00")
     return value

@@ -20,6 +20,7 @@ Hook = Callable[..., Any]
 Duration = float | timedelta
 
 _DAY = 86400.0
+_LEAST_KEY = 16
 _NAMESPACE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _NODE_ID = re.compile(r"[A-Za-z0-9][\w.:-]{0,127}", re.ASCII)
 _LABEL = re.compile(r"[\w.:/-]{1,128}", re.ASCII)
@@ -35,6 +36,10 @@ def _seconds(name: str, value: object, least: float, most: float) -> float:
 def _choice(name: str, value: object, allowed: tuple[str | bool | None, ...]) -> None:
     if value not in allowed:
         raise ConfigurationError(f"{name}={shown(value)}: one of {', '.join(map(str, allowed))} is needed")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
 
 
 def _fits(pattern: re.Pattern[str], value: object) -> bool:
@@ -108,7 +113,8 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     `assign_ahead` runs ahead of their time; `labels` are what a job's selector asks for.
     `allow_commands` lets jobs in code run commands; "stored" lets the node also run those that definitions in the store
     name, such as the jobs of a file. `publish_events` writes what happens to runs, jobs and nodes into a log of the
-    store that others can follow, the newest `keep_events` of them; None is off, but on in processes that serve.
+    store that others can follow, the newest `keep_events` of them; None is off, but on in processes that serve. With
+    `audit_key`, a secret of at least 16 characters, entries of the audit log are authenticated.
     """
 
     tick_interval: Duration = 5.0
@@ -138,6 +144,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     imports: tuple[str, ...] = ()
     publish_events: bool | None = None
     keep_events: int = 50_000
+    audit_key: str | None = None
     on_error: Hook | None = None
     on_failure: Hook | None = None
 
@@ -154,6 +161,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
         _choice("placement", self.placement, ("queue", "assign"))
         _choice("allow_commands", self.allow_commands, (False, True, "stored"))
         self._check_names()
+        self._check_audit_key()
         force_setattr(self, "roles", _roles(self.roles))
         force_setattr(self, "queues", _queues(self.queues))
         force_setattr(self, "imports", _strings("imports", self.imports))
@@ -188,6 +196,19 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
             ZoneInfo(self.timezone)
         except Exception as exc:
             raise ConfigurationError(f"timezone={shown(self.timezone)}: not a known IANA time zone") from exc
+
+    def _check_audit_key(self) -> None:
+        if self.audit_key is not None and (not _is_text(self.audit_key) or len(self.audit_key) < _LEAST_KEY):
+            raise ConfigurationError(
+                f"audit_key: a text of at least {_LEAST_KEY} characters is needed, best a random one"
+            )
+
+    def __repr__(self) -> str:
+        """All fields but the secret one."""
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        if self.audit_key is not None:
+            shown["audit_key"] = "***"
+        return f"SchedulerConfig({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     @property
     def lease(self) -> float:

@@ -239,11 +239,12 @@ class ServiceFailed(Event, frozen=True):
 
 
 class StoreAway(Event, frozen=True):
-    """A service cannot reach the store."""
+    """A service cannot reach the store; `part` says which part of it, where it has several."""
 
     service: str
     message: str
     retry_in: float
+    part: str = "store"
 
 
 class StoreBack(Event, frozen=True):
@@ -251,6 +252,19 @@ class StoreBack(Event, frozen=True):
 
     service: str
     seconds: float
+
+
+class ClockDoubted(Event, frozen=True):
+    """The store's clock has jumped by so many seconds. Nothing is started or taken over by it until it is believed."""
+
+    seconds: float
+
+
+class ClockTrusted(Event, frozen=True):
+    """The store's clock is believed again: it has jumped back, or it stayed where it was and is followed."""
+
+    seconds: float
+    followed: bool
 
 
 class LoopStalled(Event, frozen=True):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from collections.abc import MutableMapping
 from datetime import UTC, datetime
@@ -17,6 +18,9 @@ from duly.model import Run, State
 from duly.model import event as events
 from duly.model.current import current_fields, run_fields
 from duly.observe.logger import Level, Logger, Voice
+from duly.ports.clock import BELIEVE_AFTER
+from duly.rules.printable import escaped
+from duly.rules.redaction import redacted
 
 _TALKATIVE = ("httpx2", "httpcore2")  # the client of etcd tells of every request, as information
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -140,8 +144,8 @@ def _of_node(event: events.Event) -> tuple[int, str]:
 
 def _of_trouble(event: events.Event) -> tuple[int, str]:
     match event:
-        case events.StoreAway(service, message, retry_in):
-            return logging.WARNING, f"{service}: the store is away ({message}), next try in {retry_in:.1f} s"
+        case events.StoreAway(service, message, retry_in, part):
+            return logging.WARNING, f"{service}: the {part} is away ({message}), next try in {retry_in:.1f} s"
         case events.ServiceFailed(service, failure, retry_in):
             text = f"{service} failed: {failure.type}: {failure.message}; again in {retry_in:.1f} s"
             return logging.ERROR, text + _indented(failure.traceback)
@@ -178,6 +182,12 @@ def _of_trouble(event: events.Event) -> tuple[int, str]:
         case events.SlotLeaked(run_id, job, leaked):
             text = f"{job}: the thread of run {run_id} outlived its timeout and keeps its slot"
             return logging.WARNING, f"{text} ({leaked} such threads)"
+        case events.ClockDoubted(seconds):
+            text = f"the store's clock has jumped by {seconds:+.1f} s"
+            return logging.ERROR, f"{text}: it is believed only if it stays so for {BELIEVE_AFTER:g} s"
+        case events.ClockTrusted(seconds, followed):
+            how = "stayed so and is followed" if followed else "was taken back"
+            return logging.WARNING, f"the jump of the store's clock by {seconds:+.1f} s {how}"
         case events.LoopStalled(seconds, stack):
             return logging.WARNING, f"the event loop has not turned for {seconds:.1f} s{_indented(stack)}"
         case _:
@@ -204,20 +214,49 @@ def add_run_fields(_logger: Any, _method: str, event: MutableMapping[str, Any]) 
     return event
 
 
+class TextFormatter(logging.Formatter):
+    """One record as text. Only its first line begins at the margin, so that no text in it can pass for a record.
+
+    Messages hold what handlers raised and callers sent: signs that a terminal acts on are escaped, secrets are hidden.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = escaped(redacted(super().format(record)), keep="\n\t")
+        return _CONTINUED.sub("\n    ", text) if "\n" in text else text
+
+
+_CONTINUED = re.compile(r"\n(?!    )")
+
+
 class JsonFormatter(logging.Formatter):
-    """One line of JSON per record, with whatever fields it carries."""
+    """One line of JSON per record, with whatever fields it carries. None of them can take the place of ours."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": redacted(record.getMessage()),
         }
-        line |= {key: value for key, value in vars(record).items() if key not in _STANDARD}
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+            line["exception"] = redacted(self.formatException(record.exc_info))
+        carried = {key: value for key, value in vars(record).items() if key not in _STANDARD and key not in line}
+        fields = {key: redacted(value) if isinstance(value, str) else value for key, value in carried.items()}
+        try:
+            return json.dumps(line | fields, default=_told, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):  # a key that is no text, NaN, a list that holds itself
+            return json.dumps(line | {str(key): _told(value) for key, value in fields.items()})
+
+
+def _told(value: object) -> str:
+    """A value in words, also if its own have a fault."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001  # code of the user's
+        return f"<{type(value).__name__}>"
 
 
 def configure_logging(level: str = "INFO", layout: str = "TEXT", stream: TextIO | None = None) -> None:
@@ -227,7 +266,7 @@ def configure_logging(level: str = "INFO", layout: str = "TEXT", stream: TextIO 
     if layout.upper() == "JSON":
         handler.setFormatter(JsonFormatter())
     else:
-        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+        handler.setFormatter(TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])
     if not logging.getLogger().isEnabledFor(logging.DEBUG):
         for name in _TALKATIVE:

@@ -32,6 +32,7 @@ METERED = (
     events.RecordUnreadable,
     events.ServiceFailed,
     events.StoreAway,
+    events.ClockDoubted,
     events.LoopStalled,
 )
 
@@ -120,6 +121,8 @@ class Meters:
                 self.events["services_failed"] += 1
             case events.StoreAway():
                 self.events["store_away"] += 1
+            case events.ClockDoubted():
+                self.events["clock_jumps"] += 1
             case events.LoopStalled():
                 self.events["loop_stalls"] += 1
             case _:

@@ -8,14 +8,16 @@ Obligations of every adapter, said once:
   returns the same claims. A settlement repeated with the settling fence is success, not stale.
 * **No policy, no talk.** Adapters never decide about retries or misfires, never log or measure. They raise
   `BackendUnavailable` (try again) or `BackendError` (do not), and translate foreign exceptions at their edge.
-* **The store's clock decides** about due times and leases. Methods take an optional `now` for tests and simulation.
+* **The store's clock decides** about due times and leases. Methods take an optional `now` for tests and simulation;
+  without it the server's clock counts as long as it agrees with `Backend.clock`, else that: a clock that jumps starts
+  nothing early and takes nothing over.
 * **Loop-bound.** A port belongs to the event loop it was opened on. `Backend.session()` opens an independent set of
   connections for another thread's loop; after a fork every session refuses until it is opened again.
 * **Cancellation.** A cancelled call has either happened whole or not at all; no transaction stays open behind it.
 """
 
 from duly.ports.backend import Backend, Capabilities, Composed, Finding, Opening, Order, Seat, Severity
-from duly.ports.clock import Clock, SystemClock
+from duly.ports.clock import Clock, StoreClock, SystemClock
 from duly.ports.coordinator import Coordinator
 from duly.ports.queue import Queue
 from duly.ports.store import Store, Transaction
@@ -35,6 +37,7 @@ __all__ = [
     "Severity",
     "Span",
     "Store",
+    "StoreClock",
     "SystemClock",
     "Tracer",
     "Transaction",

@@ -7,7 +7,7 @@ from typing import Protocol, Self, runtime_checkable
 
 from msgspec import Struct
 
-from duly.ports.clock import Clock, SystemClock
+from duly.ports.clock import Clock, StoreClock, SystemClock
 from duly.ports.coordinator import Coordinator
 from duly.ports.queue import Queue
 from duly.ports.store import Store
@@ -105,10 +105,12 @@ class Composed(Protocol):
 class Backend(Protocol):
     """Opened by `async with`, or by `open` and `close`. Constructing one does no I/O.
 
-    `url` is for people and logs: it carries no credentials.
+    `url` is for people and logs: it carries no credentials. `clock` is the store's: all sessions of one backend share
+    it, and opening one reads it.
     """
 
     url: str
+    clock: StoreClock
     capabilities: Capabilities
     store: Store
     queue: Queue

@@ -1,13 +1,30 @@
-"""The clock port. Waiting is always asyncio's, so that a simulated event loop owns time."""
+"""Clocks: the machine's own, and the store's as this process has measured it.
+
+The store's clock decides about due times, leases and everything else that several nodes must agree on. A node's own
+clock may be wrong by minutes. `StoreClock` tells the store's time without asking each time: it measures how far the
+store's clock is from one of the machine's that never jumps, and it does not run ahead of the store.
+
+Waiting is always asyncio's, so that a simulated event loop owns time.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import deque
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol
+
+from duly.model import from_micros, to_micros
 
 # Linux stops CLOCK_MONOTONIC while the machine is suspended; a lease goes on all the same.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+TOLERANCE = 1.0  # by how much the store's clock may differ from what is expected before it is doubted
+BELIEVE_AFTER = 30.0  # how long a clock that has jumped must stay where it is to be believed
+_SAMPLES = 12
+_TOLERATED = round(TOLERANCE * 1e6)
 
 
 class Clock(Protocol):
@@ -30,3 +47,110 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return time.clock_gettime(_STEADY)
+
+    @staticmethod
+    def boot() -> str | None:
+        """Which start of the machine `monotonic` counts from, the same for all its processes; None if nobody says."""
+        try:
+            return _BOOT_ID.read_text()
+        except OSError:
+            return None
+
+
+class StoreClock:
+    """The time of one store. Shared by all sessions of a process on it, and safe to read from any thread.
+
+    Of a store in this process or file the clock is the machine's own, read each time (`direct`). Of a server it is
+    measured: each reading says what the time was before its answer arrived, so the latest of several is nearest to the
+    truth and not ahead of it.
+
+    A reading that differs from what is expected is doubted: a step of the store's clock by ten minutes must not start
+    the runs of the next ten minutes. It is believed when it stays. Should it be this machine that stood still, its
+    claims are spared meanwhile: to the others its beats look like a silence.
+    """
+
+    def __init__(self, local: Clock, *, direct: bool = False) -> None:
+        self._local = local
+        self._samples: deque[tuple[int, int]] = deque(maxlen=_SAMPLES)  # the least and the greatest that it can be
+        self._offset: int | None = None
+        self._width = 0  # how far the greatest is from it
+        self._doubted_since = 0.0
+        self._doubt = 0
+        self.direct = direct
+        self.followed = 0  # how many jumps were believed
+
+    @property
+    def known(self) -> bool:
+        """Whether the store's clock has been read."""
+        return self.direct or self._offset is not None
+
+    @property
+    def doubt(self) -> float:
+        """By how many seconds the store's clock differs from what is believed; 0 if it is believed."""
+        return self._doubt / 1e6
+
+    def monotonic(self) -> float:
+        return self._local.monotonic()
+
+    def now(self) -> datetime:
+        return from_micros(self.micros())
+
+    def micros(self) -> int:
+        """The store's time in microseconds since 1970. Before the first reading it is the machine's."""
+        if self.direct:
+            return self._read_directly()
+        offset = self._offset
+        return to_micros(self._local.now()) if offset is None else offset + self._steady()
+
+    def latest(self) -> datetime:
+        """The latest that the store's time can be: what is to happen some seconds from now must not happen early."""
+        return from_micros(self.micros() + self._width)
+
+    def _read_directly(self) -> int:
+        wall, steady = to_micros(self._local.now()), self._steady()
+        offset = wall - steady
+        before = offset if self._offset is None else self._offset
+        if -_TOLERATED <= offset - before <= _TOLERATED:
+            self._offset, self._doubt = offset, 0
+            return wall
+        if self._question(offset - before):
+            self._offset = offset
+            return wall
+        return before + steady
+
+    def read(self, at: datetime, sent: float) -> None:
+        """Take note of what the store's clock said to a question that was sent then."""
+        steady = self._steady()
+        # The store looked at its clock some time between the question and its answer.
+        least, greatest = to_micros(at) - steady, to_micros(at) - round(sent * 1e6)
+        if self._offset is None:
+            self._begin_at(least, greatest)
+        elif self._offset - _TOLERATED <= greatest and least <= self._offset + _TOLERATED:
+            self._samples.append((least, greatest))
+            self._settle()
+        elif self._question(least - self._offset):
+            self._begin_at(least, greatest)
+
+    def _steady(self) -> int:
+        return round(self._local.monotonic() * 1e6)
+
+    def _begin_at(self, least: int, greatest: int) -> None:
+        self._samples.clear()
+        self._samples.append((least, greatest))
+        self._settle()
+
+    def _settle(self) -> None:
+        """The nearest of the latest readings counts, so that a slow drift is followed."""
+        offset = max(least for least, _ in self._samples)
+        self._width = max(0, min(greatest for _, greatest in self._samples) - offset)
+        self._offset, self._doubt = offset, 0
+
+    def _question(self, off: int) -> bool:
+        """Whether a clock that is off by so much is to be believed."""
+        now = self._local.monotonic()
+        if not self._doubt or abs(off - self._doubt) > _TOLERATED:
+            self._doubt, self._doubted_since = off, now
+        if now - self._doubted_since < BELIEVE_AFTER:
+            return False
+        self._doubt, self.followed = 0, self.followed + 1
+        return True

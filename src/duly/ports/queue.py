@@ -81,9 +81,10 @@ class Queue(Protocol):
         Replies for each, in order: whether this fence still owns the run, and if so, whether an operator wants it
         cancelled. Also stamps the store-wide beat, with no beats too: somebody can reach the store.
 
-        `silence` is given by who has beaten before: if nobody has for longer than that, the store itself was away, and
-        an amnesty of `lease` seconds begins before anything else. Without it (a node that has just started) silence
-        says nothing: whoever should have beaten may be dead.
+        If nobody has beaten for longer than `silence` seconds, the store itself was away, or everybody was: an amnesty
+        of `lease` seconds begins before anything else, so that those who live can renew their claims first. The caller
+        may have just started: it cannot know who lives. A clock that has gone back shortens an amnesty to `lease`.
+        None: silence says nothing.
         """
         ...
 

@@ -6,17 +6,19 @@ never un-pauses, never moves the cursor of an unchanged schedule, and never leav
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from duly.model import JobChange, JobRecord, JobSpec, Origin, Pause, Waiting
-from duly.rules.planning import skipped
+from duly.model import JobChange, JobRecord, JobSpec, Origin, Pause, Run, Waiting
+from duly.rules.planning import MISFIRE, skipped
 from duly.rules.schedules import Schedule, first_instant, latest, step
 
 PAUSED = "paused"
 NO_HANDLER = "no_handler"
 CHANGED = "schedule changed"
+
+_TICK = timedelta(microseconds=1)
 
 
 def create(
@@ -78,7 +80,7 @@ def resume(record: JobRecord, schedule: Schedule | None, now: datetime) -> JobCh
     """Go on; the instants missed meanwhile become one skipped record. None if it is not paused."""
     if record.paused is None:
         return None
-    return _go_on(record, _next(record, now, paused=None), schedule, now, PAUSED)
+    return _go_on(record, _next(record, now, paused=None), schedule, now, PAUSED, record.paused.at)
 
 
 def retire(record: JobRecord, now: datetime) -> JobChange | None:
@@ -92,7 +94,7 @@ def revive(record: JobRecord, schedule: Schedule | None, now: datetime) -> JobCh
     """Its handler is back; the instants missed meanwhile become one skipped record. None if it is not retired."""
     if record.retired_at is None:
         return None
-    return _go_on(record, _next(record, now, retired_at=None), schedule, now, NO_HANDLER)
+    return _go_on(record, _next(record, now, retired_at=None), schedule, now, NO_HANDLER, record.retired_at)
 
 
 def remove(record: JobRecord, now: datetime) -> JobChange | None:
@@ -106,8 +108,10 @@ def _next(record: JobRecord, now: datetime, **changes: object) -> JobRecord:
     return replace(record, revision=record.revision + 1, updated_at=now, **changes)
 
 
-def _go_on(before: JobRecord, after: JobRecord, schedule: Schedule | None, now: datetime, why: str) -> JobChange:
-    """Planning goes on from now, unless something else still stops it."""
+def _go_on(
+    before: JobRecord, after: JobRecord, schedule: Schedule | None, now: datetime, why: str, since: datetime
+) -> JobChange:
+    """Planning goes on from now, unless something else still stops it. It was stopped for that reason since then."""
     cursor = before.cursor
     if cursor is None or schedule is None or not after.plannable:
         return JobChange(after, before.revision)
@@ -115,5 +119,16 @@ def _go_on(before: JobRecord, after: JobRecord, schedule: Schedule | None, now: 
     if last is None:
         return JobChange(replace(after, plan_at=now), before.revision, moves_cursor=True)
     moved = replace(after, cursor=step(schedule, last), plan_at=now)
-    ledger = (skipped(before, cursor, last, why),)
-    return JobChange(moved, before.revision, moves_cursor=True, ledger=ledger)
+    return JobChange(moved, before.revision, moves_cursor=True, ledger=_ledger(before, schedule, last, why, since))
+
+
+def _ledger(record: JobRecord, schedule: Schedule, last: datetime, why: str, since: datetime) -> tuple[Run, ...]:
+    """The instants up to the last as skipped: those before `since` were missed, the others stopped."""
+    cursor = record.cursor
+    assert cursor is not None
+    missed = latest(schedule, cursor, since - _TICK) if cursor < since else None
+    if missed is None:
+        return (skipped(record, cursor, last, why),)
+    first = step(schedule, missed)
+    early = skipped(record, cursor, missed, MISFIRE)
+    return (early,) if first is None or first > last else (early, skipped(record, first, last, why))

@@ -1,4 +1,7 @@
-"""Lengths of time as text, where text is the medium: "10m", "1h30m", "90s", "500ms"; a plain number is seconds."""
+"""Lengths of time as text: "10m", "1h30m", "90s", "500ms", "2 h 5 min", "10 minutes"; a plain number is seconds.
+
+What Duly prints as a length of time can be given back to it.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,18 @@ import re
 
 from duly.errors import ConfigurationError
 
-_UNITS = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[wdhms])", re.ASCII)
+_SPELLINGS = {
+    604800.0: ("w", "week", "weeks"),
+    86400.0: ("d", "day", "days"),
+    3600.0: ("h", "hour", "hours"),
+    60.0: ("m", "min", "minute", "minutes"),
+    1.0: ("s", "sec", "second", "seconds"),
+    0.001: ("ms", "millisecond", "milliseconds"),
+}
+_UNITS = {name: seconds for seconds, names in _SPELLINGS.items() for name in names}
+# The longest spelling first, and none that goes on with another letter: "5month" is not five minutes.
+_NAMES = "|".join(sorted(_UNITS, key=len, reverse=True))
+_PART = re.compile(rf"(\d+(?:\.\d+)?)\s*({_NAMES})(?![a-z])", re.ASCII)
 _WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+", re.ASCII)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 _LONGEST = 100 * 366 * 86400.0
@@ -21,7 +34,7 @@ def seconds_of(text: str) -> float:
     elif _WHOLE.fullmatch(plain):
         seconds = sum(float(count) * _UNITS[unit] for count, unit in _PART.findall(plain))
     else:
-        raise ConfigurationError(f"{text!r} is no duration: write for example 90s, 10m, 1h30m or 500ms")
+        raise ConfigurationError(f"invalid duration {text!r}: expected e.g. 90s, 10m, 1h30m or 500ms")
     if seconds > _LONGEST:
-        raise ConfigurationError(f"{text!r} is too long: 100 years at most")
+        raise ConfigurationError(f"invalid duration {text!r}: 100 years at most")
     return seconds

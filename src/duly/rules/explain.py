@@ -23,14 +23,15 @@ from duly.model import (
     State,
     seconds_between,
 )
-from duly.model.job import COMMAND_HANDLER
-from duly.rules.admission import OVERLAP, REPLACED, UNPLACED, hold_for_group, hold_for_handler, hold_for_job
+from duly.rules.admission import OVERLAP, REPLACED
 from duly.rules.changes import CHANGED, NO_HANDLER, PAUSED
 from duly.rules.describe import duration, instant
 from duly.rules.planning import MISFIRE
 from duly.rules.schedules import Cron, Schedule, describe_schedule, latest, step
+from duly.rules.waiting import Situation, why_waiting
 
 _TICK = timedelta(microseconds=1)
+_FAR = timedelta(days=366)
 
 
 class Explanation(Struct, frozen=True):
@@ -51,64 +52,104 @@ class Explanation(Struct, frozen=True):
         return "\n".join(self.reasons)
 
 
-class Facts(Struct, frozen=True):
-    """What the store and the settings say; `unplaced` is why the run is not placed yet, where it is to be."""
+class Outage(Struct, frozen=True):
+    """A time in which no node reached the store."""
 
-    record: JobRecord
+    since: datetime
+    until: datetime
+
+
+class Facts(Struct, frozen=True):
+    """What the store and the settings say.
+
+    `record` is None where no definition of the job is stored. `occupant` is the run that was unfinished when this one
+    was skipped for it, as far as its record is left; `outages` are the latest times in which no node reached the store.
+    """
+
+    job: str
+    record: JobRecord | None
     schedule: Schedule | None
     at: datetime
-    now: datetime
+    situation: Situation
     run: Run | None
     attempts: Sequence[Attempt]
     grace: float
     retention: Retention
-    unplaced: str = ""
+    occupant: Run | None = None
+    outages: Sequence[Outage] = ()
+
+    @property
+    def now(self) -> datetime:
+        return self.situation.now
 
 
 def explain(facts: Facts) -> Explanation:
-    """Tell the story of one instant of one job."""
-    reasons = [_introduce(facts.record, facts.schedule)]
-    if facts.run is not None:
-        verdict, setting = _tell_run(facts, facts.run, reasons)
-        return _answer(facts, facts.run.due, verdict, reasons, setting)
-    due = due_at(facts.schedule, facts.at)
+    """Tell the story of one instant of one job: the one that is meant, or the nearest there is."""
+    reasons = [_introduce(facts)]
+    due = nearest(facts.schedule, facts.at) if facts.run is None else facts.run.due
     if due is None:
-        return _answer(facts, None, "not_due", [*reasons, _neighbours(facts)], None)
+        return _answer(facts, None, "not_due", [*reasons, _nothing_due(facts)], None)
+    if not _is_meant(due, facts):
+        reasons.append(_instead(facts, due))
     if isinstance(facts.schedule, Cron) and (note := facts.schedule.note(due)):
         reasons.append(note)
-    verdict, reason, setting = _tell_absence(facts, due)
-    return _answer(facts, due, verdict, [*reasons, reason], setting)
+    if facts.run is not None:
+        verdict, setting = _tell_run(facts, facts.run, reasons)
+    else:
+        verdict, reason, setting = _tell_absence(facts, due)
+        reasons.append(reason)
+    return _answer(facts, due, verdict, reasons, setting)
 
 
-def due_at(schedule: Schedule | None, at: datetime) -> datetime | None:
-    """The due instant that somebody who names `at` means: that very instant, or one within the same second."""
+def nearest(schedule: Schedule | None, at: datetime) -> datetime | None:
+    """The due instant that somebody who names `at` means: one within that second, else the nearest."""
     if schedule is None:
         return None
-    found = latest(schedule, at - timedelta(days=1), at + timedelta(seconds=1) - _TICK)
-    return found if found is not None and found >= at.replace(microsecond=0) else None
+    before = latest(schedule, at - _FAR, at + timedelta(seconds=1) - _TICK)
+    if before is not None and before >= at.replace(microsecond=0):
+        return before
+    after = step(schedule, at)
+    if before is None or after is None:
+        return before or after
+    return before if at - before <= after - at else after
+
+
+def _is_meant(due: datetime, facts: Facts) -> bool:
+    """Whether an instant is the one that was asked for: within its second, or of the range that its record covers."""
+    until = due if facts.run is None or facts.run.until is None else facts.run.until
+    return due.replace(microsecond=0) <= facts.at <= until + timedelta(seconds=1)
+
+
+def _instead(facts: Facts, due: datetime) -> str:
+    """Which instant is explained, and why not the one that was asked for."""
+    assert facts.schedule is not None
+    last, following = latest(facts.schedule, facts.at - _FAR, facts.at), step(facts.schedule, facts.at)
+    near = [f"next due {instant(following)}"] if following else []
+    near += [f"last {instant(last)}"] if last else []
+    return f"Nothing is due at {instant(facts.at)} ({', '.join(near)}); this is about {instant(due)}."
+
+
+def _nothing_due(facts: Facts) -> str:
+    if facts.record is None or facts.record.spec.schedule is None:
+        return f"It has no schedule, so nothing was due at {instant(facts.at)}; it runs when submitted."
+    if facts.schedule is None:
+        return "Its schedule is computed by code that this process does not have: ask a process that has it."
+    return f"Its schedule has no instant near {instant(facts.at)}."
 
 
 def _answer(
     facts: Facts, due: datetime | None, verdict: str, reasons: Sequence[str], setting: str | None
 ) -> Explanation:
     run_id = None if facts.run is None else facts.run.id
-    return Explanation(facts.record.name, facts.at, due, verdict, tuple(reasons), setting, run_id)
+    return Explanation(facts.job, facts.at, due, verdict, tuple(reasons), setting, run_id)
 
 
-def _introduce(record: JobRecord, schedule: Schedule | None) -> str:
-    words = describe_schedule(record.spec.schedule, schedule) or "runs when submitted"
+def _introduce(facts: Facts) -> str:
+    record = facts.record
+    if record is None:
+        return f"{facts.job}: no definition is stored; it runs when submitted."
+    words = describe_schedule(record.spec.schedule, facts.schedule) or "runs when submitted"
     return f"{record.name}: {words} (revision {record.revision}, {record.status.value})."
-
-
-def _neighbours(facts: Facts) -> str:
-    if facts.schedule is None:
-        return f"It has no schedule, so nothing was due at {instant(facts.at)}."
-    before = latest(facts.schedule, facts.at - timedelta(days=366), facts.at)
-    after = step(facts.schedule, facts.at)
-    near = [f"the last before is {instant(before)}"] if before else []
-    near += [f"the next is {instant(after)}"] if after else []
-    tail = f"; {', '.join(near)}" if near else ""
-    return f"{instant(facts.at)} is not a due instant of this schedule{tail}."
 
 
 # --- there is a record
@@ -165,7 +206,8 @@ def _tell_state(facts: Facts, run: Run) -> tuple[str, str | None]:
             since = instant(run.started_at) if run.started_at else "now"
             return f"It is running on {run.node} since {since} (attempt {run.attempt}).", None
         case State.QUEUED | State.PENDING:
-            return tell_waiting(run, facts.unplaced)
+            waits = why_waiting(run, facts.situation)
+            return waits.text, waits.setting
         case _:
             assert_never(run.state)
 
@@ -180,15 +222,16 @@ def _tell_failed(run: Run) -> tuple[str, str | None]:
 
 
 def _tell_skipped(facts: Facts, run: Run) -> tuple[str, str | None]:
-    overlap = (facts.record.spec.overlap or "skip") if run.cause is Cause.SCHEDULE else run.when_full
+    spec = None if facts.record is None else facts.record.spec
+    overlap = run.when_full if spec is None or run.cause is not Cause.SCHEDULE else spec.overlap or "skip"
     match run.reason:
         case str(reason) if reason == OVERLAP:
-            return "It was skipped: an earlier run of the job was not finished.", f"overlap={str(overlap)!r}"
+            return f"It was skipped: {_occupied(facts.occupant)}.", f"overlap={str(overlap)!r}"
         case str(reason) if reason == REPLACED:
             return "It was skipped: a later run took its place.", "overlap='replace'"
         case str(reason) if reason == MISFIRE:
-            late = f"It was missed by more than misfire_grace ({_span(facts.grace)}): nobody planned it in time."
-            return late, f"misfire={facts.record.spec.misfire.value!r}"
+            late = f"It was not started within misfire_grace ({_span(facts.grace)}) of its time: {_missed(facts, run)}."
+            return late, None if spec is None else f"misfire={spec.misfire.value!r}"
         case str(reason) if reason == PAUSED:
             return "It was skipped: the job was paused.", "pause"
         case str(reason) if reason == NO_HANDLER:
@@ -199,26 +242,28 @@ def _tell_skipped(facts: Facts, run: Run) -> tuple[str, str | None]:
             return f"It was skipped{_because(run)}.", None
 
 
-def tell_waiting(run: Run, unplaced: str) -> tuple[str, str | None]:
-    """Why a waiting run waits, and the setting that decides; `unplaced` is why it is not placed yet."""
-    if run.hold is None:
-        whom = "a worker with room" if run.assignee is None else f"room on {run.assignee}, which it is assigned to"
-        when = f"is ready and waits for {whom}" if run.state is State.QUEUED else f"waits{_whereabouts(run)}"
-        return f"It {when} (ready at {instant(run.ready_at)}, attempt {run.attempt}).", None
-    if run.hold == UNPLACED:
-        return f"It waits to be given to a node: {unplaced or 'the leader has not placed it yet'}.", "placement"
-    if run.hold == hold_for_job(run.job):
-        return "It waits because the job is paused or removed.", "pause"
-    if run.hold == hold_for_handler(run.handler):
-        needed = "runs the commands of files" if run.handler == COMMAND_HANDLER else f"has the handler {run.handler!r}"
-        return f"It waits for a node that {needed}.", "no_handler"
-    if run.group is not None and run.hold == hold_for_group(run.group):
-        return "It waits for an earlier run of the job to finish.", f"overlap={run.when_full.value!r}"
-    return f"It is held ({run.hold}).", run.hold
+def _occupied(occupant: Run | None) -> str:
+    """What was unfinished when a run was skipped for it."""
+    if occupant is None:
+        return "an earlier run of the job was not finished then, and its record is gone"
+    name = f"run {occupant.id} (due {instant(occupant.due)})"
+    if occupant.started_at is None:
+        return f"{name} was waiting to start"
+    if occupant.finished_at is None:
+        return f"{name} runs on {occupant.node} since {instant(occupant.started_at)}"
+    return f"{name} was not finished: it ran on {occupant.node} and ended at {instant(occupant.finished_at)}"
 
 
-def _whereabouts(run: Run) -> str:
-    return "" if run.assignee is None else f" for its time on {run.assignee}, which it is assigned to"
+def _missed(facts: Facts, run: Run) -> str:
+    """Why nobody started an instant in time."""
+    last = run.until or run.due
+    outage = next((each for each in facts.outages if each.since <= last and run.due <= each.until), None)
+    if outage is not None:
+        span = f"from {instant(outage.since)} to {instant(outage.until)}"
+        return f"no node reached the store {span}, because the nodes or the store were down"
+    if run.created_at is not None and run.created_at < run.due:
+        return "it was planned, but no worker started it in time"
+    return "no leader planned it in time"
 
 
 # --- there is none
@@ -226,7 +271,8 @@ def _whereabouts(run: Run) -> str:
 
 def _tell_absence(facts: Facts, due: datetime) -> tuple[str, str, str | None]:
     record, now = facts.record, facts.now
-    if due < record.created_at:
+    assert record is not None  # without one there is no schedule, and nothing is due
+    if due <= record.created_at:
         return "before_job", f"The job was registered later, at {instant(record.created_at)}.", None
     if record.status is JobStatus.REMOVED and record.removed_at is not None and due >= record.removed_at:
         return "not_planned", f"The job was removed at {instant(record.removed_at)}.", "remove"
@@ -243,18 +289,33 @@ def _tell_absence(facts: Facts, due: datetime) -> tuple[str, str, str | None]:
     if due > now:
         planned = instant(record.plan_at) if record.plan_at else "in time"
         return "not_yet", f"It is not due yet; its run is made ahead of time, at {planned}.", None
-    behind = f"It has not been planned yet: planning has come as far as {instant(cursor)}"
-    return "not_planned", f"{behind}; without a leader nothing is planned.", "leader"
+    return "not_planned", f"It has not been planned yet: {_why_unplanned(facts, cursor)}.", "leader"
+
+
+def _why_unplanned(facts: Facts, cursor: datetime) -> str:
+    situation = facts.situation
+    if situation.nodes is None:
+        return "the coordinator is away, so nobody can lead and plan"
+    if not situation.nodes:
+        return "no node is alive"
+    if situation.leader is None:
+        return "nobody leads, and only a leader plans"
+    if situation.doubt:
+        return f"the store's clock has jumped by {situation.doubt:+.0f} s, which is not believed yet"
+    return f"{situation.leader} leads and has come as far as {instant(cursor)}"
 
 
 def _tell_forgotten(facts: Facts, due: datetime) -> tuple[str, str, str | None]:
     record = facts.record
+    assert record is not None
     most = record.spec.max_runs
     if record.cursor is None and due > record.updated_at and most is not None and record.planned >= most:
         return "after_end", f"The job had its {most} runs before that.", f"max_runs={most}"
-    kept = facts.retention.completed
-    how_long = "for ever" if kept is None else f"for {_span(kept)}"
-    return "forgotten", f"No record is left: completed runs are kept {how_long}.", "retention"
+    kept, most_kept = facts.retention.completed, facts.retention.max_completed
+    if kept is not None and seconds_between(due, facts.now) > kept:
+        return "forgotten", f"No record is left: completed runs are kept for {_span(kept)}.", "retention"
+    number = "" if most_kept is None else f", because more than max_completed={most_kept} came after it"
+    return "forgotten", f"No record is left: it was purged{number}, by hand, or with its store.", "retention"
 
 
 def _because(run: Run) -> str:

@@ -59,6 +59,7 @@ class Elector:
         self._elected = elected
         self._held: dict[str, Leadership] = {}
         self._patient = True
+        self._leaderless_since: float | None = None
         self.resigned = False
 
     # --- what others ask
@@ -73,6 +74,11 @@ class Elector:
     @property
     def leads(self) -> bool:
         return self.epoch(MAIN) is not None
+
+    def leaderless_for(self) -> float:
+        """How many seconds nobody has led, as far as this node knows."""
+        since = self._leaderless_since
+        return 0.0 if since is None else self._clock.monotonic() - since
 
     def led(self) -> list[str]:
         """The shards this node leads."""
@@ -128,6 +134,8 @@ class Elector:
     async def _compete(self, shard: str) -> float:
         """Take the lease if it is free; the seconds until it is worth trying again."""
         present = await self._coordinator.holder(shard)
+        if shard == MAIN:
+            self._note_leader(present)
         if present is not None and present.holder != self._node_id:
             self._patient = True
             return self._until_free(present)
@@ -135,6 +143,12 @@ class Elector:
             self._patient = False
             await asyncio.sleep(await self._turn())
         return await self._acquire(shard)
+
+    def _note_leader(self, present: Lease | None) -> None:
+        if present is not None:
+            self._leaderless_since = None
+        elif self._leaderless_since is None:
+            self._leaderless_since = self._clock.monotonic()
 
     async def _acquire(self, shard: str) -> float:
         sent = self._clock.monotonic()
@@ -153,6 +167,8 @@ class Elector:
             await self._coordinator.release([lease])
             return
         self._held[lease.name] = Leadership(lease, epoch, until)
+        if lease.name == MAIN:
+            self._note_leader(lease)
         if installed:
             self._emit(LeaderElected(lease, epoch))
             self._elected()

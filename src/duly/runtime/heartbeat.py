@@ -1,8 +1,8 @@
 """The heartbeat: renews all claims of a node in one call.
 
-Together with the node's presence it has a thread, an event loop and a session of its own, so that a handler which
-blocks the node's loop does not lose every lease. Where the store cannot be used from another thread both are ordinary
-services.
+Together with the node's presence and its timekeeper it has a thread, an event loop and a session of its own, so that a
+handler which blocks the node's loop does not lose every lease. Where the store cannot be used from another thread they
+are ordinary services.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from duly.errors import BackendUnavailable
-from duly.model import Beat, BeatReply, Interrupted, Settlement, StoreLoss
+from duly.model import Beat, BeatReply, Interrupted, SchedulerConfig, Settlement, StoreLoss
 from duly.model.event import ClaimsLost, ClaimUntrusted, Event, ServiceFailed
 from duly.ports import Backend, Queue
 from duly.ports.waiting import shielded
@@ -23,8 +23,9 @@ from duly.rules.settling import settle
 from duly.runtime.failures import failure_of
 from duly.runtime.live import Live, LiveRuns
 from duly.runtime.presence import Presence
-from duly.runtime.service import Emit, Nudge, ServiceHealth, Signal, serve
+from duly.runtime.service import LONGEST_RETRY, Emit, Nudge, ServiceHealth, Signal, serve
 from duly.runtime.surroundings import Surroundings
+from duly.runtime.timekeeper import Timekeeper
 from duly.runtime.worker import Worker, trusted_until
 
 NUDGE_PERIOD = 0.2
@@ -35,6 +36,11 @@ _LAST_MOMENT = 0.1  # between saying that it has ended and having ended, for a t
 def at_once(call: Callable[..., None], *arguments: object) -> None:
     """Where heartbeat and node share a loop, nothing has to be carried."""
     call(*arguments)
+
+
+def longest_retry(config: SchedulerConfig) -> float:
+    """How soon a failed renewal is tried again: well within the amnesty that begins when the store is back."""
+    return min(LONGEST_RETRY, config.refresh / 2)
 
 
 class Heartbeat:
@@ -60,7 +66,6 @@ class Heartbeat:
         self._lease = around.config.lease
         self._refresh = around.config.refresh
         self._silence = around.config.silence
-        self._has_beaten = False
 
     async def tick(self) -> float:
         self._distrust()
@@ -90,17 +95,14 @@ class Heartbeat:
 
     async def _replies(self, beats: list[Beat]) -> Sequence[BeatReply]:
         """Renew these claims. Progress comes from handlers: should the store refuse it, the claims go without it."""
-        # The first beat says nothing about an outage: whoever should have beaten before may be dead.
-        silence = self._silence if self._has_beaten else None
         try:
-            renewal = await self._queue.renew(beats, self._lease, silence)
+            renewal = await self._queue.renew(beats, self._lease, self._silence)
         except BackendUnavailable:
             raise
         except Exception as exc:  # noqa: BLE001  # whatever an adapter makes of a value that it cannot send
             self._emit(ServiceFailed("heartbeat", failure_of(exc), 0.0))
             bare = [Beat(beat.run_id, beat.fence) for beat in beats]
-            renewal = await self._queue.renew(bare, self._lease, silence)
-        self._has_beaten = True
+            renewal = await self._queue.renew(bare, self._lease, self._silence)
         return renewal.replies
 
     async def give_back(self, unsent: Sequence[tuple[Live, Settlement]]) -> int:
@@ -140,19 +142,20 @@ def _stops(live: Live) -> bool:
 
 
 class HeartbeatThread:
-    """Runs heartbeat and presence in a thread with a loop and a session. Ends with the node's loop, stopped or not."""
+    """Runs heartbeat, presence and timekeeper in a thread with its own loop. Ends with the node's loop in any case."""
 
     def __init__(
         self,
         around: Surroundings,
         backend: Backend,
-        make: Callable[[Surroundings, Backend, Callable[..., None]], tuple[Heartbeat, Presence]],
+        make: Callable[[Surroundings, Backend, Callable[..., None]], tuple[Heartbeat, Presence, Timekeeper]],
         health: ServiceHealth,
     ) -> None:
         self._home = asyncio.get_running_loop()
         self._around = replace(around, emit=_Carried(around.emit, self._home))
         self._session = backend.session()
         self._make = make
+        self._longest_retry = longest_retry(around.config)
         self._health = health
         self._look_up = min(around.config.refresh / 5, _LOOK_UP)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -219,11 +222,12 @@ class HeartbeatThread:
 
     async def _serve(self) -> None:
         services = self._make(self._around, self._session, self._tell)
-        self._heartbeat, _ = services
+        self._heartbeat = services[0]
         self._nudge = Nudge(self._heartbeat.signal, NUDGE_PERIOD)
         self._tell(_succeed, self._started)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(serve(each, self._around.emit, self._health)) for each in services]
+            emit, health, longest = self._around.emit, self._health, self._longest_retry
+            tasks = [group.create_task(serve(each, emit, health, longest)) for each in services]
             while not self._home.is_closed():  # noqa: ASYNC110  # a loop that is closed tells nobody
                 await asyncio.sleep(self._look_up)
             for task in tasks:

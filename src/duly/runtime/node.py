@@ -28,7 +28,7 @@ from duly.runtime.dispatcher import Dispatcher
 from duly.runtime.elector import MAIN, STOPPING, Elector
 from duly.runtime.executors import Executor
 from duly.runtime.handler import Catalog, ExecutorKind
-from duly.runtime.heartbeat import NUDGE_PERIOD, Heartbeat, HeartbeatThread, at_once
+from duly.runtime.heartbeat import NUDGE_PERIOD, Heartbeat, HeartbeatThread, at_once, longest_retry
 from duly.runtime.hooks import Hooks
 from duly.runtime.janitor import Janitor
 from duly.runtime.listener import Listener
@@ -38,12 +38,13 @@ from duly.runtime.pace import ENDED, LAST_START, STARTED
 from duly.runtime.planner import Planner, Schedules
 from duly.runtime.presence import Presence
 from duly.runtime.reaper import Reaper
-from duly.runtime.service import Nudge, Service, ServiceHealth, Signal, serve
+from duly.runtime.service import LONGEST_RETRY, Nudge, Service, ServiceHealth, Signal, serve
 from duly.runtime.settler import Farewell, Settler
 from duly.runtime.stages import Stages
 from duly.runtime.stalls import LONGEST_SILENCE, LoopWatch
 from duly.runtime.surroundings import Surroundings, process_began
 from duly.runtime.tether import NodeContexts
+from duly.runtime.timekeeper import Timekeeper
 from duly.runtime.timer import sleep_by_loop, timerfd
 from duly.runtime.transactions import Compose, Transactions
 from duly.runtime.worker import Worker
@@ -61,6 +62,7 @@ _PLACE_PERIOD = 0.01  # a submitted run waits for it, under `assign`
 _GIVE_BACK = 500
 
 FAILING = "failing"  # among a node's metrics: how many of its services fail again and again
+CLOCK_DOUBT = "clock_doubt"  # likewise: by how many seconds the store's clock has jumped
 
 
 class Code(Struct, frozen=True):
@@ -108,7 +110,7 @@ class Node:
         self._build_scheduler(code)
         self.deployer = Deployer(code.deploy)
         self.listener = Listener(around, backend.queue, heard=self._heard)
-        self.heartbeat, self.presence = self._make_heartbeat(around, backend, at_once)
+        self.heartbeat, self.presence, self.timekeeper = self._make_heartbeat(around, backend, at_once)
         self._heartbeat_thread: HeartbeatThread | None = None
         self._nudge_elector = Nudge(self.elector.signal, _HINT_PERIOD)
         self._nudge_planner = Nudge(self.planner.signal, _HINT_PERIOD)
@@ -143,10 +145,11 @@ class Node:
 
     def _make_heartbeat(
         self, around: Surroundings, backend: Backend, tell: Callable[..., None]
-    ) -> tuple[Heartbeat, Presence]:
+    ) -> tuple[Heartbeat, Presence, Timekeeper]:
         return (
             Heartbeat(around, backend.queue, self.lives, self.worker, tell),
             Presence(around, backend.coordinator, self.card_now, self.deployer.ask, self._meet, tell),
+            Timekeeper(around, backend.store),
         )
 
     def _make_watch(self) -> LoopWatch | None:
@@ -171,6 +174,8 @@ class Node:
         }
         if failing := self.health.failing():
             metrics[FAILING] = float(len(failing))
+        if doubt := self._around.clock.doubt:
+            metrics[CLOCK_DOUBT] = doubt
         if self.worker.last_start is not None:
             metrics[LAST_START] = self.worker.last_start
         card = replace(self._around.card, handlers=self._catalog.names, metrics=metrics)
@@ -269,14 +274,14 @@ class Node:
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
             if self._heartbeat_thread is None:
-                self._serve(group, self.heartbeat)
-                self._serve(group, self.presence)
+                for keeper in (self.heartbeat, self.presence, self.timekeeper):
+                    self._serve(group, keeper, longest_retry(self._around.config))
             for service in self.services():
                 self._serve(group, service)
             self._serving.set_result(None)
 
-    def _serve(self, group: asyncio.TaskGroup, service: Service) -> None:
-        serving = serve(service, self._around.emit, self.health)
+    def _serve(self, group: asyncio.TaskGroup, service: Service, longest: float = LONGEST_RETRY) -> None:
+        serving = serve(service, self._around.emit, self.health, longest)
         self._tasks.append(group.create_task(serving, name=f"duly-{service.name}"))
 
     def rescue(self, patience: float) -> int:

@@ -32,7 +32,7 @@ class Emit(Protocol):
 
 
 _FIRST_RETRY = 0.1
-_LONGEST_RETRY = 5.0
+LONGEST_RETRY = 5.0
 _FAILING = 3  # failures in a row: one may be an accident
 
 
@@ -157,8 +157,8 @@ class Trouble(Struct, frozen=True):
     last: str
 
 
-async def serve(service: Service, emit: Emit, health: ServiceHealth) -> None:
-    """Tick a service for ever. Ends only by cancellation."""
+async def serve(service: Service, emit: Emit, health: ServiceHealth, longest_retry: float = LONGEST_RETRY) -> None:
+    """Tick a service for ever. Ends only by cancellation. After a failure it is tried again within `longest_retry`."""
     failures = 0
     while True:
         service.signal.clear()
@@ -166,12 +166,12 @@ async def serve(service: Service, emit: Emit, health: ServiceHealth) -> None:
             delay = await service.tick()
         except BackendUnavailable as exc:
             failures += 1
-            delay = _back_off(failures)
+            delay = min(_back_off(failures), longest_retry)
             health.away(service.name)
-            emit(StoreAway(service.name, str(exc), delay))
+            emit(StoreAway(service.name, str(exc), delay, exc.part))
         except Exception as exc:  # noqa: BLE001  # a service must not die of one bad tick; the event tells
             failures += 1
-            delay = _back_off(failures)
+            delay = min(_back_off(failures), longest_retry)
             failure = failure_of(exc)
             health.failed(service.name, failure)
             emit(ServiceFailed(service.name, failure, delay))
@@ -183,4 +183,4 @@ async def serve(service: Service, emit: Emit, health: ServiceHealth) -> None:
 
 
 def _back_off(failures: int) -> float:
-    return min(_FIRST_RETRY * 2.0 ** min(failures - 1, 16), _LONGEST_RETRY)
+    return min(_FIRST_RETRY * 2.0 ** min(failures - 1, 16), LONGEST_RETRY)

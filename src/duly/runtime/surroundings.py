@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from duly.model import Node as NodeCard
 from duly.model import Role, SchedulerConfig
-from duly.ports import Clock, Tracer
+from duly.ports import Clock, StoreClock, Tracer
 from duly.runtime.service import Emit
 
 
@@ -22,7 +22,7 @@ class Surroundings(Struct, frozen=True):
 
     card: NodeCard
     config: SchedulerConfig
-    clock: Clock
+    clock: StoreClock
     emit: Emit
     rng: random.Random
     tracer: Tracer | None = None

@@ -1,120 +1,111 @@
 """The audit log: who changed what, before and after, each entry bound to the one before by its hash.
 
-Entries are appended by comparing the log's last number, so the chain has one order whoever writes it. Changing or
-removing an entry breaks every hash after it; `verify` tells where.
+Entries are appended by comparing the log's last number, so the chain has one order, whichever process writes it.
+Changing or removing an entry breaks the chain after it. The log alone cannot tell that all of it was rewritten: for
+that, note the head's hash elsewhere, or give the processes a key, with which they authenticate every entry. Damage is
+a finding, never an exception: `record` writes it down and goes on, `verify` lists it.
 """
 
 from __future__ import annotations
 
-import hashlib
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from duly.model import Entry
+from duly.errors import BackendUnavailable
 from duly.ports import Store
+from duly.scheduler.audit_check import DAMAGE, Check, Deed, Head, Recorded, Report, broken, chained, recorded
 
 LOG = "audit"
 
 _HEAD = "audit-head"
 _SLICE = 500
-_FIRST = "0" * 64
-
-
-class Deed(Struct, frozen=True):
-    """One administrative action. `before` and `after` are what it changed, as far as that is told in a few words."""
-
-    actor: str
-    action: str
-    target: str
-    at: datetime
-    before: Any = None
-    after: Any = None
-    previous: str = _FIRST
-
-    def hash(self) -> str:
-        """What the next entry is bound to."""
-        return hashlib.sha256(_encoder.encode(self)).hexdigest()
-
-
-class Recorded(Struct, frozen=True):
-    """An entry as it stands in the log."""
-
-    sequence: int
-    deed: Deed
-    hash: str
-
-
-class _Head(Struct, frozen=True):
-    """The end of the log as somebody last saw it: where to begin reading, nothing more."""
-
-    sequence: int = 0
-    hash: str = _FIRST
+_ATTEMPTS = 100  # every lost race is an entry of another process: a hundred in a row do not happen by chance
 
 
 class Audit:
-    """Belongs to one session on a store."""
+    """Belongs to one session on a store. With a key its entries carry a code that only holders of the key can make."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, key: str | None = None) -> None:
         self._store = store
-        self._head: _Head | None = None
+        self._key = None if key is None else key.encode()
+        self._head: Head | None = None
+        self._writing = asyncio.Lock()
 
     async def record(
         self, actor: str, action: str, target: str, at: datetime, before: Any = None, after: Any = None
     ) -> int:
-        """Append one entry; returns its number. Others may append meanwhile: then it is bound to theirs."""
-        head = self._head or await self._remembered()
-        while True:
-            head = await self._advanced(head)
-            deed = Deed(actor, action, target, at, before, after, head.hash)
-            number = await self._store.append(LOG, [_encoder.encode(deed)], expect=head.sequence)
-            if number is not None:
-                self._head = _Head(number, deed.hash())
-                await self._store.put(_HEAD, "main", msgspec.json.encode(self._head))
-                return number
+        """Append one entry; returns its number. Others may append meanwhile: then it is bound to theirs.
 
-    async def _remembered(self) -> _Head:
+        Where the log is not as it was left, an entry before this one says so. Always returns or raises after a bounded
+        number of calls to the store.
+        """
+        deed = Deed(actor, action, target, at, before, after)
+        async with self._writing:
+            for _ in range(_ATTEMPTS):
+                end, damage = await self._end()
+                values, head = [], end
+                for each in [deed] if damage is None else [_finding(damage, at), deed]:
+                    value, head = chained(each, head, self._key)
+                    values.append(value)
+                if await self._store.append(LOG, values, expect=end.sequence) is not None:
+                    self._head = head
+                    await self._store.put(_HEAD, "main", msgspec.json.encode(head))
+                    return head.sequence
+        raise BackendUnavailable(f"the audit log was changed by others {_ATTEMPTS} times in a row: try again")
+
+    async def _end(self) -> tuple[Head, str | None]:
+        """The end of the log as it is now, and what is wrong with it since this session, or a writer, last saw it.
+
+        Reads one slice at most: what lies further back is left to `verify`.
+        """
+        last = await self._store.append(LOG, []) or 0
+        known, damage = await self._known()
+        if known is not None and known.sequence > last:
+            damage = f"entry {known.sequence} is missing: the log ends at {last}"
+        elif known is not None and known.sequence > 0:
+            part = [recorded(entry) for entry in await self._store.read(LOG, known.sequence - 1, _SLICE)]
+            damage = broken(known, part)
+        tail = await self._store.read(LOG, last - 1, 1) if last else []
+        return Head(last, recorded(tail[0]).hash) if tail else Head(last), damage
+
+    async def _known(self) -> tuple[Head | None, str | None]:
+        """The end of the log as this session or another writer left it; or why that cannot be said."""
+        if self._head is not None:
+            return self._head, None
         item = await self._store.get(_HEAD, "main")
-        return _Head() if item is None else msgspec.json.decode(item.value, type=_Head)
+        if item is None:
+            return None, None
+        try:
+            return msgspec.json.decode(item.value, type=Head), None
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return None, "the note of the log's end cannot be read"
 
-    async def _advanced(self, head: _Head) -> _Head:
-        async for recorded in self._from(head.sequence):
-            head = _Head(recorded.sequence, recorded.hash)
-        return head
+    async def read(self, after: int, limit: int) -> list[Recorded]:
+        """Entries with a greater number than `after`, in order."""
+        return [recorded(entry) for entry in await self._store.read(LOG, after, limit)]
+
+    async def verify(self, expect: str | None = None) -> Report:
+        """Check every entry. `expect` is the hash of an earlier head: the log must still contain that entry.
+
+        An entry that was changed is told by the one after it, the last one by what its writer remembered of it. Damage
+        that a writer has recorded is a finding, too, unless it comes before the expected entry: then it is known.
+        """
+        remembered, unreadable = await self._known()
+        check = Check(remembered, self._key, expect)
+        async for each in self._from(0):
+            check.take(each)
+        return check.report(unreadable)
 
     async def _from(self, after: int) -> AsyncIterator[Recorded]:
         while entries := await self._store.read(LOG, after, _SLICE):
             for entry in entries:
-                yield _recorded(entry)
+                yield recorded(entry)
             after = entries[-1].sequence
 
-    async def read(self, after: int, limit: int) -> list[Recorded]:
-        """Entries with a greater number than `after`, in order."""
-        return [_recorded(entry) for entry in await self._store.read(LOG, after, limit)]
 
-    async def verify(self) -> tuple[int, int | None]:
-        """How many entries there are, and the number of the first that is missing or not as it was written.
-
-        An entry that was changed is told by the one after it, the last one by what its writer remembered of it.
-        """
-        seen = await self._remembered()
-        count, previous = 0, _FIRST
-        async for recorded in self._from(0):
-            count += 1
-            if recorded.sequence != count or recorded.deed.previous != previous:
-                return count, max(1, count - 1)
-            if count == seen.sequence and recorded.hash != seen.hash:
-                return count, count
-            previous = recorded.hash
-        return count, None if count >= seen.sequence else count + 1
-
-
-def _recorded(entry: Entry) -> Recorded:
-    deed = msgspec.json.decode(entry.value, type=Deed)
-    return Recorded(entry.sequence, deed, hashlib.sha256(entry.value).hexdigest())
-
-
-_encoder = msgspec.json.Encoder(order="deterministic")
+def _finding(damage: str, at: datetime) -> Deed:
+    return Deed("duly", DAMAGE, damage, at)

@@ -11,6 +11,7 @@ from duly.backends.address import Address, open_address
 from duly.errors import ConfigurationError
 from duly.model import SchedulerConfig
 from duly.ports import Backend, Clock, Opening
+from duly.rules.redaction import redacted
 
 DEFAULT_URL = "sqlite:///duly.db"
 
@@ -23,6 +24,10 @@ class Binding(Struct, frozen=True):
     store: str | None = None
     queue: str | None = None
     coordinator: str | None = None
+
+    def __repr__(self) -> str:
+        named = ", ".join(f"{name}={redacted(str(getattr(self, name)))}" for name in self.__struct_fields__)
+        return f"Binding({named})"
 
     def address(self, environment: Mapping[str, str] = os.environ) -> Address:
         """The argument's URLs, the environment's, or a file beside the program.

@@ -37,10 +37,13 @@ from duly.model import (
 from duly.model.event import CancelAsked, QueuePaused, QueueResumed, RunRedriven
 from duly.model.job import COMMAND_HANDLER
 from duly.observe.publisher import Publisher
-from duly.ports import Backend, Clock, Tracer
+from duly.ports import Backend, Tracer
 from duly.ports.waiting import noticed
 from duly.runtime.service import Emit
+from duly.scheduler.audit import Audit
+from duly.scheduler.clock_reader import ClockReader
 from duly.scheduler.definitions import Definitions
+from duly.scheduler.explaining import Explainer
 from duly.scheduler.fleets import Fleets
 from duly.scheduler.registry import Registry
 from duly.scheduler.submitting import Submitter
@@ -61,7 +64,6 @@ class Client:
         backend: Backend,
         registry: Registry,
         config: SchedulerConfig,
-        clock: Clock,
         emit: Emit,
         rng: random.Random,
         tracer: Callable[[], Tracer | None] = lambda: None,
@@ -71,11 +73,14 @@ class Client:
         self.emit = emit
         self.publisher = publisher
         self.config = config
-        self.clock = clock
+        self.clock = clock = backend.clock
         self._registry = registry
         self.ids = Ids(clock.now, rng)
-        self.submitter = Submitter(backend, registry, config, self.ids, clock.now, tracer, emit)
+        self.clock_reader = ClockReader(backend)
+        self.submitter = Submitter(backend, registry, config, self.ids, clock, tracer, emit)
         self.definitions = Definitions(backend, registry, config, self.ids, clock.now, emit)
+        self.audit = Audit(backend.store, config.audit_key)
+        self.explainer = Explainer(backend, config, self.definitions.schedule)
         self.fleets = Fleets(backend, config, self.ids, clock.now, emit)
 
     async def close(self, patience: float = _LAST_WORDS) -> None:
@@ -89,6 +94,7 @@ class Client:
         closing.result()
 
     async def _close(self) -> None:
+        self.clock_reader.stop()
         try:
             if self.publisher is not None:
                 await self.publisher.close()
@@ -234,7 +240,8 @@ def _no_result(run: Run) -> Exception:
     match run.state:
         case State.FAILED:
             failure = f"{run.failure.type}: {run.failure.message}" if run.failure else run.reason
-            return RunFailed(f"{name} failed after {max(1, run.failures + run.losses)} attempts: {failure}", run)
+            count = max(1, run.failures + run.losses)
+            return RunFailed(f"{name} failed after {count} attempt{'s' * (count > 1)}: {failure}", run)
         case State.CANCELLED:
             return RunCancelled(f"{name} was cancelled{f': {run.reason}' if run.reason else ''}", run)
         case State.LOST:

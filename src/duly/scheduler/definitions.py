@@ -6,6 +6,7 @@ again from the start.
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
@@ -19,7 +20,6 @@ from duly.model import (
     JobStatus,
     Origin,
     SchedulerConfig,
-    as_utc,
     is_job_name,
     sanitize,
 )
@@ -27,25 +27,33 @@ from duly.model.event import JobConflict, JobSaved
 from duly.ports import Backend
 from duly.rules import changes
 from duly.rules.admission import hold_for_job
-from duly.rules.explain import Explanation, Facts, due_at, explain
 from duly.rules.planning import run_for
 from duly.rules.schedules import Schedule, step
 from duly.runtime.planner import schedule_of
 from duly.runtime.service import Emit
 from duly.scheduler.definition import Job, bound_schedule
-from duly.scheduler.placing import unplaced_because
 from duly.scheduler.promises import check_delivery, check_placement
 from duly.scheduler.registry import Registry
 from duly.scheduler.views import JobView, Upcoming, job_view
 
 _SLICE = 500
 _RACES = 20
+_AT_A_TIME = 8  # schedules computed before others get their turn; one takes up to 20 ms
 
 Decide = Callable[[JobRecord], JobChange | None]
+Guard = Callable[[JobRecord | None], None]
+
+
+def unguarded(_: JobRecord | None) -> None:
+    """A guard that lets everything pass."""
 
 
 class Definitions:
-    """What can be done to jobs. `changed` is told after every write."""
+    """What can be done to jobs. `changed` is told after every write.
+
+    A `guard` is shown the very record that a change is compared with, None for a job that is new; it raises what the
+    caller shall get instead of the change. A record that was changed meanwhile is shown to it again.
+    """
 
     def __init__(
         self,
@@ -110,18 +118,18 @@ class Definitions:
             return None
         return changes.deploy(record, spec, bound_schedule(job, spec), now, code_since)
 
-    async def define(self, job: Job, expect: int | None = None, *, new: bool = False) -> tuple[JobRecord, bool]:
-        """Create or replace a job of the API's; the record, and whether it is new.
+    async def define(self, job: Job, guard: Guard = unguarded) -> tuple[JobRecord, JobRecord | None]:
+        """Create or replace a job of the API's; the record, and the one before it.
 
-        `expect` is the revision it must have (None: any), `new` says that it must not exist. `JobChanged` if that is
-        not so, or if the name belongs to code.
+        `JobChanged` if the job is not the API's.
         """
         check_delivery(job.name, job.delivery, self._capabilities, self._config)
         check_placement(job.name, job.selector, self._config)
         spec = self._registry.spec_for_handler(job, self._config)
         for _ in range(_RACES):
             record = await self._store.job(job.name)
-            refuse_conflict(job.name, record, expect, new=new)
+            guard(record)
+            _refuse_foreign(job.name, record)
             now, schedule = self._now(), bound_schedule(job, spec)
             change = (
                 changes.create(self._ids.new(), spec, schedule, Origin.API, now, None)
@@ -130,43 +138,46 @@ class Definitions:
             )
             if change is None:
                 assert record is not None
-                return record, False
+                return record, record
             [saved] = await self._store.save([change])
             if saved is not None:
                 self._emit(JobSaved.of(saved, "defined"))
                 self.changed()
-                return saved, record is None
-        raise ConfigurationError(f"job {job.name!r} is being changed by others all the time: try again")
+                return saved, record
+        raise _busy(job.name)
 
     # --- operating
 
-    async def pause(self, name: str, note: str) -> JobRecord:
+    async def pause(self, name: str, note: str, guard: Guard = unguarded) -> JobRecord:
         why = sanitize.text_of(note, sanitize.MOST_REASON)
-        return await self._edit(name, lambda record: changes.pause(record, self._now(), why), "paused")
+        return await self._edit(name, lambda record: changes.pause(record, self._now(), why), "paused", guard)
 
-    async def resume(self, name: str) -> JobRecord:
+    async def resume(self, name: str, guard: Guard = unguarded) -> JobRecord:
         record = await self._edit(
-            name, lambda record: changes.resume(record, self._schedule(record), self._now()), "resumed"
+            name, lambda record: changes.resume(record, self.schedule(record), self._now()), "resumed", guard
         )
         while await self._queue.unhold(hold_for_job(name), _SLICE):
             pass
         return record
 
-    async def remove(self, name: str) -> None:
+    async def remove(self, name: str, guard: Guard = unguarded) -> None:
         """Code would bring its job back at the next start: it leaves a tombstone. Others are forgotten."""
         for _ in range(_RACES):
             record = await self.record(name)
+            guard(record)
             if record.origin is Origin.CODE:
-                await self._edit(name, lambda record: changes.remove(record, self._now()), "removed")
+                await self._edit(name, lambda record: changes.remove(record, self._now()), "removed", guard)
                 return
             if await self._store.remove(name, record.revision):
                 self._emit(JobSaved.of(record, "removed"))
                 self.changed()
                 return
+        raise _busy(name)
 
-    async def _edit(self, name: str, decide: Decide, what: str) -> JobRecord:
+    async def _edit(self, name: str, decide: Decide, what: str, guard: Guard) -> JobRecord:
         for _ in range(_RACES):
             record = await self.record(name)
+            guard(record)
             if record.damage is not None:
                 raise ConfigurationError(f"job {shown(name)}: {record.damage}; define it again, or remove it")
             change = decide(record)
@@ -177,7 +188,7 @@ class Definitions:
                 self._emit(JobSaved.of(saved, what))
                 self.changed()
                 return saved
-        raise ConfigurationError(f"job {shown(name)} is being changed by others all the time: try again")
+        raise _busy(name)
 
     # --- asking
 
@@ -194,17 +205,17 @@ class Definitions:
         waiting = await self._store.upcoming(1, name)
         return self._view(record, statistics.get(name), waiting[0].ready_at if waiting else None)
 
-    async def views(self) -> list[JobView]:
-        records = [record for record in await self._store.jobs() if record.status is not JobStatus.REMOVED]
+    async def views(self, *, removed: bool = False) -> list[JobView]:
+        records = [record for record in await self._store.jobs() if removed or record.status is not JobStatus.REMOVED]
         statistics = await self._store.statistics()
         first = await self._store.next_runs()
         return [self._view(record, statistics.get(record.name), first.get(record.name)) for record in records]
 
-    async def page(self, after: str, limit: int) -> tuple[list[JobView], str | None]:
+    async def page(self, after: str, limit: int, *, removed: bool = False) -> tuple[list[JobView], str | None]:
         """Jobs by name, those after `after`, at most `limit`; and where to go on, None at the end."""
         records = await self._store.jobs(after=after, limit=limit + 1)
         more, records = len(records) > limit, records[:limit]
-        alive = [record for record in records if record.status is not JobStatus.REMOVED]
+        alive = [record for record in records if removed or record.status is not JobStatus.REMOVED]
         statistics = await self._store.statistics([record.name for record in alive])
         first = await self._store.next_runs()
         views = [self._view(record, statistics.get(record.name), first.get(record.name)) for record in alive]
@@ -212,55 +223,50 @@ class Definitions:
 
     def _view(self, record: JobRecord, statistics: JobStatistics | None, waiting: datetime | None) -> JobView:
         known = [at for at in (waiting, record.cursor) if at is not None]
-        schedule = self._schedule(record)
+        schedule = self.schedule(record)
         return job_view(record, statistics or JobStatistics(), min(known, default=None), schedule)
 
     async def upcoming(self, limit: int, job: str | None) -> list[Upcoming]:
-        """The next runs, those that are made already and those that the schedules will ask for."""
+        """The next runs, those that are made already and those that the schedules will ask for.
+
+        Schedules are computed a few at a time, so that others on the event loop get their turn.
+        """
         sanitize.checked_whole("limit", limit, 1, sanitize.MOST_LISTED)
         if job is not None and not is_job_name(job):
             return []
         made = [Upcoming(run.job, run.ready_at, run.due, run.id) for run in await self._store.upcoming(limit, job)]
-        records = await self._store.jobs(None if job is None else [job])
-        later = heapq.merge(*[self._instants(record) for record in records], key=lambda upcoming: upcoming.at)
-        for upcoming in later:
-            if len(made) >= limit and upcoming.at >= made[limit - 1].at:
+        heap: list[tuple[datetime, int, Upcoming, Iterator[Upcoming]]] = []
+        for number, record in enumerate(await self._store.jobs(None if job is None else [job])):
+            await _share_loop(number)
+            instants = self._instants(record)
+            for first in instants:
+                heap.append((first.at, number, first, instants))
                 break
-            made.append(upcoming)
-            made.sort(key=lambda upcoming: upcoming.at)
-        return made[:limit]
+        heapq.heapify(heap)
+        for taken in range(limit):
+            if not heap:
+                break
+            await _share_loop(taken)
+            _, number, found, instants = heap[0]
+            made.append(found)
+            following = next(instants, None)
+            if following is None:
+                heapq.heappop(heap)
+            else:
+                heapq.heapreplace(heap, (following.at, number, following, instants))
+        return sorted(made, key=lambda upcoming: upcoming.at)[:limit]
 
     def _instants(self, record: JobRecord) -> Iterator[Upcoming]:
-        """The instants of a job beyond those planned."""
-        schedule = self._schedule(record)
+        """The instants of a job beyond those planned: of a schedule that only other code knows, the next one."""
+        schedule = self.schedule(record)
         due = record.cursor if record.plannable else None
         left = None if record.spec.max_runs is None else record.spec.max_runs - record.planned
-        while due is not None and schedule is not None and left != 0:
+        while due is not None and left != 0:
             yield Upcoming(record.name, run_for(record, due).ready_at, due)
-            due = step(schedule, due)
+            due = None if schedule is None else step(schedule, due)
             left = None if left is None else left - 1
 
-    async def explain(self, name: str, at: datetime) -> Explanation:
-        record = await self._store.job(name) if is_job_name(name) else None
-        if record is None:
-            raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
-        at = as_utc(at, "at", ConfigurationError)
-        schedule = self._schedule(record)
-        run = await self._store.covering(record.uid, due_at(schedule, at) or at)
-        facts = Facts(
-            record=record,
-            schedule=schedule,
-            at=at,
-            now=self._now(),
-            run=run,
-            attempts=[] if run is None else await self._store.attempts(run.id),
-            grace=self._config.grace.total_seconds(),
-            retention=self._config.retention,
-            unplaced=await unplaced_because(self._backend, run),
-        )
-        return explain(facts)
-
-    def _schedule(self, record: JobRecord) -> Schedule | None:
+    def schedule(self, record: JobRecord) -> Schedule | None:
         """The schedule of a job, None where only another process's code can compute it."""
         try:
             return schedule_of(record, self._registry.schedule_in_code)
@@ -268,17 +274,18 @@ class Definitions:
             return None
 
 
-def refuse_conflict(name: str, record: JobRecord | None, expect: int | None, *, new: bool) -> None:
-    """Raise unless the API may write this job on top of the record it finds."""
-    if record is None:
-        if expect is not None:
-            raise JobChanged(f"job {shown(name)} does not exist, so it has no revision {expect}")
-        return
-    if record.origin is not Origin.API:
+async def _share_loop(number: int) -> None:
+    if number % _AT_A_TIME == _AT_A_TIME - 1:
+        await asyncio.sleep(0)
+
+
+def _refuse_foreign(name: str, record: JobRecord | None) -> None:
+    """Raise if a job is not the API's to write."""
+    if record is not None and record.origin is not Origin.API:
         raise JobChanged(
             f"job {shown(name)} belongs to the {record.origin.value}: change it there, or choose another name"
         )
-    if new:
-        raise JobChanged(f"job {shown(name)} exists already, at revision {record.revision}")
-    if expect is not None and expect != record.revision:
-        raise JobChanged(f"job {shown(name)} is at revision {record.revision}, not {expect}: read it again")
+
+
+def _busy(name: str) -> JobChanged:
+    return JobChanged(f"job {shown(name)} is being changed by others all the time: try again")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from duly.model import RunQuery, State
 from duly.ports import Backend, Coordinator, Finding, Severity, Store
-from duly.runtime.node import FAILING
+from duly.runtime.node import CLOCK_DOUBT, FAILING
 from duly.scheduler.placing import examine_placement
 
 _LOOKED_AT = 1000
@@ -39,9 +39,13 @@ async def _records(store: Store) -> list[Finding]:
 
 
 async def _nodes(coordinator: Coordinator) -> list[Finding]:
-    """Nodes of which a service fails again and again."""
-    return [
-        Finding(Severity.PROBLEM, f"node {node.id}", f"{failing:.0f} of its services fail again and again: see its log")
-        for node in await coordinator.nodes()
-        if (failing := node.metrics.get(FAILING, 0.0))
-    ]
+    """Nodes of which a service fails again and again, and what nodes think of the store's clock."""
+    found: list[Finding] = []
+    for node in await coordinator.nodes():
+        if failing := node.metrics.get(FAILING, 0.0):
+            message = f"{failing:.0f} of its services fail again and again: see its log"
+            found.append(Finding(Severity.PROBLEM, f"node {node.id}", message))
+        if doubt := node.metrics.get(CLOCK_DOUBT, 0.0):
+            message = f"the store's clock has jumped by {doubt:+.1f} s, which is not believed unless it stays so"
+            found.append(Finding(Severity.PROBLEM, f"node {node.id}", message))
+    return found

@@ -32,6 +32,7 @@ from duly.model import (
     SchedulerConfig,
     State,
     as_utc,
+    is_run_id,
 )
 from duly.ports import Backend, Clock, Finding, SystemClock
 from duly.rules.explain import Explanation
@@ -59,7 +60,6 @@ from duly.scheduler.health import health_of
 from duly.scheduler.life import Life
 from duly.scheduler.locks import Lock, locked
 from duly.scheduler.observed import Observed, joined, publisher_for
-from duly.scheduler.placing import waits_for
 from duly.scheduler.registry import Registry, Wrapper, place_of
 from duly.scheduler.running import Running
 from duly.scheduler.sessions import Sessions
@@ -243,7 +243,7 @@ class Scheduler(Observed):
 
     def _build(self, client: Client, rng: random.Random) -> Running:
         self._load()
-        return Running(client, self._registry, self.config, self._clock, client.emit, rng, self._tracer)
+        return Running(client, self._registry, self.config, client.emit, rng, self._tracer)
 
     def _load(self) -> None:
         """Import the modules that define jobs."""
@@ -329,10 +329,10 @@ class Scheduler(Observed):
         return Sessions(lambda: self._binding.open(self._clock), self._make_client)
 
     def _make_client(self, backend: Backend) -> Client:
-        publisher = publisher_for(backend.store, self.config, self._clock)
+        publisher = publisher_for(backend.store, self.config, backend.clock)
         emit = joined(self._events, publisher)
         tracer = lambda: self._tracer  # noqa: E731  # it may be plugged in later
-        return Client(backend, self._registry, self.config, self._clock, emit, self._rng, tracer, publisher)
+        return Client(backend, self._registry, self.config, emit, self._rng, tracer, publisher)
 
     async def _client(self) -> Client:
         return await self._sessions.client()
@@ -346,13 +346,14 @@ class Scheduler(Observed):
 
     # --- operating jobs
 
-    def _refuse_if_frozen(self, what: str) -> None:
+    def refuse_if_frozen(self, what: str) -> None:
+        """Raise if the jobs of this running node are not to be changed, for what is built on a scheduler."""
         if self._running is not None and self.config.registry == "frozen":
             raise SchedulerRunning(f"{what} while running is refused: SchedulerConfig(registry='frozen')")
 
     async def register(self, job: Job) -> None:
         """Define a job now, running or not; a job of the same name is replaced by the new definition."""
-        self._refuse_if_frozen(f"registering {job.name!r}")
+        self.refuse_if_frozen(f"registering {job.name!r}")
         client = await self._client()
         self._registry.check(job, self.config)
         self._registry.replace(job, place_of(job))
@@ -360,11 +361,11 @@ class Scheduler(Observed):
         if self._running is not None:
             await self._running.register(job)
         else:
-            await client.definitions.deploy([job], self._clock.now())
+            await client.definitions.deploy([job], client.clock.now())
 
     async def remove(self, name: str) -> None:
         """Stop planning a job and cancel its waiting runs; what runs may end. History stays."""
-        self._refuse_if_frozen(f"removing {shown(name)}")
+        self.refuse_if_frozen(f"removing {shown(name)}")
         await (await self._client()).definitions.remove(name)
 
     async def pause(self, name: str, note: str = "") -> None:
@@ -383,17 +384,21 @@ class Scheduler(Observed):
         """A job as it stands; `JobNotFound` if there is none."""
         return await (await self._client()).definitions.view(name)
 
-    async def jobs(self) -> list[JobView]:
-        """All jobs, by name."""
-        return await (await self._client()).definitions.views()
+    async def jobs(self, *, removed: bool = False) -> list[JobView]:
+        """All jobs, by name; with those that were removed and may be restored, if asked for."""
+        return await (await self._client()).definitions.views(removed=removed)
 
     async def upcoming(self, limit: int = 20, job: str | None = None) -> list[Upcoming]:
         """The next runs, by time, as far as schedules tell."""
         return await (await self._client()).definitions.upcoming(limit, job)
 
-    async def explain(self, job: str, at: datetime) -> Explanation:
-        """Why the run of that instant did or did not happen."""
-        return await (await self._client()).definitions.explain(job, at)
+    async def explain(self, job: str, at: datetime | None = None) -> Explanation:
+        """Why the run of that instant (now, unless given) did or did not happen, or why the run of that id is as it is.
+
+        If the job has no instant then, the nearest one is explained.
+        """
+        explainer = (await self._client()).explainer
+        return await (explainer.run(job) if is_run_id(job) else explainer.instant(job, at))
 
     # --- fleets: jobs that a file defines
 
@@ -518,7 +523,7 @@ class Scheduler(Observed):
     async def waits_for(self, run_id: str) -> str | None:
         """Why a waiting run waits, in plain words; None if it does not wait."""
         client = await self._client()
-        return await waits_for(client.backend, await client.run(run_id))
+        return await client.explainer.waits_for(await client.run(run_id))
 
     async def cancel(self, run_id: str, reason: str | None = None) -> CancelReply:
         """Cancel a run: at once while it waits, by asking its worker while it runs."""
@@ -542,7 +547,7 @@ class Scheduler(Observed):
     async def lock(self, name: str, ttl: float = 30, wait: float = 0) -> AsyncIterator[Lock]:
         """Hold a named lock for the block; `lock.fence` grows with every holder."""
         client = await self._client()
-        async with locked(client.backend.coordinator, self._clock, name, client.ids.new(), ttl, wait) as lock:
+        async with locked(client.backend.coordinator, client.clock, name, client.ids.new(), ttl, wait) as lock:
             yield lock
 
     async def nodes(self) -> list[Node]:

@@ -50,6 +50,7 @@ class Fleets:
         self._ids = ids
         self._now = now
         self._emit = emit
+        self._audit = Audit(backend.store, config.audit_key)
         self.changed: Callable[[], None] = lambda: None
         self.actor: str | None = None
 
@@ -108,7 +109,7 @@ class Fleets:
     async def _record(self, fleet: str, written: Sequence[Alteration]) -> None:
         if self.actor is not None:
             before, after = before_and_after(written)
-            await Audit(self._store).record(self.actor, "apply", f"fleet {fleet}", self._now(), before, after)
+            await self._audit.record(self.actor, "apply", f"fleet {fleet}", self._now(), before, after)
 
     async def _put_in_force(self, found: Difference, since: datetime) -> bool:
         """Remember which version stands; False if another came into force since the difference was found."""

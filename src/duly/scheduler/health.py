@@ -17,43 +17,78 @@ _AWAY = "away"
 
 
 async def health_of(running: Running | None, client: Client | None) -> Health:
-    """Ask the store who leads, within a short time; a store that does not answer is part of the answer."""
+    """Ask each part of the store, within a short time; one that does not answer is part of the answer."""
     node = None if running is None else running.node
-    away = 0.0 if node is None else node.health.away_for()
-    failing = {} if node is None else node.health.failing()
     leader: str | None = None
-    store, unplaced = "closed", ""
+    unplaced = ""
     parts: dict[str, str] = {}
     if client is not None:
-        (leader, unplaced, store), parts = await asyncio.gather(_told(client.backend), _parts(client.backend))
-        store = parts.get("store", store)
-    degraded = away > 0 or any(each.startswith(_AWAY) for each in (store, *parts.values()))
+        leader, unplaced, parts = await asyncio.gather(
+            _leader(client.backend), _unplaced(client.backend), _parts(client.backend)
+        )
+    failing = {} if node is None else node.health.failing()
+    reasons = _reasons(running, client, parts, leader, failing)
     return Health(
-        status="unhealthy" if failing else "degraded" if degraded else "closed" if client is None else "healthy",
+        status="unhealthy" if failing else "degraded" if reasons else "closed" if client is None else "healthy",
         node_id=None if node is None else node.id,
         running=node is not None,
         is_leader=node is not None and node.elector.leads,
         leader=leader,
-        store=store,
-        away_seconds=away,
+        store=parts.get("store", "closed"),
+        away_seconds=0.0 if node is None else node.health.away_for(),
         busy=0 if node is None else node.worker.busy,
         slots=0 if running is None else running.config.max_concurrent,
         unplaced=unplaced,
         parts=parts,
         failing=failing,
+        reasons=tuple(reasons),
     )
 
 
-async def _told(backend: Backend) -> tuple[str | None, str, str]:
-    """Who leads, what waits to be placed, and how the store is that was asked."""
+def _reasons(
+    running: Running | None,
+    client: Client | None,
+    parts: dict[str, str],
+    leader: str | None,
+    failing: dict[str, str],
+) -> list[str]:
+    """Why it is not healthy, if it is not."""
+    found = [f"the {part} is {how}" for part, how in parts.items() if how.startswith(_AWAY)]
+    found += [f"{service} {how}" for service, how in failing.items()]
+    if client is not None and client.clock.doubt:
+        found.append(f"the store's clock has jumped by {client.clock.doubt:+.1f} s")
+    if running is not None:
+        if not found and (away := running.node.health.away_for()):
+            found.append(f"a service of this node has not reached the store for {away:.1f} s")
+        if leader is None and running.node.elector.leaderless_for() > 2 * running.config.leader_lease:
+            found.append("nobody leads: nothing is planned")
+    return found
+
+
+async def _leader(backend: Backend) -> str | None:
     try:
         async with asyncio.timeout(_PATIENCE):
             lease = await backend.coordinator.holder(MAIN)
-            return None if lease is None else lease.holder, await overdue(backend), "reachable"
-    except (DulyError, TimeoutError) as exc:
-        return None, "", f"{_AWAY}: {str(exc) or 'no answer'}"
+    except (DulyError, TimeoutError):
+        return None  # the part that does not answer is named by `_parts`
+    return None if lease is None else lease.holder
+
+
+async def _unplaced(backend: Backend) -> str:
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            return await overdue(backend)
+    except (DulyError, TimeoutError):
+        return ""  # as above
 
 
 async def _parts(backend: Backend) -> dict[str, str]:
-    """Where the store is put together, how each part is."""
-    return await backend.parts() if isinstance(backend, Composed) else {}
+    """How each part is: the store alone, unless it is composed of several."""
+    if isinstance(backend, Composed):
+        return await backend.parts()
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await backend.store.time()
+    except (DulyError, TimeoutError) as exc:
+        return {"store": f"{_AWAY}: {str(exc) or 'no answer'}"}
+    return {"store": "reachable"}

@@ -1,32 +1,16 @@
-"""Why runs wait to be placed, in plain words: for `explain`, `show`, `health` and the doctor."""
+"""Why runs wait to be placed, in plain words: for health and the doctor."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from duly.model import FINAL, Run, State
+from duly.model import Run
 from duly.ports import Backend, Finding, Severity
 from duly.rules.admission import UNPLACED
-from duly.rules.explain import tell_waiting
 from duly.rules.placement import why_unplaced
 from duly.runtime.elector import MAIN
 
 _LOOKED_AT = 200
-
-
-async def waits_for(backend: Backend, run: Run) -> str | None:
-    """Why a waiting run waits; None for one that does not."""
-    if run.state in FINAL or run.state is State.RUNNING:
-        return None
-    return tell_waiting(run, await unplaced_because(backend, run))[0]
-
-
-async def unplaced_because(backend: Backend, run: Run | None) -> str:
-    """Why a run is not placed yet; nothing for one that is not to be placed."""
-    if run is None or run.hold != UNPLACED:
-        return ""
-    [reason] = await _reasons(backend, [run])
-    return reason
 
 
 async def _reasons(backend: Backend, runs: list[Run]) -> list[str]:
@@ -39,7 +23,7 @@ async def _reasons(backend: Backend, runs: list[Run]) -> list[str]:
 
 async def overdue(backend: Backend) -> str:
     """What keeps due runs from being placed, the most frequent reason first; nothing if all are placed."""
-    now = await backend.store.time()
+    now = backend.clock.now()
     due = [run for run in await backend.queue.held(UNPLACED, _LOOKED_AT) if run.ready_at <= now]
     if not due:
         return ""

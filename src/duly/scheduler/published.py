@@ -5,8 +5,11 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from duly.model import Entry
 from duly.model.notice import EVENTS
 from duly.ports import Store
+
+UNREADABLE = "events.unreadable"  # the kind of what somebody has garbled
 
 
 class _Words(Struct, frozen=True):
@@ -17,6 +20,7 @@ class _Words(Struct, frozen=True):
     job: str | None = None
     queue: str | None = None
     handler: str | None = None
+    shard: str | None = None
 
 
 class Told(Struct, frozen=True):
@@ -67,7 +71,15 @@ class Published:
     async def read(self, after: int, limit: int) -> list[Told]:
         """Notices with a greater number than `after`, in order, as far as they are kept."""
         entries = await self._store.read(EVENTS, after, limit)
-        return [Told(entry.sequence, _decode(entry.value), entry.value) for entry in entries]
+        return [_told(entry) for entry in entries]
+
+
+def _told(entry: Entry) -> Told:
+    """An entry of the log; one that cannot be read takes its number and says nothing."""
+    try:
+        return Told(entry.sequence, _decode(entry.value), entry.value)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Told(entry.sequence, _Words(UNREADABLE), b'{"kind":"%b"}' % UNREADABLE.encode())
 
 
 _decode = msgspec.json.Decoder(_Words).decode

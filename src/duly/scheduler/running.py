@@ -9,7 +9,7 @@ from datetime import datetime
 
 from duly.model import Fleet, SchedulerConfig
 from duly.model.job import COMMAND_HANDLER
-from duly.ports import Clock, Tracer
+from duly.ports import Tracer
 from duly.runtime.elector import MAIN
 from duly.runtime.handler import Catalog
 from duly.runtime.node import Code, Node
@@ -37,7 +37,6 @@ class Running:
         client: Client,
         registry: Registry,
         config: SchedulerConfig,
-        clock: Clock,
         emit: Emit,
         rng: random.Random,
         tracer: Tracer | None = None,
@@ -48,7 +47,8 @@ class Running:
         self.config = config
         self._emit = emit
         self._catalog = Catalog()
-        around = Surroundings(make_card(config, clock, rng, __version__), config, clock, emit, rng, tracer)
+        card = make_card(config, client.clock, rng, __version__)
+        around = Surroundings(card, config, client.clock, emit, rng, tracer)
         client.fleets.actor = f"node {around.card.id}"
         if client.publisher is not None:
             client.publisher.node = around.card.id

@@ -124,6 +124,7 @@ class Session:
         except BaseException:
             await self._backend.close()
             raise
+        client.clock_reader.start()
         self._client = client
         return client
 

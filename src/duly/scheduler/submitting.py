@@ -30,7 +30,7 @@ from duly.model import (
 )
 from duly.model.event import RunsSubmitted
 from duly.model.sanitize import checked_text, headers
-from duly.ports import Backend, Tracer, Transaction
+from duly.ports import Backend, StoreClock, Tracer, Transaction
 from duly.rules.admission import UNPLACED, group_of
 from duly.rules.placement import is_assigned
 from duly.runtime.batcher import Batcher
@@ -74,11 +74,11 @@ class Options(Struct, frozen=True, kw_only=True):
         if self.timeout is not None:
             check_timeout("submit", self.timeout)
 
-    def due(self, now: datetime) -> datetime:
-        """The instant the run is due."""
+    def due(self, clock: StoreClock) -> datetime:
+        """The instant the run is due; a delay is not shortened by what is uncertain about the store's time."""
         if self.at is not None:
             return schedulable(self.at, "at", ConfigurationError)
-        return now if self.delay is None else shift(now, _delay(self.delay))
+        return clock.now() if self.delay is None else shift(clock.latest(), _delay(self.delay))
 
     def policy(self, job: RunPolicy) -> RunPolicy:
         """The job's policy with what this submission says otherwise."""
@@ -174,6 +174,10 @@ def name_of(handler: object) -> str:
     return name
 
 
+def _let_pass(_: object) -> None:
+    """The guard of those who may do everything."""
+
+
 class Submitter:
     """Makes runs and puts them. Concurrent single submissions share round trips."""
 
@@ -183,7 +187,7 @@ class Submitter:
         registry: Registry,
         config: SchedulerConfig,
         ids: Ids,
-        now: Callable[[], datetime],
+        clock: StoreClock,
         tracer: Callable[[], Tracer | None],
         emit: Emit,
     ) -> None:
@@ -191,7 +195,7 @@ class Submitter:
         self._registry = registry
         self._config = config
         self._ids = ids
-        self._now = now
+        self._clock = clock
         self._tracer = tracer
         self._emit = emit
         self._blueprints: dict[str, Blueprint] = {}
@@ -216,11 +220,24 @@ class Submitter:
         [put] = await into.put([run])
         return put
 
-    async def submit_each(self, wanted: Sequence[tuple[str, Mapping[str, Any], Options]]) -> list[Put]:
-        """Submit runs of various jobs, all checked before the first is put; in order."""
-        runs = [
-            self._run(await self.blueprint(name), payload, options, Cause.SUBMIT) for name, payload, options in wanted
-        ]
+    async def composed(
+        self, name: str, payload: Mapping[str, Any], options: Options, guard: Callable[[Run], None] = _let_pass
+    ) -> Run:
+        """The run of a submission to a job by its name, checked and not yet put.
+
+        `guard` is shown what all runs of the job share, before anything else is said about the submission; it raises
+        what the caller shall get instead.
+        """
+        blueprint = self._known(name) or await self.blueprint(name)
+        guard(blueprint.alike)
+        return self._run(blueprint, payload, options, Cause.SUBMIT)
+
+    async def put(self, run: Run) -> Put:
+        """Put one run that was composed."""
+        return await self._put(run)
+
+    async def put_each(self, runs: Sequence[Run]) -> list[Put]:
+        """Put runs that were composed; in order."""
         return await self._put_all(runs)
 
     async def submit_many(
@@ -232,7 +249,7 @@ class Submitter:
             raise ConfigurationError(
                 f"dedupe_key={shown(options.dedupe_key)} would make all but one of many a duplicate"
             )
-        due = options.due(self._now())
+        due = options.due(self._clock)
         most, check = self._config.max_payload_bytes, self._registry.payload
         checked = [check(name, payload, most) for payload in payloads]
         alike = blueprint.run("", b"", due, options, Cause.SUBMIT, self._headers(options))
@@ -265,17 +282,25 @@ class Submitter:
                 self._emit(RunsSubmitted(new))
         return puts
 
-    async def trigger(self, name: str, payload: Mapping[str, Any] | None) -> Put:
-        """Run a job once more, now. Its overlap rule applies as it does to its scheduled runs."""
+    async def trigger(
+        self, name: str, payload: Mapping[str, Any] | None, guard: Callable[[JobRecord], None] = _let_pass
+    ) -> Put:
+        """Run a job once more, now. Its overlap rule applies as it does to its scheduled runs.
+
+        `guard` is shown the job as it is read, and raises what the caller shall get instead.
+        """
         record = await self._backend.store.job(name) if is_job_name(name) else None
         if record is None or record.status is JobStatus.REMOVED:
             raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
+        guard(record)
         default = Overlap.ALLOW if record.spec.schedule is None else Overlap.SKIP
         blueprint = blueprint_of_record(record, default, self._config)
         if payload is not None or record.spec.schedule is None:
             return await self._put(self._run(blueprint, payload, AS_THE_JOB_SAYS, Cause.TRIGGER))
         trace = self._headers(AS_THE_JOB_SAYS)
-        run = blueprint.run(self._ids.new(), record.spec.payload, self._now(), AS_THE_JOB_SAYS, Cause.TRIGGER, trace)
+        run = blueprint.run(
+            self._ids.new(), record.spec.payload, self._clock.now(), AS_THE_JOB_SAYS, Cause.TRIGGER, trace
+        )
         return await self._put(run)
 
     def _run(self, blueprint: Blueprint, payload: Mapping[str, Any] | None, options: Options, cause: Cause) -> Run:
@@ -283,8 +308,9 @@ class Submitter:
             blueprint.alike.handler, {} if payload is None else payload, self._config.max_payload_bytes
         )
         trace = self._headers(options)
-        now = self._now()
-        return blueprint.run(self._ids.new(now), encoded, options.due(now), options, cause, trace)
+        due = options.due(self._clock)
+        made = self._ids.new(due if options is AS_THE_JOB_SAYS else None)
+        return blueprint.run(made, encoded, due, options, cause, trace)
 
     def _headers(self, options: Options) -> dict[str, str] | None:
         """The trace to carry on: the one that is active here, else the one that came with the submission."""

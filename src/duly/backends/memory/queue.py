@@ -138,9 +138,12 @@ class MemoryQueue:
         self, beats: Sequence[Beat], lease: float, silence: float | None = None, *, now: datetime | None = None
     ) -> Renewal:
         at = now or self._contents.clock.now()
+        contents = self._contents
         if self._silent(silence, at):
-            self._contents.no_reap_before = shift(at, lease)
-        self._contents.last_beat = at
+            contents.no_reap_before = shift(at, lease)
+        elif at < contents.last_beat:
+            contents.no_reap_before = min(contents.no_reap_before, shift(at, lease))
+        contents.last_beat = at
         return Renewal(tuple(self._renew(beat, shift(at, lease)) for beat in beats))
 
     def _renew(self, beat: Beat, expires_at: datetime) -> BeatReply:

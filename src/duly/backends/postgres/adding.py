@@ -239,9 +239,9 @@ async def _insert_plain(unit: Unit, runs: Sequence[Run], now: datetime | None) -
     if all(_common(run) == common for run in runs):
         ids, payloads = [run.id for run in runs], [run.payload for run in runs]
         shared = [column[0] for column in _columns(runs[:1])[1:-1]]
-        row = await unit.one(_ADD_ALIKE, micros(now), ids, *shared, payloads, str(WORK))
+        row = await unit.one(_ADD_ALIKE, unit.moment(now), ids, *shared, payloads, str(WORK))
     else:
-        row = await unit.one(_ADD_EACH, micros(now), *_columns(runs), str(WORK))
+        row = await unit.one(_ADD_EACH, unit.moment(now), *_columns(runs), str(WORK))
     assert row is not None
     return None if row[0] == len(runs) else set(row[1] or ())
 

@@ -14,7 +14,7 @@ from duly.backends.postgres.queue import PostgresQueue
 from duly.backends.postgres.session import Session
 from duly.backends.postgres.store import PostgresStore
 from duly.backends.postgres.url import Place, checked_namespace, parse
-from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store
+from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store, StoreClock
 
 # Until the server was asked, nothing is promised.
 UNKNOWN = Capabilities(
@@ -35,11 +35,12 @@ class PostgresBackend:
     queue: Queue
     coordinator: Coordinator
 
-    def __init__(self, place: Place, opening: Opening) -> None:
+    def __init__(self, place: Place, opening: Opening, clock: StoreClock | None = None) -> None:
         self.url = place.shown
+        self.clock = clock or StoreClock(opening.clock)
         self._place = place
         self._opening = opening
-        self.lanes = Lanes(place, checked_namespace(opening.namespace))
+        self.lanes = Lanes(place, checked_namespace(opening.namespace), self.clock)
         self.bell = Bell(self.lanes)
         session = Session(self.lanes, self.bell)
         self.store = PostgresStore(session)
@@ -55,6 +56,8 @@ class PostgresBackend:
         try:
             if self._opening.migrates:
                 await check(self.lanes)
+            sent = self.clock.monotonic()
+            self.clock.read(await self.store.time(), sent)
             facts = await self._facts()
         except BaseException:
             await self.close()
@@ -66,7 +69,7 @@ class PostgresBackend:
         await self.lanes.close()
 
     def session(self) -> Self:
-        return type(self)(self._place, self._opening)
+        return type(self)(self._place, self._opening, self.clock)
 
     async def examine(self) -> list[Finding]:
         return findings(await self._facts(), self._place, self._opening.namespace)

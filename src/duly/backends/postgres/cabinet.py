@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from duly.backends.postgres.unit import Unit
 from duly.model import Entry, Item, from_micros
@@ -81,10 +82,10 @@ async def items(unit: Unit, kind: str) -> list[Item]:
     return [Item(*row) for row in await unit.all(_ITEMS, kind)]
 
 
-async def take(unit: Unit, bucket: str, tokens: float, rate: float, burst: float, now: int | None) -> float:
+async def take(unit: Unit, bucket: str, tokens: float, rate: float, burst: float, now: datetime | None) -> float:
     """Take tokens from a bucket; the seconds to wait if there are too few."""
     await unit.run(_LOCK, f"{unit.namespace} bucket {bucket}")
-    at = await unit.clock() if now is None else now
+    at = await unit.at(now)
     row = await unit.one(_BUCKET, bucket)
     level, since = (burst, at) if row is None else row
     wait, left = refill(level, (at - since) / 1_000_000, tokens, rate, burst)

@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -23,6 +24,8 @@ from duly.backends.postgres.faults import FOREIGN, spoils, translated
 from duly.backends.postgres.texts import Texts
 from duly.backends.postgres.url import Place
 from duly.errors import BackendError, BackendUnavailable
+from duly.model import to_micros
+from duly.ports import StoreClock, SystemClock
 from duly.ports.waiting import noticed
 
 if TYPE_CHECKING:
@@ -239,8 +242,9 @@ class Lane:
 class Lanes:
     """The lanes of one session, by name. Belongs to the event loop that it was opened on, and to the process."""
 
-    def __init__(self, place: Place, namespace: str) -> None:
+    def __init__(self, place: Place, namespace: str, clock: StoreClock | None = None) -> None:
         self.place = place
+        self.clock = clock or StoreClock(SystemClock())
         self.texts = Texts(namespace)
         self._door = Door(place)
         self._lanes: dict[str, Lane] = {}
@@ -256,6 +260,12 @@ class Lanes:
     @property
     def is_open(self) -> bool:
         return self._loop is not None and self._process == os.getpid()
+
+    def moment(self, now: datetime | None) -> int | None:
+        """What a statement is told about the time: see `texts.NOW`."""
+        if now is not None:
+            return to_micros(now)
+        return -self.clock.micros() if self.clock.known else None
 
     @property
     def pause(self) -> float:

@@ -25,8 +25,8 @@ LANE = "coordinator"
 _FOREVER = 100 * 365 * 86_400.0  # seconds
 _DAY = 86_400_000_000
 
-# In each statement that takes an instant it is the first parameter: NULL is the server's clock.
-_AT = "coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)"
+# In each statement that takes an instant it is the first parameter, see `texts.NOW`.
+_AT = "{now}"
 
 # Takes the lease unless somebody else holds it. The fence is drawn under the row's lock, but for a name that nobody
 # knows, whose first row only one can insert. No row comes back when it is held.
@@ -120,13 +120,13 @@ class PostgresCoordinator:
     # --- leases
 
     async def acquire(self, name: str, holder: str, ttl: float, *, now: datetime | None = None) -> Lease | None:
-        row = await self._row(_ACQUIRE, _instant(now), name, holder, _micros(ttl))
+        row = await self._row(_ACQUIRE, self._lanes.moment(now), name, holder, _micros(ttl))
         return None if row is None else Lease(name, holder, row[0], from_micros(row[1]))
 
     async def renew(self, leases: Sequence[Lease], ttl: float, *, now: datetime | None = None) -> list[Lease | None]:
         if not leases:
             return []
-        rows = await self._rows(_RENEW, _instant(now), _micros(ttl), *_rights(leases))
+        rows = await self._rows(_RENEW, self._lanes.moment(now), _micros(ttl), *_rights(leases))
         renewed = {(name, fence): from_micros(expires_at) for name, fence, expires_at in rows}
         return [
             replace(lease, expires_at=renewed[lease.name, lease.fence])
@@ -140,13 +140,13 @@ class PostgresCoordinator:
             await self._rows(_RELEASE, *_rights(leases))
 
     async def holder(self, name: str, *, now: datetime | None = None) -> Lease | None:
-        row = await self._row(_HOLDER, _instant(now), name)
+        row = await self._row(_HOLDER, self._lanes.moment(now), name)
         return None if row is None else Lease(name, row[0], row[1], from_micros(row[2]))
 
     # --- presence
 
     async def announce(self, node: Node, ttl: float, *, now: datetime | None = None) -> None:
-        at, said = _instant(now), msgspec.json.encode(node).decode()
+        at, said = self._lanes.moment(now), msgspec.json.encode(node).decode()
 
         async def work(connection: Connection) -> None:
             await connection.execute(self._texts[_ANNOUNCE], at, node.id, _micros(ttl), said)
@@ -166,13 +166,15 @@ class PostgresCoordinator:
     ) -> bool:
         said = None if metrics is None else msgspec.json.encode(metrics).decode()
         mark = life_mark(started_at)
-        return await self._row(_BEAT, _instant(now), node_id, _micros(ttl), said, mark) is not None
+        return await self._row(_BEAT, self._lanes.moment(now), node_id, _micros(ttl), said, mark) is not None
 
     async def retire(self, node_id: str) -> None:
         await self._rows(_RETIRE, node_id)
 
     async def nodes(self, *, now: datetime | None = None) -> list[Node]:
-        alive = readable(lambda row: _met(_node.decode(row[0]), row[1]), await self._rows(_NODES, _instant(now)))
+        alive = readable(
+            lambda row: _met(_node.decode(row[0]), row[1]), await self._rows(_NODES, self._lanes.moment(now))
+        )
         return sorted(alive, key=lambda node: (node.started_at, node.id))
 
     # --- shared values

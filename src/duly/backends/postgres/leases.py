@@ -11,12 +11,17 @@ from duly.backends.postgres.unit import Unit
 from duly.backends.rows import optional_json
 from duly.model import Beat, BeatReply, Claim, Renewal, from_micros
 
-# Somebody reaches the store: $1 now. After a silence of more than $3 an amnesty of $2 begins, all in microseconds.
+# Somebody reaches the store: $1 now. After a silence of more than $3 an amnesty of $2 begins, all in microseconds. When
+# the clock has gone back, what is left of an amnesty is at most $2.
 _BEAT = """
 UPDATE {ns}.pulse SET
-    spared_until = CASE WHEN now - beat > $3::bigint THEN now + $2::bigint ELSE spared_until END,
+    spared_until = CASE
+        WHEN now - beat > $3::bigint THEN now + $2::bigint
+        WHEN now < beat THEN least(spared_until, now + $2::bigint)
+        ELSE spared_until
+    END,
     beat = now
-FROM (SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) AS clock
+FROM (SELECT {now} AS now) AS clock
 RETURNING now
 """
 

@@ -15,7 +15,7 @@ from duly.backends.postgres.relief import Relief
 from duly.backends.postgres.session import BULK, CLAIMING, LISTING, QUICK, SETTLING, STORE, Session
 from duly.backends.postgres.staff import named, tell
 from duly.backends.postgres.unit import Unit
-from duly.backends.rows import answers, instant, micros
+from duly.backends.rows import answers, instant
 from duly.backends.staff import Staff
 from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
@@ -50,7 +50,9 @@ class PostgresQueue:
         return await self._session.run(lane, lambda unit: adding.add_plain(unit, runs, now))
 
     async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
-        looked_at, next_due = await self._session.transact(CLAIMING, partial(_promote, limit, micros(now)))
+        looked_at, next_due = await self._session.transact(
+            CLAIMING, partial(_promote, limit, self._session.moment(now))
+        )
         return looked_at, instant(next_due)
 
     # --- claiming
@@ -72,7 +74,7 @@ class PostgresQueue:
             handlers,
             self._staff.of(handlers),
             request,
-            micros(now),
+            self._session.moment(now),
             duration(lease),
         )
         await self._raise_fences()
@@ -128,7 +130,7 @@ class PostgresQueue:
     ) -> Renewal:
         quiet = None if silence is None else duration(silence)
         return await self._session.run(
-            SETTLING, lambda unit: leases.renew(unit, beats, duration(lease), quiet, micros(now))
+            SETTLING, lambda unit: leases.renew(unit, beats, duration(lease), quiet, self._session.moment(now))
         )
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
@@ -147,7 +149,7 @@ class PostgresQueue:
     ) -> list[Claim]:
         quiet = None if silence is None else duration(silence)
         return await self._session.run(
-            SETTLING, lambda unit: leases.reap(unit, limit, duration(lease), quiet, micros(now))
+            SETTLING, lambda unit: leases.reap(unit, limit, duration(lease), quiet, self._session.moment(now))
         )
 
     # --- holding
@@ -163,13 +165,14 @@ class PostgresQueue:
         return {row[0]: row[1] for row in rows}
 
     async def held(self, key: str, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
-        return await self._session.run(QUICK, lambda unit: placing.held(unit, key, limit, after, micros(now)))
+        at = self._session.moment(now)
+        return await self._session.run(QUICK, lambda unit: placing.held(unit, key, limit, after, at))
 
     async def claim_held(
         self, key: str, run_id: str, node: str, lease: float, request: int, *, now: datetime | None = None
     ) -> Claim | None:
         await self._raise_fences()
-        taking = lending.Taking(node, request, micros(now), duration(lease))
+        taking = lending.Taking(node, request, self._session.moment(now), duration(lease))
         return await self._session.transact(CLAIMING, lambda unit: lending.claim_held(unit, key, run_id, taking))
 
     # --- placement
@@ -181,7 +184,7 @@ class PostgresQueue:
         return await self._session.transact(STORE, lambda unit: placing.unassign(unit, node, limit))
 
     async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
-        return await self._session.run(QUICK, lambda unit: placing.assigned(unit, micros(now)))
+        return await self._session.run(QUICK, lambda unit: placing.assigned(unit, self._session.moment(now)))
 
     # --- waiting
 

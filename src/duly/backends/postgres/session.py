@@ -8,11 +8,13 @@ their time, have theirs. More would cost connections, of which a server has few.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from typing import TypeVar
 
 from duly.backends.postgres.bell import Bell
 from duly.backends.postgres.connection import Connection, Lanes
 from duly.backends.postgres.unit import Memory, Unit
+from duly.model import to_micros
 
 T = TypeVar("T")
 Task = Callable[[Unit], Awaitable[T]]
@@ -48,5 +50,15 @@ class Session:
 
         return await self.lanes[lane].transact(whole)
 
+    def moment(self, now: datetime | None) -> int | None:
+        """What a statement is told about the time: see `texts.NOW`."""
+        return self.lanes.moment(now)
+
+    def believed(self, now: datetime | None) -> int | None:
+        """The time for what is only shown; None while the server's clock has not been read."""
+        if now is not None:
+            return to_micros(now)
+        return self.lanes.clock.micros() if self.lanes.clock.known else None
+
     def unit(self, connection: Connection) -> Unit:
-        return Unit(connection, self.lanes.texts, self.memory)
+        return Unit(connection, self.lanes, self.memory)

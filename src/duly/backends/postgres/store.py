@@ -71,7 +71,8 @@ class PostgresStore:
     async def due(
         self, shard: str, limit: int, *, now: datetime | None = None
     ) -> tuple[list[JobRecord], datetime | None]:
-        records, following = await self._session.run(STORE, lambda unit: planning.due(unit, shard, limit, micros(now)))
+        at = self._session.moment(now)
+        records, following = await self._session.run(STORE, lambda unit: planning.due(unit, shard, limit, at))
         return records, instant(following)
 
     async def fire(
@@ -82,7 +83,7 @@ class PostgresStore:
     # --- records and history
 
     async def run(self, run_id: str, *, now: datetime | None = None) -> Run | None:
-        return await self._session.run(QUICK, lambda unit: listing.find(unit, run_id, micros(now)))
+        return await self._session.run(QUICK, lambda unit: listing.find(unit, run_id, self._session.believed(now)))
 
     async def runs(
         self, query: RunQuery, limit: int, cursor: str | None = None, *, now: datetime | None = None
@@ -105,7 +106,7 @@ class PostgresStore:
         return await self._session.run(LISTING, lambda unit: listing.statistics(unit, jobs))
 
     async def counts(self, *, now: datetime | None = None) -> Counts:
-        return await self._session.run(LISTING, lambda unit: listing.counts(unit, micros(now)))
+        return await self._session.run(LISTING, lambda unit: listing.counts(unit, self._session.moment(now)))
 
     async def finished(self, run_ids: Sequence[str], timeout: float) -> list[Run]:
         return await self._endings.wait(run_ids, timeout)
@@ -156,9 +157,7 @@ class PostgresStore:
     async def take(
         self, bucket: str, tokens: float, rate: float, burst: float, *, now: datetime | None = None
     ) -> float:
-        return await self._session.transact(
-            STORE, lambda unit: cabinet.take(unit, bucket, tokens, rate, burst, micros(now))
-        )
+        return await self._session.transact(STORE, lambda unit: cabinet.take(unit, bucket, tokens, rate, burst, now))
 
     # --- transactions
 
@@ -174,7 +173,7 @@ class PostgresStore:
         return await migrating.migrate(self._session.lanes)
 
     async def time(self) -> datetime:
-        return from_micros(await self._session.run(QUICK, lambda unit: unit.clock()))
+        return from_micros(await self._session.run(QUICK, lambda unit: unit.server_clock()))
 
 
 def _at(now: datetime | None, work: Any, *arguments: Any) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
+from duly.ports.clock import TOLERANCE
+
 _LONGEST = 63  # signs in an identifier
 
 # A run with everything that tells where it stands: it is in exactly one of the tables that are joined.
@@ -25,16 +27,22 @@ LEFT JOIN LATERAL (SELECT * FROM {ns}.held AS at WHERE at.seq = r.seq LIMIT 1) A
 LEFT JOIN LATERAL (SELECT * FROM {ns}.claims AS at WHERE at.seq = r.seq LIMIT 1) AS c ON true
 LEFT JOIN LATERAL (SELECT * FROM {ns}.ended AS at WHERE at.seq = r.seq LIMIT 1) AS e ON true
 """
-# The instant of a statement: $1 where a test gives one, else the server's, read when the statement is at work.
-CLOCK = """clock AS MATERIALIZED (
-    SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now
-)"""
+# The instant of a statement: $1 where a test gives one, else the server's, read when the statement is at work. A
+# negative $1 is what the caller expects the server's clock to show: if that differs by more than a second, one of them
+# has jumped, and the expected time counts, until the caller believes the server (`StoreClock`).
+_SERVER = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+NOW = f"""CASE
+    WHEN $1::bigint >= 0 THEN $1::bigint
+    WHEN abs({_SERVER} + $1::bigint) > {round(TOLERANCE * 1_000_000)} THEN -$1::bigint
+    ELSE {_SERVER}
+END"""
+CLOCK = f"clock AS MATERIALIZED (SELECT {NOW} AS now)"
 
 
 class Texts(dict[str, str]):
     """From a statement to its text: `{ns}` is the namespace's schema, quoted; `{bell}` its channel as a literal.
 
-    `{run}` are a run's columns and `{standing}` their joins; `{clock}` is the CTE that tells the time.
+    `{run}` are a run's columns and `{standing}` their joins; `{now}` is the time, and `{clock}` a CTE that tells it.
     """
 
     def __init__(self, namespace: str) -> None:
@@ -45,7 +53,9 @@ class Texts(dict[str, str]):
 
     def __missing__(self, sql: str) -> str:
         whole = sql.replace("{run}", RUN).replace("{standing}", STANDING).replace("{clock}", CLOCK)
-        text = self[sql] = whole.replace("{ns}", self.schema).replace("{bell}", f"'{self.channel}'")
+        text = self[sql] = (
+            whole.replace("{now}", f"({NOW})").replace("{ns}", self.schema).replace("{bell}", f"'{self.channel}'")
+        )
         return text
 
 

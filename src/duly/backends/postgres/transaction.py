@@ -151,7 +151,7 @@ class Block:
             raise ClaimLost(
                 f"run {claim.run.id} is no longer this attempt's (fence {claim.fence}): the transaction is rolled back"
             )
-        at = from_micros(await unit.clock())
+        at = from_micros(await unit.at(None))
         await settle_each(unit, [settling.settle(claim.run, claim.fence, Succeeded(), at, dice=0.0)])
         await unit.ring()
 
@@ -191,7 +191,7 @@ class Joined:
                 "no transaction is open on that connection: begin one first (`async with connection.transaction()`)"
             )
         # What is remembered of a transaction that may be rolled back unseen is worth nothing.
-        unit = Unit(self._connection, self._session.lanes.texts, Memory())
+        unit = Unit(self._connection, self._session.lanes, Memory())
         try:
             answers = await add(unit, runs, None)
             await unit.ring()

@@ -12,15 +12,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from duly.backends.postgres.connection import Connection
-from duly.backends.postgres.texts import Texts
+from duly.backends.postgres.connection import Connection, Lanes
 from duly.model import to_micros
 
 Row = Any  # a record of the driver: a tuple with names
 
 _MOST_REMEMBERED = 200_000
 
-_CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+_NOW = "SELECT {now}"
+_SERVER_CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _LOCK = "SELECT {ns}.lock_groups($1::text[])"
 _RING = "SELECT pg_notify({bell}, $1)"
 
@@ -47,9 +47,10 @@ class Memory:
 class Unit:
     """Wraps one connection for the length of a piece of work. `rings` is what others should hear of afterwards."""
 
-    def __init__(self, connection: Connection, texts: Texts, memory: Memory) -> None:
+    def __init__(self, connection: Connection, lanes: Lanes, memory: Memory) -> None:
         self._connection = connection
-        self._texts = texts
+        self._lanes = lanes
+        self._texts = lanes.texts
         self.memory = memory
         self.rings = 0
 
@@ -73,13 +74,21 @@ class Unit:
 
     # --- the clock
 
-    async def at(self, now: datetime | None) -> int:
-        """The instant this happens at, in microseconds: the server's, unless a test gives one."""
-        return await self.clock() if now is None else to_micros(now)
+    def moment(self, now: datetime | None) -> int | None:
+        """What a statement is told about the time: see `texts.NOW`."""
+        return self._lanes.moment(now)
 
-    async def clock(self) -> int:
-        """The server's clock as it is now, whenever the transaction began."""
-        row = await self._connection.fetchrow(_CLOCK)
+    async def at(self, now: datetime | None) -> int:
+        """The instant this happens at, in microseconds: now, whenever the transaction began; or what a test gives."""
+        if now is not None:
+            return to_micros(now)
+        row = await self._connection.fetchrow(self._texts[_NOW], self.moment(None))
+        assert row is not None
+        return int(row[0])
+
+    async def server_clock(self) -> int:
+        """What the server's clock shows, believed or not."""
+        row = await self._connection.fetchrow(_SERVER_CLOCK)
         assert row is not None
         return int(row[0])
 

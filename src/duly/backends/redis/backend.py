@@ -11,7 +11,7 @@ from duly.backends.redis.queue import RedisQueue
 from duly.backends.redis.store import RedisStore
 from duly.backends.redis.url import Place, checked_namespace, parse
 from duly.backends.redis.wire import Wire
-from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store
+from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store, StoreClock, SystemClock
 
 # Until the server was asked, nothing is promised.
 UNKNOWN = Capabilities(
@@ -33,24 +33,27 @@ class RedisBackend:
     queue: Queue
     coordinator: Coordinator
 
-    def __init__(self, place: Place, namespace: str) -> None:
+    def __init__(self, place: Place, namespace: str, clock: StoreClock | None = None) -> None:
         self.url = place.shown
+        self.clock = clock = clock or StoreClock(SystemClock())
         self._place = place
         self._namespace = namespace
-        self.wire = Wire(place, namespace)
+        self.wire = Wire(place, namespace, clock=clock)
         self.store = RedisStore(self.wire)
         self.queue = RedisQueue(self.wire)
         self.coordinator = RedisCoordinator(self.wire)
 
     async def open(self) -> None:
         await self.wire.open()
+        sent = self.clock.monotonic()
+        self.clock.read(await self.store.time(), sent)
         self.capabilities = capabilities_of(await gather(self.wire), self._place)
 
     async def close(self) -> None:
         await self.wire.close()
 
     def session(self) -> Self:
-        return type(self)(self._place, self._namespace)
+        return type(self)(self._place, self._namespace, self.clock)
 
     async def examine(self) -> list[Finding]:
         facts = await gather(self.wire)
@@ -71,4 +74,4 @@ class RedisBackend:
 
 def open_url(url: str, opening: Opening) -> RedisBackend:
     """`redis://`, `rediss://` and `redis+sentinel://`; see docs/redis-connection.md. The server's clock decides."""
-    return RedisBackend(parse(url), checked_namespace(opening.namespace))
+    return RedisBackend(parse(url), checked_namespace(opening.namespace), StoreClock(opening.clock))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from duly.backends.announced import life_mark
 from duly.backends.redis.wire import Wire
 from duly.backends.tolerance import readable
-from duly.model import Item, Lease, Node, from_micros, to_micros
+from duly.model import Item, Lease, Node, from_micros
 
 SHARED = "shared"  # the channel on which the keys of shared values are said that changed
 
@@ -32,7 +32,7 @@ class RedisCoordinator:
     # --- leases
 
     async def acquire(self, name: str, holder: str, ttl: float, *, now: datetime | None = None) -> Lease | None:
-        taken = await self._wire.call("lease_acquire", name, holder, _micros(ttl), _instant(now))
+        taken = await self._wire.call("lease_acquire", name, holder, _micros(ttl), self._wire.moment(now))
         if taken is None:
             return None
         fence, expires = taken
@@ -42,7 +42,7 @@ class RedisCoordinator:
     async def renew(self, leases: Sequence[Lease], ttl: float, *, now: datetime | None = None) -> list[Lease | None]:
         if not leases:
             return []
-        renewed = await self._wire.call("lease_renew", _micros(ttl), _instant(now), *_rights(leases))
+        renewed = await self._wire.call("lease_renew", _micros(ttl), self._wire.moment(now), *_rights(leases))
         return [
             None if expires is None else replace(lease, expires_at=from_micros(expires))
             for lease, expires in zip(leases, renewed, strict=True)
@@ -53,7 +53,7 @@ class RedisCoordinator:
             await self._wire.call("lease_release", *_rights(leases))
 
     async def holder(self, name: str, *, now: datetime | None = None) -> Lease | None:
-        found = await self._wire.call("lease_holder", name, _instant(now))
+        found = await self._wire.call("lease_holder", name, self._wire.moment(now))
         if found is None:
             return None
         holder, fence, expires = found
@@ -62,7 +62,7 @@ class RedisCoordinator:
     # --- presence
 
     async def announce(self, node: Node, ttl: float, *, now: datetime | None = None) -> None:
-        await self._wire.call("node_announce", node.id, _encode(node), _micros(ttl), _instant(now))
+        await self._wire.call("node_announce", node.id, _encode(node), _micros(ttl), self._wire.moment(now))
 
     async def beat(
         self,
@@ -74,7 +74,7 @@ class RedisCoordinator:
         now: datetime | None = None,
     ) -> bool:
         said = b"" if metrics is None else _encode(metrics)
-        words = (node_id, _micros(ttl), said, _instant(now), life_mark(started_at))
+        words = (node_id, _micros(ttl), said, self._wire.moment(now), life_mark(started_at))
         extended, incarnation, last = await self._wire.call("node_beat", *words)
         if self._wire.incarnation.differs(incarnation, last):
             await self._wire.recognise()
@@ -84,7 +84,7 @@ class RedisCoordinator:
         await self._wire.call("node_retire", node_id)
 
     async def nodes(self, *, now: datetime | None = None) -> list[Node]:
-        found = await self._wire.call("node_list", _instant(now))
+        found = await self._wire.call("node_list", self._wire.moment(now))
         alive = readable(lambda pair: _met(_node.decode(pair[0]), pair[1]), zip(found[::2], found[1::2], strict=True))
         return sorted(alive, key=lambda node: (node.started_at, node.id))
 
@@ -114,11 +114,6 @@ class RedisCoordinator:
 
 def _micros(seconds: float) -> int:
     return round(min(seconds, _FOREVER) * 1_000_000)
-
-
-def _instant(now: datetime | None) -> int | bytes:
-    """What the scripts take for "now": nothing means the server's clock."""
-    return b"" if now is None else to_micros(now)
 
 
 def _rights(leases: Sequence[Lease]) -> list[str | int]:

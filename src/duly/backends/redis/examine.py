@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -14,6 +15,7 @@ from duly.ports import Finding, Severity
 _OK, _WARNING, _PROBLEM = Severity.OK, Severity.WARNING, Severity.PROBLEM
 _LARGE_OFFSET = 1.0
 _NEARLY_FULL = 0.9
+_REPLICAS_IN_SCRIPTS = (6, 2, 7)  # since then a script fails, too, when there are fewer replicas than asked for
 
 _SURVIVES = "every acknowledged change survives the death of the server's process"
 _ON_DISK = {
@@ -122,7 +124,19 @@ def _replication(facts: Facts, place: Place) -> Finding:
             f"{known}, min-replicas-to-write 0: a master that was cut off goes on acknowledging changes, and they are"
             " lost when another takes over. Set it to 1, with min-replicas-max-lag",
         )
-    return Finding(_OK, "replication", f"{known}, min-replicas-to-write {facts.min_replicas}")
+    known = f"{known}, min-replicas-to-write {facts.min_replicas}"
+    if facts.kind == "Redis" and _numbers(facts.version) < _REPLICAS_IN_SCRIPTS:
+        return Finding(
+            _WARNING,
+            "replication",
+            f"{known}, which Redis {facts.version} does not apply to scripts, as all of Duly's changes are: a master"
+            " that was cut off goes on acknowledging them. Use Redis 6.2.7 or newer",
+        )
+    return Finding(_OK, "replication", known)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version))
 
 
 def _clock(facts: Facts) -> Finding:

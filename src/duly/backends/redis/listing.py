@@ -38,7 +38,7 @@ async def look(wire: Wire, run_ids: Sequence[str], now: int | None) -> list[Seen
     seen: list[Seen] = []
     for start in range(0, len(run_ids), _LOOK):
         some = run_ids[start : start + _LOOK]
-        clock, found = await wire.call("look", encode(list(some)))
+        clock, found = await wire.call("look", encode(list(some)), wire.moment(None))
         seen += _seen(some, found, clock if now is None else now)
     return seen
 
@@ -133,7 +133,7 @@ async def held(wire: Wire, key: str, limit: int, after: Run | None, now: datetim
     start: tuple[bytes | int | str, ...] = (b"", b"", b"")
     if after is not None:
         start = (after.priority, to_micros(after.ready_at), after.id)
-    moment = b"" if now is None else to_micros(now)
+    moment = wire.moment(now)
     at, ids, found = await wire.call("held", moment, min(limit, _LOOK), *start, key)
     runs = [seen.run for seen in _seen([run_id.decode() for run_id in ids], found, at)]
     if _LOOK == len(runs) < limit:

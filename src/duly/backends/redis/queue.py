@@ -39,7 +39,6 @@ from duly.model import (
     Share,
     State,
     from_micros,
-    to_micros,
 )
 
 _PUT = 1000
@@ -76,7 +75,7 @@ class RedisQueue:
     async def _put_slice(self, runs: Sequence[Run], now: datetime | None = None) -> list[Put]:
         batch = batch_of(runs)
         refused = await self._wire.call(
-            "put", moment(now), encode(batch.flat), batch.bodies, encode(batch.odd), lane="put"
+            "put", self._wire.moment(now), encode(batch.flat), batch.bodies, encode(batch.odd), lane="put"
         )
         answers = [Put(run.id, True) for run in runs]
         for number, existing in zip(refused[::2], refused[1::2], strict=True):
@@ -84,7 +83,7 @@ class RedisQueue:
         return answers
 
     async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
-        looked_at, next_due = await self._wire.call("promote", moment(now), limit)
+        looked_at, next_due = await self._wire.call("promote", self._wire.moment(now), limit)
         return looked_at, _instant(next_due)
 
     # --- claiming
@@ -102,7 +101,7 @@ class RedisQueue:
     ) -> Claimed:
         wanted = b"" if queues is None else encode(list(queues))
         names, staff = self._staff.words(handlers)
-        words = (moment(now), node, request, limit, micros(lease), wanted, names, staff, self._sleep.claim())
+        words = (self._wire.moment(now), node, request, limit, micros(lease), wanted, names, staff, self._sleep.claim())
         bell: bytes | int = b""
         try:
             answer = await self._wire.call("claim", *words, lane="claim")
@@ -139,7 +138,7 @@ class RedisQueue:
             progress = [b"" if beat.progress is None else encode(beat.progress) for beat in some]
             gone, wanted = await self._wire.call(
                 "renew",
-                moment(now),
+                self._wire.moment(now),
                 micros(lease),
                 quiet_for(silence),
                 encode([beat.run_id for beat in some]),
@@ -170,7 +169,7 @@ class RedisQueue:
         self, limit: int, lease: float, silence: float | None = None, *, now: datetime | None = None
     ) -> list[Claim]:
         expires, ids, bodies, lives, before = await self._wire.call(
-            "reap", moment(now), limit, micros(lease), quiet_for(silence)
+            "reap", self._wire.moment(now), limit, micros(lease), quiet_for(silence)
         )
         claims = await self._claims(ids, [expires] * len(ids), bodies, lives, 0)
         lapsed = {run_id.decode(): instant_of(until) for run_id, until in zip(ids, before, strict=True)}
@@ -213,7 +212,7 @@ class RedisQueue:
     async def claim_held(
         self, key: str, run_id: str, node: str, lease: float, request: int, *, now: datetime | None = None
     ) -> Claim | None:
-        words = (moment(now), key, run_id, node, request, micros(lease))
+        words = (self._wire.moment(now), key, run_id, node, request, micros(lease))
         expires, body, life = await self._wire.call("claim_held", *words, lane="claim")
         if not life:
             return None
@@ -240,17 +239,12 @@ class RedisQueue:
         return number
 
     async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
-        flat = await self._wire.call("assigned", moment(now))
+        flat = await self._wire.call("assigned", self._wire.moment(now))
         shares = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
         return {node.decode(): Share(due, upcoming) for node, due, upcoming in shares}
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         await self._sleep.until_rung(timeout)
-
-
-def moment(now: datetime | None) -> bytes | int:
-    """An instant that a test gave, or none: the server's clock decides."""
-    return b"" if now is None else to_micros(now)
 
 
 def micros(seconds: float) -> int:

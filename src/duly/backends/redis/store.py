@@ -15,7 +15,7 @@ from duly.backends.redis import listing
 from duly.backends.redis.codec import NUMBERS, OUTCOMES, STATES, attempts_of, encode, home_of, instant_of, optional
 from duly.backends.redis.jobs import change_words, firing_words, record_of, records_of, slices_by_runs
 from duly.backends.redis.layout import LAYOUT
-from duly.backends.redis.queue import moment, slices_of
+from duly.backends.redis.queue import slices_of
 from duly.backends.redis.wire import Wire
 from duly.errors import BackendError
 from duly.model import (
@@ -69,13 +69,13 @@ class RedisStore:
         saved: list[JobRecord | None] = []
         for some in slices_of(changes, _SAVE):
             words = [word for change in some for word in change_words(change)]
-            texts = await self._wire.call("save", moment(now), *words)
+            texts = await self._wire.call("save", self._wire.moment(now), *words)
             names = [change.record.name for change in some]
             saved += [record_of(name, text) if text else None for name, text in zip(names, texts, strict=True)]
         return saved
 
     async def remove(self, name: str, expect: int, *, now: datetime | None = None) -> bool:
-        return bool(await self._wire.call("remove", moment(now), name, expect))
+        return bool(await self._wire.call("remove", self._wire.moment(now), name, expect))
 
     async def job(self, name: str) -> JobRecord | None:
         [text] = await self._wire.call("jobs", name)
@@ -101,7 +101,7 @@ class RedisStore:
     async def due(
         self, shard: str, limit: int, *, now: datetime | None = None
     ) -> tuple[list[JobRecord], datetime | None]:
-        names, texts, following = await self._wire.call("due", moment(now), shard, limit)
+        names, texts, following = await self._wire.call("due", self._wire.moment(now), shard, limit)
         return records_of(names, texts), None if following == b"" else instant_of(following)
 
     async def fire(
@@ -109,7 +109,7 @@ class RedisStore:
     ) -> list[Fired]:
         fired: list[Fired] = []
         for some in slices_by_runs(firings, _FIRE):
-            results = await self._wire.call("fire", moment(now), shard, epoch, *firing_words(some))
+            results = await self._wire.call("fire", self._wire.moment(now), shard, epoch, *firing_words(some))
             if results == 0:
                 fired += [Fired.STALE_EPOCH] * len(some)
             else:
@@ -155,7 +155,7 @@ class RedisStore:
         return {job: _statistics_of(text) for job, text in counted.items() if text is not None}
 
     async def counts(self, *, now: datetime | None = None) -> Counts:
-        totals, depths, lanes, paused = await self._wire.call("counts", moment(now))
+        totals, depths, lanes, paused = await self._wire.call("counts", self._wire.moment(now))
         ended = {STATES[int(state)]: int(number) for state, number in zip(totals[::2], totals[1::2], strict=True)}
         queues: dict[str, Depth] = {queue.decode(): Depth(paused=True) for queue in paused}
         for name, number in zip(depths[::2], depths[1::2], strict=True):
@@ -198,14 +198,14 @@ class RedisStore:
         replies: list[CancelReply] = []
         for some in slices_of(run_ids, _OPERATE):
             given = "" if reason is None else "1"
-            numbers = await self._wire.call("cancel", moment(now), given, reason or "", encode(list(some)))
+            numbers = await self._wire.call("cancel", self._wire.moment(now), given, reason or "", encode(list(some)))
             replies += [_CANCELS[number] for number in numbers]
         return replies
 
     async def redrive(self, run_ids: Sequence[str], *, now: datetime | None = None) -> list[RedriveReply]:
         replies: list[RedriveReply] = []
         for some in slices_of(run_ids, _OPERATE):
-            numbers = await self._wire.call("redrive", moment(now), encode(list(some)))
+            numbers = await self._wire.call("redrive", self._wire.moment(now), encode(list(some)))
             replies += [_REDRIVES[number] for number in numbers]
         return replies
 
@@ -213,7 +213,11 @@ class RedisStore:
         purged = 0
         while purged < limit:
             some = await self._wire.call(
-                "purge", NUMBERS[state], moment(before), "" if keep is None else keep, limit - purged
+                "purge",
+                NUMBERS[state],
+                b"" if before is None else to_micros(before),
+                "" if keep is None else keep,
+                limit - purged,
             )
             purged += some
             if some < min(limit, _OPERATE):
@@ -270,7 +274,9 @@ class RedisStore:
     async def take(
         self, bucket: str, tokens: float, rate: float, burst: float, *, now: datetime | None = None
     ) -> float:
-        return float(await self._wire.call("take", moment(now), bucket, repr(tokens), repr(rate), repr(burst)))
+        return float(
+            await self._wire.call("take", self._wire.moment(now), bucket, repr(tokens), repr(rate), repr(burst))
+        )
 
     # --- transactions
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from hiredis import ReplyError
@@ -23,6 +24,8 @@ from duly.backends.redis.lane import Lane
 from duly.backends.redis.loader import Script, scripts
 from duly.backends.redis.url import Place
 from duly.errors import BackendError
+from duly.model import to_micros
+from duly.ports import StoreClock
 from duly.ports.waiting import shielded
 
 MAIN = "main"
@@ -35,7 +38,14 @@ _inherited: list[object] = []  # kept from being closed by the collector of garb
 class Wire:
     """Belongs to the event loop that it was opened on, and to the process."""
 
-    def __init__(self, place: Place, namespace: str, library: Mapping[str, Script] | None = None) -> None:
+    def __init__(
+        self,
+        place: Place,
+        namespace: str,
+        library: Mapping[str, Script] | None = None,
+        clock: StoreClock | None = None,
+    ) -> None:
+        self._clock = clock
         self.place = place
         self.namespace = namespace
         self.prefix = f"duly:{{{namespace}}}:".encode()
@@ -97,6 +107,16 @@ class Wire:
             )
 
     # --- calls
+
+    def moment(self, now: datetime | None) -> Word:
+        """What a script is told about the time.
+
+        The instant that a test gives; else, negative, what we expect the server's clock to show, so that a jump of that
+        clock is noticed by the very call that it would mislead; nothing before we know it.
+        """
+        if now is not None:
+            return to_micros(now)
+        return -self._clock.micros() if self._clock is not None and self._clock.known else b""
 
     async def call(self, script: str, *args: Word, lane: str = MAIN) -> Any:
         """Run a script by name. It gets the prefix of all keys as KEYS[1], and the arguments."""

@@ -18,7 +18,6 @@ from duly.errors import DulyError
 from duly.ports import (
     Backend,
     Capabilities,
-    Clock,
     Coordinator,
     Finding,
     Order,
@@ -26,7 +25,6 @@ from duly.ports import (
     Seat,
     Severity,
     Store,
-    SystemClock,
 )
 
 if TYPE_CHECKING:
@@ -45,14 +43,12 @@ class SplitBackend:
     queue: Queue
     coordinator: Coordinator
 
-    def __init__(
-        self, truth: Backend, seat: Seat | None = None, doorbell: Doorbell | None = None, clock: Clock | None = None
-    ) -> None:
+    def __init__(self, truth: Backend, seat: Seat | None = None, doorbell: Doorbell | None = None) -> None:
         self.url = " + ".join(part.url for part in (truth, doorbell, seat) if part is not None)
         self._truth = truth
         self._seat = seat
         self._doorbell = doorbell
-        self._clock = clock or SystemClock()
+        self.clock = truth.clock
         self.capabilities = self._promised()
         self.store, self.queue = truth.store, truth.queue
         self._porter = None if doorbell is None else self._answer_the_door(doorbell)
@@ -65,7 +61,7 @@ class SplitBackend:
         from duly.backends.split.queue import SplitQueue  # noqa: PLC0415
         from duly.backends.split.store import SplitStore  # noqa: PLC0415
 
-        porter = Porter(doorbell, self._truth.queue, self._truth.store, self._clock)
+        porter = Porter(doorbell, self._truth.queue, self._truth.store, self.clock)
         # What these do not define they pass on, which a protocol cannot express.
         self.store = cast("Store", SplitStore(self._truth.store, porter))
         self.queue = cast("Queue", SplitQueue(self._truth.queue, porter))
@@ -97,7 +93,7 @@ class SplitBackend:
     def session(self) -> Self:
         seat = None if self._seat is None else self._seat.session()
         doorbell = None if self._doorbell is None else self._doorbell.session()
-        return type(self)(self._truth.session(), seat, doorbell, self._clock)
+        return type(self)(self._truth.session(), seat, doorbell)
 
     async def parts(self) -> dict[str, str]:
         """How each part is now: "reachable", or "away" and why."""

@@ -14,6 +14,8 @@ from duly.errors import BackendUnavailable
 from duly.model import Item, Lease
 from duly.ports import Seat
 
+PART = "coordinator"
+
 
 class SplitCoordinator:
     """Whatever is not said here is done by the seat's coordinator as it is. `freed` is told of rights given back."""
@@ -44,8 +46,11 @@ class SplitCoordinator:
 
     def __getattr__(self, verb: str) -> Any:
         async def call(*arguments: Any, **named: Any) -> Any:
-            await self._ready()
-            return await getattr(self._seat.coordinator, verb)(*arguments, **named)
+            try:
+                await self._ready()
+                return await getattr(self._seat.coordinator, verb)(*arguments, **named)
+            except BackendUnavailable as exc:
+                raise BackendUnavailable(str(exc), PART) from exc
 
         return call
 

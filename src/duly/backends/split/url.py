@@ -17,8 +17,8 @@ class Door(Struct, frozen=True):
     """Where the doorbell is. Streams are `duly:{namespace}:stream:<stream>:<band>`."""
 
     place: Place
-    stream: str = "runs"
-    group: str = "nodes"
+    stream: str = "jobs"
+    group: str = "workers"
 
 
 def parse_door(url: str) -> Door:

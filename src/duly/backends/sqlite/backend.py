@@ -6,11 +6,12 @@ from typing import Self
 
 from duly.backends.sqlite.coordinator import SqliteCoordinator
 from duly.backends.sqlite.examine import examine
+from duly.backends.sqlite.file_clock import boot_of
 from duly.backends.sqlite.queue import SqliteQueue
 from duly.backends.sqlite.session import Session
 from duly.backends.sqlite.store import SqliteStore
 from duly.backends.sqlite.url import checked_namespace, parse
-from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store
+from duly.ports import Capabilities, Clock, Coordinator, Finding, Opening, Queue, Store, StoreClock
 
 CAPABILITIES = Capabilities(
     durable=True,
@@ -30,23 +31,27 @@ class SqliteBackend:
     queue: Queue
     coordinator: Coordinator
 
-    def __init__(self, url: str, opening: Opening) -> None:
+    def __init__(self, url: str, opening: Opening, clock: StoreClock | None = None) -> None:
         self.url = url
+        self.clock = clock or _clock_of(opening.clock)
         self._opening = opening
         place = parse(url)
-        self._session = Session(place, checked_namespace(opening.namespace), opening.clock, migrates=opening.migrates)
-        self.store = SqliteStore(self._session)
+        self._session = Session(place, checked_namespace(opening.namespace), self.clock, migrates=opening.migrates)
+        self.store = SqliteStore(self._session, opening.clock)
         self.queue = SqliteQueue(self._session)
         self.coordinator = SqliteCoordinator(self._session)
 
     async def open(self) -> None:
         await self._session.open()
+        if not self.clock.direct and self._opening.migrates:
+            sent = self.clock.monotonic()
+            self.clock.read(await self.store.time(), sent)
 
     async def close(self) -> None:
         await self._session.close()
 
     def session(self) -> Self:
-        return type(self)(self.url, self._opening)
+        return type(self)(self.url, self._opening, self.clock)
 
     async def examine(self) -> list[Finding]:
         session = self._session
@@ -59,6 +64,11 @@ class SqliteBackend:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+
+def _clock_of(local: Clock) -> StoreClock:
+    """The clock of a file; where the machine's clocks cannot be compared between processes, each goes by its own."""
+    return StoreClock(local, direct=boot_of(local) is None)
 
 
 def open_url(url: str, opening: Opening) -> SqliteBackend:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 from duly.backends.sqlite.faults import translated
@@ -65,6 +66,7 @@ def check_file(path: Path) -> None:
 
 def connect_writer(place: Place) -> sqlite3.Connection:
     """A connection for transactions; makes the file a database with a write-ahead log if it is none yet."""
+    _make_private(place.path)
     connection = _connect(place)
     try:
         patiently(lambda: _log_ahead(connection, place.path), place.busy_timeout)
@@ -95,6 +97,15 @@ def close(connection: sqlite3.Connection) -> None:
     """Close a connection of this process."""
     _open.discard(connection)
     connection.close()
+
+
+def _make_private(path: Path) -> None:
+    """A new file is readable for its owner alone, whatever the umask: it will hold payloads, results and errors.
+
+    What SQLite keeps beside it, the log and its index, gets the same mode. A file that exists keeps its own.
+    """
+    with suppress(OSError):  # it exists, or cannot be made: SQLite says why
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
 def _connect(place: Place) -> sqlite3.Connection:

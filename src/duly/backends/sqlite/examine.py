@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +28,7 @@ def examine(unit: Unit, place: Place, namespace: str, *, push: bool) -> list[Fin
         _schema(unit, namespace),
         _integrity(unit, place.path),
         *_space(place.path),
+        *_privacy(place.path),
         _wake_ups(push=push),
     ]
 
@@ -67,6 +69,21 @@ def _integrity(unit: Unit, path: Path) -> Finding:
     if problems:
         return Finding(Severity.PROBLEM, "integrity", f"{path} is damaged, restore a backup: {'; '.join(problems)}")
     return Finding(Severity.OK, "integrity", "quick_check found nothing")
+
+
+def _privacy(path: Path) -> Iterator[Finding]:
+    if _mode(path) & stat.S_IRWXO:
+        way_out = f"chmod o= {path} {path}-wal {path}-shm"
+        yield Finding(
+            Severity.WARNING, "privacy", f"every user of this machine can read {path}, payloads included: {way_out}"
+        )
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return 0
 
 
 def _space(path: Path) -> Iterator[Finding]:

@@ -30,7 +30,7 @@ _BEGINNING = "SELECT applied_at FROM {ns}_schema WHERE version = 1"
 
 def renew(unit: Unit, beats: Sequence[Beat], silence: int | None, now: int, expires_at: int) -> Renewal:
     """Extend what is still owned; what is not, and what an operator wants cancelled."""
-    if _silent(unit, silence, now):
+    if _silent(unit, silence, now) or (now < _last_beat(unit) and (unit.meta(SPARED_UNTIL) or 0) > expires_at):
         unit.set_meta(SPARED_UNTIL, expires_at)
     unit.set_meta(BEAT, now)
     if not beats:

@@ -9,6 +9,7 @@ from typing import Any
 
 from duly.backends.rows import instant, micros
 from duly.backends.sqlite import cabinet, listing, operating, pages, planning
+from duly.backends.sqlite.file_clock import FileClock, boot_of
 from duly.backends.sqlite.session import Session
 from duly.backends.sqlite.transaction import Block, Joined
 from duly.backends.sqlite.unit import Unit
@@ -29,15 +30,18 @@ from duly.model import (
     Run,
     RunQuery,
     State,
+    from_micros,
 )
-from duly.ports import Transaction
+from duly.ports import Clock, Transaction
 
 
 class SqliteStore:
     """The control plane and the memory."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, local: Clock) -> None:
         self._session = session
+        boot = boot_of(local)
+        self._file_clock = None if boot is None else FileClock(local, boot)
 
     # --- definitions and planning
 
@@ -163,4 +167,10 @@ class SqliteStore:
         return await self._session.migrate()
 
     async def time(self) -> datetime:
-        return self._session.clock.now()
+        clock = self._file_clock
+        if clock is None:
+            return self._session.clock.now()
+        now, offset = await self._session.read(clock.time)
+        if offset is not None:
+            await self._session.write(lambda unit: clock.write(unit, offset))
+        return from_micros(now)

@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Struct
 
 from duly.errors import ConfigurationError
+from duly.rules.redaction import redacted
 
 _NAMESPACE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _SYNCHRONOUS = ("normal", "full")
@@ -32,13 +33,14 @@ def parse(url: str) -> Place:
     path = unquote(parts.path)
     if parts.scheme != "sqlite" or parts.netloc or len(path) < 2 or path.endswith("/"):
         raise ConfigurationError(
-            f"{url!r} names no SQLite file: sqlite:///relative.db or sqlite:////absolute/path.db (mind the slashes)"
+            f"{redacted(url)!r} names no SQLite file:"
+            " sqlite:///relative.db or sqlite:////absolute/path.db (mind the slashes)"
         )
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     place = Place(Path(path[1:]).absolute(), _synchronous(options), _busy_timeout(options))
     if options:
         raise ConfigurationError(
-            f"{url!r} has an unknown option {next(iter(options))!r}: known are synchronous and busy_timeout"
+            f"{redacted(url)!r} has an unknown option {next(iter(options))!r}: known are synchronous and busy_timeout"
         )
     return place
 

@@ -18,8 +18,8 @@ from duly.cli.demo.summary import write_summary
 from duly.cli.demo.tally import Tally
 from duly.cli.demo.ticker import Ticker
 from duly.cli.output import colourful, on_terminal
-from duly.cli.secrets import masked
 from duly.model import State
+from duly.rules.redaction import redacted
 
 if TYPE_CHECKING:
     from duly.cli.demo.board import Board
@@ -59,7 +59,7 @@ async def _play(address: str, seconds: float | None, *, plain: bool) -> None:
     with screen, _signals() as stopping:
         await scheduler.start()
         tally.expect(await _own_jobs())
-        screen.say(f"From another terminal: duly jobs --url {masked(address)}")
+        screen.say(f"From another terminal: duly jobs --url {redacted(address)}")
         await _watch_until(stopping, seconds, tally, screen)
         stopped = datetime.now(UTC)
         screen.say("Stopping: what runs may end; another Ctrl-C does not wait.")

@@ -607,7 +607,37 @@ class QueueSuite:
         assert len(await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now)) == 1
 
     @scenario
-    async def test_the_silence_before_a_node_started_is_no_outage(self, world: World) -> None:
+    async def test_who_has_just_started_leaves_the_others_time_to_renew(self, world: World) -> None:
+        """After an outage a newcomer may be the first to reach the store: those who live come a little later."""
+        await world.put(world.run())
+        [claim] = await world.claim(node="lives")
+        await world.queue.renew([Beat(claim.run.id, claim.fence)], LEASE, LEASE * 2 / 3, now=world.now)
+        world.advance(LEASE * 2)
+        assert await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now) == []
+        for _ in range(3):  # newcomers, one after the other
+            await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
+            assert await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now) == []
+            world.advance(LEASE / 4)
+        renewal = await world.queue.renew([Beat(claim.run.id, claim.fence)], LEASE, LEASE * 2 / 3, now=world.now)
+        assert renewal.replies == (BeatReply.KEPT,)
+        world.advance(LEASE / 2)
+        await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
+        assert await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now) == []
+
+    @scenario
+    async def test_an_amnesty_does_not_outlast_a_clock_that_goes_back(self, world: World) -> None:
+        await world.put(world.run())
+        await world.claim(node="vanished")
+        await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
+        await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.after(600))
+        await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.advance(1))
+        for _ in range(4):
+            world.advance(LEASE / 2)
+            await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
+        assert len(await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now)) == 1
+
+    @scenario
+    async def test_a_renewal_that_does_not_ask_for_silence_begins_no_amnesty(self, world: World) -> None:
         await world.put(world.run())
         await world.claim(node="vanished")
         await world.queue.renew([], LEASE, now=world.now)

@@ -2,9 +2,10 @@
 
     async def main() -> None:
         clock = SimClock(loop)                                   # the store's
-        history = History(loop.time, clock.now)
-        network = Network(loop, TapedContents(clock), history)
-        fleet = Fleet(network, serve)                            # async def serve(node_id, backend, clock): ...
+        contents = TapedContents(clock)
+        history = History(loop.time, contents.clock.now)
+        network = Network(loop, contents, history)
+        fleet = Fleet(network, serve)                            # async def serve(node_id, backend): ...
         for name in ("n1", "n2", "n3"):
             fleet.start(name)
         await Storm().rage(fleet, clock, seconds=120)

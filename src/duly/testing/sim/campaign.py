@@ -60,8 +60,9 @@ class Stage:
         self.placement = placement
         self.loop = SimLoop(seed, max_steps=5_000_000)
         self.clock = SimClock(self.loop)
-        self.history = History(self.loop.time, self.clock.now)
-        self.network = Network(self.loop, TapedContents(self.clock), self.history)
+        contents = TapedContents(self.clock)
+        self.history = History(self.loop.time, contents.clock.now)
+        self.network = Network(self.loop, contents, self.history)
         self.actor = Actor(seed, self.history, failing=failing, placement=placement)
         self.fleet = Fleet(self.network, self.actor.serve)
         self.dice = random.Random(f"stage/{seed}")
@@ -71,7 +72,7 @@ class Stage:
             self.fleet.start(name)
 
     def operator(self) -> Operator:
-        return Operator(self.seed, self.history, self.network.session("operator"), self.clock, self.placement)
+        return Operator(self.seed, self.history, self.network.session("operator"), self.placement)
 
 
 Scenario = Callable[[Stage], Coroutine[Any, Any, None]]
@@ -165,7 +166,7 @@ def play(scenario: str, seed: int) -> Verdict:
     facts = read(stage.history)
     violations = [
         *check(facts, schedules),
-        *no_silent_miss(facts, schedules, shift(stage.clock.now(), -_PATIENCE)),
+        *no_silent_miss(facts, schedules, shift(stage.network.contents.clock.now(), -_PATIENCE)),
         *nothing_left_behind(stage.history, facts, patience=_PATIENCE),
     ]
     begun = [event for event in stage.history.events if isinstance(event, Begin)]

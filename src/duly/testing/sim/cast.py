@@ -16,7 +16,6 @@ from duly.scheduler import Scheduler
 from duly.scheduler.client import Client
 from duly.scheduler.running import Running
 from duly.scheduler.submitting import Options
-from duly.testing.sim.clock import SimClock
 from duly.testing.sim.history import History
 from duly.testing.sim.invariants import NextRun
 from duly.testing.sim.network import FaultySession
@@ -85,7 +84,7 @@ class Actor:
         self._failing = failing
         self.running: dict[str, Running] = {}
 
-    async def serve(self, node_id: str, session: FaultySession, clock: SimClock) -> None:
+    async def serve(self, node_id: str, session: FaultySession) -> None:
         """What a node does in its life: reach the store, and run for real."""
         rng = random.Random(f"actor/{self._seed}/{node_id}")
         scheduler = play_house(self._history, rng, failing=self._failing)
@@ -101,9 +100,7 @@ class Actor:
         while True:
             try:
                 await session.open()
-                running = Running(
-                    Client(session, registry, config, clock, Bus(), rng), registry, config, clock, Bus(), rng
-                )
+                running = Running(Client(session, registry, config, Bus(), rng), registry, config, Bus(), rng)
                 await running.start()
             except BackendUnavailable:
                 await asyncio.sleep(0.5)
@@ -116,13 +113,11 @@ class Actor:
 class Operator:
     """Somebody who submits work, and is never heard of by the nodes otherwise."""
 
-    def __init__(
-        self, seed: int, history: History, session: FaultySession, clock: SimClock, placement: Placement
-    ) -> None:
+    def __init__(self, seed: int, history: History, session: FaultySession, placement: Placement) -> None:
         self._rng = random.Random(f"operator/{seed}")
         registry = play_house(history, self._rng)._registry  # noqa: SLF001  # as above
         config = SchedulerConfig(node_id="operator", placement=placement)
-        self._client = Client(session, registry, config, clock, Bus(), self._rng)
+        self._client = Client(session, registry, config, Bus(), self._rng)
 
     async def submit_for(self, seconds: float) -> None:
         """Submit now and then; what the store does not answer is given up."""

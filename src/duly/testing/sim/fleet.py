@@ -9,8 +9,8 @@ from duly.testing.sim.clock import SimClock
 from duly.testing.sim.network import FaultySession, Network
 from duly.testing.sim.node import SimNode
 
-Serve = Callable[[str, FaultySession, SimClock], Coroutine[Any, Any, None]]
-"""What a node does: given its id (another one in every life), its backend and its clock."""
+Serve = Callable[[str, FaultySession], Coroutine[Any, Any, None]]
+"""What a node does: given its id (another one in every life) and its backend, whose clock it goes by."""
 
 
 class Fleet:
@@ -28,7 +28,7 @@ class Fleet:
         self._lives[name] = self._lives.get(name, 0) + 1
         clock = self.clocks.setdefault(name, SimClock(self.network.loop))
         node = self.nodes[name] = self.network.loop.node(name)
-        node.start(self._serve(f"{name}.{self._lives[name]}", self.network.session(name), clock))
+        node.start(self._serve(f"{name}.{self._lives[name]}", self.network.session(name, clock)))
         self.network.history.note("started", name)
         return node
 

@@ -23,7 +23,8 @@ from duly.backends.memory import MemoryBackend
 from duly.backends.memory.backend import CAPABILITIES
 from duly.errors import BackendError, BackendUnavailable
 from duly.model import Item
-from duly.ports import Coordinator, Finding, Queue, Store
+from duly.ports import Clock, Coordinator, Finding, Queue, Store, StoreClock
+from duly.testing.sim.clock import SimClock
 from duly.testing.sim.contents import TapedContents
 from duly.testing.sim.history import History
 from duly.testing.sim.loop import SimLoop
@@ -97,9 +98,9 @@ class Network:
 
     # --- what may be done to it
 
-    def session(self, node: str) -> FaultySession:
-        """A backend for one node."""
-        return FaultySession(self, node)
+    def session(self, node: str, clock: Clock | None = None) -> FaultySession:
+        """A backend for one node, whose own clock may be wrong."""
+        return FaultySession(self, node, StoreClock(clock or SimClock(self.loop)))
 
     def script(self, node: str, method: str, *faults: Fault) -> None:
         """What happens to the next calls of one method, as "queue.settle", by one node."""
@@ -261,8 +262,9 @@ class FaultySession:
     queue: Queue
     coordinator: Coordinator
 
-    def __init__(self, network: Network, node: str) -> None:
+    def __init__(self, network: Network, node: str, clock: StoreClock) -> None:
         self.url = f"sim://{node}"
+        self.clock = clock
         self._network = network
         self._node = node
         inner = network.backend(network.contents)
@@ -273,12 +275,14 @@ class FaultySession:
 
     async def open(self) -> None:
         await self._network.call(self._node, "backend.open", self._inner.open, {})
+        sent = self.clock.monotonic()
+        self.clock.read(await self.store.time(), sent)
 
     async def close(self) -> None:
         """Nothing to close: what is on its way stays on its way."""
 
     def session(self) -> Self:
-        return type(self)(self._network, self._node)
+        return type(self)(self._network, self._node, self.clock)
 
     async def examine(self) -> list[Finding]:
         findings: list[Finding] = await self._network.call(self._node, "backend.examine", self._inner.examine, {})

@@ -7,7 +7,7 @@
 local key, gone = KEYS[1] .. 'log:' .. ARGV[1], KEYS[1] .. 'gone'
 local last = (tonumber(redis.call('HGET', gone, ARGV[1])) or 0) + redis.call('LLEN', key)
 if ARGV[2] ~= '' and tonumber(ARGV[2]) ~= last then return false end
-local at = struct.pack('>i8', now_or(''))
+local at = struct.pack('>i8', (now_or('')))
 for first = 4, #ARGV, SLICE do
     local part = {}
     for i = first, math.min(#ARGV, first + SLICE - 1) do part[#part + 1] = at .. ARGV[i] end

@@ -17,7 +17,7 @@
 --! const MOST 3000
 --! const FEW 32
 
-local now = now_or(ARGV[1])
+local now, server = now_or(ARGV[1])
 local node, request = ARGV[2], tonumber(ARGV[3])
 local limit, expires = tonumber(ARGV[4]), now + tonumber(ARGV[5])
 local handlers
@@ -270,7 +270,7 @@ if looked_at >= MOST and n < limit then due = now end
 local bell = ARGV[9] ~= '' and n < limit and due ~= now and doze(tonumber(ARGV[9])) or ''
 if n == 0 then return { now, expires, 0, due, claimed, '', old_lives, bell } end
 
-local first = last_fence(ARGV[1] == '' and now) + 1
+local first = last_fence(server) + 1
 keep_fence(first + n - 1)
 local life_args, running_args, until_text = {}, { 'inf', KEEL }, format('%.0f', expires)
 local suffix = pack('>BI4BI4Bi8Bi8BI8', 0xce, 0, 0xce, 0, 0xd3, now, 0xd3, 0, 0xcf, request)

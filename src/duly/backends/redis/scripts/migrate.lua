@@ -4,5 +4,5 @@
 -- ARGV: the layout. Returns the layout noted. A repeat changes nothing.
 local meta = KEYS[1] .. 'meta'
 redis.call('HSETNX', meta, 'layout', ARGV[1])
-redis.call('HSETNX', meta, 'began', string.format('%.0f', now_or('')))
+redis.call('HSETNX', meta, 'began', string.format('%.0f', (now_or(''))))
 return redis.call('HGET', meta, 'layout')

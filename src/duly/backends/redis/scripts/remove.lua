@@ -7,7 +7,7 @@ local name = ARGV[2]
 local text = call('HGET', JOBS, name)
 local job = text and read_job(text)
 if not job or job.revision ~= tonumber(ARGV[3]) then return 0 end
-clear_waiting(name, job.uid, true, now_or(ARGV[1]))
+clear_waiting(name, job.uid, true, (now_or(ARGV[1])))
 call('HDEL', JOBS, name)
 call('SREM', P .. 'blocked', name)
 call('ZREM', P .. 'due:' .. job.shard, name)

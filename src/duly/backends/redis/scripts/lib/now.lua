@@ -1,7 +1,14 @@
 -- Instants are microseconds since 1970; a double holds them exactly until the year 2255.
--- `now_or(given)`: the instant that a test gave, else the server's clock, which stands still while a script runs.
+-- `now_or(given)`: the instant that a test gave, else the server's clock, which stands still while a script runs. A negative
+-- instant is what the caller expects the server's clock to show: if that differs by more than a second, one of them has
+-- jumped, and the expected time counts, until the caller believes the server (`StoreClock`). Then also returns the
+-- server's clock.
+--! const TOLERATED 1000000
 local function now_or(given)
-    if given ~= '' then return tonumber(given) end
+    local expected = given ~= '' and tonumber(given) or nil
+    if expected and expected >= 0 then return expected end
     local time = redis.call('TIME')
-    return time[1] * 1000000 + time[2]
+    local server = time[1] * 1000000 + time[2]
+    if expected and math.abs(server + expected) > TOLERATED then return -expected, server end
+    return server, server
 end

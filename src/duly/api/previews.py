@@ -1,0 +1,47 @@
+"""Previews: the next instants of a schedule that somebody tries. Pure, and bounded in time.
+
+Runs in a thread: an expression that is seldom due takes milliseconds per instant.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from duly.api import bodies
+from duly.api.answers import PreviewAnswer, PreviewInstant
+from duly.api.bodies import PreviewBody
+from duly.model import as_utc, iso
+from duly.rules.schedules import Cron, Every, Once
+from duly.rules.zones import zone_key
+
+LONGEST = 1.0  # seconds; what is found by then is the answer
+
+
+def preview_of(body: PreviewBody, default_zone: str, now: datetime, longest: float = LONGEST) -> PreviewAnswer:
+    """What a schedule in this body means. `complete` is false if the time ran out before `count` were found."""
+    deadline = time.monotonic() + longest
+    schedule = bodies.schedule(body.schedule, body.timezone)
+    zone = zone_key(body.timezone or default_zone)
+    if isinstance(schedule, Cron):
+        zone = schedule.timezone or zone
+        schedule = Cron(schedule.expression, timezone=zone, dst=schedule.dst, jitter=schedule.jitter)
+    found: list[PreviewInstant] = []
+    due: datetime | None = now if body.after is None else as_utc(body.after, "after")
+    complete = True
+    while due is not None and len(found) < body.count and complete:
+        due = schedule.next_run(due)
+        if due is not None:
+            found.append(_instant(schedule, due, ZoneInfo(zone)))
+        complete = time.monotonic() < deadline
+    return PreviewAnswer(schedule.describe(), zone, tuple(found), complete or len(found) == body.count)
+
+
+def _instant(schedule: Cron | Every | Once, due: datetime, zone: ZoneInfo) -> PreviewInstant:
+    note = schedule.note(due) if isinstance(schedule, Cron) else None
+    try:
+        local = due.astimezone(zone)
+    except OverflowError:  # the last hours of the calendar
+        local = due
+    return PreviewInstant(iso(due), f"{local:%a %Y-%m-%d %H:%M:%S %Z}", note)

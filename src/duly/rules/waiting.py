@@ -1,0 +1,190 @@
+"""Why a run waits: a pure function of the run and of what is so at this moment, in one plain sentence.
+
+The first thing that keeps the run from starting is the reason, with the setting that decides, if one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from duly.model import JobRecord, Node, Role, Run, State
+from duly.model.job import COMMAND_HANDLER
+from duly.rules.admission import UNPLACED, hold_for_group, hold_for_handler, hold_for_job
+from duly.rules.describe import instant
+from duly.rules.placement import why_unplaced
+
+BUSY, SLOTS = "running", "slots"  # among a node's metrics: slots that are taken, and all of them
+_NAMED = 3
+
+
+class Situation(Struct, frozen=True):
+    """What is so now, as far as it may keep a run from starting.
+
+    `nodes` are those that live, None where nobody knows because the coordinator is away. `record` is the definition of
+    the run's job, `blocker` an unfinished run of its group, `doubt` by how many seconds the store's clock has jumped.
+    """
+
+    now: datetime
+    nodes: Sequence[Node] | None = ()
+    leader: str | None = None
+    paused_queues: Collection[str] = ()
+    record: JobRecord | None = None
+    blocker: Run | None = None
+    doubt: float = 0.0
+
+
+class Reason(Struct, frozen=True):
+    """A sentence, and the setting that decides."""
+
+    text: str
+    setting: str | None = None
+
+
+def why_waiting(run: Run, situation: Situation) -> Reason:
+    """What keeps a waiting run from starting now."""
+    if run.hold is not None:
+        return _held(run, situation)
+    if run.ready_at > situation.now:
+        return _early(run, situation)
+    return _blocked(run, situation) or _unserved(run, situation)
+
+
+# --- held
+
+
+def _held(run: Run, situation: Situation) -> Reason:
+    record = situation.record
+    if run.hold == UNPLACED:
+        if situation.nodes is None:
+            return Reason("It waits to be given to a node: the coordinator is away, so nobody leads.", "coordinator")
+        selector = None if record is None else record.spec.selector
+        why = why_unplaced(run, situation.nodes, selector, situation.leader, situation.paused_queues)
+        return Reason(f"It waits to be given to a node: {why}.", "placement")
+    if run.hold == hold_for_job(run.job):
+        return _stopped_job(record)
+    if run.hold == hold_for_handler(run.handler):
+        return _no_handler(run, situation.nodes or ())
+    if run.group is not None and run.hold == hold_for_group(run.group):
+        return Reason(f"It waits until {describe_blocker(situation.blocker)}.", f"overlap={run.when_full.value!r}")
+    return Reason(f"It is held ({run.hold}).", run.hold)
+
+
+def _stopped_job(record: JobRecord | None) -> Reason:
+    if record is None or record.removed_at is not None:
+        return Reason("It waits because its job was removed.", "remove")
+    if record.paused is None:
+        return Reason("Its job was paused and is being resumed: it is about to wait for a worker again.", "pause")
+    note = f" ({record.paused.note})" if record.paused.note else ""
+    return Reason(f"It waits because its job is paused since {instant(record.paused.at)}{note}.", "pause")
+
+
+def describe_blocker(blocker: Run | None) -> str:
+    """What must happen before another run of the same job may start."""
+    match blocker:
+        case None:
+            return "an earlier run of the job has ended"
+        case Run(state=State.RUNNING):
+            since = f" since {instant(blocker.started_at)}" if blocker.started_at else ""
+            return f"run {blocker.id} has ended, which runs on {blocker.node}{since}"
+        case _ if blocker.failures or blocker.losses:
+            at = instant(blocker.ready_at)
+            return f"run {blocker.id} has ended, which waits for its attempt {blocker.attempt} at {at}"
+        case _:
+            return f"run {blocker.id} has ended, which is ready and has not started yet"
+
+
+# --- not ready yet
+
+
+def _early(run: Run, situation: Situation) -> Reason:
+    where = "" if run.assignee is None else f" on {run.assignee}, which it is assigned to"
+    at = instant(run.ready_at)
+    jumped = ""
+    if situation.doubt:
+        jumped = f" The store's clock has jumped by {situation.doubt:+.0f} s, which is not believed yet."
+    if run.failures or run.losses:
+        most = run.policy.retry.max_retries + 1 + run.losses
+        return Reason(f"It waits for its attempt {run.attempt} of at most {most}{where}, at {at}.{jumped}", "retry")
+    return Reason(f"It waits for its time{where}, {at}.{jumped}", "clock" if jumped else None)
+
+
+# --- ready
+
+
+def _blocked(run: Run, situation: Situation) -> Reason | None:
+    if run.queue in situation.paused_queues:
+        return Reason(f"It is ready and waits because the queue {run.queue!r} is paused.", f"queue {run.queue!r}")
+    record = situation.record
+    if record is not None and record.paused is not None:
+        return _stopped_job(record)
+    if run.group is not None and not run.member and situation.blocker is not None:
+        return Reason(f"It waits until {describe_blocker(situation.blocker)}.", f"overlap={run.when_full.value!r}")
+    return None
+
+
+def _unserved(run: Run, situation: Situation) -> Reason:
+    """It is ready and nothing holds it: is there anybody to start it?"""
+    since = f"It is ready since {instant(run.ready_at)}"
+    nodes = situation.nodes
+    if nodes is None:
+        return Reason(f"{since}; the coordinator is away, so it is not known which workers live.", "coordinator")
+    if not nodes:
+        return Reason(f"{since}, but no node is alive: start one with `duly run`.", "nodes")
+    workers = [node for node in nodes if Role.WORKER in node.roles and node.capacity > 0]
+    if not workers:
+        names = _names(nodes)
+        return Reason(f"{since}, but no worker is alive: {names} only plan, or are stopping.", "roles")
+    if run.assignee is not None:
+        return _on_assignee(run, workers, since)
+    listening = [node for node in workers if node.queues is None or run.queue in node.queues]
+    if not listening:
+        served = "; ".join(f"{node.id} serves {', '.join(node.queues or ())}" for node in workers[:_NAMED])
+        return Reason(f"{since}, but no live worker serves the queue {run.queue!r}: {served}.", "queues")
+    able = [node for node in listening if run.handler in node.handlers]
+    if not able:
+        return _no_handler(run, listening)
+    return _busy(able, since)
+
+
+def _on_assignee(run: Run, workers: Sequence[Node], since: str) -> Reason:
+    mine = [node for node in workers if node.id == run.assignee]
+    if not mine:
+        return Reason(
+            f"{since} and assigned to {run.assignee}, which is not alive: it is taken back soon.", "placement"
+        )
+    return _busy(mine, f"{since} and assigned to {run.assignee}")
+
+
+def _no_handler(run: Run, nodes: Sequence[Node]) -> Reason:
+    needed = "runs the commands of files" if run.handler == COMMAND_HANDLER else f"has the handler {run.handler!r}"
+    able = [node for node in nodes if Role.WORKER in node.roles and run.handler in node.handlers]
+    if able:
+        return Reason(
+            f"{_names(able)} {'has' if len(able) == 1 else 'have'} its handler and will claim it in a moment."
+        )
+    alive = f"alive: {_names(nodes)}" if nodes else "no node is alive"
+    return Reason(f"It waits for a node that {needed} ({alive}).", "no_handler")
+
+
+def _busy(able: Sequence[Node], since: str) -> Reason:
+    slots = sum(_metric(node.metrics, SLOTS, node.capacity) for node in able)
+    busy = sum(_metric(node.metrics, BUSY, 0) for node in able)
+    if busy >= slots:
+        return Reason(
+            f"{since} and waits for a free slot: all {slots:.0f} slots of {_names(able)} are busy.", "max_concurrent"
+        )
+    return Reason(
+        f"{since} and {_names(able)} {'has' if len(able) == 1 else 'have'} room: it should start in a moment."
+    )
+
+
+def _metric(metrics: Mapping[str, float], name: str, default: float) -> float:
+    return metrics.get(name, float(default))
+
+
+def _names(nodes: Sequence[Node]) -> str:
+    named = ", ".join(node.id for node in nodes[:_NAMED])
+    return named if len(nodes) <= _NAMED else f"{named} and {len(nodes) - _NAMED} more"

@@ -1,0 +1,45 @@
+"""The timekeeper: reads the store's clock again and again, and says when it has jumped.
+
+Drift is followed, a jump is doubted for a while (`ports.clock`). Where the store's clock is the machine's own there is
+nothing to ask; its jumps are reported all the same.
+"""
+
+from __future__ import annotations
+
+from duly.model.event import ClockDoubted, ClockTrusted
+from duly.ports import Store
+from duly.runtime.service import Signal
+from duly.runtime.surroundings import Surroundings
+
+_PERIOD = 5.0
+
+
+class Timekeeper:
+    """One question per period."""
+
+    name = "timekeeper"
+
+    def __init__(self, around: Surroundings, store: Store) -> None:
+        self.signal = Signal()
+        self._store = store
+        self._clock = around.clock
+        self._emit = around.emit
+        self._period = min(_PERIOD, around.config.refresh)
+        self._doubt = 0.0
+        self._followed = around.clock.followed
+
+    async def tick(self) -> float:
+        if self._clock.direct:
+            self._clock.now()
+        else:
+            sent = self._clock.monotonic()
+            self._clock.read(await self._store.time(), sent)
+        self._report(self._clock.doubt, self._clock.followed)
+        return self._period
+
+    def _report(self, doubt: float, followed: int) -> None:
+        if doubt and doubt != self._doubt:
+            self._emit(ClockDoubted(doubt))
+        elif self._doubt and not doubt:
+            self._emit(ClockTrusted(self._doubt, followed=followed > self._followed))
+        self._doubt, self._followed = doubt, followed

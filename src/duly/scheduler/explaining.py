@@ -1,0 +1,148 @@
+"""Explaining: gathers what the store, the coordinator and the settings say about a run or an instant, for the rules.
+
+What cannot be asked (a coordinator that is away) is left out, and said so by whoever needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+
+import msgspec
+
+from duly.errors import BackendUnavailable, ConfigurationError, JobNotFound, RunNotFound, shown
+from duly.model import WAITING, JobRecord, Node, Run, RunQuery, SchedulerConfig, State, as_utc, is_job_name, is_run_id
+from duly.ports import Backend
+from duly.rules.admission import OVERLAP
+from duly.rules.explain import Explanation, Facts, Outage, explain, nearest
+from duly.rules.schedules import Schedule
+from duly.rules.waiting import Situation, why_waiting
+from duly.runtime.elector import MAIN
+
+OUTAGES = "outages"  # the log of times in which no node reached the store
+
+_LATEST_OUTAGES = 1000
+_EARLIER_RUNS = 20
+
+_outage = msgspec.json.Decoder(Outage)
+
+Seen = Callable[[Node], Node]
+
+
+def as_it_is(node: Node) -> Node:
+    """All there is to know of a node."""
+    return node
+
+
+class Explainer:
+    """Belongs to one session on a store. `schedule` computes that of a record, None where only others can."""
+
+    def __init__(
+        self, backend: Backend, config: SchedulerConfig, schedule: Callable[[JobRecord], Schedule | None]
+    ) -> None:
+        self._backend = backend
+        self._store = backend.store
+        self._config = config
+        self._schedule = schedule
+
+    async def instant(self, name: str, at: datetime | None, seen: Seen = as_it_is) -> Explanation:
+        """Why the run of that instant did or did not happen; of the nearest instant, if there is none then.
+
+        `seen` is what the caller may know of a node.
+        """
+        record = await self._store.job(name) if is_job_name(name) else None
+        if record is None:
+            raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
+        when = self._backend.clock.now() if at is None else as_utc(at, "at", ConfigurationError)
+        run = await self._store.covering(record.uid, when)
+        if run is None and (due := nearest(self._schedule(record), when)) is not None:
+            run = await self._store.covering(record.uid, due)
+        return await self._explain(record, run, when, seen)
+
+    async def run(self, run_id: str, seen: Seen = as_it_is) -> Explanation:
+        """Why a run is as it is."""
+        run = await self._store.run(run_id) if is_run_id(run_id) else None
+        if run is None:
+            raise RunNotFound(f"there is no run {shown(run_id)}: it never was, or retention has purged it")
+        return await self._explain(await self._store.job(run.job), run, run.due, seen)
+
+    async def waits_for(self, run: Run) -> str | None:
+        """Why a waiting run waits; None for one that does not."""
+        if run.state not in WAITING:
+            return None
+        return why_waiting(run, await self._situation(await self._store.job(run.job), run, as_it_is)).text
+
+    async def _explain(self, record: JobRecord | None, run: Run | None, at: datetime, seen: Seen) -> Explanation:
+        return explain(
+            Facts(
+                job=run.job if record is None and run is not None else "" if record is None else record.name,
+                record=record,
+                schedule=None if record is None else self._schedule(record),
+                at=at,
+                situation=await self._situation(record, run, seen),
+                run=run,
+                attempts=[] if run is None else await self._store.attempts(run.id),
+                grace=self._config.grace.total_seconds(),
+                retention=self._config.retention,
+                occupant=await self._occupant(run),
+                outages=await self._outages(),
+            )
+        )
+
+    # --- what is so now
+
+    async def _situation(self, record: JobRecord | None, run: Run | None, seen: Seen) -> Situation:
+        nodes, leader = await self._cluster()
+        return Situation(
+            now=self._backend.clock.now(),
+            nodes=None if nodes is None else [seen(node) for node in nodes],
+            leader=leader,
+            paused_queues=await self._store.paused(),
+            record=record,
+            blocker=await self._blocker(run),
+            doubt=self._backend.clock.doubt,
+        )
+
+    async def _cluster(self) -> tuple[list[Node] | None, str | None]:
+        """Who lives and who leads; None where the coordinator is away and nobody knows."""
+        coordinator = self._backend.coordinator
+        try:
+            lease = await coordinator.holder(MAIN)
+            return await coordinator.nodes(), None if lease is None else lease.holder
+        except BackendUnavailable as exc:
+            if exc.part == "store":
+                raise
+            return None, None
+
+    async def _blocker(self, run: Run | None) -> Run | None:
+        """An unfinished run of the same group that a waiting one waits for."""
+        if run is None or run.group is None or run.state not in WAITING or run.member:
+            return None
+        for states in ((State.RUNNING,), (State.PENDING, State.QUEUED)):
+            page = await self._store.runs(RunQuery(job=run.job, states=states), _EARLIER_RUNS)
+            for other in page.runs:
+                if other.id != run.id and other.group == run.group and (other.member or other.state is State.RUNNING):
+                    return other
+        return None
+
+    # --- what was so then
+
+    async def _occupant(self, run: Run | None) -> Run | None:
+        """The run that was unfinished when this one was skipped for it."""
+        if run is None or run.state is not State.SKIPPED or run.reason != OVERLAP:
+            return None
+        skipped_at = run.finished_at or run.due
+        page = await self._store.runs(RunQuery(job=run.job, due_until=skipped_at), _EARLIER_RUNS)
+        for other in page.runs:
+            began = other.started_at is not None and other.started_at <= skipped_at
+            if other.id != run.id and began and (other.finished_at is None or other.finished_at >= skipped_at):
+                return other
+        return None
+
+    async def _outages(self) -> list[Outage]:
+        found: list[Outage] = []
+        for entry in await self._store.read(OUTAGES, limit=_LATEST_OUTAGES):
+            with suppress(msgspec.MsgspecError):
+                found.append(_outage.decode(entry.value))
+        return found

@@ -1,0 +1,1 @@
+"""The tests that need a server, on every version of it that can be obtained: `make test-versions`."""
