@@ -33,7 +33,8 @@ from duly.rules.retry import delay_after
 from duly.rules.suspects import MAX_LOSSES, is_suspect
 
 _NOT_STORABLE = "what the handler left could not be stored"
-_VANISHED = Failure(type="WorkerVanished", message="the worker's lease expired before it settled the run")
+WORKER_VANISHED = "WorkerVanished"
+_VANISHED = Failure(type=WORKER_VANISHED, message="the worker's lease expired before it settled the run")
 
 
 def settle(

@@ -66,6 +66,7 @@ class Heartbeat:
         self._lease = around.config.lease
         self._refresh = around.config.refresh
         self._silence = around.config.silence
+        self._most_losses = around.config.max_losses
 
     async def tick(self) -> float:
         self._distrust()
@@ -109,10 +110,12 @@ class Heartbeat:
         """The node's loop will not turn any more: settle in its place what is known, give back all else; how many."""
         known = [settlement for _, settlement in unsent]
         settled = {settlement.fence for settlement in known}
+        now = self._clock.now()
         for live in self._lives.snapshot():
             claim = live.claim
             if claim.fence not in settled:
-                known.append(settle(claim.run, claim.fence, Interrupted(live.began), self._clock.now(), dice=0.0))
+                stopped = Interrupted(live.began)
+                known.append(settle(claim.run, claim.fence, stopped, now, dice=0.0, max_losses=self._most_losses))
         return sum(await self._queue.settle(known)) if known else 0
 
     def _report(self, lost: Sequence[Live], cancelled: Sequence[Live]) -> None:

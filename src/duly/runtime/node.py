@@ -20,6 +20,7 @@ from duly.model.event import NodeIdShared, NodeStarted, NodeStopped
 from duly.ports import Backend
 from duly.ports.waiting import noticed
 from duly.rules.namesakes import describe, is_other, surely_lives
+from duly.rules.waiting import CLOSED
 from duly.runtime.assigner import Assigner
 from duly.runtime.attempt import Attempts
 from duly.runtime.deadlines import Deadlines
@@ -37,6 +38,7 @@ from duly.runtime.nextdue import NextDue
 from duly.runtime.pace import ENDED, LAST_START, STARTED
 from duly.runtime.planner import Planner, Schedules
 from duly.runtime.presence import Presence
+from duly.runtime.quarantine import Quarantine
 from duly.runtime.reaper import Reaper
 from duly.runtime.service import LONGEST_RETRY, Nudge, Service, ServiceHealth, Signal, serve
 from duly.runtime.settler import Farewell, Settler
@@ -134,6 +136,8 @@ class Node:
         self.worker = Worker(around, queue, code.catalog, attempts, self.settler, self.lives, self.next_due)
         self.dispatcher = Dispatcher(around, queue, self.worker, self.next_due, due)
         self.reaper = Reaper(around, queue, self.settler, code.catalog)
+        self.quarantine = Quarantine(around, self._backend, self.worker, self.lives, code.catalog)
+        self.settler.held = self.quarantine.signal.wake
 
     def _build_scheduler(self, code: Code) -> None:
         around, store = self._around, self._backend.store
@@ -176,6 +180,8 @@ class Node:
             metrics[FAILING] = float(len(failing))
         if doubt := self._around.clock.doubt:
             metrics[CLOCK_DOUBT] = doubt
+        if self.worker.closed:
+            metrics[CLOSED] = 1.0
         if self.worker.last_start is not None:
             metrics[LAST_START] = self.worker.last_start
         card = replace(self._around.card, handlers=self._catalog.names, metrics=metrics)
@@ -185,7 +191,7 @@ class Node:
         """The services of this node's roles."""
         services: list[Service] = [self.listener, self.deployer]
         if self._works:
-            services += [self.settler, self.worker, self.dispatcher, self.reaper]
+            services += [self.settler, self.worker, self.dispatcher, self.reaper, self.quarantine]
         if self._schedules:
             services += [self.elector, self.planner, self.assigner, self.janitor]
         return services

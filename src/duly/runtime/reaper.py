@@ -5,6 +5,7 @@ from __future__ import annotations
 from duly.model import Claim, Lost, seconds_between
 from duly.model.event import RunsReaped
 from duly.ports import Queue
+from duly.rules.suspects import was_alone
 from duly.runtime.handler import Catalog
 from duly.runtime.live import Live
 from duly.runtime.service import Signal
@@ -30,6 +31,7 @@ class Reaper:
         self._emit = around.emit
         self._lease = around.config.lease
         self._silence = around.config.silence
+        self._most_losses = around.config.max_losses
 
     async def tick(self) -> float:
         sent = self._clock.monotonic()
@@ -47,4 +49,4 @@ class Reaper:
         live.ended = True
         started_at = claim.run.started_at
         live.elapsed = 0.0 if started_at is None else max(0.0, seconds_between(started_at, self._clock.now()))
-        self._settler.offer(live, Lost())
+        self._settler.offer(live, Lost(was_alone(claim.run, self._most_losses, self._lease)))

@@ -60,12 +60,14 @@ class Settler:
         self._emit = around.emit
         self._rng = around.rng
         self._clock = around.clock
+        self._most_losses = around.config.max_losses
         self.pace = Pace(around.clock.monotonic)
         self._bound = max(2 * MOST_AT_ONCE, 4 * around.config.max_concurrent)
         self._offered: deque[tuple[Live, Outcome]] = deque()
         self._waiting: deque[tuple[Live, Settlement]] = deque()
         self._sending = asyncio.Lock()
         self.drained: Callable[[], None] = lambda: None
+        self.held: Callable[[], None] = lambda: None
         self.farewell: Farewell | None = None
 
     @property
@@ -95,7 +97,7 @@ class Settler:
             live, outcome = self._offered.popleft()
             run = live.claim.run
             ended_at = shift(run.started_at, live.elapsed) if run.started_at else run.ready_at
-            settlement = settle(run, live.claim.fence, outcome, ended_at, self._rng.random())
+            settlement = settle(run, live.claim.fence, outcome, ended_at, self._rng.random(), self._most_losses)
             self._waiting.append((live, settlement))
 
     async def _send(self) -> float:
@@ -137,7 +139,9 @@ class Settler:
         if refused:
             self._emit(SettlementRefused(run.id, settlement.fence, run))
             return
-        if settlement.state is State.PENDING:
+        if settlement.hold is not None:
+            self.held()
+        elif settlement.state is State.PENDING:
             self._next_due.expect(settlement.ready_at)
         if settlement.outcome is None:
             self._emit(RunReleased(run))

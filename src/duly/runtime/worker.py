@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
 from duly.errors import BackendUnavailable
-from duly.model import Claim, Claimed, Interrupted, Outcome, Run, seconds_between, to_micros
+from duly.model import Claim, Interrupted, Outcome, Run, seconds_between, to_micros
 from duly.model.event import HandlersAbandoned, HookFailed, RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
 from duly.ports import Queue, Span, Tracer
 from duly.runtime.attempt import Attempts
@@ -64,7 +65,7 @@ class Worker:
         self._lease = around.config.lease
         self._tick = around.config.safety_tick
         self._requests = to_micros(around.card.started_at)
-        self._unanswered: tuple[int, Sequence[str] | None, int] | None = None
+        self._unanswered: Callable[[], Awaitable[Sequence[Claim]]] | None = None
         self._claiming = asyncio.Lock()
         self._busy = 0
         self._leaked = 0
@@ -76,6 +77,7 @@ class Worker:
         self._idle = asyncio.Event()
         self._idle.set()
         self.stopping = False
+        self.closed = False  # nothing is claimed: a suspect is alone here, or is to be (`runtime.quarantine`)
         settler.drained = self.look
 
     # --- claiming
@@ -83,7 +85,7 @@ class Worker:
     @property
     def room(self) -> int:
         """How many runs could start now."""
-        return 0 if self.stopping or self._settler.full else self._slots - self._busy
+        return 0 if self.stopping or self.closed or self._settler.full else self._slots - self._busy
 
     @property
     def busy(self) -> int:
@@ -98,6 +100,7 @@ class Worker:
 
     async def tick(self) -> float:
         if self.room <= 0:
+            await self._repeat()
             return math.inf
         if self._busy and (pause := self._gathering()) > 0:
             return pause
@@ -123,7 +126,7 @@ class Worker:
             return await self._claim(self._queues, room)
         started = 0
         for queue in _draw(self._queues, self._rng):
-            if started < room and not self.stopping:
+            if started < room and self.room > 0:
                 started += await self._claim([queue], room - started)
         return started
 
@@ -131,24 +134,61 @@ class Worker:
         """One call; starts what it brings and says how many."""
         async with self._claiming:  # a stop waits for it
             if self._unanswered is None:
+                if self.room <= 0:  # closed while another call was under way
+                    return 0
                 self._requests += 1
-                self._unanswered = (self._requests, queues, limit)
-            return await self._ask_for(*self._unanswered)
+                self._unanswered = partial(self._ask, queues, limit, self._requests)
+            return await self._answer(self._unanswered)
 
-    async def _ask_for(self, request: int, queues: Sequence[str] | None, limit: int) -> int:
+    async def claim_alone(self, key: str, run_id: str) -> bool:
+        """Claim one run that is held under `key` if this node has no other, and close for further ones."""
+        async with self._claiming:
+            if self._unanswered is not None:
+                await self._answer(self._unanswered)
+                return self.closed
+            if self.stopping or self._busy or len(self._lives):
+                return False
+            self._requests += 1
+            self._unanswered = partial(self._ask_alone, key, run_id, self._requests)
+            try:
+                return await self._answer(self._unanswered) > 0
+            except BackendUnavailable:
+                raise
+            except Exception:
+                self._unanswered = (
+                    None  # the store does not like this run: that must not keep others from being claimed
+                )
+                raise
+
+    async def _answer(self, ask: Callable[[], Awaitable[Sequence[Claim]]]) -> int:
         """If the answer is lost this is repeated as it was: the store gives the same claims again."""
         sent = self._clock.monotonic()
-        claimed = await self._ask(queues, limit, request)
+        claims = await ask()
         self._unanswered = None
-        self._next_due.learn(claimed.next_due)
         if self._emit.wants(RunsClaimed):
-            self._emit(RunsClaimed(len(claimed.claims), self._clock.monotonic() - sent))
-        if claimed.claims:
-            self._start(claimed.claims, sent)
-        return len(claimed.claims)
+            self._emit(RunsClaimed(len(claims), self._clock.monotonic() - sent))
+        if claims:
+            self._start(claims, sent)
+        return len(claims)
 
-    async def _ask(self, queues: Sequence[str] | None, limit: int, request: int) -> Claimed:
-        return await self._queue.claim(self._node_id, queues, self._catalog.names, limit, self._lease, request)
+    async def _ask(self, queues: Sequence[str] | None, limit: int, request: int) -> Sequence[Claim]:
+        handlers = self._catalog.names
+        claimed = await self._queue.claim(self._node_id, queues, handlers, limit, self._lease, request)
+        self._next_due.learn(claimed.next_due)
+        return claimed.claims
+
+    async def _ask_alone(self, key: str, run_id: str, request: int) -> Sequence[Claim]:
+        claim = await self._queue.claim_held(key, run_id, self._node_id, self._lease, request)
+        if claim is None:
+            return ()
+        self.closed = True
+        return (claim,)
+
+    def reopen(self) -> None:
+        """Claim again."""
+        if self.closed:
+            self.closed = False
+            self.look()
 
     # --- running
 
@@ -282,16 +322,26 @@ class Worker:
     async def withdraw(self) -> None:
         """Have no claim under way. What a call lent whose answer was lost is asked for again, to be given back."""
         while self._claiming.locked() or self._unanswered is not None:
+            with suppress(BackendUnavailable):
+                await self._repeat()
+            await asyncio.sleep(_ASK_AGAIN)
+
+    async def _repeat(self) -> None:
+        """Ask again for what a call lent whose answer was lost."""
+        if self._unanswered is not None:
             async with self._claiming:
                 if self._unanswered is not None:
-                    with suppress(BackendUnavailable):
-                        await self._ask_for(*self._unanswered)
-            await asyncio.sleep(_ASK_AGAIN)
+                    await self._answer(self._unanswered)
 
 
 def trusted_until(sent: float, lease: float) -> float:
     """Until when a lease may be trusted that was granted for a request sent at that moment."""
     return sent + lease * 5 / 6
+
+
+def sent_at(live: Live, lease: float) -> float:
+    """When the last renewal was sent that has been acknowledged, or the claim."""
+    return live.trusted_until - lease * 5 / 6
 
 
 def _disown(task: asyncio.Task[None]) -> None:
