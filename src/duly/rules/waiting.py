@@ -84,11 +84,8 @@ def _suspect(run: Run, situation: Situation) -> Reason:
     able = _able(run, situation)
     if isinstance(able, Reason):
         return Reason(f"{lost}. {able.text}", able.setting)
-    return Reason(f"{lost}: it waits until {_names(able)} {_is_idle(able)} no other run.", "max_losses")
-
-
-def _is_idle(nodes: Sequence[Node]) -> str:
-    return "has" if len(nodes) == 1 else "or another of them has"
+    where = f"{'one of ' if len(able) > 1 else ''}{_names(able)}"
+    return Reason(f"{lost}: it waits until {where} has no other run.", "max_losses")
 
 
 def _stopped_job(record: JobRecord | None) -> Reason:
@@ -198,18 +195,19 @@ def _no_handler(run: Run, nodes: Sequence[Node]) -> Reason:
 
 
 def _busy(able: Sequence[Node], since: str) -> Reason:
-    if all(CLOSED in node.metrics for node in able):
+    taking = [node for node in able if CLOSED not in node.metrics]
+    if not taking:
         verb = "starts" if len(able) == 1 else "start"
         why = "runs alone whose workers vanished"
         return Reason(f"{since}, but {_names(able)} {verb} nothing else while trying {why}.", "max_losses")
-    slots = sum(_metric(node.metrics, SLOTS, node.capacity) for node in able)
-    busy = sum(_metric(node.metrics, BUSY, 0) for node in able)
+    slots = sum(_metric(node.metrics, SLOTS, node.capacity) for node in taking)
+    busy = sum(_metric(node.metrics, BUSY, 0) for node in taking)
     if busy >= slots:
         return Reason(
-            f"{since} and waits for a free slot: all {slots:.0f} slots of {_names(able)} are busy.", "max_concurrent"
+            f"{since} and waits for a free slot: all {slots:.0f} slots of {_names(taking)} are busy.", "max_concurrent"
         )
     return Reason(
-        f"{since} and {_names(able)} {'has' if len(able) == 1 else 'have'} room: it should start in a moment."
+        f"{since} and {_names(taking)} {'has' if len(taking) == 1 else 'have'} room: it should start in a moment."
     )
 
 
