@@ -94,10 +94,11 @@ class Queue(Protocol):
         A settlement whose fence is that of a run that is no longer running was applied before: not stale, changes
         nothing, except that a result it carries is kept where the run is completed and has none. One that would make a
         run pending whose cancellation was asked for makes it cancelled instead; a cancelled run keeps the reason that
-        was given with the wish. One that makes a run pending and has a hold holds it under that; one that makes an
-        assignable run pending and has none, under `place`: the node may be stopping or dead, and a retry may do better
-        elsewhere. Either way an assignable run has no assignee then. A final state frees the dedupe key and
-        the group; an attempt is appended to the history; the counters per job and node grow, once per key and call.
+        was given with the wish. No final run is `cancelling`: the wish is over. One that makes a run pending and has a
+        hold holds it under that; one that makes an assignable run pending and has none, under `place`: the node may be
+        stopping or dead, and a retry may do better elsewhere. Either way an assignable run has no assignee then. A
+        final state frees the dedupe key and the group; an attempt is appended to the history; the counters per job and
+        node grow, once per key and call.
         """
         ...
 
@@ -107,9 +108,8 @@ class Queue(Protocol):
         """Take over expired claims under fresh fences for `lease` seconds, the longest expired first.
 
         The run still names the node, the start and the expiry of the attempt that was lost, the claim its own expiry;
-        the caller settles it. Nothing while an
-        amnesty lasts (see `renew`), nor where nobody has beaten for more than `silence` seconds: the caller's node
-        does, so the store was away, or this very call was long on its way.
+        the caller settles it. Nothing while an amnesty lasts (see `renew`), nor where nobody has beaten for more than
+        `silence` seconds: the caller's node does, so the store was away, or this very call was long on its way.
         """
         ...
 

@@ -196,6 +196,7 @@ class MemoryQueue:
                 member=run.member and not ended,
                 expires_at=None,
                 finished_at=settlement.ended_at if ended else None,
+                cancelling=run.cancelling and not ended,
                 hold=settlement.hold or (UNPLACED if unplaced else None),
                 assignee=None if unplaced else run.assignee,
             )

@@ -64,7 +64,6 @@ class Story(Struct, omit_defaults=True):
     failures: int = 0
     losses: int = 0
     reason: str | None = None
-    cancelling: bool = False
     progress: Progress | None = None
     failure: Failure | None = None
 
@@ -113,7 +112,7 @@ def read_limit(text: str | None) -> tuple[int, WhenFull]:
 
 def story_of(run: Run, reason: str | None) -> str | None:
     """How a run ended, as far as it was no success at the first try; None when it was."""
-    text = to_json(Story(run.failures, run.losses, reason, run.cancelling, run.progress, run.failure))
+    text = to_json(Story(run.failures, run.losses, reason, run.progress, run.failure))
     return None if text == "{}" else text
 
 
@@ -279,7 +278,6 @@ def _ended(row: Row) -> dict[str, Any]:
         "started_at": instant(started_at),
         "failures": story.failures,
         "losses": story.losses,
-        "cancelling": story.cancelling,
         "reason": story.reason,
         "progress": story.progress,
         "failure": story.failure,

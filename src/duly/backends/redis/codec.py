@@ -391,7 +391,7 @@ def _with_life(run: Run, life: Life, expires: int | None) -> Run:
         started_at=optional(life.started),
         expires_at=None if expires is None else from_micros(expires),
         finished_at=optional(life.finished),
-        cancelling=life.flags % 2 == CANCELLING,
+        cancelling=life.flags % 2 == CANCELLING and not life.finished,
         progress=life.progress,
         result=life.result,
         failure=life.failure,

@@ -15,12 +15,15 @@ from duly.model import (
     Delivery,
     Interrupted,
     JobChange,
+    Outcome,
     OutcomeKind,
     Pause,
     Progress,
     Run,
     RunPolicy,
+    RunQuery,
     State,
+    Succeeded,
     WhenFull,
 )
 from duly.ports import Order
@@ -370,6 +373,23 @@ class QueueSuite:
         without = Beat(run.id, claim.fence)
         assert (await world.queue.renew([without], LEASE, now=world.now)).replies == (BeatReply.CANCEL,)
         assert (await world.stored(run)).progress == Progress(3, 10, "rows")
+
+    @scenario
+    async def test_a_wish_to_cancel_is_over_when_the_run_has_ended(self, world: World) -> None:
+        runs = [world.run() for _ in range(3)]
+        await world.put(*runs)
+        claims = await world.claim()
+        for run in runs:
+            assert await world.store.cancel([run.id], now=world.now) == [CancelReply.REQUESTED]
+            assert (await world.stored(run)).cancelling
+        outcomes: list[Outcome] = [Cancelled(), Succeeded(), failed()]
+        for claim, outcome in zip(claims, outcomes, strict=True):
+            assert await world.settle(claim, outcome)
+        for run in runs:
+            stored = await world.stored(run)
+            assert (stored.final, stored.cancelling) == (True, False)
+        page = await world.store.runs(RunQuery(), 10, now=world.now)
+        assert not any(run.cancelling for run in page.runs)
 
     # --- settle
 
