@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.api.api_support import Caller, caller_for, new_token, shop
 
-from duly import Scheduler, State
+from duly import ConfigurationError, Scheduler, State
 from duly.api import Api
+from duly.api.desk import ApiSettings
 
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
@@ -64,6 +65,61 @@ async def test_a_second_submission_with_an_unfinished_key_answers_the_first(admi
     assert second.json["id"] == first.json["id"]
     assert second.json["deduplicated"] is True
     assert "deduplicated" not in first.json
+
+
+async def _ended(scheduler, run_id):
+    async with scheduler:
+        await scheduler._result(run_id, 30)
+
+
+async def test_a_key_is_unique_for_a_day_whatever_becomes_of_its_run(admin, scheduler):
+    first = await admin.post("/jobs", {"payload": "a", "dedupe_key": "one"})
+    await _ended(scheduler, first.json["id"])
+    second = await admin.post("/runs", {"payload": "b", "dedupe_key": "one"})
+    assert second.status == 200
+    assert second.json == first.json | {"status": "completed", "deduplicated": True}
+    told = (await admin.get(f"/jobs/{first.json['id']}")).json
+    assert told["created_at"] == first.json["created_at"]
+
+
+async def test_a_key_outlives_the_purge_of_its_run(admin, scheduler):
+    first = await admin.post("/jobs", {"payload": "a", "dedupe_key": "one"})
+    await _ended(scheduler, first.json["id"])
+    store = (await scheduler.opened()).backend.store
+    assert await store.purge(State.COMPLETED, None, 0, 10) == 1
+    second = await admin.post("/jobs", {"payload": "b", "dedupe_key": "one"})
+    assert second.status == 200
+    assert second.json == first.json | {"status": None, "deduplicated": True}
+
+
+@pytest.mark.parametrize("asked", [{"unique_for": None}, {"unique_for": "1ms"}])
+async def test_a_caller_says_for_how_long_a_key_is_unique(admin, scheduler, asked):
+    body = {"payload": "a", "dedupe_key": "one", **asked}
+    first = await admin.post("/jobs", body)
+    await _ended(scheduler, first.json["id"])
+    assert (await admin.post("/jobs", body)).status == 201
+
+
+async def test_a_server_says_for_how_long_keys_are_unique(memory):
+    caller = await caller_for(memory, "admin", unique_for=None)
+    body = {"payload": "a", "dedupe_key": "one"}
+    first = await caller.post("/jobs", body)
+    await _ended(memory, first.json["id"])
+    assert (await caller.post("/jobs", body)).status == 201
+    with pytest.raises(ConfigurationError, match="unique_for"):
+        ApiSettings(unique_for=-1.0)
+
+
+@pytest.mark.parametrize("unique_for", [0, -1, "x", 1e12, "200w", True, []])
+async def test_a_time_that_is_none_is_refused(admin, unique_for):
+    answer = await admin.post("/jobs", {"payload": "a", "dedupe_key": "one", "unique_for": unique_for})
+    assert answer.status == 422
+
+
+async def test_unique_without_a_key_is_refused(admin):
+    answer = await admin.post("/jobs", {"payload": "a", "unique_for": 60})
+    assert answer.status == 422
+    assert "dedupe_key" in answer.json["detail"]
 
 
 async def test_schedule_at_and_delay_say_when(admin, scheduler):

@@ -13,7 +13,7 @@ from duly.backends.postgres import lending, open_url
 from duly.backends.postgres.connection import _SETTINGS
 from duly.backends.postgres.relief import Relief
 from duly.backends.postgres.texts import Texts
-from duly.model import Ids, Run
+from duly.model import Cause, Ids, Run
 from duly.ports import Opening
 
 ENDED = 1_000_000
@@ -50,17 +50,17 @@ class Store:
         """Leave dead rows, numbered so, as claims do."""
         await self.connection.execute(_DEAD.format(ns=f'"{self.namespace}"', first=first, last=last))
 
-    async def put(self, number, *, grouped=False):
-        now = datetime.now(UTC) - timedelta(seconds=60)
-        ids = Ids(lambda: datetime.now(UTC), random.Random(0)).many(number)
-        runs = [Run(run_id, "mail", "mail", now, now, group=run_id if grouped else None) for run_id in ids]
+    async def put(self, number, *, grouped=False, cause=Cause.SUBMIT, ago=60):
+        now = datetime.now(UTC) - timedelta(seconds=ago)
+        ids = Ids(lambda: datetime.now(UTC), random.Random(str(cause))).many(number)
+        runs = [Run(run_id, "mail", "mail", now, now, group=run_id if grouped else None, cause=cause) for run_id in ids]
         await self.backend.queue.put(runs)
 
     async def pages_of_a_claim(self, staff=None):
         """The pages that the statement of a claim touches; rolled back, so that it can be asked for again."""
         self.requests += 1
         asked = (None, "n", None, self.requests, False, BATCH, 15_000_000, staff, False, "handler:", "handler;", False)
-        return await self._pages(lending._LEND, BATCH, *asked)
+        return await self._pages(lending._LEND, BATCH, *asked, -1, 0, 0)
 
     async def pages_to_the_first_run(self):
         """The pages that are touched by whoever looks for the first run in line."""
@@ -140,6 +140,13 @@ async def test_one_statement_lends_runs_that_are_alone_before_empty_groups(store
     await store.execute("DELETE FROM {ns}.waiting")
     await store.put(500, grouped=True)
     assert await store.pages_of_a_claim() <= 4 * plain
+
+
+async def test_scheduled_runs_behind_a_backlog_are_found_without_walking_over_it(store):
+    await store.put(20_000)
+    alone = await store.pages_of_a_claim()
+    await store.put(500, cause=Cause.SCHEDULE, ago=30)
+    assert await store.pages_of_a_claim() <= 2 * alone
 
 
 async def test_handlers_that_the_store_has_forgotten_are_told_again(store):

@@ -5,6 +5,7 @@ import os
 import threading
 import uuid
 
+import asyncpg
 import msgspec
 import pytest
 
@@ -34,6 +35,7 @@ GOOD = Facts(
     longest=None,
     age=1000,
     may_create=True,
+    unlogged=(),
     pooled=False,
     clock_offset=0.001,
     round_trip=0.002,
@@ -60,10 +62,19 @@ def test_nothing_is_wrong_with_a_good_server():
         ({"fsync": False}, "persistence", Severity.PROBLEM, "fsync off"),
         ({"synchronous_commit": "off"}, "persistence", Severity.WARNING, "synchronous_commit off"),
         ({"full_page_writes": False}, "persistence", Severity.WARNING, "full_page_writes off"),
+        ({"unlogged": ("claims",)}, "persistence", Severity.PROBLEM, "SET LOGGED"),
         ({"standby": True}, "role", Severity.PROBLEM, "name the primary"),
         ({"read_only": True}, "role", Severity.PROBLEM, "default_transaction_read_only"),
         ({"standbys": 1}, "replication", Severity.WARNING, "none of them synchronous"),
         ({"standbys": 1, "synchronous_standby_names": "*"}, "replication", Severity.OK, "synchronous: *"),
+        (
+            {"standbys": 1, "synchronous_standby_names": "*", "synchronous_commit": "local"},
+            "replication",
+            Severity.WARNING,
+            "does not wait for them",
+        ),
+        ({"standbys": 1}, "promises", Severity.OK, "as long as none of the standby servers takes over"),
+        ({"unlogged": ("claims",)}, "promises", Severity.OK, "at_most_once is refused"),
         ({"connections": 95}, "connections", Severity.WARNING, "95 of 100"),
         ({"pooled": True}, "pooler", Severity.WARNING, "half second"),
         ({"missing": ("0002_more.contract",)}, "schema", Severity.WARNING, "duly migrate"),
@@ -105,6 +116,15 @@ def test_what_is_said_about_encryption(url, encrypted, severity):
         ({"fsync": False}, FAR, True, False, True),
         ({"synchronous_commit": "off"}, FAR, False, False, True),
         ({"pooled": True}, FAR, True, True, False),
+        ({"full_page_writes": False}, FAR, True, False, True),
+        ({"unlogged": ("claims",)}, FAR, False, False, True),
+        (
+            {"synchronous_standby_names": "*", "synchronous_commit": "local"},
+            "postgresql://h1,h2/jobs",
+            False,
+            False,
+            True,
+        ),
         ({}, "postgresql://h1,h2/jobs", False, False, True),
         ({"synchronous_standby_names": "ANY 1 (a, b)"}, "postgresql://h1,h2/jobs", True, True, True),
     ],
@@ -120,7 +140,7 @@ async def test_a_real_server_is_well(postgres_url):
         found = {finding.subject: finding for finding in await backend.examine()}
         assert backend.capabilities.durable_start
     assert {finding.severity for finding in found.values()} == {Severity.OK}, found
-    assert "0002_groups" in found["schema"].message
+    assert "0004_unique" in found["schema"].message
     assert "at_most_once holds; exactly_once holds" in found["promises"].message
 
 
@@ -133,6 +153,17 @@ async def test_a_server_that_may_lose_what_it_acknowledged_is_not_trusted_with_a
 
         with pytest.raises(ConfigurationError, match="at_most_once"):
             await scheduler.start()
+
+
+async def test_an_unlogged_table_is_found_and_makes_at_most_once_refused(postgres_url):
+    async with open_url(postgres_url, Opening(namespace := uuid.uuid4().hex)) as backend:
+        assert backend.capabilities.durable_start
+        connection = await asyncpg.connect(postgres_url)
+        await connection.execute(f'ALTER TABLE "{namespace}".ended SET UNLOGGED')
+        await connection.close()
+        assert not (await backend.refresh()).durable
+        found = {finding.subject: finding for finding in await backend.examine()}
+        assert "unlogged: ended" in found["persistence"].message
 
 
 async def test_a_standby_is_opened_for_looking_once_its_primary_has_a_schema(postgres_url):

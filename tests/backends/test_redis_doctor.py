@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 from redis_wires import new_namespace, operator
 
-from duly import Scheduler, SchedulerConfig
+from duly import Job, Scheduler, SchedulerConfig
 from duly.backends.redis.backend import RedisBackend
 from duly.backends.redis.examine import findings
-from duly.backends.redis.facts import Facts, capabilities_of, gather, read
+from duly.backends.redis.facts import SETTINGS, Facts, capabilities_of, gather, read
 from duly.backends.redis.url import Place, parse
 from duly.backends.tls import Tls
 from duly.errors import BackendUnavailable, ConfigurationError
@@ -22,11 +22,13 @@ FACTS = Facts(
     version="9.1",
     appendonly=True,
     appendfsync="always",
+    rewrites_unsynced=False,
     snapshots=False,
     writes_fail=False,
     maxmemory=0,
     used_memory=1 << 20,
     policy="noeviction",
+    evicted=0,
     role="master",
     replicas=0,
     min_replicas=0,
@@ -62,6 +64,12 @@ def _said(facts: Facts, subject: str, place: Place = HERE, incarnation=None):
         (FACTS, SENTINELS, False, False),
         (_but(replicas=1), HERE, False, False),
         (_but(cluster=True), HERE, False, False),
+        (_but(rewrites_unsynced=True), HERE, True, False),
+        (_but(rewrites_unsynced=None), HERE, True, False),
+        (_but(maxmemory=1 << 30, policy="allkeys-lru"), HERE, False, False),
+        (_but(maxmemory=1 << 30, policy="volatile-ttl"), HERE, False, False),
+        (_but(policy="allkeys-lru"), HERE, False, False),  # a limit can be set at any time
+        (_but(policy=None), HERE, False, False),
     ],
 )
 def test_what_a_deployment_can_promise(facts, place, durable, durable_start):
@@ -80,14 +88,19 @@ async def test_a_server_is_asked_what_it_keeps(appendonly, fsync, durable, durab
             assert (backend.capabilities.durable, backend.capabilities.durable_start) == (durable, durable_start)
 
 
-async def _started(url: str, **config):
+def _charge() -> None:
+    """Once at most."""
+
+
+def _charging(url: str, **config) -> Scheduler:
     scheduler = Scheduler(url, config=SchedulerConfig(namespace=new_namespace(), **config))
 
-    @scheduler.job(delivery="at_most_once")
-    def charge():
-        """Once at most."""
+    scheduler.add(Job(name="charge", handler=_charge, delivery="at_most_once"))
+    return scheduler
 
-    async with scheduler:
+
+async def _started(url: str, **config):
+    async with _charging(url, **config):
         pass
 
 
@@ -104,6 +117,37 @@ async def test_at_most_once_is_accepted_where_every_write_waits_for_the_disk():
         await _started(server.url)
 
 
+ALWAYS = {"appendfsync": "always"}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"},
+        {"maxmemory": "100mb", "maxmemory-policy": "volatile-lru"},
+        {"maxmemory-policy": "allkeys-random"},
+        {"no-appendfsync-on-rewrite": "yes"},
+    ],
+    ids=lambda config: config.get("maxmemory-policy", "no-appendfsync-on-rewrite"),
+)
+async def test_at_most_once_is_refused_where_the_server_may_delete_or_not_write_a_start(config):
+    with start_redis(appendonly=True, config=ALWAYS | config) as server:
+        with pytest.raises(ConfigurationError, match="may forget acknowledged writes"):
+            await _started(server.url)
+        await _started(server.url, accept_data_loss=True)
+
+
+async def test_a_policy_that_is_changed_under_an_open_store_refuses_the_next_registration():
+    with start_redis(appendonly=True, config=ALWAYS) as server, operator(server) as client:
+        scheduler = Scheduler(server.url, config=SchedulerConfig(namespace=new_namespace()))
+        async with scheduler:
+            client.config_set("maxmemory-policy", "allkeys-lru")
+            with pytest.raises(ConfigurationError, match="may forget acknowledged writes"):
+                await scheduler.register(Job(name="charge", handler=_charge, delivery="at_most_once"))
+            client.config_set("maxmemory-policy", "noeviction")
+            await scheduler.register(Job(name="charge", handler=_charge, delivery="at_most_once"))
+
+
 # --- findings
 
 
@@ -118,6 +162,8 @@ def test_persistence_in_words():
         (_but(appendonly=False, snapshots=True), warning, "snapshots only"),
         (_but(appendonly=False, snapshots=None), warning, "snapshots unknown"),
         (_but(appendonly=None), warning, "unknown"),
+        (_but(rewrites_unsynced=True), warning, "no-appendfsync-on-rewrite yes"),
+        (_but(rewrites_unsynced=None), warning, "no-appendfsync-on-rewrite unknown"),
     ]:
         said = _said(facts, "persistence")
         assert said[0] == severity
@@ -134,6 +180,15 @@ def test_memory_in_words():
         assert "Set noeviction" in words
     assert _said(_but(maxmemory=1 << 20), "memory")[0] == Severity.WARNING
     assert _said(_but(maxmemory=None), "memory")[0] == Severity.WARNING
+    severity, words = _said(_but(policy="allkeys-lfu"), "memory")
+    assert severity == Severity.WARNING
+    assert "as soon as a limit is set" in words
+    severity, words = _said(_but(policy="allkeys-lfu", evicted=7), "memory")
+    assert severity == Severity.PROBLEM
+    assert "7 keys evicted" in words
+    severity, words = _said(_but(evicted=7), "memory")
+    assert severity == Severity.WARNING
+    assert "7 keys were evicted" in words
 
 
 def test_replication_in_words():
@@ -197,6 +252,7 @@ def test_promises_in_words():
     assert "at_most_once is refused" in _said(_but(appendfsync="everysec"), "promises")[1]
     assert "as long as the server keeps its data" in _said(_but(appendonly=False), "promises")[1]
     assert "failover" in _said(FACTS, "promises", SENTINELS)[1]
+    assert "at_most_once is refused" in _said(_but(policy="allkeys-lru"), "promises")[1]
 
 
 def test_losses_in_words():
@@ -208,7 +264,7 @@ def test_losses_in_words():
 
 
 def test_a_server_that_tells_nothing_is_unknown_in_every_respect():
-    settings = dict.fromkeys(["appendonly", "appendfsync", "save", "maxmemory-policy", "min-replicas-to-write"])
+    settings = dict.fromkeys(SETTINGS)
     facts = read({}, settings, 0.0, 0.0)
     assert (facts.appendonly, facts.maxmemory, facts.role) == (None, None, None)
     assert not capabilities_of(facts, HERE).durable

@@ -50,6 +50,7 @@ async def test_an_idle_node_sends_few_commands(placement):
             await scheduler.submit("double", {"number": 2}, delay=3600)  # waits to be placed, and assigned or not
             await scheduler.submit("double", {"number": 2}, delay=25)
             await (await scheduler.submit("double", {"number": 1})).result(timeout=60)
+            await asyncio.sleep(6)  # what a start takes is over: scripts are loaded, the clock is measured
             client.config_resetstat()
             began = client.time()
             await asyncio.sleep(6)  # longer than a safety tick and a refresh: the whole cycle of an idle node

@@ -9,6 +9,7 @@ import uuid
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 import redis as client_library
 from split_script import LEASE, RUN, STEPS
@@ -18,7 +19,7 @@ from tests.postgres_stores import emptied
 from duly.backends import open_backend, open_seat
 from duly.backends.redis.url import parse
 from duly.backends.split import SplitBackend
-from duly.backends.split.bands import band_of, entries_of
+from duly.backends.split.bands import Ready, band_of, ready_entries
 from duly.backends.split.doorbell import doorbell_at
 from duly.backends.split.url import Door, parse_door
 from duly.errors import BackendError, BackendUnavailable, ConfigurationError
@@ -92,11 +93,15 @@ async def _reads(backend):
 
 def test_bands_and_entries():
     assert [band_of(priority) for priority in range(10)] == ["low"] * 4 + ["middle"] * 3 + ["high"] * 3
-    runs = [(str(number), 0) for number in range(20)] + [("urgent", 9)]
-    assert entries_of(runs) == [
-        ("low", " ".join(map(str, range(16)))),
-        ("low", "16 17 18 19"),
-        ("high", "urgent"),
+    many = [run() for _ in range(20)]
+    urgent, elsewhere, other = run(priority=9), run(queue="slow"), run(handler="sms")
+    ids = [each.id for each in many]
+    assert ready_entries([*many, urgent, elsewhere, other]) == [
+        Ready("low", tuple(ids[:16]), "default", "mail"),
+        Ready("low", tuple(ids[16:]), "default", "mail"),
+        Ready("high", (urgent.id,), "default", "mail"),
+        Ready("low", (elsewhere.id,), "slow", "mail"),
+        Ready("low", (other.id,), "default", "sms"),
     ]
 
 
@@ -111,12 +116,12 @@ def test_the_names_of_stream_and_group_are_in_the_url():
         parse_door("redis://h?streams=x")
 
 
-async def test_an_entry_carries_only_ids_and_wakes_one_who_waits(hall):
+async def test_an_entry_carries_only_names_and_wakes_one_who_waits(hall):
     async with hall.backend() as one, hall.backend() as other:
         async with waiting(other) as task:
             added = run(payload=b'{"secret":1}', priority=0)
             await one.queue.put([added])
-            assert hall.entries() == [{b"runs": added.id.encode()}]
+            assert hall.entries() == [{b"runs": added.id.encode(), b"queue": b"default", b"handler": b"mail"}]
             await asyncio.wait_for(task, LONG)
         assert [each.run.id for each in await claim(other)] == [added.id]
 
@@ -130,6 +135,129 @@ async def test_what_was_claimed_is_forgotten_at_the_door(hall):
         assert len(await claim(backend)) == 3
     assert [hall.pending(band) for band in ("high", "middle", "low")] == [0, 0, 0]
     assert [hall.entries(band) for band in ("high", "middle", "low")] == [[], [], []]
+
+
+# --- who gets an entry
+
+
+async def able(backend, node, *, handlers=None, limit=5, queues=None, request=1):
+    """Make the claim by which a node says what it can start."""
+    await backend.queue.claim(node, queues, handlers, limit, LONG, request)
+    return asyncio.create_task(backend.queue.wait(node, queues, LONG))
+
+
+async def nobody_reads(backend):
+    """Let it come to its wait; it reads nothing."""
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+    assert backend._porter._reading is None
+
+
+@asynccontextmanager
+async def one_who_can(hall, queues=None):
+    """A node that can start anything, and waits."""
+    async with hall.backend() as backend:
+        task = await able(backend, "able", queues=queues)
+        await eventually(lambda: _reads(backend), "it reads")
+        try:
+            yield backend, task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def gets_it(hall, backend, task, request=1_000):
+    """Put a run: whoever waits gets it, and the streams are empty then."""
+    async with hall.backend() as client:
+        await client.queue.put([added := run()])
+        await asyncio.wait_for(task, LONG)
+        claimed = await backend.queue.claim("able", None, None, 5, LONG, request)
+        assert [each.run.id for each in claimed.claims] == [added.id]
+        await eventually(lambda: _emptied(hall), "nothing is left in the streams")
+
+
+async def _emptied(hall):
+    return not any(hall.entries(band) or hall.pending(band) for band in ("high", "middle", "low"))
+
+
+async def test_a_node_that_only_plans_reads_no_entries(hall):
+    async with hall.backend() as planner, one_who_can(hall) as (backend, task):
+        planning = asyncio.create_task(planner.queue.wait("planner", [], LONG))
+        await nobody_reads(planner)
+        await gets_it(hall, backend, task)
+        assert not planning.done()
+        planning.cancel()
+
+
+async def test_a_full_node_reads_no_entries_until_it_has_room_again(hall):
+    async with hall.backend() as full:
+        await full.queue.put([run()])
+        task = await able(full, "full", limit=1)
+        await nobody_reads(full)
+        await full.queue.claim("full", None, None, 1, LONG, 2)  # a slot is free, and there is nothing to claim
+        await eventually(lambda: _reads(full), "it reads")
+        task.cancel()
+
+
+@pytest.mark.parametrize(
+    ("able_to", "asked"),
+    [({"queues": ["elsewhere"]}, {}), ({"handlers": {"sms"}}, {}), ({"queues": ["default"]}, {"queue": "other"})],
+    ids=["serves another queue", "lacks the handler", "serves some queues"],
+)
+async def test_a_node_that_cannot_start_a_run_passes_it_on_at_once(hall, able_to, asked):
+    async with hall.backend() as unable:
+        task = await able(unable, "unable", **able_to)
+        await eventually(lambda: _reads(unable), "it reads")
+        async with hall.backend() as client:
+            async with client.queue._porter.doorbell._wire.ear("door") as ear:
+                await client.queue.put([run(**asked)])  # the only reader is the one that cannot
+                [word] = [word for word in await ear.wait(LONG) if word]
+            assert word == msgspec.json.encode([(asked.get("queue", "default"), "mail")])
+            await eventually(lambda: _emptied(hall), "the entry is gone")
+        assert not task.done()
+        task.cancel()
+
+
+async def test_what_was_passed_on_reaches_one_who_can(hall):
+    async with hall.backend() as unable, hall.backend() as backend:
+        others = await able(unable, "unable", queues=["elsewhere"])
+        await eventually(lambda: _reads(unable), "it reads")
+        for request in range(1, 20, 2):  # whoever of the two reads it
+            task = await able(backend, "able", request=request)
+            await eventually(lambda: _reads(backend), "it reads")
+            await gets_it(hall, backend, task, request=request + 1)
+        others.cancel()
+
+
+async def test_a_claim_that_fills_its_node_leaves_the_rest_to_others(hall):
+    async with hall.backend() as small:
+        task = await able(small, "small", limit=1)
+        await eventually(lambda: _reads(small), "it reads")
+        async with hall.backend() as client, client.queue._porter.doorbell._wire.ear("door") as ear:
+            await client.queue.put([run(), run()])  # in one entry, of which there is room for one
+            await asyncio.wait_for(task, LONG)
+            assert len((await small.queue.claim("small", None, None, 1, LONG, 2)).claims) == 1
+            assert b'[["default","mail"]]' in await ear.wait(LONG)
+        await eventually(lambda: _emptied(hall), "the entry is gone")
+
+
+async def test_a_node_that_stops_takes_no_more_entries(hall):
+    async with hall.backend() as leaving, one_who_can(hall) as (backend, task):
+        stopping = await able(leaving, "leaving")
+        await eventually(lambda: _reads(leaving), "it reads")
+        assert await leaving.queue.unassign("leaving", 100) == 0
+        await gets_it(hall, backend, task)
+        assert not stopping.done()
+        stopping.cancel()
+
+
+async def test_entries_of_an_earlier_version_are_read(hall):
+    async with one_who_can(hall) as (backend, task):
+        async with hall.backend() as client:
+            await client._truth.queue.put([added := run()])
+        hall.operator.xadd(hall.stream(), {"runs": added.id})
+        await asyncio.wait_for(task, LONG)
+        assert len(await claim(backend, "able", 5)) == 1
 
 
 async def test_other_names_of_stream_and_group_are_used(hall):
@@ -210,7 +338,7 @@ async def test_a_run_that_is_given_back_is_rung_for(hall):
         [held] = await claim(backend)
         now = await backend.store.time()
         assert all(await backend.queue.settle([settle(held.run, held.fence, Interrupted(), now, dice=0.5)]))
-        assert hall.entries("middle") == [{b"runs": held.run.id.encode()}]
+        assert hall.entries("middle") == [{b"runs": held.run.id.encode(), b"queue": b"default", b"handler": b""}]
 
 
 # --- without a doorbell

@@ -8,6 +8,7 @@ import pytest
 from duly.backends.sqlite import open_url
 from duly.backends.sqlite.url import Place, parse
 from duly.errors import BackendError, ConfigurationError
+from duly.model import Cause
 from duly.ports import Opening
 from duly.testing.conformance import World
 
@@ -66,9 +67,13 @@ async def test_opening_creates_the_schema_and_writes_it_down(tmp_path):
     async with open_url(f"sqlite:///{tmp_path}/jobs.db", Opening()) as backend:
         assert await backend.store.migrate() == []
     with sqlite3.connect(tmp_path / "jobs.db") as connection:
-        [(version, name, applied_at)] = connection.execute("SELECT version, name, applied_at FROM duly_schema")
-    assert (version, name) == (1, "0001_initial")
-    assert applied_at > 1_600_000_000_000_000
+        applied = connection.execute("SELECT version, name, applied_at FROM duly_schema ORDER BY version").fetchall()
+    assert [(version, name) for version, name, _ in applied] == [
+        (1, "0001_initial"),
+        (2, "0002_sharing"),
+        (3, "0003_unique"),
+    ]
+    assert all(applied_at > 1_600_000_000_000_000 for _, _, applied_at in applied)
 
 
 async def test_a_newer_schema_is_refused_with_both_versions(tmp_path):
@@ -77,7 +82,7 @@ async def test_a_newer_schema_is_refused_with_both_versions(tmp_path):
         pass
     with sqlite3.connect(tmp_path / "jobs.db") as connection:
         connection.execute("INSERT INTO duly_schema VALUES (7, '0007_future', 0)")
-    with pytest.raises(BackendError, match=r"version 7 .* only version 1: install the newer Duly"):
+    with pytest.raises(BackendError, match=r"version 7 .* only version 3: install the newer Duly"):
         await open_url(url, Opening()).open()
 
 
@@ -123,7 +128,9 @@ async def test_people_can_read_the_runs_with_plain_sql(tmp_path):
     async with open_url(f"sqlite:///{tmp_path}/jobs.db", Opening()) as backend:
         world = World(backend)
         await world.put(
-            world.run("mail", queue="post", priority=5, payload=b'{"to":"ada"}'), world.run("sms"), world.run("fax")
+            world.run("mail", queue="post", priority=5, payload=b'{"to":"ada"}'),
+            world.run("sms"),
+            world.run("fax", cause=Cause.SCHEDULE, priority=0, delay=60),
         )
         done, _ = await world.claim(2)
         await world.settle(done)

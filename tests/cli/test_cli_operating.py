@@ -73,8 +73,17 @@ def test_submit_once(ids):
     first = invoke("submit", "greet", "name=Eve", "--dedupe-key", "k1")
     second = invoke("submit", "greet", "name=Eve", "--dedupe-key", "k1")
     assert first.stdout == second.stdout
-    assert "an unfinished run with this key exists" in second.stderr
-    assert "an unfinished run" not in first.stderr
+    assert "a run with this key exists, submitted at " in second.stderr
+    assert "with this key" not in first.stderr
+
+
+def test_submit_once_in_a_time(ids):
+    asked = ("submit", "greet", "name=Eve", "--dedupe-key", "k2", "--unique-for", "1h")
+    first = invoke(*asked)
+    invoke("cancel", first.stdout.strip())
+    assert invoke(*asked).stdout == first.stdout
+    assert "--unique-for needs --dedupe-key" in invoke("submit", "greet", "--unique-for", "1h", code=2).stderr
+    assert "unique_for" in invoke(*asked[:-1], "200w", code=1).stderr
 
 
 def test_trigger(ids):

@@ -4,12 +4,15 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from tests.sim.company import played
+from msgspec.structs import replace
+from tests.sim.company import Company, played
 
 from duly import Every, Job, RetryPolicy, RunNotFound, Scheduler, State
+from duly.backends.memory import MemoryBackend
+from duly.backends.memory.backend import CAPABILITIES
 from duly.errors import ResultExpired
 from duly.model import JobStatus, Origin, Retention
-from duly.model.event import JobSaved, PlanFailed, ServiceFailed
+from duly.model.event import JobSaved, PlanFailed, PromisesChanged, ServiceFailed
 from duly.rules import changes
 from duly.rules.admission import hold_for_job
 
@@ -245,3 +248,38 @@ async def test_a_job_of_the_api_is_retired_like_any_other(company):
     await company.office.backend.store.save([born])
     record = await company.until(lambda: retired(company, "foreign"))
     assert record.origin is Origin.API
+
+
+@played
+async def test_dedupe_keys_go_when_their_time_has_passed(company):
+    await company.start("one", program("mail"))
+    for number in range(5):
+        await company.submit("mail", dedupe_key=f"k{number}", unique_for=60.0)
+    unique = company.contents.runs._unique
+    await asyncio.sleep(30)
+    assert len(unique) == 5
+    await asyncio.sleep(60)
+    assert len(unique) == 0
+
+
+def test_the_leader_tells_when_the_stores_settings_no_longer_keep_starts_and_when_they_do_again():
+    promised = [replace(CAPABILITIES, durable=True, durable_start=True)]
+
+    class Reconfigured(MemoryBackend):
+        async def refresh(self):
+            return promised[-1]
+
+    company = Company(backend=Reconfigured)
+
+    async def act():
+        leader = await company.start("leader", program("kept"))
+        told = lambda: leader.events(PromisesChanged)  # noqa: E731
+        await asyncio.sleep(150)
+        [first] = told()  # the simulated network opens with what memory promises
+        promised.append(CAPABILITIES)
+        await asyncio.sleep(150)
+        promised.append(promised[0])
+        await asyncio.sleep(150)
+        assert [event.durable_start for event in told()] == [first.durable_start, False, True]
+
+    company.play(act())

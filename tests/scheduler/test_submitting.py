@@ -193,6 +193,11 @@ async def test_positional_arguments_are_bound_by_name():
         ({"queue": "a b"}, "queue='a b'"),
         ({"dedupe_key": ""}, "dedupe_key=''"),
         ({"dedupe_key": "x" * 600}, "dedupe_key"),
+        ({"unique_for": 60}, "needs a dedupe_key"),
+        ({"unique_for": 0, "dedupe_key": "k"}, "unique_for=0 must be"),
+        ({"unique_for": float("nan"), "dedupe_key": "k"}, "unique_for=nan must be"),
+        ({"unique_for": 1e9, "dedupe_key": "k"}, "from 0 to 31622400"),
+        ({"unique_for": True, "dedupe_key": "k"}, "unique_for=True must be"),
     ],
 )
 async def test_bad_options_are_refused_and_name_themselves(options, complaint):
@@ -223,6 +228,36 @@ async def test_options_say_when_and_how():
     assert run.ready_at - run.created_at > timedelta(minutes=9)
     at = datetime(2040, 1, 1, tzinfo=UTC)
     assert (await (await mail.options(at=at).submit("a")).get()).due == at
+
+
+async def test_a_repeat_within_its_time_gets_the_first_run_whatever_its_state(url):
+    scheduler = Scheduler(url)
+
+    @scheduler.job()
+    async def mail(to: str) -> str:
+        return to
+
+    async with scheduler:
+        welcome = mail.options(dedupe_key="welcome", unique_for=timedelta(hours=1))
+        first = await welcome.submit("ada")
+        assert await first.result(timeout=30) == "ada"
+        again = await welcome.submit("eve")
+        assert (again.id, again.deduplicated, await again.result(timeout=30)) == (first.id, True, "ada")
+        assert again.created_at == first.created_at == (await first.get()).created_at
+        by_name = await scheduler.submit("mail", {"to": "eve"}, dedupe_key="welcome", unique_for=60)
+        assert by_name.id == first.id
+        brief = await scheduler.submit("mail", {"to": "eve"}, dedupe_key="brief")
+        await brief.result(timeout=30)
+        assert not (await scheduler.submit("mail", {"to": "eve"}, dedupe_key="brief")).deduplicated
+
+
+def test_a_repeat_without_an_event_loop_gets_the_first_run(tmp_path):
+    scheduler = Scheduler(f"sqlite:///{tmp_path}/duly.db")
+    first = scheduler.sync.submit("mail", {}, dedupe_key="k", unique_for=60)
+    first.cancel()
+    again = scheduler.sync.submit("mail", {}, dedupe_key="k", unique_for=60)
+    assert (again.id, again.deduplicated, again.created_at) == (first.id, True, first.created_at)
+    scheduler.sync.close()
 
 
 async def test_many_are_submitted_in_order(url):

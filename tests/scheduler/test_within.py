@@ -103,6 +103,25 @@ async def test_what_is_rolled_back_leaves_no_run(bank):
     assert not (await bank.scheduler.submit("receipt", {"amount": 10}, dedupe_key="once")).deduplicated
 
 
+async def test_a_key_is_unique_from_the_commit_on_and_not_after_a_rollback(bank):
+    async def submit(where):
+        return await where.submit("receipt", {"amount": 10}, dedupe_key="once", unique_for=3600)
+
+    await bank.begin()
+    await submit(bank.scheduler.within(bank.connection))
+    await bank.end(commit=False)
+    await bank.begin()
+    first = await submit(bank.scheduler.within(bank.connection))
+    assert not first.deduplicated
+    await bank.end(commit=True)
+    await first.cancel()
+    again = await submit(bank.scheduler)
+    assert (again.id, again.deduplicated, again.created_at) == (first.id, True, first.created_at)
+    await bank.begin()
+    assert (await submit(bank.scheduler.within(bank.connection))).id == first.id
+    await bank.end(commit=True)
+
+
 async def test_many_runs_and_their_options_go_along(bank):
     await bank.begin()
     joined = bank.scheduler.within(bank.connection)

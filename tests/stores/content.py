@@ -38,7 +38,8 @@ from duly.model import (
     WhenFull,
 )
 from duly.ports import Backend
-from duly.rules.planning import MISFIRE, skipped
+from duly.rules.misfires import MISFIRE
+from duly.rules.planning import skipped
 from duly.scheduler.audit import Audit
 from duly.testing.conformance.world import World
 

@@ -32,7 +32,6 @@ from duly.model import (
     Run,
     ScheduleSpec,
     State,
-    from_micros,
     iso,
 )
 from duly.rules.explain import Explanation
@@ -47,17 +46,21 @@ def instant(at: datetime | None) -> str | None:
 
 
 class Accepted(Struct, frozen=True, omit_defaults=True):
-    """A submitted run as it was accepted: it is in the store."""
+    """A submitted run as it was accepted: it is in the store.
+
+    `created_at` is when that was. `deduplicated`: a run with the same key was there before, and this is that run; its
+    `status` is null if it has ended and retention has purged it.
+    """
 
     id: str
-    status: State
+    status: State | None
     created_at: Instant
     deduplicated: bool = False
 
 
-def accepted(run_id: str) -> Accepted:
-    """A new run. Its id holds the moment it was made."""
-    return Accepted(run_id, State.PENDING, iso(from_micros(int(run_id[:14], 16))))
+def accepted(run_id: str, created_at: datetime) -> Accepted:
+    """A new run."""
+    return Accepted(run_id, State.PENDING, iso(created_at))
 
 
 class ErrorAnswer(Struct, frozen=True):

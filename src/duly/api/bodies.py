@@ -16,6 +16,7 @@ from duly.model import Delivery, Dst, Misfire, Overlap, RetrySpec, StoreLoss
 from duly.rules.durations import seconds_of
 from duly.rules.retry import RetryPolicy, Strategy
 from duly.rules.schedules import Cron, Every, Once
+from duly.scheduler.submitting import LONGEST_UNIQUE
 
 NAME = r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}$"
 _YEARS = 100 * 366 * 86400
@@ -28,6 +29,7 @@ DurationText = Annotated[
 ]
 Duration = Seconds | DurationText
 Timeout = Annotated[float, Meta(gt=0, le=366 * 86400)] | DurationText
+Unique = Annotated[float, Meta(gt=0, le=LONGEST_UNIQUE)] | DurationText
 Pause = Annotated[float, Meta(ge=0, le=10 * 365 * 86400)] | DurationText
 Priority = Annotated[int, Meta(ge=0, le=9, description="0 to 9; larger is more urgent")]
 Note = Annotated[str, Meta(max_length=1000)]
@@ -51,13 +53,16 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True):
     """Work to be done once.
 
     A `payload` that is an object becomes the handler's keyword arguments, anything else its single parameter `payload`.
-    Without `handler` the server's default handler gets it.
+    Without `handler` the server's default handler gets it. For `unique_for` from acceptance a repeat with the same
+    `dedupe_key` is answered with the first run, whatever its state; left out, for as long as the server says (a day by
+    default), and null is for as long as that run is unfinished.
     """
 
     payload: Any = UNSET
     handler: Name | None = None
     priority: Priority | None = None
     dedupe_key: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
+    unique_for: Unique | UnsetType | None = UNSET
     schedule_at: Instant | None = None
     delay: Duration | None = None
     queue: Name | None = None

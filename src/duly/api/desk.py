@@ -22,10 +22,12 @@ from duly.scheduler import Scheduler
 from duly.scheduler.audit_check import Recorded
 from duly.scheduler.client import Client
 from duly.scheduler.published import Published
+from duly.scheduler.submitting import LONGEST_UNIQUE
 
 MAX_BODY = 1 << 20
 MAX_STREAMS = 100
 MAX_STREAMS_PER_TOKEN = 10
+UNIQUE_FOR = 86400.0
 
 
 class ApiSettings(Struct, frozen=True):
@@ -33,7 +35,9 @@ class ApiSettings(Struct, frozen=True):
 
     `authentication` is "token", or "none", which only callers on the same machine should ever meet. `instance_id` is
     what this process is called where no node runs in it. `max_streams` is how many may follow events at a time,
-    `max_streams_per_token` how many of them with one token.
+    `max_streams_per_token` how many of them with one token. `unique_for` is for how many
+    seconds a submission is unique that has a dedupe key and does not say so itself; None is for as long as its run is
+    unfinished.
     """
 
     authentication: str = "token"
@@ -42,6 +46,7 @@ class ApiSettings(Struct, frozen=True):
     limits: Limits = Limits()
     max_streams: int = MAX_STREAMS
     max_streams_per_token: int = MAX_STREAMS_PER_TOKEN
+    unique_for: float | None = UNIQUE_FOR
 
     def __post_init__(self) -> None:
         if self.authentication not in {"token", "none"}:
@@ -53,6 +58,10 @@ class ApiSettings(Struct, frozen=True):
         if not 1 <= self.max_streams_per_token <= 100_000:
             given = self.max_streams_per_token
             raise ConfigurationError(f"max_streams_per_token={given!r}: expected a number from 1 to 100000")
+        if self.unique_for is not None and not 0 < self.unique_for <= LONGEST_UNIQUE:
+            raise ConfigurationError(
+                f"unique_for={self.unique_for!r}: None, or seconds from 0 to {LONGEST_UNIQUE:.0f} are needed"
+            )
 
 
 class Desk:

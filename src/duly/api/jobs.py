@@ -170,7 +170,7 @@ async def trigger(call: Call[None, TriggerBody]) -> Reply:
     with _missing(call):
         put = await client.submitter.trigger(view.name, payload, guard)
     await call.note("trigger", f"job {view.name}", after={"run": put.id})
-    return answer(accepted(put.id), 201, (call.location(f"/runs/{put.id}"),))
+    return answer(accepted(put.id, put.created_at), 201, (call.location(f"/runs/{put.id}"),))
 
 
 async def remove(call: Call[None, None]) -> Reply:

@@ -98,7 +98,7 @@ def problem_of(error: DulyError) -> Problem | None:
         case BackendUnavailable():
             away = f"the {error.part} cannot be reached now: try again"
             if error.part == "store":
-                away += "; a dedupe_key makes repeating a submission harmless"
+                away += "; with a dedupe_key a submission may be repeated within its unique_for"
             return Problem(503, f"{error.part}-away", away, headers=((b"retry-after", b"1"),))
         case JobNotFound() | RunNotFound():
             return Problem(404, "not-found", text)

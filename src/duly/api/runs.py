@@ -92,7 +92,8 @@ async def redrive(call: Call[None, None]) -> Reply:
         case RedriveReply.UNKNOWN:
             raise not_found("run", run.id)
         case RedriveReply.DUPLICATE:
-            raise Problem(409, "conflict", f"an unfinished run has the dedupe_key {run.dedupe_key!r} of run {run.id}")
+            why = "because it is unfinished or was submitted less than its unique_for ago"
+            raise Problem(409, "conflict", f"another run has the dedupe_key {run.dedupe_key!r} of run {run.id}, {why}")
         case _:
             way_out = "only failed, lost and cancelled runs are redriven; trigger the job for a new run"
             raise Problem(409, "conflict", f"run {run.id} is {run.state.value}: {way_out}")

@@ -20,7 +20,7 @@ from duly.api import tokens as access
 from duly.api.addresses import Address, bind, bound_to
 from duly.api.app import Api
 from duly.api.connections import ConnectionLimits
-from duly.api.desk import MAX_BODY, MAX_STREAMS, MAX_STREAMS_PER_TOKEN, ApiSettings
+from duly.api.desk import MAX_BODY, MAX_STREAMS, MAX_STREAMS_PER_TOKEN, UNIQUE_FOR, ApiSettings
 from duly.api.http import HttpServer
 from duly.api.rates import Limits
 from duly.api.routes import ROUTES, VITALS
@@ -50,6 +50,7 @@ class Serving(Struct, frozen=True):
     connections: ConnectionLimits = ConnectionLimits()
     max_streams: int = MAX_STREAMS
     max_streams_per_token: int = MAX_STREAMS_PER_TOKEN
+    unique_for: float | None = UNIQUE_FOR
 
     def __post_init__(self) -> None:
         if self.authentication == "none" and not self.address.loopback:
@@ -116,6 +117,7 @@ async def _port(
         limits=serving.limits,
         max_streams=serving.max_streams,
         max_streams_per_token=serving.max_streams_per_token,
+        unique_for=serving.unique_for,
     )
     api = Api(scheduler, settings, routes=VITALS if serving.vitals_only else ROUTES)
     where = bound_to(serving.address, sockets)

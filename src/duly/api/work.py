@@ -96,11 +96,11 @@ def _item(index: int) -> Iterator[None]:
 async def _answer(call: Call[None, Any], put: Put) -> Accepted | None:
     """What became of a submission; None if it is the duplicate of a run that the caller may not see."""
     if put.created:
-        return accepted(put.id)
-    run = await call.desk.scheduler.get_run(put.id)
-    if not sees_run(call.principal, run):
+        return accepted(put.id, put.created_at)
+    run = await (await call.desk.client()).backend.store.run(put.id)
+    if call.principal.limited if run is None else not sees_run(call.principal, run):
         return None
-    return Accepted(run.id, run.state, iso(run.created_at or run.due), deduplicated=True)
+    return Accepted(put.id, None if run is None else run.state, iso(put.created_at), deduplicated=True)
 
 
 def _unseen(client: Client) -> Accepted:
@@ -132,10 +132,20 @@ def _options(call: Call[None, Any], body: Submission) -> Options:
         delay=None if body.delay is None else bodies.seconds(body.delay),
         priority=body.priority,
         dedupe_key=body.dedupe_key,
+        unique_for=_unique_for(call, body),
         queue=body.queue,
         timeout=None if body.timeout is None else bodies.seconds(body.timeout),
         retry=bodies.retry_spec(body.retry),
     )
+
+
+def _unique_for(call: Call[None, Any], body: Submission) -> float | None:
+    """For how long the key is unique: as the body says, else as this server does; null is while unfinished."""
+    if body.dedupe_key is None and isinstance(body.unique_for, UnsetType):
+        return None
+    if isinstance(body.unique_for, UnsetType):
+        return call.desk.settings.unique_for
+    return None if body.unique_for is None else bodies.seconds(body.unique_for)
 
 
 async def order(call: Call[None, Order]) -> Reply:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -28,6 +28,8 @@ from duly.model import (
     to_micros,
 )
 
+T = TypeVar("T")
+
 _failure = msgspec.json.Decoder(Failure)
 
 
@@ -46,8 +48,21 @@ def micros(instant: datetime | None) -> int | None:
     return None if instant is None else to_micros(instant)
 
 
+def duration(seconds: float) -> int:
+    """Seconds in microseconds."""
+    return round(seconds * 1_000_000)
+
+
 def instant(micros: int | None) -> datetime | None:
     return None if micros is None else from_micros(micros)
+
+
+# --- many runs
+
+
+def slices_of(items: Sequence[T], most: int) -> list[Sequence[T]]:
+    """Many things in their order, at most so many at a time."""
+    return [items[start : start + most] for start in range(0, len(items), most)]
 
 
 # --- definitions

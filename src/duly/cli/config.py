@@ -36,6 +36,7 @@ _DEFAULTS: dict[str, Any] = {
     "idle_timeout": 75.0,
     "max_streams": 100,
     "max_streams_per_token": 10,
+    "unique_for": "24h",
 }
 _ELSEWHERE = {
     "concurrency": "max_concurrent",

@@ -218,6 +218,7 @@ def serving_for(port: Port, settings: Settings) -> Serving | None:
         limits=_limits(settings),
         connections=_connections(settings),
         **_given(settings, ("max_streams", "max_streams_per_token")),
+        unique_for=_unique_for(settings),
     )
 
 
@@ -231,6 +232,19 @@ def _connections(settings: Settings) -> ConnectionLimits:
     from duly.api.connections import ConnectionLimits  # noqa: PLC0415  # an extra
 
     return ConnectionLimits(**_given(settings, ConnectionLimits.__struct_fields__))
+
+
+_UNFINISHED = "unfinished"
+
+
+def _unique_for(settings: Settings) -> float | None:
+    """For how many seconds submissions over HTTP are unique by their key; None: as long as they are unfinished."""
+    from duly.api.desk import UNIQUE_FOR  # noqa: PLC0415  # an extra
+    from duly.rules.durations import seconds_of  # noqa: PLC0415
+
+    if settings.unique_for is None:
+        return UNIQUE_FOR
+    return None if settings.unique_for == _UNFINISHED else seconds_of(settings.unique_for)
 
 
 def _limits(settings: Settings) -> Limits:

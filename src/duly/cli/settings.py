@@ -42,6 +42,7 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     worker_http_addr: str | None = None
     auth: str | None = None
     max_body_bytes: int | None = None
+    unique_for: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
     token_rate: str | None = None
@@ -88,6 +89,7 @@ VARIABLES = {
     "worker_http_addr": ("DULY_WORKER_HTTP_ADDR", "WORKER_HTTP_ADDR"),
     "auth": ("DULY_AUTH",),
     "max_body_bytes": ("DULY_MAX_BODY_BYTES",),
+    "unique_for": ("DULY_UNIQUE_FOR",),
     "tls_cert": ("DULY_TLS_CERT",),
     "tls_key": ("DULY_TLS_KEY",),
     "token_rate": ("DULY_TOKEN_RATE",),

@@ -18,7 +18,8 @@ from duly.cli.moments import Moment, moment, zone
 from duly.cli.options import F, command, store_option
 from duly.cli.output import note, write_json
 from duly.cli.payloads import read_payload
-from duly.errors import DulyError, ResultExpired
+from duly.cli.words import full
+from duly.errors import DulyError, ResultExpired, RunNotFound
 from duly.model import Node, Role
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ def waiting(command: F) -> F:
 )
 @click.option("--priority", type=click.IntRange(0, 9), help="0 to 9; 9 is the most urgent.")
 @click.option("--dedupe-key", metavar="KEY", help="While a run with this key is unfinished, that run is meant.")
+@click.option(
+    "--unique-for",
+    type=duration,
+    metavar="DURATION",
+    help="With --dedupe-key: for that long from now the key means this run, whatever becomes of it.",
+)
 @click.option("--queue", help="Another queue than the job's.")
 @waiting
 @store_option
@@ -61,6 +68,7 @@ def submit(
     timezone: str,
     priority: int | None,
     dedupe_key: str | None,
+    unique_for: float | None,
     queue: str | None,
     wait: bool,
     timeout: float | None,
@@ -70,12 +78,21 @@ def submit(
 
     A value that is JSON is taken as such (3, true, [1, 2]), anything else as text; quote digits that are text: '"007"'.
     """
+    if unique_for is not None and dedupe_key is None:
+        raise click.UsageError("--unique-for needs --dedupe-key")
     payload = read_payload(words, json_payload, "--json-payload")
     due = None if at is None else at.resolve(datetime.now(UTC), timezone)
 
     async def ask_for(scheduler: Scheduler) -> RunHandle[Any]:
         return await scheduler.submit(
-            handler, payload, at=due, delay=delay, priority=priority, dedupe_key=dedupe_key, queue=queue
+            handler,
+            payload,
+            at=due,
+            delay=delay,
+            priority=priority,
+            dedupe_key=dedupe_key,
+            unique_for=unique_for,
+            queue=queue,
         )
 
     _ask_and_wait(url, ask_for, wait=wait, timeout=timeout)
@@ -114,7 +131,7 @@ def _ask_and_wait(url: str | None, ask_for: Ask, *, wait: bool, timeout: float |
         handle = await ask_for(scheduler)
         asked.append(handle.id)
         if handle.deduplicated:
-            note(f"an unfinished run with this key exists: {handle.id}")
+            note(f"a run with this key exists, submitted at {full(handle.created_at)}: {handle.id}")
         if not wait:
             click.echo(handle.id)
         await _remark(scheduler, handle)
@@ -146,8 +163,12 @@ async def _result(handle: RunHandle[Any], timeout: float | None) -> tuple[bool, 
 async def _remark(scheduler: Scheduler, handle: RunHandle[Any]) -> None:
     """Say so if nobody is there to run it."""
     nodes = await scheduler.nodes()
-    handler = (await handle.get()).handler
-    if remark := _nobody(nodes, handler):
+    try:
+        run = await handle.get()
+    except RunNotFound:  # a key may outlive its run
+        note(f"run {handle.id} has ended, and retention has purged it")
+        return
+    if not run.final and (remark := _nobody(nodes, run.handler)):
         note(remark)
 
 

@@ -44,6 +44,13 @@ class RunEnded(Event, frozen=True):
     retry_at: datetime | None = None
 
 
+class RunMissed(Event, frozen=True):
+    """A planned run was claimed too late for its job's misfire policy, `late` seconds after its time: it is skipped."""
+
+    run: Run
+    late: float
+
+
 class RunReleased(Event, frozen=True):
     """A run was given back without counting the attempt."""
 
@@ -252,6 +259,12 @@ class StoreBack(Event, frozen=True):
 
     service: str
     seconds: float
+
+
+class PromisesChanged(Event, frozen=True):
+    """The settings of the store's server were changed: whether it keeps starts that it acknowledged has changed."""
+
+    durable_start: bool
 
 
 class ClockDoubted(Event, frozen=True):

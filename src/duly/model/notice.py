@@ -25,6 +25,7 @@ class NoticeKind(StrEnum):
     RUN_SUBMITTED = "run.submitted"
     RUN_STARTED = "run.started"
     RUN_ENDED = "run.ended"  # an attempt; `state` is what became of the run, pending if it is tried again
+    RUN_SKIPPED = "run.skipped"  # claimed too late: a misfire
     RUN_RELEASED = "run.released"  # given back by a node that stops
     RUN_REAPED = "run.reaped"  # taken over from a node that vanished
     RUN_LEASE_LOST = "run.lease_lost"  # its node could not keep it

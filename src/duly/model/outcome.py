@@ -72,4 +72,8 @@ class Lost(Struct, frozen=True, gc=False):
     alone: bool = False
 
 
-Outcome = Succeeded | Failed | TimedOut | Cancelled | Interrupted | Lost
+class Missed(Struct, frozen=True, gc=False):
+    """It was claimed too late for its job's misfire policy, and its handler was not called."""
+
+
+Outcome = Succeeded | Failed | TimedOut | Cancelled | Interrupted | Lost | Missed

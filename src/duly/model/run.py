@@ -97,6 +97,11 @@ class Run(Struct, frozen=True, gc=False):
     the latest claim. `hold` names why a waiting run is out of the indexes. `member` says whether it counts in its
     group. An `assignable` run starts only on the node that the leader assigns it to, its `assignee`; any other on
     whichever node claims it. `damage` says why a stored record cannot be read in full: such a run is never executed.
+    `unique_for` is a word to `Queue.put` alone: for how many seconds from then the dedupe key is taken, whatever
+    becomes of the run. It is not kept.
+    `start_by` is until when a planned run may start before it counts as missed (`rules.misfires`); with `strict` that
+    holds for the time in its queue, too. A store clears it when the run is held for its group, when an attempt has
+    begun, and when the run is redriven.
     """
 
     id: str
@@ -137,6 +142,9 @@ class Run(Struct, frozen=True, gc=False):
     assignable: bool = False
     assignee: str | None = None
     damage: str | None = None
+    unique_for: float | None = None
+    start_by: datetime | None = None
+    strict: bool = False
 
     @property
     def attempt(self) -> int:
@@ -242,10 +250,11 @@ class Share(Struct, frozen=True, gc=False):
 
 
 class Put(Struct, frozen=True, gc=False):
-    """The answer to one submitted run: its id, or that of the unfinished run it duplicates."""
+    """The answer to one submitted run: its id, or that of the run it duplicates, and when that one was accepted."""
 
     id: str
     created: bool
+    created_at: datetime
 
 
 class CancelReply(StrEnum):
@@ -262,7 +271,7 @@ class RedriveReply(StrEnum):
 
     DONE = "done"
     NOT_ENDED = "not_ended"  # it is waiting or running, completed, or skipped
-    DUPLICATE = "duplicate"  # an unfinished run with its dedupe key exists
+    DUPLICATE = "duplicate"  # another run has its dedupe key: an unfinished one, or one that is still unique
     UNKNOWN = "unknown"
 
 

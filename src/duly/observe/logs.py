@@ -49,6 +49,10 @@ class EventLog:
                 self._tell_end(event)
             case _ if type(event) in _SILENT:
                 pass
+            case events.RunMissed(run, late):
+                self._tell(
+                    "warning", run, f"skipped as a misfire: it could only be started {late:.0f} s late", late=late
+                )
             case events.RunReleased(run):
                 self._tell("info", run, "given back: the node is stopping")
             case _:
@@ -182,6 +186,11 @@ def _of_trouble(event: events.Event) -> tuple[int, str]:
         case events.SlotLeaked(run_id, job, leaked):
             text = f"{job}: the thread of run {run_id} outlived its timeout and keeps its slot"
             return logging.WARNING, f"{text} ({leaked} such threads)"
+        case events.PromisesChanged(durable_start):
+            if durable_start:
+                return logging.INFO, "the store keeps every acknowledged write again: at_most_once holds"
+            text = "the store's settings were changed and it may now lose acknowledged writes: at_most_once no longer"
+            return logging.ERROR, f"{text} holds, and its jobs are refused at the next start (see `duly doctor`)"
         case events.ClockDoubted(seconds):
             text = f"the store's clock has jumped by {seconds:+.1f} s"
             return logging.ERROR, f"{text}: it is believed only if it stays so for {BELIEVE_AFTER:g} s"

@@ -16,6 +16,7 @@ PUBLISHED = frozenset(
         events.RunsSubmitted,
         events.RunStarted,
         events.RunEnded,
+        events.RunMissed,
         events.RunReleased,
         events.RunsReaped,
         events.ClaimsLost,
@@ -113,6 +114,8 @@ def _submitted(run: Run, at: datetime, when: str, node: str) -> Notice:
 
 def _of_seldom(event: events.Event, at: str, node: str) -> list[Notice]:
     match event:
+        case events.RunMissed(run):
+            return [_of_run(NoticeKind.RUN_SKIPPED, at, node, run, state=State.SKIPPED)]
         case events.RunReleased(run):
             return [_of_run(NoticeKind.RUN_RELEASED, at, node, run, state=State.PENDING)]
         case events.CancelAsked(run, done):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from duly.errors import MissingExtra
-from duly.model import Cancelled, Failed, Interrupted, Lost, Outcome, OutcomeKind, Run, Succeeded, TimedOut
+from duly.model import Cancelled, Failed, Interrupted, Lost, Missed, Outcome, OutcomeKind, Run, Succeeded, TimedOut
 
 try:
     from opentelemetry import context as contexts
@@ -86,7 +86,7 @@ class AttemptSpan:
                 self._span.set_status(trace.StatusCode.ERROR, f"{failure.type}: {failure.message}")
             case Cancelled():
                 self._span.set_attribute("duly.outcome", OutcomeKind.CANCELLED.value)
-            case Interrupted():
+            case Interrupted() | Missed():
                 self._span.set_attribute("duly.outcome", OutcomeKind.INTERRUPTED.value)
             case Lost() | None:
                 self._span.set_attribute("duly.outcome", OutcomeKind.LOST.value)

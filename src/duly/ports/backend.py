@@ -128,6 +128,13 @@ class Backend(Protocol):
         """An independent, not yet opened set of connections to the same store."""
         ...
 
+    async def refresh(self) -> Capabilities:
+        """Ask the store again what it can promise: the settings of a server may change while it runs.
+
+        Sets `capabilities` and returns them. Cheap enough for once a minute, not for a hot path.
+        """
+        ...
+
     async def examine(self) -> list[Finding]:
         """What an operator should know about this store as it is configured."""
         ...

@@ -4,6 +4,12 @@ Order is strict: priority (9 before 0), then ready time, then id, over all asked
 whose `Capabilities.order` is banded may keep that order within priority bands only. A *waiting* run is pending or
 queued. A run with a hold is pending but in no index: neither promoted nor claimed until it is put back.
 
+Within one priority, scheduled runs (cause "schedule") do not wait behind a backlog of others. While both are ready, at
+least a quarter (rounded up) of the places that a claim fills from that priority goes to scheduled runs; with fewer than
+four places to fill it is one place if `request` modulo four is less than their number (`rules.sharing`). Beyond that
+share, ready time and id decide. Each kind is lent in its order; how the two follow each other in the answer is the
+store's affair. The share costs nothing while only one kind waits.
+
 A run with a `group` counts in it (`member`) from the moment it is queued until it is final, waiting for a retry
 included. A due run whose group holds `limit` members is not queued; its own `when_full` decides, in the same step:
 
@@ -32,8 +38,12 @@ class Queue(Protocol):
         """Add runs: queued if ready and without a group, else pending. Sets `created_at`.
 
         One that carries a hold is held from the start, and somebody is woken who may put it back. In order. A run whose
-        id exists, or whose dedupe key an unfinished run of the same handler has (also one earlier in this batch), is
-        not added: the answer is that run's id and `created=False`.
+        id exists, or whose dedupe key another run of the same handler has (also one earlier in this batch), is not
+        added: the answer is that run's id, `created=False`, and when that run was created.
+
+        A run has its dedupe key while it is unfinished. One that was put with `unique_for` has it for so many seconds
+        from then by the store's clock in any case: whether it has ended, was cancelled, redriven or purged, or its job
+        removed. Such a key is not looked at any more once its time has passed; `Store.expire` deletes it.
         """
         ...
 
@@ -97,8 +107,8 @@ class Queue(Protocol):
         was given with the wish. No final run is `cancelling`: the wish is over. One that makes a run pending and has a
         hold holds it under that; one that makes an assignable run pending and has none, under `place`: the node may be
         stopping or dead, and a retry may do better elsewhere. Either way an assignable run has no assignee then. A
-        final state frees the dedupe key and the group; an attempt is appended to the history; the counters per job and
-        node grow, once per key and call.
+        final state frees the dedupe key (but see `put`) and the group; an attempt is appended to the history; the
+        counters per job and node grow, once per key and call.
         """
         ...
 
@@ -181,7 +191,9 @@ class Queue(Protocol):
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         """Return when there may be something to do, at the latest after `timeout` seconds.
 
-        That is: new ready work, an earlier next due, a wish to cancel a run of this node, a free leadership. A hint: it
-        may come for nothing, and what it is for may already be gone; a lost one costs the timeout.
+        That is: new ready work, an earlier next due, a wish to cancel a run of this node, a free leadership. `queues`
+        are those that the node claims from; none, if it claims nothing. A hint: it may come for nothing, and what it is
+        for may already be gone; a lost one costs the timeout. Where new work is told to one node only, it is one that
+        can start it by what its claims have said (queues, handlers, room); otherwise all that wait are told.
         """
         ...

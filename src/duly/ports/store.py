@@ -54,6 +54,9 @@ class Store(Protocol):
         recurring, pending, never attempted, and due after now. Deleting such runs lowers `planned` by their number;
         REWIND, which does not go with `moves_cursor`, also sets the cursor back to the earliest deleted instant, and
         `plan_at` to now. Returns the record as stored, None for a lost race.
+
+        Where CANCEL meets very many runs, most of them may be cancelled in slices before that step, so that nobody is
+        held up; if the call is cut off then, the record is as it was, and a repeat goes on.
         """
         ...
 
@@ -148,13 +151,18 @@ class Store(Protocol):
     async def cancel(
         self, run_ids: Sequence[str], reason: str | None = None, *, now: datetime | None = None
     ) -> list[CancelReply]:
-        """Cancel waiting runs, held ones included; ask the workers of running ones. In order."""
+        """Cancel waiting runs, held ones included; ask the workers of running ones.
+
+        In order, as if each were treated alone: a run that is named twice is TOO_LATE the second time. Cost per run
+        falls with their number; many are treated in slices, so a call that is cut off may have cancelled some.
+        """
         ...
 
     async def redrive(self, run_ids: Sequence[str], *, now: datetime | None = None) -> list[RedriveReply]:
         """Run failed, lost or cancelled runs again: same id, failures and losses 0, ready now; old attempts stay.
 
-        An assignable one is held under `place`, without an assignee.
+        An assignable one is held under `place`, without an assignee. Many are treated as by `cancel`: of two with the
+        same dedupe key, the first is redriven and the second is a DUPLICATE.
         """
         ...
 
@@ -168,6 +176,13 @@ class Store(Protocol):
         """Delete up to `limit` runs of a final state with their attempts, the longest ended first.
 
         Those that ended before `before`, and those beyond the newest `keep`. Returns how many; call again until 0.
+        """
+        ...
+
+    async def expire(self, limit: int, *, now: datetime | None = None) -> int:
+        """Delete up to `limit` dedupe keys whose time (`Run.unique_for`) has passed, the longest passed first.
+
+        Changes nothing that anybody can see. Returns how many; call again until 0.
         """
         ...
 

@@ -5,8 +5,10 @@ Overlap is a matter of its group; pause and missing handlers are matters of hold
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from enum import StrEnum
+
+from msgspec import Struct
 
 from duly.model import Overlap, Run, WhenFull
 
@@ -37,6 +39,41 @@ def admit(run: Run, members: int) -> Admission:
             return Admission.HOLD
         case WhenFull.REPLACE:
             return Admission.REPLACE
+
+
+class Leaver(Struct, frozen=True, gc=False):
+    """A run that leaves its group, or the line before it: whether it was a member."""
+
+    key: int
+    member: bool
+
+
+class Held(Struct, frozen=True, gc=False):
+    """A run that is held for its group, with the number of members it allows."""
+
+    key: int
+    limit: int
+
+
+def moved_up(leaving: Sequence[Leaver], line: Sequence[Held], members: int) -> list[int]:
+    """Which runs of a group's line wait again when runs leave one after the other; none of those that leave.
+
+    `line` is the runs held for the group, the most urgent first, before anybody left; those that leave may be among
+    them. At most two for each run that leaves are looked at. A member's place goes to the first in line. Any other run
+    may have been offered a place that it did not take: it goes to the first in line if there is room.
+    """
+    gone: set[int] = set()
+    moved: list[int] = []
+    front = 0
+    for leaver in leaving:
+        gone.add(leaver.key)
+        members -= leaver.member
+        while front < len(line) and line[front].key in gone:
+            front += 1
+        if front < len(line) and (leaver.member or members < line[front].limit):
+            moved.append(line[front].key)
+            front += 1
+    return [key for key in moved if key not in gone]
 
 
 def group_of(job: str, overlap: Overlap) -> tuple[str | None, WhenFull]:

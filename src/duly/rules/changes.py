@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from duly.model import JobChange, JobRecord, JobSpec, Origin, Pause, Run, Waiting
-from duly.rules.planning import MISFIRE, skipped
+from duly.rules.misfires import MISFIRE
+from duly.rules.planning import skipped
 from duly.rules.schedules import Schedule, first_instant, latest, step
 
 PAUSED = "paused"
@@ -94,7 +95,7 @@ def revive(record: JobRecord, schedule: Schedule | None, now: datetime) -> JobCh
     """Its handler is back; the instants missed meanwhile become one skipped record. None if it is not retired."""
     if record.retired_at is None:
         return None
-    return _go_on(record, _next(record, now, retired_at=None), schedule, now, NO_HANDLER, record.retired_at)
+    return _go_on(record, _next(record, now, retired_at=None), schedule, now, NO_HANDLER)
 
 
 def remove(record: JobRecord, now: datetime) -> JobChange | None:
@@ -109,9 +110,17 @@ def _next(record: JobRecord, now: datetime, **changes: object) -> JobRecord:
 
 
 def _go_on(
-    before: JobRecord, after: JobRecord, schedule: Schedule | None, now: datetime, why: str, since: datetime
+    before: JobRecord,
+    after: JobRecord,
+    schedule: Schedule | None,
+    now: datetime,
+    why: str,
+    since: datetime | None = None,
 ) -> JobChange:
-    """Planning goes on from now, unless something else still stops it. It was stopped for that reason since then."""
+    """Planning goes on from now, unless something else still stops it. It was stopped for that reason since then.
+
+    None: since the cursor. Nobody had the handler before a job was retired either.
+    """
     cursor = before.cursor
     if cursor is None or schedule is None or not after.plannable:
         return JobChange(after, before.revision)
@@ -122,11 +131,11 @@ def _go_on(
     return JobChange(moved, before.revision, moves_cursor=True, ledger=_ledger(before, schedule, last, why, since))
 
 
-def _ledger(record: JobRecord, schedule: Schedule, last: datetime, why: str, since: datetime) -> tuple[Run, ...]:
+def _ledger(record: JobRecord, schedule: Schedule, last: datetime, why: str, since: datetime | None) -> tuple[Run, ...]:
     """The instants up to the last as skipped: those before `since` were missed, the others stopped."""
     cursor = record.cursor
     assert cursor is not None
-    missed = latest(schedule, cursor, since - _TICK) if cursor < since else None
+    missed = latest(schedule, cursor, since - _TICK) if since is not None and cursor < since else None
     if missed is None:
         return (skipped(record, cursor, last, why),)
     first = step(schedule, missed)

@@ -7,7 +7,9 @@ from duly.model import State
 MOVES: dict[State, frozenset[State]] = {
     State.PENDING: frozenset({State.QUEUED, State.RUNNING, State.CANCELLED, State.SKIPPED}),
     State.QUEUED: frozenset({State.PENDING, State.RUNNING, State.CANCELLED, State.SKIPPED}),
-    State.RUNNING: frozenset({State.PENDING, State.COMPLETED, State.FAILED, State.CANCELLED, State.LOST}),
+    State.RUNNING: frozenset(
+        {State.PENDING, State.COMPLETED, State.FAILED, State.CANCELLED, State.LOST, State.SKIPPED}
+    ),
     State.COMPLETED: frozenset(),
     State.FAILED: frozenset({State.PENDING}),
     State.CANCELLED: frozenset({State.PENDING}),

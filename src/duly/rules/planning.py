@@ -10,13 +10,14 @@ from datetime import datetime, timedelta
 from typing import Literal, assert_never
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from duly.model import Cause, Firing, JobRecord, Misfire, Overlap, Run, State, recurring_id
 from duly.rules.admission import group_of
+from duly.rules.misfires import MISFIRE, start_by
 from duly.rules.placement import is_assigned, to_place
 from duly.rules.schedules import Schedule, latest, ready_at, step
 
-MISFIRE = "misfire"
 MOST_AHEAD = 64
 MOST_CAUGHT_UP = 100
 
@@ -44,12 +45,14 @@ def plan(record: JobRecord, schedule: Schedule, now: datetime, outlook: Outlook)
     """One step of planning for a job whose cursor is set: the runs to make, and where the cursor goes."""
     cursor = record.cursor
     assert cursor is not None
-    missed, due = _missed(record, schedule, cursor, now - outlook.grace)
+    missed, due = _missed(record, schedule, cursor, now, outlook.grace)
     left = _allowance(record) - sum(run.state is not State.SKIPPED for run in missed)
     planned: list[Run] = []
     while due is not None and due <= now + outlook.reach and len(planned) < min(left, MOST_AHEAD):
-        planned.append(run_for(record, due))
-        due = step(schedule, due)
+        following = step(schedule, due)
+        last = len(planned) + 1 >= left
+        planned.append(_planned(record, due, None if last else following, outlook.grace))
+        due = following
     runs = (*missed, *planned)
     if is_assigned(outlook.placement, record.spec.selector):
         runs = tuple(to_place(run) for run in runs)
@@ -97,9 +100,10 @@ def _plan_again(cursor: datetime | None, planned: list[Run], now: datetime, outl
 
 
 def _missed(
-    record: JobRecord, schedule: Schedule, cursor: datetime, cut: datetime
+    record: JobRecord, schedule: Schedule, cursor: datetime, now: datetime, grace: timedelta
 ) -> tuple[list[Run], datetime | None]:
-    """What becomes of instants from the cursor up to `cut`, and the first instant after them."""
+    """What becomes of instants that are late by more than `grace`, and the first instant after them."""
+    cut = now - grace
     last = latest(schedule, cursor, cut) if cursor <= cut else None
     if last is None:
         return [], cursor
@@ -107,37 +111,50 @@ def _missed(
         case Misfire.SKIP:
             runs = [skipped(record, cursor, last, MISFIRE)]
         case Misfire.LATEST:
-            runs = _catch_up(record, schedule, cursor, last, most=1)
+            runs = _catch_up(record, schedule, cursor, last, grace, most=1)
         case Misfire.ALL:
-            runs = _catch_up(record, schedule, cursor, last, most=MOST_CAUGHT_UP)
+            runs = _catch_up(record, schedule, cursor, last, grace, most=MOST_CAUGHT_UP)
         case _:
             assert_never(record.spec.misfire)
     return runs, step(schedule, last)
 
 
-def _catch_up(record: JobRecord, schedule: Schedule, cursor: datetime, last: datetime, most: int) -> list[Run]:
+def _catch_up(
+    record: JobRecord, schedule: Schedule, cursor: datetime, last: datetime, grace: timedelta, most: int
+) -> list[Run]:
     """Runs for the latest of the missed instants, and one skipped record for all before them."""
-    most = min(most, _allowance(record))
+    allowed = _allowance(record)
+    most = min(most, allowed)
     kept: list[datetime] = []
     before: datetime | None = last
     while before is not None and len(kept) < most:
         kept.append(before)
         before = latest(schedule, cursor, before - _TICK) if before > cursor else None
-    runs = [run_for(record, due) for due in reversed(kept)]
+    following = step(schedule, last) if allowed > len(kept) else None
+    runs = [_planned(record, due, following, grace) for due in reversed(kept)]
     return runs if before is None else [skipped(record, cursor, before, MISFIRE), *runs]
+
+
+def _planned(record: JobRecord, due: datetime, following: datetime | None, grace: timedelta) -> Run:
+    """The run for one due instant, with the time until which it may start; `following` is the next instant."""
+    run = run_for(record, due)
+    misfire = record.spec.misfire
+    if misfire is Misfire.ALL:
+        return run
+    after = None if following is None else ready_at(record.uid, following, _jitter(record))
+    return replace(run, start_by=start_by(misfire, run.ready_at, after, grace), strict=misfire is Misfire.SKIP)
 
 
 def run_for(record: JobRecord, due: datetime) -> Run:
     """The run of a recurring job for one due instant."""
     spec = record.spec
     group, when_full = group_of(spec.name, spec.overlap or Overlap.SKIP)
-    jitter = timedelta(0) if spec.schedule is None else spec.schedule.jitter
     return Run(
         id=recurring_id(record.uid, due),
         job=spec.name,
         handler=spec.handler,
         due=due,
-        ready_at=ready_at(record.uid, due, jitter),
+        ready_at=ready_at(record.uid, due, _jitter(record)),
         uid=record.uid,
         revision=record.revision,
         cause=Cause.SCHEDULE,
@@ -148,6 +165,11 @@ def run_for(record: JobRecord, due: datetime) -> Run:
         group=group,
         when_full=when_full,
     )
+
+
+def _jitter(record: JobRecord) -> timedelta:
+    schedule = record.spec.schedule
+    return timedelta(0) if schedule is None else schedule.jitter
 
 
 def skipped(record: JobRecord, first: datetime, last: datetime, reason: str) -> Run:

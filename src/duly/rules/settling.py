@@ -18,6 +18,7 @@ from duly.model import (
     Failure,
     Interrupted,
     Lost,
+    Missed,
     Outcome,
     OutcomeKind,
     Run,
@@ -29,6 +30,7 @@ from duly.model import (
     shift,
 )
 from duly.rules.admission import ALONE
+from duly.rules.misfires import MISFIRE
 from duly.rules.retry import delay_after
 from duly.rules.suspects import MAX_LOSSES, is_suspect
 
@@ -71,6 +73,8 @@ def _settle(run: Run, fence: int, outcome: Outcome, ended_at: datetime, dice: fl
             return _release(run, fence, ended_at, began=began)
         case Lost(alone):
             return _after_loss(run, fence, ended_at, max_losses, alone=alone)
+        case Missed():
+            return _missed(run, fence, ended_at)
         case _:
             assert_never(outcome)
 
@@ -196,6 +200,12 @@ def _release(run: Run, fence: int, ended_at: datetime, *, began: bool) -> Settle
     given_back = _settled(run, fence, State.PENDING, kind, ended_at, failure=run.failure)
     attempt = _attempt(run, fence, kind, ended_at, None) if began else None
     return replace(given_back, outcome=None, attempt=attempt)
+
+
+def _missed(run: Run, fence: int, ended_at: datetime) -> Settlement:
+    """The run is skipped; there was no attempt."""
+    given_back = _release(run, fence, ended_at, began=False)
+    return replace(given_back, state=State.SKIPPED, reason=MISFIRE)
 
 
 def _attempt(run: Run, fence: int, kind: OutcomeKind, ended_at: datetime, failure: Failure | None) -> Attempt:

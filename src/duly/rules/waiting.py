@@ -10,7 +10,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from duly.model import JobRecord, Node, Role, Run, State
+from duly.model import Cause, JobRecord, Node, Role, Run, State
 from duly.model.job import COMMAND_HANDLER
 from duly.rules.admission import ALONE, UNPLACED, hold_for_group, hold_for_handler, hold_for_job
 from duly.rules.describe import instant
@@ -146,7 +146,7 @@ def _unserved(run: Run, situation: Situation) -> Reason:
     able = _able(run, situation)
     if isinstance(able, Reason):
         return able
-    return _busy(able, _since(run) if run.assignee is None else f"{_since(run)} and assigned to {run.assignee}")
+    return _busy(run, able, _since(run) if run.assignee is None else f"{_since(run)} and assigned to {run.assignee}")
 
 
 def _since(run: Run) -> str:
@@ -194,7 +194,7 @@ def _no_handler(run: Run, nodes: Sequence[Node]) -> Reason:
     return Reason(f"It waits for a node that {needed} ({alive}).", "no_handler")
 
 
-def _busy(able: Sequence[Node], since: str) -> Reason:
+def _busy(run: Run, able: Sequence[Node], since: str) -> Reason:
     taking = [node for node in able if CLOSED not in node.metrics]
     if not taking:
         verb = "starts" if len(able) == 1 else "start"
@@ -203,12 +203,18 @@ def _busy(able: Sequence[Node], since: str) -> Reason:
     slots = sum(_metric(node.metrics, SLOTS, node.capacity) for node in taking)
     busy = sum(_metric(node.metrics, BUSY, 0) for node in taking)
     if busy >= slots:
-        return Reason(
-            f"{since} and waits for a free slot: all {slots:.0f} slots of {_names(taking)} are busy.", "max_concurrent"
-        )
+        full = f"all {slots:.0f} slots of {_names(taking)} are busy"
+        return Reason(f"{since} and waits for a free slot: {full}. {_turn(run)}", "max_concurrent")
     return Reason(
         f"{since} and {_names(taking)} {'has' if len(taking) == 1 else 'have'} room: it should start in a moment."
     )
+
+
+def _turn(run: Run) -> str:
+    """Which runs start before this one."""
+    share = f"of the places for priority {run.priority}, scheduled runs get at least a quarter"
+    kind = "this is one of them" if run.cause is Cause.SCHEDULE else "this is not one of them"
+    return f"Runs with a higher priority start first; {share} ({kind})."
 
 
 def _metric(metrics: Mapping[str, float], name: str, default: float) -> float:

@@ -1,7 +1,8 @@
 """The janitor: keeps the store tidy while this node leads.
 
-Purges what retention no longer keeps, retires jobs that nobody can run, brings them back, and puts back runs whose hold
-has lost its reason.
+Purges what retention no longer keeps and dedupe keys whose time has passed, retires jobs that nobody can run, brings
+them back, puts back runs whose hold has lost its reason, and notices when the store's settings no longer keep what they
+promised.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 
 from duly.model import JobChange, JobRecord, State, shift
-from duly.model.event import JobSaved
+from duly.model.event import JobSaved, PromisesChanged
 from duly.model.job import JOB_SHARD
 from duly.ports import Backend
 from duly.rules import changes
@@ -23,6 +24,7 @@ from duly.runtime.surroundings import Surroundings
 
 _PERIOD = 10.0
 _REVIEW = 300.0  # all jobs are looked at when the nodes' handlers change, and now and then
+_PROMISES = 60.0  # how long a change of the server's settings may go unnoticed
 _SLICE = 1000
 
 
@@ -40,6 +42,7 @@ class Janitor:
         changed: Callable[[], None],
     ) -> None:
         self.signal = Signal()
+        self._backend = backend
         self._queue = backend.queue
         self._store = backend.store
         self._coordinator = backend.coordinator
@@ -54,6 +57,8 @@ class Janitor:
         self._missing_since: dict[str, float] = {}
         self._known: set[str] = set()
         self._review_at = 0.0
+        self._durable_start = backend.capabilities.durable_start
+        self._look_at = around.clock.monotonic() + _PROMISES
 
     async def tick(self) -> float:
         await self._revive_own()
@@ -63,12 +68,13 @@ class Janitor:
         more = await self._purge()
         await self._review_jobs()
         await self._release_holds()
+        await self._look_at_promises()
         return 0.0 if more else _PERIOD
 
     # --- retention
 
     async def _purge(self) -> bool:
-        """Delete one slice of each state; whether there may be more."""
+        """Delete one slice of each state, and of dedupe keys whose time has passed; whether there may be more."""
         now = self._clock.now()
         keep = self._retention
         purged = [
@@ -77,6 +83,7 @@ class Janitor:
             await self._purge_state(State.CANCELLED, keep.cancelled, None, now),
             await self._purge_state(State.LOST, keep.lost, None, now),
             await self._purge_state(State.SKIPPED, keep.skipped, None, now),
+            await self._store.expire(_SLICE),
         ]
         return _SLICE in purged
 
@@ -164,6 +171,18 @@ class Janitor:
         for name in names:
             if name not in stopped:
                 await self._queue.unhold(hold_for_job(name), _SLICE)
+
+    # --- what the store promises
+
+    async def _look_at_promises(self) -> None:
+        """Notice that somebody has changed the settings of the store's server."""
+        now = self._clock.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + _PROMISES
+        before, self._durable_start = self._durable_start, (await self._backend.refresh()).durable_start
+        if self._durable_start is not before:
+            self._emit(PromisesChanged(self._durable_start))
 
 
 def _stops(record: JobRecord) -> bool:

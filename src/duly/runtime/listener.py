@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from duly.model import Role
 from duly.ports import Queue
 from duly.runtime.service import Signal
 from duly.runtime.surroundings import Surroundings
@@ -22,6 +23,7 @@ class Listener:
 
     async def tick(self) -> float:
         config = self._around.config
-        await self._queue.wait(self._around.card.id, config.queue_names, config.safety_tick)
+        queues: Sequence[str] | None = config.queue_names if Role.WORKER in config.roles else []
+        await self._queue.wait(self._around.card.id, queues, config.safety_tick)
         self._heard()
         return 0.0

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from duly.errors import RunFailed, RunLost
-from duly.model import Outcome, OutcomeKind, Run, Settlement, State, sanitize, shift
-from duly.model.event import RunEnded, RunReleased, RunsSettled, SettlementAbandoned, SettlementRefused
+from duly.model import Outcome, OutcomeKind, Run, Settlement, State, sanitize, seconds_between, shift
+from duly.model.event import RunEnded, RunMissed, RunReleased, RunsSettled, SettlementAbandoned, SettlementRefused
 from duly.ports import Queue
 from duly.rules.settling import plain, settle
 from duly.runtime.failures import failure_of
@@ -143,6 +143,9 @@ class Settler:
             self.held()
         elif settlement.state is State.PENDING:
             self._next_due.expect(settlement.ready_at)
+        if settlement.state is State.SKIPPED:
+            self._emit(RunMissed(run, seconds_between(run.ready_at, settlement.ended_at)))
+            return
         if settlement.outcome is None:
             self._emit(RunReleased(run))
             return

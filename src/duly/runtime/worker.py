@@ -16,9 +16,10 @@ from functools import partial
 from msgspec.structs import replace
 
 from duly.errors import BackendUnavailable
-from duly.model import Claim, Interrupted, Outcome, Run, seconds_between, to_micros
+from duly.model import Claim, Interrupted, Missed, Outcome, Run, seconds_between, to_micros
 from duly.model.event import HandlersAbandoned, HookFailed, RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
 from duly.ports import Queue, Span, Tracer
+from duly.rules.misfires import is_missed
 from duly.runtime.attempt import Attempts
 from duly.runtime.failures import failure_of
 from duly.runtime.handler import Catalog, ExecutorKind
@@ -203,6 +204,9 @@ class Worker:
             self._lives.add(live)
             if self.stopping:
                 self._settler.offer(live, Interrupted(began=False))
+                continue
+            if claim.run.start_by is not None and is_missed(claim.run, self._clock.now()):
+                self._settler.offer(live, Missed())
                 continue
             self._busy += 1
             # Not in a TaskGroup: it would cost as much again as the task (3 µs), and `_work` lets nothing escape.

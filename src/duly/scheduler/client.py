@@ -165,7 +165,10 @@ class Client:
             way_out = "only failed, lost and cancelled runs are redriven; trigger the job for a new run"
             raise ConfigurationError(f"run {run_id} is {run.state.value}: {way_out}")
         if reply is RedriveReply.DUPLICATE:
-            raise ConfigurationError(f"run {run_id}: an unfinished run has its dedupe_key {run.dedupe_key!r}")
+            raise ConfigurationError(
+                f"run {run_id}: another run has its dedupe_key {run.dedupe_key!r}, because it is unfinished or was"
+                " submitted less than its unique_for ago"
+            )
         return run
 
     # --- results

@@ -32,7 +32,7 @@ from duly.rules.schedules import Schedule, step
 from duly.runtime.planner import schedule_of
 from duly.runtime.service import Emit
 from duly.scheduler.definition import Job, bound_schedule
-from duly.scheduler.promises import check_delivery, check_placement
+from duly.scheduler.promises import check_deliveries, check_placement
 from duly.scheduler.registry import Registry
 from duly.scheduler.views import JobView, Upcoming, job_view
 
@@ -65,7 +65,6 @@ class Definitions:
         emit: Emit,
     ) -> None:
         self._backend = backend
-        self._capabilities = backend.capabilities
         self._store = backend.store
         self._queue = backend.queue
         self._registry = registry
@@ -123,7 +122,7 @@ class Definitions:
 
         `JobChanged` if the job is not the API's.
         """
-        check_delivery(job.name, job.delivery, self._capabilities, self._config)
+        await check_deliveries({job.name: job.delivery}, self._backend, self._config)
         check_placement(job.name, job.selector, self._config)
         spec = self._registry.spec_for_handler(job, self._config)
         for _ in range(_RACES):

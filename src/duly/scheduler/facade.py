@@ -71,7 +71,7 @@ from duly.scheduler.within import Within
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_NOTHING = (None,) * 5
+_NOTHING = (None,) * 6
 _LAST_WORDS = 0.2  # what closing the store may take after a stop, which has been given two seconds
 
 
@@ -434,12 +434,19 @@ class Scheduler(Observed):
         delay: float | timedelta | None = None,
         priority: int | None = None,
         dedupe_key: str | None = None,
+        unique_for: float | timedelta | None = None,
         queue: str | None = None,
     ) -> RunHandle[Any]:
-        """Submit a run to a handler by name or handle. A name unknown here is checked when it is claimed."""
+        """Submit a run to a handler by name or handle. A name unknown here is checked when it is claimed.
+
+        While a run with the same `dedupe_key` is unfinished, and for `unique_for` seconds from its acceptance whatever
+        becomes of it, no second one is made: the handle is that of the first, and says `deduplicated`.
+        """
         options = AS_THE_JOB_SAYS
-        if (at, delay, priority, dedupe_key, queue) != _NOTHING:
-            options = Options(at=at, delay=delay, priority=priority, dedupe_key=dedupe_key, queue=queue)
+        if (at, delay, priority, dedupe_key, unique_for, queue) != _NOTHING:
+            options = Options(
+                at=at, delay=delay, priority=priority, dedupe_key=dedupe_key, unique_for=unique_for, queue=queue
+            )
         return await self._submit(name_of(handler), (), {} if payload is None else payload, options)
 
     async def submit_many(
@@ -536,7 +543,7 @@ class Scheduler(Observed):
     async def redrive(self, run_id: str) -> RunHandle[Any]:
         """Run a failed, lost or cancelled run again under the same id."""
         run = await (await self._client()).redrive(run_id)
-        return RunHandle(self, Put(run.id, created=True))
+        return RunHandle(self, Put(run.id, True, run.created_at or run.due))
 
     async def _result(self, run_id: str, timeout: float | None) -> Any:
         return await (await self._client()).result(run_id, timeout)

@@ -29,7 +29,7 @@ from duly.rules.fleets import (
 )
 from duly.runtime.service import Emit
 from duly.scheduler.audit import Audit
-from duly.scheduler.promises import check_delivery
+from duly.scheduler.promises import check_deliveries
 
 _SLICE = 1000
 _RACES = 20
@@ -44,8 +44,8 @@ class Fleets:
     def __init__(
         self, backend: Backend, config: SchedulerConfig, ids: Ids, now: Callable[[], datetime], emit: Emit
     ) -> None:
+        self._backend = backend
         self._store = backend.store
-        self._capabilities = backend.capabilities
         self._config = config
         self._ids = ids
         self._now = now
@@ -71,8 +71,7 @@ class Fleets:
 
     async def compare(self, fleet: Fleet) -> Difference:
         """What the fleet would change."""
-        for spec in fleet.jobs:
-            check_delivery(spec.name, spec.policy.delivery, self._capabilities, self._config)
+        await check_deliveries({spec.name: spec.policy.delivery for spec in fleet.jobs}, self._backend, self._config)
         item = await self._store.get(FLEETS, fleet.name)  # before the records: whoever writes these moves it first
         found = difference(fleet, await self._records(fleet))
         return replace(found, stands=_read(item), version=item.version if item else 0)

@@ -25,12 +25,13 @@ S = TypeVar("S")
 class RunHandle(Generic[R]):
     """A submitted run."""
 
-    __slots__ = ("_scheduler", "deduplicated", "id")
+    __slots__ = ("_scheduler", "created_at", "deduplicated", "id")
 
     def __init__(self, scheduler: Scheduler, put: Put) -> None:
         self._scheduler = scheduler
         self.id = put.id
         self.deduplicated = not put.created
+        self.created_at = put.created_at
 
     async def result(self, timeout: float | None = None) -> R:
         """Wait for the run's value.
@@ -123,10 +124,14 @@ class JobHandle(Generic[F, P, R]):
         delay: float | timedelta | None = None,
         priority: int | None = None,
         dedupe_key: str | None = None,
+        unique_for: float | timedelta | None = None,
         queue: str | None = None,
     ) -> Submission[P, R]:
         """When and how the next submissions are to start."""
-        return Submission(self, Options(at=at, delay=delay, priority=priority, dedupe_key=dedupe_key, queue=queue))
+        return Submission(
+            self,
+            Options(at=at, delay=delay, priority=priority, dedupe_key=dedupe_key, unique_for=unique_for, queue=queue),
+        )
 
     async def trigger(self) -> RunHandle[R]:
         """Run the job once more, now, with its own payload."""

@@ -6,11 +6,17 @@ from collections.abc import Mapping
 
 from duly.errors import ConfigurationError
 from duly.model import Delivery, SchedulerConfig
-from duly.ports import Capabilities
+from duly.ports import Backend, Capabilities
 
 
-def check_delivery(name: str, delivery: Delivery | str, capabilities: Capabilities, config: SchedulerConfig) -> None:
-    """Refuse what the store cannot promise."""
+async def check_deliveries(wanted: Mapping[str, Delivery | str], backend: Backend, config: SchedulerConfig) -> None:
+    """Refuse what the store cannot promise now; `wanted` is by job. A server's settings may have changed meanwhile."""
+    can = await backend.refresh() if Delivery.AT_MOST_ONCE in wanted.values() else backend.capabilities
+    for name, delivery in wanted.items():
+        _check_delivery(name, delivery, can, config)
+
+
+def _check_delivery(name: str, delivery: Delivery | str, capabilities: Capabilities, config: SchedulerConfig) -> None:
     if delivery is Delivery.EXACTLY_ONCE and not capabilities.transactions:
         raise ConfigurationError(
             f"job {name!r} is exactly_once, but this store has no transactions: use sqlite:// or postgresql://"

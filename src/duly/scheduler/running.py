@@ -21,7 +21,7 @@ from duly.scheduler.client import Client
 from duly.scheduler.definition import Job
 from duly.scheduler.executors import Executors
 from duly.scheduler.loop_end import LoopEnd
-from duly.scheduler.promises import check_delivery, check_placement
+from duly.scheduler.promises import check_deliveries, check_placement
 from duly.scheduler.registry import Registry
 from duly.scheduler.views import ShutdownReport
 from duly.version import __version__
@@ -78,7 +78,7 @@ class Running:
     async def deploy(self) -> None:
         """Check the code against the store, and save what is new or changed."""
         jobs = self._registry.jobs()
-        self._adopt(jobs)
+        await self._adopt(jobs)
         await self.client.definitions.deploy(jobs, self._started_at)
         if self._fleet is not None:
             await self.client.fleets.deploy(*self._fleet)
@@ -94,11 +94,11 @@ class Running:
         self._fleet = (fleet, since)
         return stands
 
-    def _adopt(self, jobs: Sequence[Job]) -> None:
+    async def _adopt(self, jobs: Sequence[Job]) -> None:
         """Make the handlers of these jobs known to the node."""
+        await check_deliveries({job.name: job.delivery for job in jobs}, self.client.backend, self.config)
         found = {}
         for job in jobs:
-            check_delivery(job.name, job.delivery, self.client.backend.capabilities, self.config)
             check_placement(job.name, job.selector, self.config)
             handler = self._registry.handler(job, self.config)
             if handler is not None:
@@ -107,7 +107,7 @@ class Running:
 
     async def register(self, job: Job) -> None:
         """Add a job while running."""
-        self._adopt([job])
+        await self._adopt([job])
         await self.client.definitions.deploy([job], self._started_at)
         await self.client.backend.coordinator.announce(self.node.card_now(), self.config.lease)
 

@@ -40,17 +40,23 @@ from duly.scheduler.definition import Job, check_priority, check_queue, check_ti
 from duly.scheduler.registry import Registry
 
 _LONGEST_DELAY = 100 * 366 * 86400.0
+LONGEST_UNIQUE = 366 * 86400.0  # seconds; keys are kept that long
 _MOST_AT_ONCE = 1000
 _MAX_KEY_LENGTH = 512
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """When and how a submitted run is to start. None means: as the job says."""
+    """When and how a submitted run is to start. None means: as the job says.
+
+    `unique_for` is for how long from acceptance a repeat with the same `dedupe_key` is answered with this run, whatever
+    has become of it; None: as long as it is unfinished.
+    """
 
     at: datetime | None = None
     delay: float | timedelta | None = None
     priority: int | None = None
     dedupe_key: str | None = None
+    unique_for: float | timedelta | None = None
     queue: str | None = None
     timeout: float | None = None
     retry: RetrySpec | None = None
@@ -71,6 +77,10 @@ class Options(Struct, frozen=True, kw_only=True):
             check_queue(self.queue, "submit")
         if self.dedupe_key is not None:
             checked_text("dedupe_key", self.dedupe_key, _MAX_KEY_LENGTH, empty=False)
+        if self.unique_for is not None:
+            _unique_for(self.unique_for)
+            if self.dedupe_key is None:
+                raise ConfigurationError(f"unique_for={shown(self.unique_for)} needs a dedupe_key to be unique by")
         if self.timeout is not None:
             check_timeout("submit", self.timeout)
 
@@ -93,6 +103,15 @@ def _delay(delay: object) -> float:
     plain = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 <= plain <= _LONGEST_DELAY:
         raise ConfigurationError(f"delay={shown(delay)} must be a number of seconds from 0, or a timedelta")
+    return float(plain)
+
+
+def _unique_for(given: object) -> float:
+    plain = given.total_seconds() if isinstance(given, timedelta) else given
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 < plain <= LONGEST_UNIQUE:
+        raise ConfigurationError(
+            f"unique_for={shown(given)} must be a number of seconds from 0 to {LONGEST_UNIQUE:.0f}, or a timedelta"
+        )
     return float(plain)
 
 
@@ -122,6 +141,7 @@ class Blueprint(Struct, frozen=True):
             priority=run.priority if options.priority is None else options.priority,
             policy=options.policy(run.policy),
             dedupe_key=options.dedupe_key,
+            unique_for=None if options.unique_for is None else _unique_for(options.unique_for),
         )
 
 

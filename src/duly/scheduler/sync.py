@@ -63,6 +63,7 @@ class SyncRunHandle(Generic[R]):
         self._handle = handle
         self.id = handle.id
         self.deduplicated = handle.deduplicated
+        self.created_at = handle.created_at
 
     def result(self, timeout: float | None = None) -> R:
         """As `RunHandle.result`."""
@@ -165,12 +166,20 @@ class SyncScheduler:
         delay: float | timedelta | None = None,
         priority: int | None = None,
         dedupe_key: str | None = None,
+        unique_for: float | timedelta | None = None,
         queue: str | None = None,
     ) -> SyncRunHandle[Any]:
         scheduler = self._scheduler
         return self.call(
             lambda: scheduler.submit(
-                handler, payload, at=at, delay=delay, priority=priority, dedupe_key=dedupe_key, queue=queue
+                handler,
+                payload,
+                at=at,
+                delay=delay,
+                priority=priority,
+                dedupe_key=dedupe_key,
+                unique_for=unique_for,
+                queue=queue,
             ),
             "submit",
         ).sync

@@ -51,6 +51,9 @@ class MemoryBackend:
     def session(self) -> Self:
         return type(self)(self.contents, self.url)
 
+    async def refresh(self) -> Capabilities:
+        return self.capabilities
+
     async def examine(self) -> list[Finding]:
         return [Finding(Severity.WARNING, "durability", "memory:// forgets everything when the process ends")]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from duly.model import (
     Assignment,
     Beat,
     BeatReply,
+    Cause,
     Claim,
     Claimed,
     Put,
@@ -26,8 +27,10 @@ from duly.model import (
     shift,
 )
 from duly.rules.admission import UNPLACED, hold_for_handler, hold_of
+from duly.rules.misfires import start_by_after
 from duly.rules.placement import placing_order
 from duly.rules.settling import as_stored
+from duly.rules.sharing import scheduled_share
 from duly.rules.statistics import tally
 
 _HANDLER_HOLD = hold_for_handler("")
@@ -43,12 +46,7 @@ class MemoryQueue:
 
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
         at = now or self._contents.clock.now()
-        answers = []
-        for run in runs:
-            existing = self._runs.duplicate_of(run)
-            if existing is None:
-                self._runs.add(run, at)
-            answers.append(Put(existing or run.id, created=existing is None))
+        answers = [self._runs.put(run, at) for run in runs]
         self._contents.bell.ring()
         return answers
 
@@ -107,17 +105,25 @@ class MemoryQueue:
     ) -> list[Claim]:
         wanted = self._runs.queues() if queues is None else queues
         open_queues = [queue for queue in wanted if queue not in self._contents.paused_queues]
-        blocked = self._contents.blocked_jobs
+        lines = self._runs.lines(open_queues, node)
         claims: list[Claim] = []
-        for run in self._runs.take_queued(open_queues, node) if limit > 0 else ():
-            hold = hold_of(run.job, run.handler, blocked, handlers, assigned=run.assignee is not None)
-            if hold is not None:
-                self._runs.hold(run, hold)
-                continue
-            claims.append(self._lent(run, node, expires_at, request, now))
-            if len(claims) == limit:
-                break
+        while limit > len(claims) and (priority := self._runs.first_priority([*lines[0], *lines[1]])) is not None:
+            owed = scheduled_share(limit - len(claims), request)
+            while taken := self._runs.take_queued(lines, priority, limit - len(claims), owed):
+                for run in self._startable(taken, handlers):
+                    owed -= run.cause is Cause.SCHEDULE
+                    claims.append(self._lent(run, node, expires_at, request, now))
         return claims
+
+    def _startable(self, runs: Sequence[Run], handlers: Collection[str] | None) -> Iterator[Run]:
+        """Those of these runs that a node with these handlers may start; the others go to their hold."""
+        for run in runs:
+            assigned = run.assignee is not None
+            hold = hold_of(run.job, run.handler, self._contents.blocked_jobs, handlers, assigned=assigned)
+            if hold is None:
+                yield run
+            else:
+                self._runs.hold(run, hold)
 
     def _lent(self, run: Run, node: str, expires_at: datetime, request: int, now: datetime) -> Claim:
         fence = self._runs.next_fence()
@@ -197,6 +203,7 @@ class MemoryQueue:
                 expires_at=None,
                 finished_at=settlement.ended_at if ended else None,
                 cancelling=run.cancelling and not ended,
+                start_by=run.start_by if ended else start_by_after(run, settlement),
                 hold=settlement.hold or (UNPLACED if unplaced else None),
                 assignee=None if unplaced else run.assignee,
             )

@@ -8,15 +8,27 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator
 from datetime import datetime
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.model import FINAL, WAITING, Attempt, Run, State
+from duly.model import FINAL, WAITING, Attempt, Cause, Put, Run, State, shift, to_micros
 from duly.rules.admission import OVERLAP, REPLACED, UNPLACED, Admission, admit, hold_for_group, urgency
+from duly.rules.misfires import MISFIRE, is_missed_entrant
+from duly.rules.sharing import shared
 
 _Entry = tuple[int, datetime, str, str | None]  # urgency, then for whom
+_Heap = list[_Entry]
+_Line = tuple[str, str | None, bool]  # queue, the node whose claims alone give what is in there, whether scheduled
+
+
+class _Unique(Struct, frozen=True):
+    """A dedupe key that stays with a run for a time, whatever becomes of it."""
+
+    id: str
+    created_at: datetime
+    until: datetime
 
 
 class Runs:
@@ -28,14 +40,16 @@ class Runs:
         self.ended: defaultdict[State, int] = defaultdict(int)
         self.kept: defaultdict[State, int] = defaultdict(int)
         self.holds: dict[str, dict[str, None]] = {}
+        self._lines: defaultdict[str, list[tuple[int, float, str]]] = defaultdict(list)  # held runs by urgency
         self._last_fence = last_fence
         self._pending: list[tuple[datetime, str]] = []
-        # By queue, and the node whose claims alone give what is in there (None: anybody's).
-        self._queued: defaultdict[tuple[str, str | None], list[_Entry]] = defaultdict(list)
+        self._queued: defaultdict[_Line, _Heap] = defaultdict(list)
         self._running: list[tuple[datetime, str]] = []
         self._final: defaultdict[State, list[tuple[datetime, str]]] = defaultdict(list)
         self._members: defaultdict[str, set[str]] = defaultdict(set)
         self._dedupe: dict[tuple[str, str], str] = {}
+        self._unique: dict[tuple[str, str], _Unique] = {}
+        self._unique_until: list[tuple[datetime, tuple[str, str]]] = []
 
     def next_fence(self) -> int:
         self._last_fence += 1
@@ -43,19 +57,45 @@ class Runs:
 
     # --- keeping
 
-    def duplicate_of(self, run: Run) -> str | None:
-        """The id of the run that this one would duplicate, if there is one."""
-        return run.id if run.id in self.by_id else self.unfinished_twin(run)
+    def put(self, run: Run, now: datetime) -> Put:
+        """Add a run that duplicates nothing; the answer to whoever submitted it."""
+        known = self.by_id.get(run.id)
+        twin = self.twin(run, now) if known is None else Put(run.id, False, known.created_at or now)
+        if twin is not None:
+            return twin
+        self._add(run, now)
+        return Put(run.id, True, now)
 
-    def unfinished_twin(self, run: Run) -> str | None:
-        """The id of the unfinished run with the same handler and dedupe key."""
-        return None if run.dedupe_key is None else self._dedupe.get((run.handler, run.dedupe_key))
+    def twin(self, run: Run, now: datetime) -> Put | None:
+        """The run that has this one's dedupe key: an unfinished one, or one that is still unique."""
+        if run.dedupe_key is None:
+            return None
+        key = (run.handler, run.dedupe_key)
+        if (twin := self._dedupe.get(key)) is not None:
+            return Put(twin, False, self.by_id[twin].created_at or now)
+        unique = self._unique.get(key)
+        return None if unique is None or unique.until <= now else Put(unique.id, False, unique.created_at)
 
-    def add(self, run: Run, now: datetime) -> None:
+    def _add(self, run: Run, now: datetime) -> None:
         """Insert a run that duplicates nothing: queued if it is ready and belongs to no group."""
+        if run.dedupe_key is not None and run.unique_for is not None and not run.final:
+            key, until = (run.handler, run.dedupe_key), shift(now, run.unique_for)
+            self._unique[key] = _Unique(run.id, now, until)
+            heapq.heappush(self._unique_until, (until, key))
         ready = run.state is State.PENDING and run.group is None and run.hold is None and run.ready_at <= now
-        finished_at = now if run.final else None
-        self.save(replace(run, state=State.QUEUED if ready else run.state, created_at=now, finished_at=finished_at))
+        state, finished_at = State.QUEUED if ready else run.state, now if run.final else None
+        self.save(replace(run, state=state, created_at=now, finished_at=finished_at, unique_for=None))
+
+    def expire(self, limit: int, now: datetime) -> int:
+        """Forget dedupe keys whose time has passed; how many."""
+        expired = 0
+        while expired < limit and self._unique_until and self._unique_until[0][0] <= now:
+            until, key = heapq.heappop(self._unique_until)
+            unique = self._unique.get(key)
+            if unique is not None and unique.until == until:
+                del self._unique[key]
+                expired += 1
+        return expired
 
     def save(self, run: Run) -> None:
         """Keep this version of a run."""
@@ -72,10 +112,12 @@ class Runs:
             self._members[run.group].add(run.id)
         if run.hold is not None:
             self.holds.setdefault(run.hold, {})[run.id] = None
+            heapq.heappush(self._lines[run.hold], urgency(run))
         elif run.state is State.PENDING:
             heapq.heappush(self._pending, (run.ready_at, run.id))
         elif run.state is State.QUEUED:
-            heapq.heappush(self._queued[run.queue, run.assignee], (-run.priority, run.ready_at, run.id, run.assignee))
+            line = self._queued[run.queue, run.assignee, run.cause is Cause.SCHEDULE]
+            heapq.heappush(line, (-run.priority, run.ready_at, run.id, run.assignee))
         elif run.expires_at is not None:
             heapq.heappush(self._running, (run.expires_at, run.id))
 
@@ -120,8 +162,10 @@ class Runs:
     def hold(self, run: Run, key: str) -> None:
         """Take a waiting run out of the indexes."""
         assignee = None if key == UNPLACED else run.assignee
-        self.save(replace(run, hold=key, state=State.PENDING, assignee=assignee))
-        if run.group is not None and not run.member and key != hold_for_group(run.group):
+        in_line = run.group is not None and key == hold_for_group(run.group)
+        start_by = None if in_line else run.start_by
+        self.save(replace(run, hold=key, state=State.PENDING, assignee=assignee, start_by=start_by))
+        if not run.member and not in_line:
             self._pass_on(run)
 
     def unhold(self, run: Run) -> None:
@@ -136,11 +180,21 @@ class Runs:
         """The runs held under a key, the most urgent first."""
         return sorted((self.by_id[run_id] for run_id in self.holds.get(key, ())), key=urgency)
 
+    def _first_held(self, key: str) -> Run | None:
+        """The most urgent run held under a key."""
+        line = self._lines.get(key, [])
+        while line:
+            run = self.by_id.get(line[0][2])
+            if run is not None and run.hold == key and urgency(run) == line[0]:
+                return run
+            heapq.heappop(line)
+        return None
+
     def _forget_hold(self, run: Run) -> None:
         assert run.hold is not None
         self.holds[run.hold].pop(run.id, None)
         if not self.holds[run.hold]:
-            del self.holds[run.hold]
+            del self.holds[run.hold], self._lines[run.hold]
 
     # --- waiting, running, ended
 
@@ -163,19 +217,38 @@ class Runs:
             looked_at += 1
         return looked_at
 
-    def take_queued(self, queues: list[str], node: str) -> Iterator[Run]:
-        """Take queued runs that a node may have out of these queues, the most urgent first, as many as are wanted."""
-        lines = [(queue, assignee) for queue in queues for assignee in (None, node)]
-        heaps = [self._queued[line] for line in lines if line in self._queued]
-        while True:
-            best = heaps[0] if len(heaps) == 1 else min(filter(self._has_queued, heaps), key=_first, default=[])
-            if not best:
-                return
-            run = self._queued_run(heapq.heappop(best))
-            if run is not None:
-                yield run
+    def lines(self, queues: list[str], node: str) -> tuple[list[_Heap], list[_Heap]]:
+        """The lines of these queues that a node may take from: those of scheduled runs, and the others."""
+        names = [(queue, assignee) for queue in queues for assignee in (None, node)]
+        scheduled, others = (
+            [self._queued[*name, kind] for name in names if (*name, kind) in self._queued] for kind in (True, False)
+        )
+        return scheduled, others
 
-    def _has_queued(self, heap: list[_Entry]) -> bool:
+    def first_priority(self, heaps: list[_Heap]) -> int | None:
+        """The highest priority among the queued runs of these lines."""
+        first = self._first_line(heaps)
+        return -first[0][0] if first else None
+
+    def take_queued(self, lines: tuple[list[_Heap], list[_Heap]], priority: int, room: int, owed: int) -> list[Run]:
+        """Take the first queued runs of a priority out of these lines, `room` at most, `owed` scheduled ones if any."""
+        scheduled, others = (self._pop(heaps, priority, room) for heaps in lines)
+        first, other = shared(scheduled, others, room, owed)
+        for entry in [*scheduled[first:], *others[other:]]:
+            self.save(self.by_id[entry[2]])
+        return [self.by_id[entry[2]] for entry in heapq.merge(scheduled[:first], others[:other])]
+
+    def _pop(self, heaps: list[_Heap], priority: int, room: int) -> list[_Entry]:
+        entries: dict[_Entry, None] = {}  # a run that was kept twice has two entries
+        while len(entries) < room and (heap := self._first_line(heaps)) and -heap[0][0] == priority:
+            entries[heapq.heappop(heap)] = None
+        return list(entries)
+
+    def _first_line(self, heaps: list[_Heap]) -> _Heap:
+        """The line with the most urgent run in front; empty if there is none."""
+        return min(filter(self._has_queued, heaps), key=_first, default=[])
+
+    def _has_queued(self, heap: _Heap) -> bool:
         while heap and self._queued_run(heap[0]) is None:
             heapq.heappop(heap)
         return bool(heap)
@@ -188,7 +261,7 @@ class Runs:
 
     def queues(self) -> list[str]:
         """The queues that have ever had a queued run."""
-        return list(dict.fromkeys(queue for queue, _ in self._queued))
+        return list(dict.fromkeys(queue for queue, _, _ in self._queued))
 
     def take_expired(self, now: datetime) -> Run | None:
         """Take the running run whose lease ran out first, if any did."""
@@ -216,6 +289,9 @@ class Runs:
     # --- groups
 
     def _admit(self, run: Run, now: datetime) -> None:
+        if self._is_missed(run, now):
+            self.end(run, State.SKIPPED, MISFIRE, now)
+            return
         members = 0 if run.group is None else len(self._members[run.group])
         match admit(run, members):
             case Admission.ENTER:
@@ -226,6 +302,12 @@ class Runs:
                 self.hold(run, hold_for_group(run.group or ""))
             case Admission.REPLACE:
                 self._replace(run, run.group or "", now)
+
+    @staticmethod
+    def _is_missed(run: Run, now: datetime) -> bool:
+        if run.start_by is None or run.group is None or run.member:
+            return False
+        return is_missed_entrant(to_micros(run.start_by), to_micros(run.ready_at), to_micros(now))
 
     def _replace(self, run: Run, group: str, now: datetime) -> None:
         for held in self.held(hold_for_group(group)):
@@ -241,9 +323,9 @@ class Runs:
             self.hold(run, hold_for_group(group))
 
     def _admit_next(self, group: str) -> None:
-        held = self.held(hold_for_group(group))
-        if held:
-            self.unhold(held[0])
+        first = self._first_held(hold_for_group(group))
+        if first is not None:
+            self.unhold(first)
 
     def _pass_on(self, run: Run) -> None:
         """A run that was no member leaves: a place it may have been offered goes to the next in line.
@@ -252,10 +334,10 @@ class Runs:
         """
         if run.group is None:
             return
-        held = self.held(hold_for_group(run.group))
-        if held and len(self._members[run.group]) < held[0].limit:
-            self.unhold(held[0])
+        first = self._first_held(hold_for_group(run.group))
+        if first is not None and len(self._members[run.group]) < first.limit:
+            self.unhold(first)
 
 
-def _first(heap: list[_Entry]) -> _Entry:
+def _first(heap: _Heap) -> _Entry:
     return heap[0]

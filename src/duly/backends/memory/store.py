@@ -97,10 +97,7 @@ class MemoryStore:
         return record
 
     def _insert(self, run: Run, now: datetime) -> bool:
-        if self._runs.duplicate_of(run) is not None:
-            return False
-        self._runs.add(run, now)
-        return True
+        return self._runs.put(run, now).created
 
     async def remove(self, name: str, expect: int, *, now: datetime | None = None) -> bool:
         record = self._contents.jobs.get(name)
@@ -252,7 +249,8 @@ class MemoryStore:
             return RedriveReply.UNKNOWN
         if run.state not in REDRIVABLE:
             return RedriveReply.NOT_ENDED
-        if self._runs.unfinished_twin(run) is not None:
+        twin = self._runs.twin(run, now)
+        if twin is not None and twin.id != run.id:
             return RedriveReply.DUPLICATE
         again = replace(
             run,
@@ -265,6 +263,7 @@ class MemoryStore:
             cancelling=False,
             reason=None,
             finished_at=None,
+            start_by=None,
         )
         self._runs.save(again)
         return RedriveReply.DONE
@@ -279,6 +278,9 @@ class MemoryStore:
             self._runs.delete(run)
             purged += 1
         return purged
+
+    async def expire(self, limit: int, *, now: datetime | None = None) -> int:
+        return self._runs.expire(limit, now or self._contents.clock.now())
 
     # --- queues
 

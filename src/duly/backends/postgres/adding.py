@@ -12,15 +12,17 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from duly.backends.postgres.bell import WORK
-from duly.backends.postgres.codec import MIDDLE, Record, extra_of, line_of, policy_of
-from duly.backends.postgres.moves import place_odd
-from duly.backends.postgres.unit import Unit
-from duly.backends.rows import micros
-from duly.errors import BackendError
-from duly.model import WAITING, Put, Run, RunPolicy, to_micros
+from msgspec import Struct
 
-_MOST_PRIORITY = 499
+from duly.backends.postgres.bell import WORK
+from duly.backends.postgres.codec import Record, extra_of, line_of, policy_of, rank_of
+from duly.backends.postgres.moves import place_odd
+from duly.backends.postgres.unit import Row, Unit
+from duly.backends.rows import duration, micros
+from duly.errors import BackendError
+from duly.model import WAITING, Put, Run, RunPolicy, from_micros, to_micros
+
+_MOST_PRIORITY = 99
 
 # The earliest ready time after now in any line; lines are found by leaping from one to the next.
 _FOLLOWING = """
@@ -38,8 +40,8 @@ SELECT min(n.ready_at) FROM lines AS l CROSS JOIN LATERAL (
 """
 
 # Add runs whose id is new and let them wait: those without a group in line, the others before their group. Rings if one
-# is ready, or is the next to be. Answers how many were added, and which, unless it was all of them. $2 are the ids and
-# $13 the payloads; between them is what else there is to know of a run, in the order of its columns.
+# is ready, or is the next to be. Answers how many were added, which, unless it was all of them, and when. $2 are the
+# ids and $13 the payloads; between them is what else there is to know of a run, in the order of its columns.
 _ADD = """
 WITH {clock},
 added AS (
@@ -57,6 +59,7 @@ placed AS (
 SELECT
     count(*),
     CASE WHEN count(*) < cardinality($2) THEN array_agg(id) END,
+    (SELECT now FROM clock),
     CASE
         WHEN count(*) = 0 THEN NULL
         WHEN min(ready_at) <= (SELECT now FROM clock) THEN pg_notify({bell}, $14)
@@ -99,19 +102,44 @@ ON CONFLICT (id) DO NOTHING
 RETURNING seq, id
 """
 
-_WITH_IDS = "SELECT id FROM {ns}.runs WHERE id = ANY($1::text[])"
+_CREATED = "SELECT id, created_at FROM {ns}.runs WHERE id = ANY($1::text[])"
+# Take the keys of runs whose id is new. Answers which were taken.
 _TAKE_KEYS = """
-INSERT INTO {ns}.keys (handler, key, id) SELECT * FROM unnest($1::text[], $2::bytea[], $3::text[])
+INSERT INTO {ns}.keys (handler, key, id)
+SELECT i.* FROM unnest($1::text[], $2::bytea[], $3::text[]) AS i (handler, key, id)
+WHERE NOT EXISTS (SELECT FROM {ns}.runs AS r WHERE r.id = i.id)
 ON CONFLICT (handler, key) DO NOTHING
 RETURNING id
 """
-_WITH_KEYS = """
-SELECT k.handler, k.key, k.id
-FROM unnest($1::text[], $2::bytea[]) AS wanted (handler, key)
-INNER JOIN {ns}.keys AS k ON k.handler = wanted.handler AND k.key = wanted.key
+# What stands in the way of runs ($2 handlers, $3 keys, $4 ids), each with when it was created: a run of that id, one
+# that has the key, one that is still unique under it. Where no run is unique and the key was taken ($6) to be so for a
+# time ($5), that is written down. Only whoever has taken a key writes here, so what this statement sees holds.
+_RESERVE = """
+WITH {clock},
+wanted AS MATERIALIZED (
+    SELECT * FROM unnest($2::text[], $3::bytea[], $4::text[], $5::bigint[], $6::bool[])
+        AS i (handler, key, id, span, taken)
+),
+reserved AS (
+    INSERT INTO {ns}.unique_keys AS u (handler, key, id, created_at, until)
+    SELECT handler, key, id, now, now + span FROM wanted, clock WHERE taken AND span IS NOT NULL
+    ON CONFLICT (handler, key) DO UPDATE
+    SET id = excluded.id, created_at = excluded.created_at, until = excluded.until
+    WHERE u.until <= excluded.created_at
+)
+SELECT w.id, clock.now, r.created_at, k.id, o.created_at, u.id, u.created_at
+FROM wanted AS w CROSS JOIN clock
+LEFT JOIN {ns}.runs AS r ON r.id = w.id
+LEFT JOIN {ns}.keys AS k ON k.handler = w.handler AND k.key = w.key AND k.id <> w.id
+LEFT JOIN {ns}.runs AS o ON o.id = k.id
+LEFT JOIN {ns}.unique_keys AS u ON u.handler = w.handler AND u.key = w.key AND u.id <> w.id AND u.until > clock.now
 """
 _GIVE_BACK = """
-DELETE FROM {ns}.keys
+WITH freed AS (
+    DELETE FROM {ns}.keys
+    WHERE id = ANY($1::text[]) AND (handler, key) IN (SELECT * FROM unnest($2::text[], $3::bytea[]))
+)
+DELETE FROM {ns}.unique_keys
 WHERE id = ANY($1::text[]) AND (handler, key) IN (SELECT * FROM unnest($2::text[], $3::bytea[]))
 """
 
@@ -127,8 +155,26 @@ def is_plain(runs: Sequence[Run]) -> bool:
 
 async def add_plain(unit: Unit, runs: Sequence[Run], now: datetime | None) -> list[Put]:
     """Add such runs; what became of each."""
-    created = await _insert_plain(unit, runs, now)
-    return [Put(run.id, created=created is None or run.id in created) for run in runs]
+    return await _answers(unit, runs, await _insert_plain(unit, runs, now))
+
+
+class _Added(Struct, frozen=True):
+    """Which runs were inserted (None: all that were to be), and when."""
+
+    ids: set[str] | None
+    at: datetime
+
+    def has(self, run: Run) -> bool:
+        return self.ids is None or run.id in self.ids
+
+
+async def _answers(unit: Unit, runs: Sequence[Run], added: _Added) -> list[Put]:
+    """What became of runs that were to be inserted: those that were not had been before."""
+    if added.ids is None:
+        return [Put(run.id, True, added.at) for run in runs]
+    before = [run.id for run in runs if run.id not in added.ids]
+    known = {row[0]: from_micros(row[1]) for row in await unit.all(_CREATED, before)}
+    return [Put(run.id, added.has(run), known.get(run.id, added.at)) for run in runs]
 
 
 async def add(unit: Unit, runs: Sequence[Run], now: datetime | None) -> list[Put]:
@@ -169,7 +215,7 @@ def _same_as_before(runs: Sequence[Run], answers: dict[int, Put], index: int, be
     answer = answers[before]
     told = answer.created or (runs[index].id == runs[before].id) == (answer.id == runs[before].id)
     if told:
-        answers[index] = Put(answer.id, created=False)
+        answers[index] = Put(answer.id, False, answer.created_at)
     return told
 
 
@@ -184,57 +230,78 @@ def _key(run: Run) -> _Key:
 async def _add_distinct(unit: Unit, runs: Sequence[Run], now: datetime | None) -> list[Put]:
     """The same for runs that share no id and no key."""
     keyed = [run for run in runs if run.dedupe_key is not None and not run.final]
-    known = await _known(unit, keyed) if keyed else {}
+    known: dict[str, Put] = {}
+    if keyed:
+        known, now = await _known(unit, keyed, now)
     accepted = [run for run in runs if run.id not in known]
-    created = await _insert(unit, accepted, now)
-    unused = [run for run in keyed if run.id not in known and created is not None and run.id not in created]
-    if unused:  # somebody has added the same id meanwhile
-        keys = [_key(run) for run in unused]
-        await unit.run(_GIVE_BACK, [run.id for run in unused], [key[0] for key in keys], [key[1] for key in keys])
-    return [
-        Put(known[run.id], created=False)
-        if run.id in known
-        else Put(run.id, created=created is None or run.id in created)
-        for run in runs
-    ]
+    if accepted:
+        added = await _insert(unit, accepted, now)
+        await _give_back(unit, [run for run in keyed if run.id not in known and not added.has(run)])  # added meanwhile
+        known |= {run.id: put for run, put in zip(accepted, await _answers(unit, accepted, added), strict=True)}
+    return [known[run.id] for run in runs]
 
 
-async def _known(unit: Unit, keyed: Sequence[Run]) -> dict[str, str]:
-    """Take the keys of these runs; those that exist or whose key another one has, with the id of that one."""
-    known = {row[0]: row[0] for row in await unit.all(_WITH_IDS, [run.id for run in keyed])}
-    left = sorted((run for run in keyed if run.id not in known), key=_key)
-    while left:
+async def _known(unit: Unit, keyed: Sequence[Run], now: datetime | None) -> tuple[dict[str, Put], datetime]:
+    """Take the keys of these runs; those that exist or whose key another one has, with that one; and the time it is.
+
+    What is added now must be told to have been created then: a key that is unique for a time says so too.
+    """
+    known: dict[str, Put] = {}
+    left, at = sorted(keyed, key=_key), now
+    while left or at is None:
         keys = [_key(run) for run in left]
-        handlers, texts = [key[0] for key in keys], [key[1] for key in keys]
-        taken = {row[0] for row in await unit.all(_TAKE_KEYS, handlers, texts, [run.id for run in left])}
-        missed = [run for run in left if run.id not in taken]
-        if not missed:
-            break
-        owners = {(row[0], row[1]): row[2] for row in await unit.all(_WITH_KEYS, handlers, texts)}
-        known |= {run.id: owners[_key(run)] for run in missed if _key(run) in owners}
-        left = [run for run in missed if _key(run) not in owners]  # given back meanwhile
-    return known
+        handlers, texts, ids = [key[0] for key in keys], [key[1] for key in keys], [run.id for run in left]
+        taken = {row[0] for row in await unit.all(_TAKE_KEYS, handlers, texts, ids)}
+        spans = [None if run.unique_for is None else duration(run.unique_for) for run in left]
+        rows = await unit.all(
+            _RESERVE, unit.moment(at), handlers, texts, ids, spans, [run_id in taken for run_id in ids]
+        )
+        found = {row[0]: twin for row in rows if (twin := _twin(row, row[0] in taken)) is not None}
+        at = from_micros(rows[0][1])
+        known |= found
+        await _give_back(unit, [run for run in left if run.id in taken and run.id in found])
+        left = [run for run in left if run.id not in taken and run.id not in found]  # the key was given back meanwhile
+    return known, at
+
+
+def _twin(row: Row, taken: bool) -> Put | None:
+    """The run that stands in the way of one, by a row of `_RESERVE`: of its id, with its key, or unique under it."""
+    run_id, _, created, owner, owner_created, unique, unique_created = row
+    if created is not None:
+        return Put(run_id, False, from_micros(created))
+    if not taken and owner is not None:
+        return Put(owner, False, from_micros(owner_created))
+    return None if unique is None else Put(unique, False, from_micros(unique_created))
+
+
+async def _give_back(unit: Unit, runs: Sequence[Run]) -> None:
+    """Free the keys that were taken for runs that are not added after all."""
+    if runs:
+        keys = [_key(run) for run in runs]
+        await unit.run(_GIVE_BACK, [run.id for run in runs], [key[0] for key in keys], [key[1] for key in keys])
 
 
 # --- inserting
 
 
-async def _insert(unit: Unit, runs: Sequence[Run], now: datetime | None) -> set[str] | None:
-    """Insert runs whose id is new; which, None for all of them."""
+async def _insert(unit: Unit, runs: Sequence[Run], now: datetime | None) -> _Added:
+    """Insert runs whose id is new."""
     odd = [run for run in runs if _is_odd(run)]
     plain = [run for run in runs if not _is_odd(run)] if odd else runs
-    created = await _insert_plain(unit, plain, now) if plain else None
+    added = await _insert_plain(unit, plain, now) if plain else None
     if not odd:
-        return created
-    placed = await _insert_odd(unit, odd, now)
-    return placed | ({run.id for run in plain} if created is None else created)
+        assert added is not None
+        return added
+    placed = await _insert_odd(unit, odd, now if added is None else added.at)
+    ids = {run.id for run in plain if added is not None and added.has(run)}
+    return _Added((placed.ids or set()) | ids, placed.at)
 
 
 def _is_odd(run: Run) -> bool:
     return run.state not in WAITING or run.hold is not None or run.until is not None or run.member
 
 
-async def _insert_plain(unit: Unit, runs: Sequence[Run], now: datetime | None) -> set[str] | None:
+async def _insert_plain(unit: Unit, runs: Sequence[Run], now: datetime | None) -> _Added:
     common = _common(runs[0])
     if all(_common(run) == common for run in runs):
         ids, payloads = [run.id for run in runs], [run.payload for run in runs]
@@ -243,17 +310,17 @@ async def _insert_plain(unit: Unit, runs: Sequence[Run], now: datetime | None) -
     else:
         row = await unit.one(_ADD_EACH, unit.moment(now), *_columns(runs), str(WORK))
     assert row is not None
-    return None if row[0] == len(runs) else set(row[1] or ())
+    return _Added(None if row[0] == len(runs) else set(row[1] or ()), from_micros(row[2]))
 
 
-async def _insert_odd(unit: Unit, runs: Sequence[Run], now: datetime | None) -> set[str]:
+async def _insert_odd(unit: Unit, runs: Sequence[Run], now: datetime | None) -> _Added:
     at = await unit.at(now)
     rows = await unit.all(_ADD_ODD, *_columns(runs), [micros(run.until) for run in runs], at)
     seqs = {row[1]: row[0] for row in rows}
-    placed = [Record(seqs[run.id], line_of(run), run) for run in runs if run.id in seqs]
+    placed = [Record(seqs[run.id], line_of(run), rank_of(run), run) for run in runs if run.id in seqs]
     await place_odd(unit, placed, at)
     unit.rings |= WORK if any(not record.run.final for record in placed) else 0  # a hold may be somebody's to end
-    return set(seqs)
+    return _Added(set(seqs), from_micros(at))
 
 
 def _columns(runs: Sequence[Run]) -> tuple[list[Any], ...]:
@@ -277,7 +344,7 @@ def _columns(runs: Sequence[Run]) -> tuple[list[Any], ...]:
 def _rank(run: Run) -> int:
     if not 0 <= run.priority <= _MOST_PRIORITY:
         raise BackendError(f"run {run.id} has priority {run.priority}: from 0 to 9")
-    return MIDDLE - run.priority
+    return rank_of(run)
 
 
 class _Policies:

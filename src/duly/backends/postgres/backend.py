@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Self
 
 from duly.backends.postgres.bell import Bell
@@ -42,7 +43,7 @@ class PostgresBackend:
         self._opening = opening
         self.lanes = Lanes(place, checked_namespace(opening.namespace), self.clock)
         self.bell = Bell(self.lanes)
-        session = Session(self.lanes, self.bell)
+        session = self._session = Session(self.lanes, self.bell)
         self.store = PostgresStore(session)
         self.queue = PostgresQueue(session)
         self.coordinator = PostgresCoordinator(self.lanes, self.bell)
@@ -58,11 +59,10 @@ class PostgresBackend:
                 await check(self.lanes)
             sent = self.clock.monotonic()
             self.clock.read(await self.store.time(), sent)
-            facts = await self._facts()
+            await self.refresh()
         except BaseException:
             await self.close()
             raise
-        self.capabilities = capabilities_of(facts, self._place)
 
     async def close(self) -> None:
         self.bell.close()
@@ -70,6 +70,14 @@ class PostgresBackend:
 
     def session(self) -> Self:
         return type(self)(self._place, self._opening, self.clock)
+
+    def when_stirred(self, call: Callable[[], None]) -> None:
+        """Have this called after each commit that lets runs wait again, or cancels some, beside what was asked for."""
+        self._session.stirred = call
+
+    async def refresh(self) -> Capabilities:
+        self.capabilities = capabilities_of(await self._facts(), self._place)
+        return self.capabilities
 
     async def examine(self) -> list[Finding]:
         return findings(await self._facts(), self._place, self._opening.namespace)

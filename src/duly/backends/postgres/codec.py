@@ -23,8 +23,9 @@ from duly.model import (
     from_micros,
 )
 
+MIDDLE = 500  # urgency = MIDDLE - priority: the smaller, the more urgent
+SCHEDULED = 400  # the ranks of runs of schedules are less by this: such runs wait in lines of their own
 _JSON = frozenset({11, 12, 24, 25, 32})  # policy, extra, reason and progress of a claim, story
-MIDDLE = 500  # rank = MIDDLE - priority: the smaller, the more urgent
 
 _MOST_POLICIES = 10_000
 _CAUSES = {cause.value: cause for cause in Cause}
@@ -56,6 +57,8 @@ class Extra(Struct, omit_defaults=True):
     progress: Progress | None = None
     result: bytes | None = None
     failure: Failure | None = None
+    start_by: int | None = None
+    strict: bool = False
 
 
 class Story(Struct, omit_defaults=True):
@@ -81,6 +84,7 @@ _policies: dict[str, RunPolicy] = {}
 def extra_of(run: Run) -> str | None:
     """A run's extras as text; None when it has none."""
     early = Extra(run.uid, run.revision, run.limit, run.when_full, run.dedupe_key, run.headers)
+    early.start_by, early.strict = micros(run.start_by), run.strict
     if run.fence or run.node is not None or run.reason is not None or run.failures or run.losses:
         early.failures = run.failures
         early.losses = run.losses
@@ -101,13 +105,16 @@ def read_extra(text: str | None) -> Extra:
     return NOTHING if text is None else _extra.decode(text)
 
 
-def read_limit(text: str | None) -> tuple[int, WhenFull]:
-    """How many of its group may run at a time, and what happens otherwise; the defaults where that cannot be read."""
+def read_entry(text: str | None) -> tuple[int, WhenFull, int | None]:
+    """How many of its group may run at a time, what happens otherwise, and until when it may start.
+
+    The defaults where that cannot be read.
+    """
     try:
         extra = read_extra(text)
     except UNREADABLE:
         extra = NOTHING
-    return extra.limit, extra.when_full
+    return extra.limit, extra.when_full, extra.start_by
 
 
 def story_of(run: Run, reason: str | None) -> str | None:
@@ -133,11 +140,6 @@ def read_policy(text: str | None) -> RunPolicy:
     return policy
 
 
-def duration(seconds: float) -> int:
-    """Seconds in microseconds."""
-    return round(seconds * 1_000_000)
-
-
 # --- lines: "queue" is for anybody, "queue@node" for that node, "queue@" for one that is yet to be told
 
 
@@ -151,6 +153,19 @@ def line_of(run: Run) -> str:
     return f"{run.queue}@{run.assignee or ''}" if run.assignable else run.queue
 
 
+# --- ranks: the urgency, in a line of its own for runs of schedules, so that both kinds can have their share of a claim
+
+
+def rank_of(run: Run) -> int:
+    """The rank of a new run."""
+    return MIDDLE - run.priority - (SCHEDULED if run.cause is Cause.SCHEDULE else 0)
+
+
+def urgency_of(rank: int) -> int:
+    """How urgent runs of a rank are: the smaller, the more."""
+    return rank + SCHEDULED if rank < SCHEDULED else rank
+
+
 # --- whole runs
 
 
@@ -159,11 +174,8 @@ class Record(Struct, frozen=True):
 
     seq: int
     line: str
+    rank: int
     run: Run
-
-    @property
-    def rank(self) -> int:
-        return MIDDLE - self.run.priority
 
     @property
     def entrant(self) -> bool:
@@ -197,7 +209,7 @@ def _read_record(row: Row, now: int | None = None) -> Record:
             standing["state"] = State.QUEUED
     elif state is State.RUNNING:
         standing["member"] = group is not None
-    return Record(seq, line, _run(row, extra, standing))
+    return Record(seq, line, row[5], _run(row, extra, standing))
 
 
 def _run(row: Row, extra: Extra, standing: dict[str, Any]) -> Run:
@@ -211,7 +223,7 @@ def _run(row: Row, extra: Extra, standing: dict[str, Any]) -> Run:
         revision=extra.revision,
         cause=_CAUSES[row[6]],
         queue=queue_of(row[4]),
-        priority=MIDDLE - row[5],
+        priority=MIDDLE - urgency_of(row[5]),
         payload=row[13],
         policy=read_policy(row[11]),
         group=row[10],
@@ -223,6 +235,8 @@ def _run(row: Row, extra: Extra, standing: dict[str, Any]) -> Run:
         created_at=from_micros(row[9]),
         assignable="@" in row[4],
         assignee=row[4].partition("@")[2] or None,
+        start_by=instant(extra.start_by),
+        strict=extra.strict,
         **standing,
     )
 

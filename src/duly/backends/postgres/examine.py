@@ -78,6 +78,13 @@ def _role(facts: Facts) -> Iterator[Finding]:
 
 
 def _persistence(facts: Facts) -> Finding:
+    if facts.unlogged:
+        return Finding(
+            _PROBLEM,
+            "persistence",
+            f"unlogged: {', '.join(facts.unlogged)}. A crash of the server empties such tables: use ALTER TABLE … SET"
+            " LOGGED",
+        )
     if facts.synchronous_commit == "off":
         return Finding(
             _WARNING,
@@ -88,12 +95,23 @@ def _persistence(facts: Facts) -> Finding:
     if not facts.fsync:
         return Finding(_PROBLEM, "persistence", "fsync off: power loss may destroy the whole database. Set it to on")
     if not facts.full_page_writes:
-        return Finding(_WARNING, "persistence", "full_page_writes off: power loss may tear pages on most file systems")
+        return Finding(
+            _WARNING,
+            "persistence",
+            "full_page_writes off: power loss may tear pages on most file systems. Set it to on",
+        )
     return Finding(_OK, "persistence", f"fsync on, synchronous_commit {facts.synchronous_commit}")
 
 
 def _replication(facts: Facts, place: Place) -> Finding:
     known = f"{facts.standbys} standby server{'' if facts.standbys == 1 else 's'} connected"
+    if facts.synchronous_standby_names and facts.synchronous_commit == "local":
+        return Finding(
+            _WARNING,
+            "replication",
+            f"{known}, but synchronous_commit local does not wait for them: when one takes over, what was acknowledged"
+            " last is lost. Set it to on",
+        )
     if facts.synchronous_standby_names:
         return Finding(_OK, "replication", f"{known}, synchronous: {facts.synchronous_standby_names}")
     if not facts.standbys and len(place.addresses) == 1:
@@ -167,8 +185,9 @@ def _clock(facts: Facts) -> Finding:
 def _promises(facts: Facts, place: Place) -> Finding:
     can = capabilities_of(facts, place)
     at_least = "at_least_once holds" if can.durable else "at_least_once holds but for changes that a crash may lose"
+    asynchronous = facts.standbys and not facts.synchronous_standby_names
     at_most = (
-        "at_most_once holds"
+        f"at_most_once holds{' as long as none of the standby servers takes over' if asynchronous else ''}"
         if can.durable_start
         else "at_most_once is refused, since acknowledged changes may be lost (accept_data_loss=True allows it)"
     )

@@ -29,13 +29,20 @@ SELECT
     (SELECT max(extract(epoch FROM clock_timestamp() - xact_start)) FROM pg_stat_activity
         WHERE state <> 'idle' AND pid <> pg_backend_pid() AND datname = current_database())::float8 AS longest,
     (SELECT age(datfrozenxid) FROM pg_database WHERE datname = current_database())::bigint AS age,
-    has_database_privilege(current_database(), 'CREATE') AS may_create
+    has_database_privilege(current_database(), 'CREATE') AS may_create,
+    coalesce((SELECT array_agg(relname::text ORDER BY relname) FROM pg_class
+        WHERE relnamespace = to_regnamespace($1) AND relpersistence = 'u' AND relkind IN ('r', 'p', 'S')),
+        '{}') AS unlogged
 """
 _CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
 
 class Facts(Struct, frozen=True):
-    """As told now. `longest` is how many seconds the oldest transaction of somebody else has been open."""
+    """As told now.
+
+    `longest` is how many seconds the oldest transaction of somebody else has been open; `unlogged` are tables of this
+    namespace that a crash of the server empties.
+    """
 
     version: str
     number: int
@@ -53,6 +60,7 @@ class Facts(Struct, frozen=True):
     longest: float | None
     age: int
     may_create: bool
+    unlogged: tuple[str, ...]
     pooled: bool
     clock_offset: float
     round_trip: float
@@ -66,14 +74,14 @@ async def gather(lanes: Lanes, clock: Clock) -> Facts:
 
 
 async def _gather(lanes: Lanes, clock: Clock, connection: Connection) -> Facts:
-    row = await connection.fetchrow(_FACTS)
+    row = await connection.fetchrow(_FACTS, lanes.texts.schema)
     assert row is not None
     asked, wall = clock.monotonic(), clock.now()
     seconds = float(await connection.fetchval(_CLOCK))
     trip = clock.monotonic() - asked
     applied = [step.name for step in await applied_steps(connection, lanes.texts)]
     return Facts(
-        **dict(row),
+        **dict(row) | {"unlogged": tuple(row["unlogged"])},
         pooled=lanes.pooled,
         clock_offset=seconds - wall.timestamp() - trip / 2,
         round_trip=trip,
@@ -86,15 +94,20 @@ def capabilities_of(facts: Facts, place: Place) -> Capabilities:
     """What can be promised on such a server.
 
     Every commit is written before it is acknowledged unless `synchronous_commit` is off; it reaches the disk unless
-    `fsync` is off too. Where several servers are named, another one may take over, without what it was not sent.
+    `fsync` is off too, and survives there unless `full_page_writes` is off. A crash empties unlogged tables.
     """
-    told_late = facts.synchronous_commit == "off"
-    may_lose = len(place.addresses) > 1 and not facts.synchronous_standby_names
+    durable = facts.synchronous_commit != "off" and not facts.unlogged and not _failover_loses(facts, place)
     return Capabilities(
-        durable=not told_late and not may_lose,
-        durable_start=facts.fsync and not told_late and not may_lose,
+        durable=durable,
+        durable_start=durable and facts.fsync and facts.full_page_writes,
         shared=True,
         transactions=True,
         push=not facts.pooled,
         threads=True,
     )
+
+
+def _failover_loses(facts: Facts, place: Place) -> bool:
+    """Where several servers are named, another one may take over, without what it was not sent before the answer."""
+    synchronous = facts.synchronous_standby_names and facts.synchronous_commit != "local"
+    return len(place.addresses) > 1 and not synchronous

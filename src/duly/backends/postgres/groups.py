@@ -14,12 +14,13 @@ from itertools import chain
 from msgspec import Struct
 
 from duly.backends.postgres.bell import WORK
-from duly.backends.postgres.codec import read_limit
+from duly.backends.postgres.codec import read_entry
 from duly.backends.postgres.moves import by_seqs, end_within, members
 from duly.backends.postgres.unit import Unit
 from duly.backends.rows import to_json
 from duly.model import EPOCH, Run, State, WhenFull
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, hold_for_group
+from duly.rules.misfires import MISFIRE, is_missed_entrant
 
 # By their groups, not by their times: others may be due before.
 _DUE = """
@@ -75,17 +76,24 @@ WITH gone AS (
     RETURNING seq, line, rank, ready_at, id, "group"
 )
 INSERT INTO {ns}.held (seq, line, rank, ready_at, id, "group", member, hold)
-SELECT seq, line, rank, ready_at, id, "group", false, $3 || "group" FROM gone
+SELECT seq, line, {urgency}, ready_at, id, "group", false, $3 || "group" FROM gone
+"""
+# Who waits for others of its group does not start late for any other reason.
+_EXCUSE = """
+UPDATE {ns}.runs SET extra = (extra::jsonb - 'start_by')::text
+WHERE seq = ANY($1::bigint[])
 """
 
 
 class Entrant(Struct, frozen=True):
     """A due run before its group."""
 
+    ready_at: int
     seq: int
     group: str
     limit: int
     when_full: WhenFull
+    start_by: int | None
 
 
 async def due_groups(unit: Unit, limit: int, now: int | None) -> tuple[list[str], int]:
@@ -103,14 +111,14 @@ async def next_due(unit: Unit, now: int) -> int | None:
 async def decide_about(unit: Unit, groups: Collection[str], now: int, limit: int | None = None) -> int:
     """Decide about the due entrants of these groups, all or the first ones; how many it were."""
     rows = await unit.all(_DUE, list(groups), now, limit)
-    entrants = [_entrant(row[2], row[3], row[4]) for row in rows]
+    entrants = [_entrant(*row) for row in rows]
     if entrants:
         await _Door(unit, entrants, now, await members(unit, {entrant.group for entrant in entrants})).decide()
     return len(entrants)
 
 
-def _entrant(seq: int, group: str, extra_text: str | None) -> Entrant:
-    return Entrant(seq, group, *read_limit(extra_text))
+def _entrant(ready_at: int, _: str, seq: int, group: str, extra_text: str | None) -> Entrant:
+    return Entrant(ready_at, seq, group, *read_entry(extra_text))
 
 
 class _Door:
@@ -128,7 +136,11 @@ class _Door:
     async def decide(self) -> None:
         """Decide about all of them. Who enters and who is held is written at the end, for all at once."""
         skipped: list[int] = []
+        missed: list[int] = []
         for entrant in self._entrants:
+            if is_missed_entrant(entrant.start_by, entrant.ready_at, self._now):
+                missed.append(entrant.seq)
+                continue
             match self._admit(entrant):
                 case Admission.ENTER:
                     self._enter(entrant)
@@ -139,6 +151,7 @@ class _Door:
                 case Admission.REPLACE:
                     await self._replace(entrant)
         await self._end(skipped, State.SKIPPED, OVERLAP)
+        await self._end(missed, State.SKIPPED, MISFIRE)
         await self._write()
 
     async def _write(self) -> None:
@@ -148,6 +161,12 @@ class _Door:
         held = list(chain.from_iterable(self._held.values()))
         if held:
             await self._unit.run(_HOLD, list(self._held), held, hold_for_group(""))
+            timed = {entrant.seq for entrant in self._entrants if entrant.start_by is not None}
+            await self._excuse([seq for seq in held if seq in timed])
+
+    async def _excuse(self, seqs: Sequence[int]) -> None:
+        if seqs:
+            await self._unit.run(_EXCUSE, seqs)
 
     def _admit(self, entrant: Entrant) -> Admission:
         """What the rule says; it looks at nothing else of a run, so it is asked once for many alike."""
@@ -171,6 +190,7 @@ class _Door:
         if self._members[group]:
             await self._unit.run(_ASK_TO_CANCEL, to_json(REPLACED), group)
             self._unit.rings |= WORK
+            self._unit.stirs = True
         if self._members[group] < entrant.limit:
             self._enter(entrant)
         else:
@@ -180,7 +200,7 @@ class _Door:
         """End runs that wait; how many did. One that a claim has just taken is not among them."""
         records = await by_seqs(self._unit, seqs) if seqs else []
         waiting = [record for record in records if record.run.state is State.PENDING]
-        return await end_within(self._unit, waiting, state, reason, self._now) if waiting else 0
+        return len(await end_within(self._unit, waiting, state, reason, self._now)) if waiting else 0
 
 
 def _sample(entrant: Entrant) -> Run:

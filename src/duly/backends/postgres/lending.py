@@ -9,22 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
+from typing import Self
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import (
     MIDDLE,
+    SCHEDULED,
     read_extra,
     read_policy,
     read_records,
+    urgency_of,
 )
 from duly.backends.postgres.groups import decide_about
 from duly.backends.postgres.moves import by_ids, unhold
 from duly.backends.postgres.unit import Lent, Row, Unit
+from duly.backends.rows import instant
 from duly.backends.tolerance import tolerantly
 from duly.model import Cause, Claim, Run, State, from_micros
 from duly.rules.admission import hold_for_handler
+from duly.rules.misfires import LATE
+from duly.rules.sharing import scheduled_share
 
 _UNHOLD_SLICE = 1_000
 _SIFT_SLICE = 1_000
@@ -32,7 +39,7 @@ _SLICE = 32
 _DECIDED_AT_ONCE = 500
 
 # What the statements below begin with. $1 now, $2 node, $3 queues.
-# lines: every line that has runs, with the first run in it, found by leaping from one to the next.
+# lines: every line and rank that has runs, with the first run in it, found by leaping from one to the next.
 # open: those with something due that this node may take from. Whoever reads one begins at its first run, and does not
 # walk again over the dead entries that earlier claims left before it.
 _SURVEY = """
@@ -46,13 +53,22 @@ lines (line, rank, since, head) AS (
     ) AS n
 ),
 open AS MATERIALIZED (
-    SELECT line, rank, since, head FROM lines
+    SELECT line, rank, {urgency} AS urgency, since, head FROM lines
     WHERE since <= (SELECT now FROM clock)
         AND ($3::text[] IS NULL OR split_part(line, '@', 1) = ANY($3::text[]))
         AND (strpos(line, '@') = 0 OR line = split_part(line, '@', 1) || '@' || $2)
         AND NOT EXISTS (SELECT FROM {ns}.queues WHERE name = split_part(line, '@', 1) AND paused)
 )
 """
+
+# As `rules.sharing.scheduled_share` says: of room, by request $4.
+_SHARE = "CASE WHEN room >= 4 THEN (room + 3) / 4 WHEN $4::bigint % 4 < room THEN 1 ELSE 0 END"
+
+# What this node cannot start is for others: such as have the handler, or whoever places runs. They may have asked just
+# now, and passed over the rows that were locked here.
+_RING_FOR_OTHERS = """(
+    SELECT pg_notify({bell}, '{work}') FROM {rows} WHERE hold IS NOT NULL AND NOT starts_with(hold, 'job:') LIMIT 1
+)""".replace("{work}", str(WORK))
 
 # Lend the first $6 runs of the open lines to node $2 for $7 microseconds, and hold those among them whose job is paused
 # or removed, or whose handler is not among the set $8 (NULL: all are known). Nothing is lent
@@ -63,10 +79,15 @@ open AS MATERIALIZED (
 # Rows are locked in the order in which they are to be lent, those that others have locked are passed over; fences come
 # after the locks. How many of the rows are in which line is counted first: one line needs no counting.
 #
+# If that leaves the scheduled runs of the last priority with less than their share ($13 to $15: a priority and how many
+# runs of it, scheduled ones among them, this request has lent before), the first of those that come later take the
+# places of the last others (`rules.sharing`). More urgent priorities have no more than was taken from them.
+#
 # A run that waits to enter its group is lent at once if it is alone before an empty group, which lets it in whatever
 # the rule: `alone` looks for that, as the store is after the group was locked. Groups are in the way if one of the
-# first runs is before a group that is not like that, or a member of a group that others want to enter, or if a few due
-# runs wait before groups elsewhere. A burst elsewhere is left to those whose lines it is in.
+# first runs is before a group that is not like that, or so late that it may be a misfire, or a member of a group that
+# others want to enter, or if a few due runs wait before groups elsewhere. A burst elsewhere is left to those whose
+# lines it is in.
 _LEND = """
 {survey},
 staffed AS MATERIALIZED (
@@ -95,7 +116,7 @@ chosen AS MATERIALIZED (
     SELECT * FROM open WHERE EXISTS (SELECT FROM fresh) AND ($12 OR NOT EXISTS (SELECT FROM back))
 ),
 counted AS (
-    SELECT l.line, l.rank, l.since, l.head FROM chosen AS l CROSS JOIN LATERAL (
+    SELECT l.* FROM chosen AS l CROSS JOIN LATERAL (
         SELECT w.ready_at, w.id FROM {ns}.waiting AS w
         WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
             AND w.ready_at <= (SELECT now FROM clock)
@@ -103,16 +124,16 @@ counted AS (
         ORDER BY w.ready_at, w.id LIMIT $6
     ) AS w
     WHERE (SELECT count(*) FROM chosen) > 1
-    ORDER BY l.rank, w.ready_at, w.id LIMIT $6
+    ORDER BY l.urgency, w.ready_at, w.id LIMIT $6
 ),
 shares AS (
     SELECT chosen.*, $6::bigint AS share FROM chosen WHERE (SELECT count(*) FROM chosen) = 1
     UNION ALL
-    SELECT counted.*, count(*) FROM counted GROUP BY line, rank, since, head
+    SELECT counted.*, count(*) FROM counted GROUP BY line, rank, urgency, since, head
 ),
-first AS MATERIALIZED (
-    SELECT w.* FROM shares AS s CROSS JOIN LATERAL (
-        SELECT w.ctid AS place, w.seq, w.entering, w."group" FROM {ns}.waiting AS w
+in_order AS MATERIALIZED (
+    SELECT w.*, s.urgency, s.rank < {scheduled} AS scheduled FROM shares AS s CROSS JOIN LATERAL (
+        SELECT w.ctid AS place, w.seq, w.entering, w."group", w.ready_at, w.id FROM {ns}.waiting AS w
         WHERE w.line = s.line AND w.rank = s.rank AND (w.ready_at, w.id) >= (s.since, s.head)
             AND w.ready_at <= (SELECT now FROM clock)
             AND NOT (w.entering AND $9)
@@ -120,8 +141,44 @@ first AS MATERIALIZED (
         FOR UPDATE SKIP LOCKED
     ) AS w
 ),
+edge AS MATERIALIZED (
+    SELECT urgency, greatest(0, {share} - scheduled) AS owed FROM (
+        SELECT
+            urgency,
+            count(*) + max(CASE WHEN urgency = $13 THEN $14::bigint ELSE 0 END) AS room,
+            count(*) FILTER (WHERE scheduled) + max(CASE WHEN urgency = $13 THEN $15::bigint ELSE 0 END) AS scheduled
+        FROM in_order
+        WHERE urgency = (SELECT max(urgency) FROM in_order HAVING count(*) = $6)
+            AND EXISTS (SELECT FROM chosen WHERE rank < {scheduled})
+            AND EXISTS (SELECT FROM chosen WHERE rank >= {scheduled})
+        GROUP BY urgency
+    ) AS last
+),
+late AS MATERIALIZED (
+    SELECT w.* FROM edge AS e INNER JOIN chosen AS l ON l.urgency = e.urgency AND l.rank < {scheduled}
+    CROSS JOIN LATERAL (
+        SELECT w.ctid AS place, w.seq, w.entering, w."group", w.ready_at, w.id FROM {ns}.waiting AS w
+        WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
+            AND w.ready_at <= (SELECT now FROM clock)
+            AND NOT (w.entering AND $9) AND NOT EXISTS (SELECT FROM in_order AS i WHERE i.seq = w.seq)
+        ORDER BY w.ready_at, w.id LIMIT e.owed
+        FOR UPDATE SKIP LOCKED
+    ) AS w
+    ORDER BY w.ready_at, w.id LIMIT (SELECT owed FROM edge)
+),
+first AS MATERIALIZED (
+    SELECT place, seq, entering, "group", ready_at FROM in_order
+    WHERE NOT EXISTS (SELECT FROM late) OR seq NOT IN (
+        SELECT i.seq FROM in_order AS i INNER JOIN edge AS e ON e.urgency = i.urgency WHERE NOT i.scheduled
+        ORDER BY i.ready_at DESC, i.id DESC LIMIT (SELECT count(*) FROM late)
+    )
+    UNION ALL
+    SELECT place, seq, entering, "group", ready_at FROM late
+),
 entering AS MATERIALIZED (
-    SELECT count(*) AS number, count(DISTINCT "group") AS groups, array_agg("group") AS names FROM first WHERE entering
+    SELECT
+        count(*) AS number, count(DISTINCT "group") AS groups, array_agg("group") AS names, min(ready_at) AS since
+    FROM first WHERE entering
 ),
 undecided AS MATERIALIZED (
     SELECT 1 FROM {ns}.waiting
@@ -133,6 +190,7 @@ in_the_way AS MATERIALIZED (
     WHERE NOT $9 AND e.number + u.number > 0 AND (
         (u.number <= {slice} AND u.number > e.number)
         OR e.number > e.groups
+        OR e.since < (SELECT now FROM clock) - {late}
         OR EXISTS (
             SELECT FROM first AS m INNER JOIN {ns}.waiting AS w ON w."group" = m."group"
             WHERE NOT m.entering AND w.entering AND w.ready_at <= (SELECT now FROM clock)
@@ -159,7 +217,7 @@ found AS (
 ),
 judged AS MATERIALIZED (
     SELECT CASE WHEN f.hold IS NULL THEN nextval('{ns}.fences') END AS fence, f.*
-    FROM (SELECT * FROM found ORDER BY rank, ready_at, id) AS f
+    FROM (SELECT * FROM found ORDER BY {urgency}, ready_at, id) AS f
 ),
 gone AS (
     DELETE FROM {ns}.waiting WHERE ctid = ANY(ARRAY(SELECT place FROM taken))
@@ -167,8 +225,8 @@ gone AS (
 held AS (
     INSERT INTO {ns}.held (seq, line, rank, ready_at, id, "group", member, hold)
     SELECT
-        seq, CASE WHEN hold = 'place' THEN split_part(line, '@', 1) || '@' ELSE line END, rank, ready_at, id, "group",
-        "group" IS NOT NULL, hold
+        seq, CASE WHEN hold = 'place' THEN split_part(line, '@', 1) || '@' ELSE line END, {urgency}, ready_at, id,
+        "group", "group" IS NOT NULL, hold
     FROM judged WHERE hold IS NOT NULL
     RETURNING 1
 ),
@@ -200,24 +258,35 @@ SELECT
     EXISTS (SELECT FROM in_the_way),
     (SELECT ready_at FROM before), next.later, (SELECT count(*) FROM held),
     f.fence, f.seq, f.id, f.job, f.handler, f.line, f.rank, f.cause, f.due, f.ready_at, f.created_at, f."group",
-    f.policy, f.extra, f.payload
+    f.policy, f.extra, f.payload, {ring_for_others}
 FROM clock CROSS JOIN next
 LEFT JOIN judged AS f ON f.hold IS NULL
 """.replace("{survey}", _SURVEY).replace("{slice}", str(_SLICE))
+_LEND = (
+    _LEND.replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "judged"))
+    .replace("{share}", _SHARE)
+    .replace("{late}", str(LATE))
+    .replace("{scheduled}", str(SCHEDULED))
+)
 
 # Hold those of the first $5 runs of the open lines whose job is paused or removed, or whose handler is not in the set
 # $4, as far as they come before the first $6 that may start: so that a claim, which takes no more rows than it may
-# lend, does not have to ask again and again. Answers how many.
+# lend, does not have to ask again and again. Where both scheduled and other runs wait, up to $7 of those $6 may lose
+# their places to later scheduled ones: then as far as they certainly come before one that is lent. Answers how many.
 _SIFT = """
 {survey},
-first AS (
-    SELECT w.place, w.seq, l.rank, w.ready_at, w.id FROM open AS l CROSS JOIN LATERAL (
+first AS MATERIALIZED (
+    SELECT w.place, w.seq, l.rank, l.urgency, w.ready_at, w.id FROM open AS l CROSS JOIN LATERAL (
         SELECT w.ctid AS place, w.seq, w.ready_at, w.id FROM {ns}.waiting AS w
         WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
             AND w.ready_at <= (SELECT now FROM clock) AND NOT w.entering
         ORDER BY w.ready_at, w.id LIMIT $5
     ) AS w
-    ORDER BY l.rank, w.ready_at, w.id LIMIT $5
+    ORDER BY l.urgency, w.ready_at, w.id LIMIT $5
+),
+mixed AS MATERIALIZED (
+    SELECT 1 WHERE EXISTS (SELECT FROM first WHERE rank >= {scheduled})
+        AND EXISTS (SELECT FROM open WHERE rank < {scheduled})
 ),
 judged AS MATERIALIZED (
     SELECT first.*, (
@@ -234,9 +303,10 @@ judged AS MATERIALIZED (
 ),
 found AS MATERIALIZED (
     SELECT place, seq, hold FROM (
-        SELECT *, count(*) FILTER (WHERE hold IS NULL) OVER (ORDER BY rank, ready_at, id) AS startable FROM judged
+        SELECT *, count(*) FILTER (WHERE hold IS NULL) OVER (ORDER BY urgency, ready_at, id) AS startable FROM judged
     ) AS j
-    WHERE hold IS NOT NULL AND startable < $6
+    WHERE hold IS NOT NULL
+        AND startable < $6::bigint - (SELECT CASE WHEN EXISTS (SELECT FROM mixed) THEN $7::bigint ELSE 0 END)
 ),
 taken AS MATERIALIZED (
     SELECT ctid AS place FROM {ns}.waiting
@@ -250,20 +320,21 @@ gone AS (
 held AS (
     INSERT INTO {ns}.held (seq, line, rank, ready_at, id, "group", member, hold)
     SELECT
-        g.seq, CASE WHEN f.hold = 'place' THEN split_part(g.line, '@', 1) || '@' ELSE g.line END, g.rank, g.ready_at,
-        g.id, g."group", g."group" IS NOT NULL, f.hold
+        g.seq, CASE WHEN f.hold = 'place' THEN split_part(g.line, '@', 1) || '@' ELSE g.line END, {urgency},
+        g.ready_at, g.id, g."group", g."group" IS NOT NULL, f.hold
     FROM gone AS g INNER JOIN found AS f ON f.seq = g.seq
     RETURNING seq, line
 ),
 nobodys AS (
     UPDATE {ns}.runs AS r SET line = h.line FROM held AS h WHERE r.seq = h.seq AND r.line <> h.line
 )
-SELECT count(*) FROM held
-""".replace("{survey}", _SURVEY)
+SELECT count(*), {ring_for_others} FROM held
+""".replace("{survey}", _SURVEY).replace("{scheduled}", str(SCHEDULED))
+_SIFT = _SIFT.replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "found"))
 
 # The groups to decide about: those of the first $4 runs in the open lines, so that the next claims of a burst find them
-# decided, and those of the entrants that have been due for the longest time ($5 of them); as far as somebody is due
-# before them.
+# decided, of the first $4 scheduled ones, and those of the entrants that have been due for the longest time ($5 of
+# them); as far as somebody is due before them.
 _GROUPS = """
 {survey}
 SELECT DISTINCT "group", (SELECT now FROM clock) FROM (
@@ -274,7 +345,18 @@ SELECT DISTINCT "group", (SELECT now FROM clock) FROM (
             AND w.ready_at <= (SELECT now FROM clock)
             ORDER BY w.ready_at, w.id LIMIT $4
         ) AS w
-        ORDER BY l.rank, w.ready_at, w.id LIMIT $4
+        ORDER BY l.urgency, w.ready_at, w.id LIMIT $4
+    )
+    UNION ALL
+    (
+        SELECT w."group" FROM open AS l CROSS JOIN LATERAL (
+            SELECT w."group", w.ready_at, w.id FROM {ns}.waiting AS w
+            WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
+            AND w.ready_at <= (SELECT now FROM clock)
+            ORDER BY w.ready_at, w.id LIMIT $4
+        ) AS w
+        WHERE l.rank < {scheduled}
+        ORDER BY l.urgency, w.ready_at, w.id LIMIT $4
     )
     UNION ALL
     (
@@ -287,7 +369,7 @@ WHERE "group" IS NOT NULL
         SELECT FROM {ns}.waiting AS e
         WHERE e."group" = g."group" AND e.entering AND e.ready_at <= (SELECT now FROM clock)
     )
-""".replace("{survey}", _SURVEY)
+""".replace("{survey}", _SURVEY).replace("{scheduled}", str(SCHEDULED))
 
 _LENT_BEFORE = """
 SELECT {run} FROM {ns}.runs AS r {standing}
@@ -394,10 +476,31 @@ class Lending(Struct):
 
 
 class Step(Struct, frozen=True):
-    """How far a claim is. `again`: the request is known and may lend; `put_back`: so is what was held for handlers."""
+    """How far a claim is. `again`: the request is known and may lend; `put_back`: so is what was held for handlers.
+
+    `lent` and `scheduled` are how many runs of `urgency`, the last priority that was reached, it has lent, and how many
+    of those are scheduled.
+    """
 
     again: bool = False
     put_back: bool = False
+    urgency: int = -1
+    lent: int = 0
+    scheduled: int = 0
+
+    @classmethod
+    def after(cls, claims: Sequence[Claim], *, put_back: bool) -> Self:
+        """The step after these were lent."""
+        if not claims:
+            return cls(again=True, put_back=put_back)
+        last = [claim.run for claim in claims if claim.run.priority == claims[-1].run.priority]
+        scheduled = sum(run.cause is Cause.SCHEDULE for run in last)
+        return cls(True, put_back, MIDDLE - last[0].priority, len(last), scheduled)
+
+    def owed(self, room: int, request: int) -> int:
+        """How many of the next `room` runs may be scheduled ones that come before their turn, at most."""
+        of_this = scheduled_share(room + self.lent, request) - self.scheduled
+        return max(of_this, scheduled_share(room, request))
 
 
 async def lend(unit: Unit, asking: Asking, limit: int, step: Step, *, decided: bool = False) -> Lending:
@@ -416,8 +519,12 @@ async def lend(unit: Unit, asking: Asking, limit: int, step: Step, *, decided: b
         _PREFIX,
         _BEYOND,
         step.put_back,
+        step.urgency,
+        step.lent,
+        step.scheduled,
     )
     now, fresh, back, in_the_way, undecided, later, held = tuple(rows[0])[:7]
+    unit.stirs |= held > 0
     lent = [] if rows[0][7] is None else rows
     claims = tolerantly(partial(_claims, asking, now), lent, partial(_bare_claim, asking, now))
     unit.memory.remember({row[7]: Lent(row[9], row[8]) for row in lent})
@@ -434,9 +541,10 @@ async def decide_and_lend(unit: Unit, asking: Asking, limit: int, step: Step) ->
     return await lend(unit, asking, limit, step, decided=True)
 
 
-async def sift(unit: Unit, asking: Asking, limit: int) -> None:
+async def sift(unit: Unit, asking: Asking, limit: int, step: Step) -> None:
     """Hold what this node may not start, as far as it comes before the first `limit` runs that it may."""
-    await unit.run(_SIFT, asking.now, asking.node, asking.queues, asking.staff, _SIFT_SLICE, limit)
+    owed = step.owed(limit, asking.request)
+    await unit.run(_SIFT, asking.now, asking.node, asking.queues, asking.staff, _SIFT_SLICE, limit, owed)
 
 
 async def lent_before(unit: Unit, asking: Asking) -> list[Claim]:
@@ -478,7 +586,7 @@ def _claims(asking: Asking, now: int, rows: Sequence[Row]) -> list[Claim]:
     line_before = queue = sign = assignee = ""
     for row in rows:
         fence, _, run_id, job, handler, line, rank, cause, due_at, ready_at = row[7:17]
-        created_at, group, policy, extra_text, payload = row[17:]
+        created_at, group, policy, extra_text, payload = row[17:22]
         if due_at != due_before:
             due_before, due = due_at, from_micros(due_at)
         if created_at != created_before:
@@ -497,7 +605,7 @@ def _claims(asking: Asking, now: int, rows: Sequence[Row]) -> list[Claim]:
             extra.revision,
             _CAUSES[cause],
             queue,
-            MIDDLE - rank,
+            MIDDLE - urgency_of(rank),
             payload,
             read_policy(policy),
             group,
@@ -525,6 +633,8 @@ def _claims(asking: Asking, now: int, rows: Sequence[Row]) -> list[Claim]:
             extra.failure,
             sign != "",
             assignee or None,
+            start_by=instant(extra.start_by),
+            strict=extra.strict,
         )
         claims.append(Claim(run, fence, expires_at))
     return claims

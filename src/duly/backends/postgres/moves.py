@@ -6,17 +6,18 @@ again. What changes the members of a group happens under the lock of that group 
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.postgres.bell import ENDED, WORK
-from duly.backends.postgres.codec import Record, read_limit, read_records, story_of
+from duly.backends.postgres.codec import Record, read_entry, read_records, story_of, urgency_of
 from duly.backends.postgres.unit import Unit
 from duly.backends.rows import micros
 from duly.model import Run, State, to_micros
-from duly.rules.admission import UNPLACED, hold_for_group
+from duly.rules.admission import UNPLACED, Held, Leaver, hold_for_group, moved_up
 
 _BY_IDS = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.id = ANY($1::text[])"
 _BY_SEQS = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.seq = ANY($1::bigint[])"
@@ -54,11 +55,14 @@ WITH first AS MATERIALIZED (
 ),
 back AS (
     DELETE FROM {ns}.held WHERE seq = ANY(ARRAY(SELECT seq FROM first))
-    RETURNING seq, split_part(line, '@', 1) AS line, rank, ready_at, id, "group", member
+    RETURNING seq, split_part(line, '@', 1) AS line, ready_at, id, "group", member
 ),
 placed AS (
     INSERT INTO {ns}.waiting (seq, line, rank, ready_at, id, "group", entering)
-    SELECT seq, line, rank, ready_at, id, "group", "group" IS NOT NULL AND NOT member FROM back
+    SELECT
+        seq, line, (SELECT r.rank FROM {ns}.runs AS r WHERE r.seq = back.seq), ready_at, id, "group",
+        "group" IS NOT NULL AND NOT member
+    FROM back
 ),
 moved AS (
     UPDATE {ns}.runs SET line = split_part(line, '@', 1) WHERE seq = ANY(ARRAY(SELECT seq FROM first))
@@ -70,9 +74,22 @@ UPDATE {ns}.runs AS r SET line = i.line FROM unnest($1::bigint[], $2::text[]) AS
 WHERE r.seq = ANY($1::bigint[]) AND r.seq = i.seq
 """
 _RELEASE = "SELECT {ns}.release($1::text[])"
-_FIRST_HELD = """
-SELECT r.extra FROM {ns}.held AS h INNER JOIN {ns}.runs AS r ON r.seq = h.seq
-WHERE h.hold = $1 ORDER BY h.rank, h.ready_at, h.id LIMIT 1
+# The first $2 runs of the lines before these groups.
+_LINES = """
+SELECT g.name, h.seq, (SELECT r.extra FROM {ns}.runs AS r WHERE r.seq = h.seq)
+FROM unnest($1::text[], $2::bigint[]) AS g (name, most) CROSS JOIN LATERAL (
+    SELECT seq, rank, ready_at, id FROM {ns}.held
+    WHERE hold = $3 || g.name ORDER BY rank, ready_at, id LIMIT g.most
+) AS h
+ORDER BY g.name, h.rank, h.ready_at, h.id
+"""
+# Let these runs, which are held for their groups, wait before them again.
+_MOVE_UP = """
+WITH back AS (
+    DELETE FROM {ns}.held WHERE seq = ANY($1::bigint[]) RETURNING seq, line, ready_at, id, "group"
+)
+INSERT INTO {ns}.waiting (seq, line, rank, ready_at, id, "group", entering)
+SELECT seq, line, (SELECT r.rank FROM {ns}.runs AS r WHERE r.seq = back.seq), ready_at, id, "group", true FROM back
 """
 
 # How many members groups have: those that run, those that wait for a retry or to be claimed, and those that are held.
@@ -98,8 +115,8 @@ INSERT INTO {ns}.totals AS t (state, node, ended, kept) VALUES ($1, $4, $2, $3)
 ON CONFLICT (state, node) DO UPDATE SET ended = t.ended + excluded.ended, kept = t.kept + excluded.kept
 """
 _FREE_KEYS = "DELETE FROM {ns}.keys WHERE id = ANY($1::text[])"
-_FORGET = "DELETE FROM {ns}.runs WHERE seq = $1"
-_FORGET_ATTEMPTS = "DELETE FROM {ns}.attempts WHERE seq = $1"
+_FORGET = "DELETE FROM {ns}.runs WHERE seq = ANY($1::bigint[])"
+_FORGET_ATTEMPTS = "DELETE FROM {ns}.attempts WHERE seq = ANY($1::bigint[])"
 
 
 # --- finding
@@ -189,7 +206,7 @@ async def hold(unit: Unit, records: Sequence[Record], keys: Sequence[str], *, no
             _HOLD,
             [record.seq for record in records],
             [record.line for record in records],
-            [record.rank for record in records],
+            [urgency_of(record.rank) for record in records],
             [to_micros(record.run.ready_at) for record in records],
             [record.run.id for record in records],
             [record.run.group for record in records],
@@ -210,18 +227,9 @@ async def release(unit: Unit, groups: Sequence[str]) -> None:
     """Members have left these groups, one for each name: as many of the runs held for them wait again."""
     if groups:
         row = await unit.one(_RELEASE, [hold_for_group(group) for group in groups])
-        unit.rings |= WORK if row is not None and row[0] else 0
-
-
-async def pass_on(unit: Unit, group: str) -> None:
-    """A run that was no member leaves: a place that it may have been offered goes to the next in line.
-
-    That one would otherwise wait for ever, since no member is left to end.
-    """
-    key = hold_for_group(group)
-    first = await unit.one(_FIRST_HELD, key)
-    if first is not None and (await members(unit, [group]))[group] < read_limit(first[0])[0]:
-        await unhold(unit, key, 1)
+        moved = row is not None and bool(row[0])
+        unit.rings |= WORK if moved else 0
+        unit.stirs |= moved
 
 
 async def members(unit: Unit, groups: Iterable[str]) -> dict[str, int]:
@@ -229,11 +237,41 @@ async def members(unit: Unit, groups: Iterable[str]) -> dict[str, int]:
     return {row[0]: row[1] for row in await unit.all(_MEMBERS, list(groups))}
 
 
-async def _out_of_group(unit: Unit, run: Run) -> None:
-    if run.group is not None and run.member:
-        await release(unit, [run.group])
-    elif run.group is not None:
-        await pass_on(unit, run.group)
+# --- moving up
+
+
+class Line(Struct):
+    """A group before runs leave it: how many members it has, and who is held for it, the most urgent first."""
+
+    members: int
+    held: list[Held]
+
+
+async def lines_of(unit: Unit, records: Iterable[Record]) -> dict[str, Line]:
+    """The groups of these runs, as far as they matter when these runs leave. Their locks must be ours."""
+    leaving = Counter(record.run.group for record in records if record.run.group is not None)
+    if not leaving:
+        return {}
+    lines = {group: Line(number, []) for group, number in (await members(unit, leaving)).items()}
+    most = [2 * number for number in leaving.values()]
+    for group, seq, extra in await unit.all(_LINES, list(leaving), most, hold_for_group("")):
+        lines[group].held.append(Held(seq, read_entry(extra)[0]))
+    return lines
+
+
+async def move_up(unit: Unit, gone: Iterable[Record], lines: Mapping[str, Line]) -> None:
+    """These runs have left their groups, in this order: their places go to those who are held for them."""
+    leavers: defaultdict[str, list[Leaver]] = defaultdict(list)
+    for record in gone:
+        if record.run.group is not None:
+            leavers[record.run.group].append(Leaver(record.seq, record.run.member))
+    moved: list[int] = []
+    for group, left in leavers.items():
+        moved += moved_up(left, lines[group].held, lines[group].members)
+    if moved:
+        await unit.run(_MOVE_UP, moved)
+        unit.rings |= WORK
+        unit.stirs = True
 
 
 # --- ending
@@ -249,23 +287,23 @@ class End(Struct, frozen=True):
     at: int
 
 
-async def end(unit: Unit, record: Record, state: State, reason: str | None, now: int) -> bool:
-    """Give a waiting run its final state, its place to the next in line; False if it no longer waits there."""
-    if not await end_within(unit, [record], state, reason, now):
-        return False
-    await _out_of_group(unit, record.run)
-    return True
+async def end(unit: Unit, records: Sequence[Record], state: State, reason: str | None, now: int) -> set[int]:
+    """Give waiting runs their final state, in order, their places to the next in line; which of them still waited."""
+    lines = await lines_of(unit, records)
+    ended = await end_within(unit, records, state, reason, now)
+    await move_up(unit, [record for record in records if record.seq in ended], lines)
+    return ended
 
 
-async def end_within(unit: Unit, records: Sequence[Record], state: State, reason: str | None, now: int) -> int:
-    """The same for many while their group is being decided about: nobody moves up. How many have ended."""
+async def end_within(unit: Unit, records: Sequence[Record], state: State, reason: str | None, now: int) -> set[int]:
+    """The same while their group is being decided about: nobody moves up."""
     left = await leave(unit, records)
     ended = [record for record in records if record.seq in left]
     await insert_ended(unit, [End(record.seq, record.run, state, reason, now) for record in ended])
     await free_keys(unit, [record.run.id for record in ended if record.run.dedupe_key is not None])
     if ended:
         await count_ended(unit, {state: len(ended)})
-    return len(ended)
+    return left
 
 
 async def insert_ended(unit: Unit, ends: Sequence[End]) -> None:
@@ -313,13 +351,14 @@ async def place_odd(unit: Unit, records: Sequence[Record], now: int) -> None:
     await wait(unit, [record for record in records if not record.run.final and record.run.hold is None])
 
 
-async def forget(unit: Unit, record: Record) -> bool:
-    """Delete a waiting run as if it had never been; False if it no longer waits there."""
-    if not await leave(unit, [record]):
-        return False
-    await unit.run(_FORGET, record.seq)
-    await unit.run(_FORGET_ATTEMPTS, record.seq)
-    if record.run.dedupe_key is not None:
-        await free_keys(unit, [record.run.id])
-    await _out_of_group(unit, record.run)
-    return True
+async def forget(unit: Unit, records: Sequence[Record]) -> list[Record]:
+    """Delete waiting runs as if they had never been, in order; those that still waited."""
+    lines = await lines_of(unit, records)
+    left = await leave(unit, records)
+    gone = [record for record in records if record.seq in left]
+    if gone:
+        await unit.run(_FORGET, list(left))
+        await unit.run(_FORGET_ATTEMPTS, list(left))
+        await free_keys(unit, [record.run.id for record in gone if record.run.dedupe_key is not None])
+        await move_up(unit, gone, lines)
+    return gone

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import MIDDLE, queue_of, read_records
-from duly.backends.postgres.moves import by_seqs, hold, leave, pass_on
+from duly.backends.postgres.moves import by_seqs, hold, leave, lines_of, move_up
 from duly.backends.postgres.operating import paused
 from duly.backends.postgres.unit import Unit
 from duly.model import Assignment, Run, Share, State, to_micros
@@ -58,7 +58,7 @@ WITH gone AS (
     USING unnest($1::text[], $2::text[]) AS i (id, node) INNER JOIN {ns}.runs AS r ON r.id = i.id
     WHERE h.seq = r.seq AND h.hold = $3
     RETURNING
-        h.seq, split_part(h.line, '@', 1) || '@' || i.node AS line, h.rank, h.ready_at, h.id, h."group", h.member
+        h.seq, split_part(h.line, '@', 1) || '@' || i.node AS line, r.rank, h.ready_at, h.id, h."group", h.member
 ),
 placed AS (
     INSERT INTO {ns}.waiting (seq, line, rank, ready_at, id, "group", entering)
@@ -124,12 +124,11 @@ async def unassign(unit: Unit, node: str, limit: int) -> int:
     rows = await unit.all(_WAITING_FOR, lines, limit)
     await unit.lock_groups({row[1] for row in rows if row[1] is not None})
     records = [record for record in await by_seqs(unit, [row[0] for row in rows]) if record.run.state is State.PENDING]
+    before = await lines_of(unit, records)
     left = await leave(unit, [record for record in records if record.run.hold is None])
     taken = [record for record in records if record.seq in left]
     await hold(unit, taken, [UNPLACED] * len(taken))
-    for record in taken:
-        if record.entrant and record.run.group is not None:
-            await pass_on(unit, record.run.group)
+    await move_up(unit, [record for record in taken if record.entrant], before)
     unit.rings |= WORK if taken else 0
     return len(taken)
 

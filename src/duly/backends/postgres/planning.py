@@ -69,17 +69,10 @@ _FORGET_PLAN = "DELETE FROM {ns}.plans WHERE name = $1"
 # A job's recurring runs that are due after an instant: their ids sort like their instants.
 _LATER = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.id > $1 AND r.id < $2 ORDER BY r.id"
 
-# All runs of a job that wait, held ones included.
+# All runs of a job that wait, held ones included: looks at all that waits, for what is rarely asked.
 _WAITING_OF = """
 SELECT r.seq, r."group" FROM {ns}.runs AS r
-WHERE r.job = $1
-    AND (
-        EXISTS (
-            SELECT FROM {ns}.waiting AS w
-            WHERE w.line = r.line AND w.rank = r.rank AND w.ready_at = r.ready_at AND w.id = r.id
-        )
-        OR EXISTS (SELECT FROM {ns}.held AS h WHERE h.seq = r.seq)
-    )
+WHERE r.job = $1 AND r.seq IN (SELECT seq FROM {ns}.waiting UNION ALL SELECT seq FROM {ns}.held)
 ORDER BY r.seq
 """
 
@@ -212,19 +205,39 @@ async def _clear(unit: Unit, record: JobRecord, waiting: Waiting, now: int) -> J
     """Treat the job's waiting runs as told; the record with its cursor and count as they are afterwards."""
     if waiting is Waiting.KEEP:
         return record
-    of_job = await unit.all(_WAITING_OF, record.name)
-    await unit.lock_groups({row[1] for row in of_job if row[1] is not None})
-    forgotten = [early for early in await _not_yet_due(unit, record, now) if await forget(unit, early)]
-    if waiting is Waiting.CANCEL:
-        for seq, _ in of_job:
-            for run in await by_seqs(unit, [seq]):  # ending one may have moved the next
-                if run.run.state is State.PENDING:
-                    await end(unit, run, State.CANCELLED, REMOVED, now)
+    early = await _not_yet_due(unit, record, now)
+    of_job = await waiting_of(unit, record.name) if waiting is Waiting.CANCEL else []
+    await unit.alone_with_many(len(early) + len(of_job))
+    await unit.lock_groups({each.run.group for each in early} | {group for _, group in of_job})
+    forgotten = await forget(unit, early)
+    await _cancel(unit, [seq for seq, _ in of_job], now)
     record = replace(record, planned=record.planned - len(forgotten))
     if waiting is Waiting.REWIND and forgotten:
-        earliest = min(early.run.due for early in forgotten)
+        earliest = min(each.run.due for each in forgotten)
         return replace(record, cursor=earliest, plan_at=from_micros(now))
     return record
+
+
+async def waiting_of(unit: Unit, name: str) -> list[tuple[int, str | None]]:
+    """The numbers and groups of a job's waiting runs, in the order of their creation."""
+    return [(row[0], row[1]) for row in await unit.all(_WAITING_OF, name)]
+
+
+async def cancel_some(unit: Unit, name: str, expect: int, some: Sequence[tuple[int, str | None]], now: int) -> bool:
+    """Cancel some of the waiting runs of a job that is about to be removed; False if it has changed meanwhile."""
+    record = await _locked(unit, name)
+    if record is None or record.revision != expect:
+        return False
+    await unit.alone_with_many(len(some))
+    await unit.lock_groups({group for _, group in some})
+    await _cancel(unit, [seq for seq, _ in some], now)
+    return True
+
+
+async def _cancel(unit: Unit, seqs: Sequence[int], now: int) -> None:
+    """Cancel those of these runs that still wait."""
+    records = await by_seqs(unit, seqs) if seqs else []
+    await end(unit, [record for record in records if record.run.state is State.PENDING], State.CANCELLED, REMOVED, now)
 
 
 async def _not_yet_due(unit: Unit, job: JobRecord, now: int) -> list[Record]:

@@ -9,13 +9,12 @@ from functools import partial
 
 from duly.backends.postgres import adding, groups, leases, lending, moves, placing, settling
 from duly.backends.postgres.bell import WORK
-from duly.backends.postgres.codec import duration
 from duly.backends.postgres.connection import Connection
 from duly.backends.postgres.relief import Relief
 from duly.backends.postgres.session import BULK, CLAIMING, LISTING, QUICK, SETTLING, STORE, Session
 from duly.backends.postgres.staff import named, tell
 from duly.backends.postgres.unit import Unit
-from duly.backends.rows import answers, instant
+from duly.backends.rows import answers, duration, instant
 from duly.backends.staff import Staff
 from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
@@ -91,7 +90,7 @@ class PostgresQueue:
         for _ in range(_MOST_ROUNDS):
             if len(claims) >= limit or not _more(lent, step):
                 break
-            step = lending.Step(again=True, put_back=step.put_back or lent.back)
+            step = lending.Step.after(claims, put_back=step.put_back or lent.back)
             lent = await self._go_on(asking, limit - len(claims), lent, step)
             claims += lent.claims
         self._relief.after(len(claims))
@@ -118,7 +117,7 @@ class PostgresQueue:
     ) -> lending.Lending:
         """Clear what was in the way, and lend again."""
         if lent.held:
-            await self._session.run(CLAIMING, lambda unit: lending.sift(unit, asking, limit))
+            await self._session.run(CLAIMING, lambda unit: lending.sift(unit, asking, limit, step))
         if lent.back:
             await self._session.transact(CLAIMING, lambda unit: lending.unhold_handlers(unit, asking.handlers, limit))
         return await self._lend(asking, limit, step, deciding=lent.in_the_way or lent.undecided is not None)
@@ -221,11 +220,10 @@ async def _hold(key: str, run_ids: Sequence[str], unit: Unit) -> list[str]:
     records = await moves.by_ids(unit, run_ids)
     waiting = [record for record in records.values() if record.run.state in WAITING and record.run.hold is None]
     waiting.sort(key=lambda record: record.seq)
+    lines = await moves.lines_of(unit, waiting)
     left = await moves.leave(unit, waiting)
     taken = [record for record in waiting if record.seq in left]
     await moves.hold(unit, taken, [key] * len(taken))
-    for record in taken:
-        if record.entrant and record.run.group is not None:
-            await moves.pass_on(unit, record.run.group)
+    await moves.move_up(unit, [record for record in taken if record.entrant], lines)
     names = {record.run.id for record in taken}
     return [run_id for run_id in dict.fromkeys(run_ids) if run_id in names]

@@ -7,7 +7,7 @@ their time, have theirs. More would cost connections, of which a server has few.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -34,21 +34,38 @@ class Session:
         self.lanes = lanes
         self.bell = bell
         self.memory = Memory()
+        self.stirred: Callable[[], None] = lambda: None
 
-    async def run(self, lane: str, task: Task[T]) -> T:
+    async def run(self, lane: str, task: Task[T], timeout: float | None = None) -> T:
         """Do a task each statement of which stands for itself."""
-        return await self.lanes[lane].run(lambda connection: task(self.unit(connection)))
-
-    async def transact(self, lane: str, task: Task[T]) -> T:
-        """Do a task in one transaction; others hear at its commit what it rang for."""
+        units: list[Unit] = []
 
         async def whole(connection: Connection) -> T:
-            unit = self.unit(connection)
-            answer = await task(unit)
-            await unit.ring()
+            units.append(self.unit(connection))
+            return await task(units[0])
+
+        answer = await self.lanes[lane].run(whole, timeout)
+        self._tell(units)
+        return answer
+
+    async def transact(self, lane: str, task: Task[T], timeout: float | None = None) -> T:
+        """Do a task in one transaction; others hear at its commit what it rang for."""
+        units: list[Unit] = []
+
+        async def whole(connection: Connection) -> T:
+            units.append(self.unit(connection))
+            answer = await task(units[0])
+            await units[0].ring()
             return answer
 
-        return await self.lanes[lane].transact(whole)
+        answer = await self.lanes[lane].transact(whole, timeout)
+        self._tell(units)
+        return answer
+
+    def _tell(self, units: Sequence[Unit]) -> None:
+        """What was done may concern those who do not hear the store's bell."""
+        if any(unit.stirs for unit in units):
+            self.stirred()
 
     def moment(self, now: datetime | None) -> int | None:
         """What a statement is told about the time: see `texts.NOW`."""

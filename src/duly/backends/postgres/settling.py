@@ -28,6 +28,7 @@ from duly.backends.postgres.unit import Lent, Unit
 from duly.backends.rows import optional_json
 from duly.model import Attempt, Run, Settlement, State, to_micros
 from duly.rules.admission import hold_for_group
+from duly.rules.misfires import start_by_after
 from duly.rules.settling import as_stored
 from duly.rules.statistics import Tally, tally
 
@@ -45,9 +46,9 @@ ON CONFLICT (job, node) DO UPDATE SET
 
 # Complete first-time successes: numbers, fences, ends, jobs, results (NULL: there are none). Applies to each whose
 # claim stands and has nothing besides to tell (no wish to cancel, no progress); gives keys back and places in groups
-# free ($7 is how their holds begin), counts, and rings ($6, or $8 if somebody moved up). Answers how many, and which
-# unless it was all. A fence is given out once, so one that is among those offered is that of its own run. They are in
-# order, so that the place of each is found by halving (width_bucket), without a join.
+# free ($7 is how their holds begin), counts, and rings ($6, or $8 if somebody moved up). Answers how many, which unless
+# it was all, and whether somebody moved up. A fence is given out once, so one that is among those offered is that of
+# its own run. They are in order, so that the place of each is found by halving (width_bucket), without a join.
 _COMPLETE = """
 WITH gone AS (
     DELETE FROM {ns}.claims AS c
@@ -96,6 +97,7 @@ begun AS (
 SELECT
     number,
     CASE WHEN number < cardinality($1) THEN seqs END,
+    coalesce(moved_up, 0) > 0,
     CASE WHEN number > 0 THEN pg_notify({bell}, CASE WHEN moved_up > 0 THEN $8 ELSE $6 END) END
 FROM (
     SELECT
@@ -190,6 +192,7 @@ async def complete(unit: Unit, first: First) -> list[Settlement]:
         str(ENDED | WORK),
     )
     assert row is not None
+    unit.stirs |= row[2]
     done = set(first.seqs if row[0] == len(first.seqs) else row[1] or ())
     left: list[Settlement] = []
     for seq, settled in zip(first.seqs, first.settled, strict=True):
@@ -249,6 +252,7 @@ def _after(record: Record, settled: Settlement) -> Run:
         failure=settled.failure,
         member=record.run.member and settled.state is State.PENDING,
         expires_at=None,
+        start_by=start_by_after(record.run, settled),
     )
 
 

@@ -13,7 +13,7 @@ from duly.backends.postgres.endings import Endings
 from duly.backends.postgres.session import LISTING, QUICK, STORE, Session
 from duly.backends.postgres.transaction import Block, Joined
 from duly.backends.postgres.unit import Unit
-from duly.backends.rows import instant, micros
+from duly.backends.rows import instant, micros, slices_of
 from duly.model import (
     Attempt,
     CancelReply,
@@ -31,9 +31,13 @@ from duly.model import (
     Run,
     RunQuery,
     State,
+    Waiting,
     from_micros,
 )
 from duly.ports import Transaction
+
+_MOST = 1_000
+_PATIENCE = 60.0  # seconds for a walk over all that waits: a backlog may be large, and somebody removes a job
 
 
 class PostgresStore:
@@ -48,14 +52,30 @@ class PostgresStore:
     async def save(self, changes: Sequence[JobChange], *, now: datetime | None = None) -> list[JobRecord | None]:
         answers: list[JobRecord | None] = []
         for together in _slices(changes):
-            if planning.is_creation(together[0]):
+            [first, *_] = together
+            if planning.is_creation(first):
                 answers += await self._session.transact(STORE, partial(planning.create, changes=together))
             else:
-                answers.append(await self._session.transact(STORE, _at(now, planning.change, together[0])))
+                cancels = first.waiting is Waiting.CANCEL
+                timeout = await self._thin_out(first.record.name, first.expect, now) if cancels else None
+                answers.append(await self._session.transact(STORE, _at(now, planning.change, first), timeout))
         return answers
 
     async def remove(self, name: str, expect: int, *, now: datetime | None = None) -> bool:
-        return await self._session.transact(STORE, _at(now, planning.remove, name, expect))
+        timeout = await self._thin_out(name, expect, now)
+        return await self._session.transact(STORE, _at(now, planning.remove, name, expect), timeout)
+
+    async def _thin_out(self, name: str, expect: int | None, now: datetime | None) -> float | None:
+        """Cancel a job's waiting runs before it is removed, a part at a time, but for the last ones.
+
+        Nobody waits long for the locks of a part. Returns the deadline of the removal itself, which walks over all that
+        waits once more.
+        """
+        waiting = await self._session.run(LISTING, lambda unit: planning.waiting_of(unit, name), _PATIENCE)
+        for some in slices_of(waiting, _MOST)[:-1]:
+            if not await self._session.transact(STORE, _at(now, planning.cancel_some, name, expect, some)):
+                break
+        return _PATIENCE
 
     async def job(self, name: str) -> JobRecord | None:
         return await self._session.run(QUICK, lambda unit: planning.find_job(unit, name))
@@ -114,15 +134,24 @@ class PostgresStore:
     async def cancel(
         self, run_ids: Sequence[str], reason: str | None = None, *, now: datetime | None = None
     ) -> list[CancelReply]:
-        return [await self._session.transact(STORE, _at(now, operating.cancel, run_id, reason)) for run_id in run_ids]
+        replies: list[CancelReply] = []
+        for some in slices_of(run_ids, _MOST):
+            replies += await self._session.transact(STORE, _at(now, operating.cancel, some, reason))
+        return replies
 
     async def redrive(self, run_ids: Sequence[str], *, now: datetime | None = None) -> list[RedriveReply]:
-        return [await self._session.transact(STORE, _at(now, operating.redrive, run_id)) for run_id in run_ids]
+        replies: list[RedriveReply] = []
+        for some in slices_of(run_ids, _MOST):
+            replies += await self._session.transact(STORE, _at(now, operating.redrive, some))
+        return replies
 
     async def purge(self, state: State, before: datetime | None, keep: int | None, limit: int) -> int:
         return await self._session.transact(
             STORE, lambda unit: operating.purge(unit, state, micros(before), keep, limit)
         )
+
+    async def expire(self, limit: int, *, now: datetime | None = None) -> int:
+        return await self._session.run(STORE, _at(now, operating.expire, limit))
 
     # --- queues
 

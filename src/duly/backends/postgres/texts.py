@@ -39,10 +39,15 @@ END"""
 CLOCK = f"clock AS MATERIALIZED (SELECT {NOW} AS now)"
 
 
+# How urgent a run in line is, the smaller, the more: runs of schedules have ranks of their own (`codec.rank_of`).
+URGENCY = "CASE WHEN rank < 400 THEN rank + 400 ELSE rank END"
+
+
 class Texts(dict[str, str]):
     """From a statement to its text: `{ns}` is the namespace's schema, quoted; `{bell}` its channel as a literal.
 
-    `{run}` are a run's columns and `{standing}` their joins; `{now}` is the time, and `{clock}` a CTE that tells it.
+    `{run}` are a run's columns and `{standing}` their joins; `{now}` is the time, and `{clock}` a CTE that tells it;
+    `{urgency}` is made of the column `rank`.
     """
 
     def __init__(self, namespace: str) -> None:
@@ -53,9 +58,9 @@ class Texts(dict[str, str]):
 
     def __missing__(self, sql: str) -> str:
         whole = sql.replace("{run}", RUN).replace("{standing}", STANDING).replace("{clock}", CLOCK)
-        text = self[sql] = (
-            whole.replace("{now}", f"({NOW})").replace("{ns}", self.schema).replace("{bell}", f"'{self.channel}'")
-        )
+        whole = whole.replace("{urgency}", URGENCY)
+        whole = whole.replace("{now}", f"({NOW})")
+        text = self[sql] = whole.replace("{ns}", self.schema).replace("{bell}", f"'{self.channel}'")
         return text
 
 

@@ -22,6 +22,7 @@ _MOST_REMEMBERED = 200_000
 _NOW = "SELECT {now}"
 _SERVER_CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _LOCK = "SELECT {ns}.lock_groups($1::text[])"
+_MANY = "SELECT pg_advisory_xact_lock(hashtextextended('duly many ' || $1, 0))"
 _RING = "SELECT pg_notify({bell}, $1)"
 
 
@@ -45,7 +46,12 @@ class Memory:
 
 
 class Unit:
-    """Wraps one connection for the length of a piece of work. `rings` is what others should hear of afterwards."""
+    """Wraps one connection for the length of a piece of work.
+
+    `rings` is what others should hear of afterwards. `stirs` tells that runs wait again or are to be cancelled, or that
+    others may be able to start what this node cannot, in the course of something else: whoever announces work by other
+    means than the store's bell does not know of that otherwise.
+    """
 
     def __init__(self, connection: Connection, lanes: Lanes, memory: Memory) -> None:
         self._connection = connection
@@ -53,6 +59,7 @@ class Unit:
         self._texts = lanes.texts
         self.memory = memory
         self.rings = 0
+        self.stirs = False
 
     @property
     def namespace(self) -> str:
@@ -94,13 +101,21 @@ class Unit:
 
     # --- groups
 
-    async def lock_groups(self, groups: Iterable[str]) -> None:
+    async def lock_groups(self, groups: Iterable[str | None]) -> None:
         """Be the only one to decide about these groups until the transaction ends; nor does a running member leave.
 
         Once per transaction, before rows.
         """
-        if names := list(groups):
+        if names := [group for group in groups if group is not None]:
             await self._connection.fetch(self._texts[_LOCK], names)
+
+    async def alone_with_many(self, number: int) -> None:
+        """If these are many runs, be the only one who changes many until the transaction ends; before anything else.
+
+        Two that lock the same rows in different orders would wait for each other.
+        """
+        if number > 1:
+            await self._connection.fetch(_MANY, self.namespace)
 
     # --- ringing
 

@@ -47,13 +47,17 @@ class RedisBackend:
         await self.wire.open()
         sent = self.clock.monotonic()
         self.clock.read(await self.store.time(), sent)
-        self.capabilities = capabilities_of(await gather(self.wire), self._place)
+        await self.refresh()
 
     async def close(self) -> None:
         await self.wire.close()
 
     def session(self) -> Self:
         return type(self)(self._place, self._namespace, self.clock)
+
+    async def refresh(self) -> Capabilities:
+        self.capabilities = capabilities_of(await gather(self.wire), self._place)
+        return self.capabilities
 
     async def examine(self) -> list[Finding]:
         facts = await gather(self.wire)

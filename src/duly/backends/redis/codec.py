@@ -39,7 +39,7 @@ WHENS = tuple(WhenFull)
 OUTCOMES = tuple(OutcomeKind)
 OUTCOME_NUMBERS = {kind: number for number, kind in enumerate(OUTCOMES, 1)}
 
-GROUPED, DEDUPED, SCHEDULED, RANGED, ENDED, HELD = 1, 2, 4, 8, 16, 32
+GROUPED, DEDUPED, SCHEDULED, RANGED, ENDED, HELD, TIMED = 1, 2, 4, 8, 16, 32, 64
 CANCELLING = 1
 
 _CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}
@@ -48,6 +48,7 @@ _PENDING, _QUEUED, _RUNNING = NUMBERS[State.PENDING], NUMBERS[State.QUEUED], NUM
 _FIRST_FINAL = NUMBERS[State.COMPLETED]
 _DEFAULT_POLICY = RunPolicy()
 _LIFE = struct.Struct(">BBBBQBqBIBIBqBqBQ")
+_START = struct.Struct(">q?")  # the last nine bytes of a body: until when it may start, and whether strictly
 _NIL = b"\xc0"
 _ARRAY = struct.Struct(">BI")
 
@@ -75,6 +76,7 @@ class Rest(Struct, array_like=True, gc=False):
     policy: RunPolicy | None
     headers: dict[str, str] | None
     until: int | None
+    start: bytes | None
 
 
 class Body(Struct, array_like=True, frozen=True, gc=False):
@@ -100,6 +102,7 @@ class Body(Struct, array_like=True, frozen=True, gc=False):
     policy: RunPolicy | None
     headers: dict[str, str] | None
     until: int | None
+    start: bytes | None = None  # see `_START`; 0.1.0 wrote none
 
 
 class Head(Struct, array_like=True, frozen=True, gc=False):
@@ -232,6 +235,7 @@ def rest_of(run: Run, index: int, due: int, ready: int, lane: str) -> bytes:
         | (SCHEDULED if run.cause is Cause.SCHEDULE else 0)
         | (RANGED if run.until is not None else 0)
         | (ENDED if run.final else 0 if run.hold is None else HELD)
+        | (TIMED if run.start_by is not None else 0)
     )
     rest = Rest(
         traits,
@@ -252,23 +256,24 @@ def rest_of(run: Run, index: int, due: int, ready: int, lane: str) -> bytes:
         None if run.policy == _DEFAULT_POLICY else run.policy,
         run.headers,
         None if run.until is None else to_micros(run.until),
+        _START.pack(to_micros(run.start_by or EPOCH), run.strict) if run.start_by is not None or run.strict else None,
     )
     return encode(rest)[3:]
 
 
 class Batch(Struct, frozen=True):
-    """Runs as the arguments of a script: a flat list, their bodies, the ends of those that have ended, and holds."""
+    """Runs as the arguments of a script: a flat list, their bodies; ends, holds, and how long keys are unique."""
 
     flat: list[str | int]
     bodies: bytes
-    odd: dict[str, tuple[int, str | None]]
+    odd: dict[str, tuple[int, str | None, int | None]]
 
 
 def batch_of(runs: Sequence[Run]) -> Batch:
     """Pack runs for `add_runs`."""
     flat: list[str | int] = []
     bodies: list[bytes] = []
-    odd: dict[str, tuple[int, str | None]] = {}
+    odd: dict[str, tuple[int, str | None, int | None]] = {}
     for index, run in enumerate(runs):
         due = to_micros(run.due)
         ready = due if run.ready_at is run.due else to_micros(run.ready_at)
@@ -277,13 +282,24 @@ def batch_of(runs: Sequence[Run]) -> Batch:
         flat += (run.id, ready, lane, run.job, len(rest))
         bodies.append(rest)
         if run.final:
-            odd[run.id] = (NUMBERS[run.state], run.reason)
-        elif run.hold is not None:
-            odd[run.id] = (_PENDING, run.hold)
+            odd[run.id] = (NUMBERS[run.state], run.reason, None)
+        elif run.hold is not None or run.unique_for is not None:
+            odd[run.id] = (_PENDING, run.hold, None if run.unique_for is None else round(run.unique_for * 1_000_000))
     return Batch(flat, b"".join(bodies), odd)
 
 
 # --- reading
+
+
+def start_of(body: Body) -> tuple[datetime | None, bool]:
+    """Until when a run may start, and whether strictly.
+
+    A script that excuses it leaves the time where it is and takes the trait away.
+    """
+    if body.start is None:
+        return None, False
+    start_by, strict = _START.unpack(body.start)
+    return None if body.traits < TIMED else from_micros(start_by), strict
 
 
 def lent_run(
@@ -340,6 +356,9 @@ def lent_run(
         None if life is None else life.failure,
         placed,
         assignee,
+        None,
+        None,
+        *start_of(body),
     )
 
 
@@ -350,6 +369,7 @@ def run_of(run_id: str, body: Body, life: Life | None, member: bool, expires: in
     if state == _PENDING and ready <= now and (life is None or life.hold is None):
         state = _QUEUED
     queue, placed, assignee = home_of(body.lane)
+    start_by, strict = start_of(body)
     run = Run(
         id=run_id,
         job=body.job or body.handler,
@@ -374,6 +394,8 @@ def run_of(run_id: str, body: Body, life: Life | None, member: bool, expires: in
         created_at=from_micros(body.created),
         assignable=placed,
         assignee=assignee,
+        start_by=start_by,
+        strict=strict,
     )
     return run if life is None else _with_life(run, life, expires)
 

@@ -76,6 +76,14 @@ def _persistence(facts: Facts) -> Iterator[Finding]:
     elif not facts.appendonly:
         kept = "nothing is kept on disk" if facts.snapshots is False else "appendonly no, snapshots unknown"
         yield Finding(_WARNING, "persistence", f"{kept}: a restart forgets everything. Set appendonly yes")
+    elif facts.appendfsync == "always" and facts.rewrites_unsynced is not False:
+        told = "unknown" if facts.rewrites_unsynced is None else "yes"
+        yield Finding(
+            _WARNING,
+            "persistence",
+            f"appendfsync always, but no-appendfsync-on-rewrite {told}: {_SURVIVES}; power loss while the server"
+            " rewrites its file may undo half a minute. Set it to no",
+        )
     elif facts.appendfsync in _ON_DISK:
         severity, message = _ON_DISK[facts.appendfsync]
         yield Finding(severity, "persistence", message)
@@ -91,19 +99,33 @@ def _persistence(facts: Facts) -> Iterator[Finding]:
 def _memory(facts: Facts) -> Finding:
     if facts.maxmemory is None:
         return Finding(_WARNING, "memory", "unknown: check that maxmemory-policy is noeviction")
-    if facts.maxmemory == 0:
-        return Finding(_OK, "memory", f"{_in_words(facts.used_memory)} used, no limit")
-    used = f"{_in_words(facts.used_memory)} of {_in_words(facts.maxmemory)} used"
-    if facts.policy != "noeviction":
+    used = f"{_in_words(facts.used_memory)} used, no limit"
+    if facts.maxmemory:
+        used = f"{_in_words(facts.used_memory)} of {_in_words(facts.maxmemory)} used"
+    if facts.evicts:
+        return _eviction(facts, f"{used}, maxmemory-policy {facts.policy or 'unknown'}")
+    if facts.evicted:
         return Finding(
-            _PROBLEM,
-            "memory",
-            f"{used}, maxmemory-policy {facts.policy or 'unknown'}: the server throws jobs and runs away when it is"
-            " full. Set noeviction",
+            _WARNING, "memory", f"{used}, noeviction, but {facts.evicted} keys were evicted since the server's start"
         )
-    if (facts.used_memory or 0) > _NEARLY_FULL * facts.maxmemory:
+    if facts.maxmemory and (facts.used_memory or 0) > _NEARLY_FULL * facts.maxmemory:
         return Finding(_WARNING, "memory", f"{used}: when it is full, no run can be added or settled")
-    return Finding(_OK, "memory", f"{used}, noeviction")
+    return Finding(_OK, "memory", f"{used}, noeviction" if facts.maxmemory else used)
+
+
+def _eviction(facts: Facts, told: str) -> Finding:
+    if not facts.maxmemory and not facts.evicted:
+        return Finding(
+            _WARNING,
+            "memory",
+            f"{told}: as soon as a limit is set, the server deletes jobs and runs when it is full. Set noeviction",
+        )
+    so_far = f" ({facts.evicted} keys evicted since its start)" if facts.evicted else ""
+    return Finding(
+        _PROBLEM,
+        "memory",
+        f"{told}: the server deletes jobs and runs when it is full{so_far}. Set noeviction",
+    )
 
 
 def _replication(facts: Facts, place: Place) -> Finding:

@@ -15,7 +15,15 @@ from duly.backends.redis.wire import Wire
 from duly.errors import BackendError, BackendUnavailable
 from duly.ports import Capabilities
 
-_SETTINGS = ("appendonly", "appendfsync", "save", "maxmemory-policy", "min-replicas-to-write")
+SETTINGS = (
+    "appendonly",
+    "appendfsync",
+    "no-appendfsync-on-rewrite",
+    "save",
+    "maxmemory-policy",
+    "min-replicas-to-write",
+)
+_KEEPS_ALL = "noeviction"
 
 
 class Facts(Struct, frozen=True):
@@ -25,11 +33,13 @@ class Facts(Struct, frozen=True):
     version: str
     appendonly: bool | None
     appendfsync: str | None
+    rewrites_unsynced: bool | None
     snapshots: bool | None
     writes_fail: bool
     maxmemory: int | None
     used_memory: int | None
     policy: str | None
+    evicted: int | None
     role: str | None
     replicas: int | None
     min_replicas: int | None
@@ -42,16 +52,26 @@ class Facts(Struct, frozen=True):
         """Whether another server may take over that has not got everything."""
         return self.cluster or bool(self.replicas)
 
+    @property
+    def evicts(self) -> bool:
+        """Whether the server may delete keys when its memory is full; an unknown policy may.
+
+        This asks for the policy alone: with no limit nothing is evicted yet, but `CONFIG SET maxmemory` sets one at any
+        time. A policy that evicts only keys with a time to live counts too: claims are repeated safely because of such
+        a key (`request:<node>`).
+        """
+        return self.policy != _KEEPS_ALL
+
 
 async def gather(wire: Wire) -> Facts:
     """Ask for everything at once."""
     sent, wall = time.monotonic(), time.time()
     moment, info, *settings = await asyncio.gather(
-        wire.command("TIME"), _info(wire), *(_setting(wire, name) for name in _SETTINGS)
+        wire.command("TIME"), _info(wire), *(_setting(wire, name) for name in SETTINGS)
     )
     round_trip = time.monotonic() - sent
     offset = int(moment[0]) + int(moment[1]) / 1e6 - (wall + round_trip / 2)
-    return read(info, dict(zip(_SETTINGS, settings, strict=True)), offset, round_trip)
+    return read(info, dict(zip(SETTINGS, settings, strict=True)), offset, round_trip)
 
 
 def read(info: dict[str, str], settings: dict[str, str | None], offset: float, round_trip: float) -> Facts:
@@ -62,11 +82,13 @@ def read(info: dict[str, str], settings: dict[str, str | None], offset: float, r
         version=info.get("valkey_version" if valkey else "redis_version", "of unknown version"),
         appendonly=_appendonly(info, settings),
         appendfsync=settings["appendfsync"],
+        rewrites_unsynced=_yes(settings["no-appendfsync-on-rewrite"]),
         snapshots=None if settings["save"] is None else bool(settings["save"]),
         writes_fail="err" in {info.get("aof_last_write_status"), info.get("rdb_last_bgsave_status")},
         maxmemory=_number(info.get("maxmemory")),
         used_memory=_number(info.get("used_memory")),
         policy=settings["maxmemory-policy"] or info.get("maxmemory_policy"),
+        evicted=_number(info.get("evicted_keys")),
         role=info.get("role"),
         replicas=_number(info.get("connected_slaves")),
         min_replicas=_number(settings["min-replicas-to-write"]),
@@ -79,10 +101,10 @@ def read(info: dict[str, str], settings: dict[str, str | None], offset: float, r
 def capabilities_of(facts: Facts, place: Place) -> Capabilities:
     """What this deployment can promise. What is unknown is not promised."""
     alone = place.service is None and not facts.fails_over
-    durable = facts.appendonly is True and alone
+    durable = facts.appendonly is True and alone and not facts.evicts
     return Capabilities(
         durable=durable,
-        durable_start=durable and facts.appendfsync == "always",
+        durable_start=durable and facts.appendfsync == "always" and facts.rewrites_unsynced is False,
         shared=True,
         transactions=False,
         push=True,
@@ -92,11 +114,15 @@ def capabilities_of(facts: Facts, place: Place) -> Capabilities:
 
 
 def _appendonly(info: dict[str, str], settings: dict[str, str | None]) -> bool | None:
-    said = settings["appendonly"]
+    said = _yes(settings["appendonly"])
     if said is not None:
-        return said == "yes"
+        return said
     enabled = info.get("aof_enabled")
     return None if enabled is None else enabled == "1"
+
+
+def _yes(text: str | None) -> bool | None:
+    return None if text is None else text == "yes"
 
 
 def _number(text: str | None) -> int | None:

@@ -74,12 +74,13 @@ class RedisQueue:
 
     async def _put_slice(self, runs: Sequence[Run], now: datetime | None = None) -> list[Put]:
         batch = batch_of(runs)
-        refused = await self._wire.call(
+        at, *refused = await self._wire.call(
             "put", self._wire.moment(now), encode(batch.flat), batch.bodies, encode(batch.odd), lane="put"
         )
-        answers = [Put(run.id, True) for run in runs]
-        for number, existing in zip(refused[::2], refused[1::2], strict=True):
-            answers[number - 1] = Put(existing.decode(), False)
+        created_at = from_micros(at)
+        answers = [Put(run.id, True, created_at) for run in runs]
+        for number, existing, before in zip(refused[::3], refused[1::3], refused[2::3], strict=True):
+            answers[number - 1] = Put(existing.decode(), False, from_micros(before))
         return answers
 
     async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:

@@ -37,6 +37,7 @@ from duly.model import (
     Run,
     RunQuery,
     State,
+    Waiting,
     from_micros,
     recurring_id,
     to_micros,
@@ -67,6 +68,9 @@ class RedisStore:
 
     async def save(self, changes: Sequence[JobChange], *, now: datetime | None = None) -> list[JobRecord | None]:
         saved: list[JobRecord | None] = []
+        for change in changes:
+            if change.waiting is Waiting.CANCEL and change.expect is not None:
+                await self._thin_out(change.record.name, change.expect, now)
         for some in slices_of(changes, _SAVE):
             words = [word for change in some for word in change_words(change)]
             texts = await self._wire.call("save", self._wire.moment(now), *words)
@@ -75,7 +79,15 @@ class RedisStore:
         return saved
 
     async def remove(self, name: str, expect: int, *, now: datetime | None = None) -> bool:
+        await self._thin_out(name, expect, now)
         return bool(await self._wire.call("remove", self._wire.moment(now), name, expect))
+
+    async def _thin_out(self, name: str, expect: int, now: datetime | None) -> None:
+        """Cancel a job's waiting runs before it is removed, a part at a time, but for the last ones."""
+        waiting = await self._wire.command("SCARD", self._wire.prefix + b"job:" + name.encode())
+        for _ in range(waiting // _OPERATE):
+            if not await self._wire.call("thin", self._wire.moment(now), name, expect, _OPERATE):
+                break
 
     async def job(self, name: str) -> JobRecord | None:
         [text] = await self._wire.call("jobs", name)
@@ -223,6 +235,15 @@ class RedisStore:
             if some < min(limit, _OPERATE):
                 break
         return purged
+
+    async def expire(self, limit: int, *, now: datetime | None = None) -> int:
+        expired = 0
+        while expired < limit:
+            some = await self._wire.call("expire", self._wire.moment(now), limit - expired)
+            expired += some
+            if some < _OPERATE:
+                break
+        return expired
 
     # --- queues
 

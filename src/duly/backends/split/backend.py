@@ -8,8 +8,8 @@ is installed in the store before it writes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Self, cast
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol, Self, cast, runtime_checkable
 
 from msgspec.structs import replace
 
@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 
 _PATIENCE = 2.0
 _ANYTHING = "health"
+
+
+@runtime_checkable
+class Stirring(Protocol):
+    """A backend that tells when its calls let runs wait again beside what was asked; the doorbell would miss that."""
+
+    def when_stirred(self, call: Callable[[], None]) -> None: ...
 
 
 class SplitBackend:
@@ -65,6 +72,8 @@ class SplitBackend:
         # What these do not define they pass on, which a protocol cannot express.
         self.store = cast("Store", SplitStore(self._truth.store, porter))
         self.queue = cast("Queue", SplitQueue(self._truth.queue, porter))
+        if isinstance(self._truth, Stirring):
+            self._truth.when_stirred(porter.stirred)
         return porter
 
     def _promised(self) -> Capabilities:
@@ -104,6 +113,11 @@ class SplitBackend:
         if self._seat is not None:
             found["coordinator"] = await _asked(self.coordinator.get(_ANYTHING))
         return found
+
+    async def refresh(self) -> Capabilities:
+        await self._truth.refresh()
+        self.capabilities = self._promised()
+        return self.capabilities
 
     async def examine(self) -> list[Finding]:
         found = [*await self._truth.examine()]

@@ -1,12 +1,27 @@
-"""Bands: which stream a run is rung for on, and how many runs an entry names."""
+"""Bands: which stream a run is rung for on, and which runs share an entry."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import Struct
+
+from duly.model import Run
+
 BANDS = ("high", "middle", "low")  # in the order in which they are read
 _HIGH, _MIDDLE = 7, 4
 _MOST_IN_ENTRY = 16  # one reader gets an entry: more of them find more readers
+
+ANY = ""  # in the place of a name that is not at hand
+
+
+class Ready(Struct, frozen=True, gc=False):
+    """Runs of one queue and handler that are ready, for one reader."""
+
+    band: str
+    runs: tuple[str, ...]
+    queue: str
+    handler: str
 
 
 def band_of(priority: int) -> str:
@@ -14,13 +29,13 @@ def band_of(priority: int) -> str:
     return "high" if priority >= _HIGH else "middle" if priority >= _MIDDLE else "low"
 
 
-def entries_of(runs: Iterable[tuple[str, int]]) -> list[tuple[str, str]]:
-    """Entries for runs given by id and priority: the band and the ids, with spaces between."""
-    by_band: dict[str, list[str]] = {}
-    for run_id, priority in runs:
-        by_band.setdefault(band_of(priority), []).append(run_id)
+def ready_entries(runs: Iterable[Run]) -> list[Ready]:
+    """Entries for runs: such as one node can start has only runs that it can start."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for run in runs:
+        alike.setdefault((band_of(run.priority), run.queue, run.handler), []).append(run.id)
     return [
-        (band, " ".join(ids[first : first + _MOST_IN_ENTRY]))
-        for band, ids in by_band.items()
+        Ready(band, tuple(ids[first : first + _MOST_IN_ENTRY]), queue, handler)
+        for (band, queue, handler), ids in alike.items()
         for first in range(0, len(ids), _MOST_IN_ENTRY)
     ]

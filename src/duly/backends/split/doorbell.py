@@ -12,18 +12,19 @@ from functools import cache
 from importlib.resources import files
 from typing import TypeVar
 
+from msgspec import Struct
+
 from duly.backends.gate import Gate
 from duly.backends.redis.bell import Ear
 from duly.backends.redis.connection import Word
 from duly.backends.redis.loader import Script, made
 from duly.backends.redis.url import checked_namespace
 from duly.backends.redis.wire import Wire
-from duly.backends.split.bands import BANDS
+from duly.backends.split.bands import ANY, BANDS, Ready
 from duly.backends.split.url import Door, parse_door
 from duly.errors import BackendError, BackendUnavailable
 
 T = TypeVar("T")
-Entry = tuple[str, bytes]  # the band, and the id in its stream
 
 LOOK = b"look"
 _CHANNEL = "door"
@@ -35,6 +36,13 @@ _PATIENCE = 0.5  # seconds that anybody is held up at most
 _LATELY = 10
 _TOO_LONG = 1_500  # milliseconds until an entry that was read is somebody else's
 _FORGOTTEN = 3_600_000
+
+
+class Entry(Struct, frozen=True, gc=False):
+    """What was read: where it is in its stream, and the runs it was rung for."""
+
+    id: bytes
+    ready: Ready
 
 
 @cache
@@ -84,15 +92,17 @@ class Doorbell:
 
     # --- ringing
 
-    async def ring(self, entries: Sequence[tuple[str, str]], word: bytes = b"") -> bool:
+    async def ring(self, entries: Sequence[Ready], word: bytes = b"") -> bool:
         """Say that these runs are ready, and a word to everybody; whether it was said."""
-        few = entries[:_MOST_RUNG]
-        words = [text for band, ids in few for text in (self._names[band], ids)]
+        words = [text for each in entries[:_MOST_RUNG] for text in self._words(each)]
         return await self._tried(lambda: self._wire.call("ring", _MOST_ENTRIES, _CHANNEL, word, *words)) is not None
 
-    async def sweep(self, runs: Sequence[tuple[str, str]]) -> int:
-        """Say again that these runs, by band and id, are ready, if no sweep has lately; how many that were."""
-        words = [text for band, run_id in runs for text in (self._names[band], run_id)]
+    def _words(self, ready: Ready) -> tuple[str, str, str, str]:
+        return self._names[ready.band], " ".join(ready.runs), ready.queue, ready.handler
+
+    async def sweep(self, runs: Sequence[Ready]) -> int:
+        """Say again that these runs, each by itself, are ready, if no sweep has lately; how many that were."""
+        words = [text for each in runs for text in self._words(each)]
         return await self._tried(lambda: self._wire.call("sweep", _MOST_ENTRIES, _LATELY, *words)) or 0
 
     async def my_turn(self, node: str, period: float) -> bool:
@@ -102,27 +112,29 @@ class Doorbell:
 
     # --- listening
 
-    async def read(self, node: str, timeout: float) -> list[Entry] | None:
+    async def read(self, node: str, most: int, timeout: float) -> list[Entry] | None:
         """The next entries for this node, as soon as there are any; None when it could not be read at all."""
         block = min(timeout, self._door.place.timeout / 2)
         keys = [self._wire.prefix + name.encode() for name in self._streams]
-        words: list[Word] = ["XREADGROUP", "GROUP", self._door.group, node, "COUNT", _MOST_READ]
+        words: list[Word] = ["XREADGROUP", "GROUP", self._door.group, node, "COUNT", max(1, min(most, _MOST_READ))]
         words += ["BLOCK", max(1, round(block * 1000)), "STREAMS", *keys, *([">"] * len(keys))]
         answer = await self._tried(lambda: self._wire.command(*words, lane="door"), patience=None)
         if answer is None:
             return None if self.away else []
-        return [(self._band(key), entry[0]) for key, found in answer for entry in found]
+        return [_entry(entry, self._band(key), fields) for key, found in answer for entry, fields in found if fields]
 
     async def collect(self, node: str) -> list[Entry]:
         """Entries that others have read and not looked after."""
         words: list[Word] = [self._door.group, node, _TOO_LONG, _MOST_READ, _FORGOTTEN, *self._streams]
         found = await self._tried(lambda: self._wire.call("collect", *words)) or []
-        return [(self._streams[name.decode()], entry) for name, entry in zip(found[::2], found[1::2], strict=True)]
+        return [_entry(entry, self._streams[name.decode()], fields) for name, entry, fields in found]
 
-    async def forget(self, entries: Sequence[Entry]) -> None:
-        """These have been looked after."""
-        words = [text for band, entry in entries for text in (self._names[band], entry)]
-        await self._tried(lambda: self._wire.call("forget", self._door.group, *words))
+    async def forget(self, entries: Sequence[Entry], word: bytes = b"") -> None:
+        """These have been looked after; or everybody is told by this word to look after them."""
+        words: list[Word] = [self._door.group, _CHANNEL, word]
+        for entry in entries:
+            words += (self._names[entry.ready.band], entry.id)
+        await self._tried(lambda: self._wire.call("forget", *words))
 
     async def words(self, timeout: float) -> list[bytes]:
         """What was said to everybody since the last time; nothing after that time."""
@@ -182,6 +194,13 @@ class Doorbell:
     def _failed(self, why: BackendError) -> None:
         self.away = str(why)
         self._gate.failed(BackendUnavailable(str(why)))
+
+
+def _entry(entry: bytes, band: str, fields: Sequence[bytes]) -> Entry:
+    """An entry as it was read. One of an earlier version names runs alone."""
+    told = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
+    runs = tuple(told.get("runs", "").split())
+    return Entry(entry, Ready(band, runs, told.get("queue", ANY), told.get("handler", ANY)))
 
 
 def doorbell_at(url: str, namespace: str) -> Doorbell:

@@ -1,28 +1,36 @@
 """The porter: what a session says at the door after a write, and what it hears there while it waits.
 
 After a commit it announces: runs that are ready by their ids, an earlier due time by its instant, anything else by
-"look". What it has read stays in its hands until the next claim has been made, which is what the bell was for. Now
-and then one porter of the cluster announces again what waits though it is ready: nobody may have announced it.
+"look". What it has read stays in its hands until the next claim has been made, which is what the bell was for. What its
+node cannot start (it only plans, serves other queues, lacks the handler, has no free slot) it passes on to everybody at
+once. Now and then one porter of the cluster announces again what waits though it is ready, in case nobody had.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from typing import Any
+
+import msgspec
 
 from duly.backends.redis.bell import MANY
-from duly.backends.split.bands import band_of, entries_of
+from duly.backends.split.bands import ANY, Ready, band_of, ready_entries
 from duly.backends.split.doorbell import LOOK, Doorbell, Entry
-from duly.model import Run, seconds_between, to_micros
+from duly.backends.split.taker import Taker
+from duly.model import Claimed, Run, seconds_between, to_micros
 from duly.ports import Clock, Queue, Store
 from duly.ports.waiting import noticed
 
 _SWEEP = 2.0  # seconds between sweeps, of all porters together
 _OVERDUE = 1.0  # seconds a run may wait before it counts as not announced
 _MOST_SWEPT = 200
+_MOST_READ = 64
 _LONGEST_DEAF = 1.0  # seconds between looks at the store while the doorbell is away
 _AT_HAND = "middle"  # where the priority is not at hand
+
+_pairs = msgspec.json.Decoder(list[tuple[str, str]])
 
 
 class Porter:
@@ -34,10 +42,12 @@ class Porter:
         self._queue = queue
         self._store = store
         self._clock = clock
+        self._taker = Taker()
+        self._node = ""
         self._in_hand: list[Entry] = []
-        self._looked_after: list[Entry] = []
-        self._forgetting: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[list[Entry] | None] | None = None
+        self._stir: asyncio.Future[None] | None = None
+        self._outbox = _Outbox(doorbell)
         self._sweep_at = 0.0
 
     # --- announcing
@@ -53,18 +63,18 @@ class Porter:
             if run.hold is not None:
                 held = True
             elif run.ready_at <= now:
-                ready.append((run.id, run.priority))
+                ready.append(run)
             else:
                 later.append(run.ready_at)
         if ready or later or held:
-            await self.doorbell.ring(entries_of(ready), LOOK if held else instant(min(later)) if later else b"")
+            await self.doorbell.ring(ready_entries(ready), LOOK if held else instant(min(later)) if later else b"")
 
-    async def returned(self, waiting: Iterable[tuple[str, datetime]]) -> None:
-        """These runs wait again, from that time on."""
+    async def returned(self, waiting: Iterable[tuple[str, str, datetime]]) -> None:
+        """These runs, by id and queue, wait again, from that time on."""
         now = self._clock.now()
         known = list(waiting)
-        ready = [(_AT_HAND, run_id) for run_id, at in known if at <= now]
-        later = [at for _, at in known if at > now]
+        ready = [Ready(_AT_HAND, (run_id,), queue, ANY) for run_id, queue, at in known if at <= now]
+        later = [at for _, _, at in known if at > now]
         if known:
             await self.doorbell.ring(ready, instant(min(later)) if later else b"")
 
@@ -77,6 +87,10 @@ class Porter:
         """Something changed that may concern anybody."""
         await self.doorbell.ring([], LOOK)
 
+    def stirred(self) -> None:
+        """The store has let runs wait again, or asked for some to be cancelled, in the course of something else."""
+        self._outbox.say(LOOK)
+
     # --- hearing
 
     def take(self) -> list[Entry]:
@@ -88,22 +102,35 @@ class Porter:
         """The claim was not made."""
         self._in_hand = entries + self._in_hand
 
-    def forget(self, entries: list[Entry]) -> None:
-        """The claim was made: nobody else has to look. That need not be known before its runs start."""
-        self._looked_after += entries
-        if entries and self._forgetting is None:
-            self._forgetting = asyncio.create_task(self._forget())
+    def claimed(self, entries: list[Entry], handlers: Collection[str] | None, limit: int, claimed: Claimed) -> None:
+        """The claim was made. If it has filled the node, what is left of what was read is for others.
 
-    async def _forget(self) -> None:
-        try:
-            while entries := self._looked_after:
-                self._looked_after = []
-                await self.doorbell.forget(entries)
-        finally:
-            self._forgetting = None
+        None of this need be known before the runs start.
+        """
+        self.next_due = claimed.next_due
+        self._taker.claimed(handlers, limit, claimed)
+        if self._taker.room:
+            self._outbox.forget(entries)
+            if self._stir is not None and self._reading is None and not self._stir.done():
+                self._stir.set_result(None)
+            return
+        lent = {claim.run.id for claim in claimed.claims}
+        self._outbox.forget([entry for entry in entries if lent.issuperset(entry.ready.runs)])
+        self._pass_on([entry for entry in entries if not lent.issuperset(entry.ready.runs)] + self.take())
+
+    def leaves(self, node: str) -> None:
+        """If that is this session's node, it claims nothing more."""
+        if node == self._node:
+            self._taker.leaves()
+            self._pass_on(self.take())
+
+    def _pass_on(self, entries: list[Entry]) -> None:
+        self._outbox.forget(entries, told=True)
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         """Until something is heard, at the latest after that time. While the doorbell is away, as the store does it."""
+        self._node = node
+        self._taker.waits(queues)
         if await self._swept(node):
             return
         deadline = asyncio.get_running_loop().time() + timeout
@@ -116,31 +143,48 @@ class Porter:
 
     async def _heard(self, node: str, left: float) -> bool:
         """One wait for both ways in which something can be said; whether it was for us."""
-        if self._reading is None:
-            self._reading = asyncio.create_task(self.doorbell.read(node, left))
+        if self._reading is None and self._taker.reads:
+            self._reading = asyncio.create_task(self.doorbell.read(node, self._taker.room or _MOST_READ, left))
         listening = asyncio.create_task(self.doorbell.words(left))
+        self._stir = asyncio.get_running_loop().create_future()
+        told: list[asyncio.Future[Any]] = [listening, self._stir]
+        told += [] if self._reading is None else [self._reading]
         try:
-            await asyncio.wait([self._reading, listening], timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(told, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            self._stir = None
             words = listening.result() if listening.done() and not listening.cancelled() else []
             listening.cancel()
         heard = any(self._concerns(word) for word in words)
-        if self._reading.done():
+        if self._reading is not None and self._reading.done():
             reading, self._reading = self._reading, None
-            entries = reading.result()
-            self._in_hand += entries or []
-            heard = heard or bool(entries)
+            heard = self._received(reading.result() or []) or heard
         return heard
+
+    def _received(self, entries: list[Entry]) -> bool:
+        """Keep the entries that this node can look after, and pass the others on; whether any are kept.
+
+        A node that has made no claim yet may or may not: then the others are told as well.
+        """
+        if self._taker.room is None:
+            self._in_hand += entries
+            self._outbox.say(*(_word(entry.ready) for entry in entries))
+            return bool(entries)
+        mine = [entry for entry in entries if self._taker.takes_all(entry.ready)]
+        self._in_hand += mine
+        self._pass_on([entry for entry in entries if entry not in mine])
+        return bool(mine)
 
     def _concerns(self, word: bytes) -> bool:
         """Whether a word is news: an instant is not, where something earlier is known to be due."""
         if word in {LOOK, MANY}:
             return True
+        if word.startswith(b"["):
+            return any(self._taker.takes(queue, handler) for queue, handler in _pairs.decode(word))
         return self.next_due is None or int(word) < to_micros(self.next_due)
 
     async def close(self) -> None:
-        if self._forgetting is not None:
-            await self._forgetting
+        await self._outbox.close()
         reading, self._reading = self._reading, None
         if reading is not None:
             reading.cancel()
@@ -157,18 +201,68 @@ class Porter:
         self._sweep_at = now + _SWEEP
         if not await self.doorbell.my_turn(node, _SWEEP):
             return False
-        taken = await self.doorbell.collect(node)
-        self._in_hand += taken
+        taken = self._received(await self.doorbell.collect(node))
         if overdue := await self._overdue():
             await self.doorbell.sweep(overdue)
-        return bool(taken)
+        return taken
 
-    async def _overdue(self) -> list[tuple[str, str]]:
+    async def _overdue(self) -> list[Ready]:
         waiting = await self._store.upcoming(_MOST_SWEPT)
         if not waiting:
             return []
         now = await self._store.time()
-        return [(band_of(run.priority), run.id) for run in waiting if seconds_between(run.ready_at, now) > _OVERDUE]
+        late = (run for run in waiting if seconds_between(run.ready_at, now) > _OVERDUE)
+        return [Ready(band_of(run.priority), (run.id,), run.queue, run.handler) for run in late]
+
+
+class _Outbox:
+    """What is to be said at the door without holding anybody up: entries to forget, words to everybody."""
+
+    def __init__(self, doorbell: Doorbell) -> None:
+        self._doorbell = doorbell
+        self._entries: list[Entry] = []
+        self._words: set[bytes] = set()
+        self._sending: asyncio.Task[None] | None = None
+
+    def forget(self, entries: Sequence[Entry], *, told: bool = False) -> None:
+        """These entries are done with; or others are told of their runs."""
+        self._entries += entries
+        if told:
+            self.say(*(_word(entry.ready) for entry in entries))
+        self._send()
+
+    def say(self, *words: bytes) -> None:
+        self._words.update(words)
+        self._send()
+
+    def _send(self) -> None:
+        if (self._entries or self._words) and self._sending is None:
+            self._sending = asyncio.create_task(self._sent())
+
+    async def _sent(self) -> None:
+        try:
+            while self._entries or self._words:
+                entries, words = self._entries, self._words
+                self._entries, self._words = [], set()
+                await self._doorbell.forget(entries, _together(words))
+        finally:
+            self._sending = None
+
+    async def close(self) -> None:
+        if self._sending is not None:
+            await self._sending
+
+
+def _word(ready: Ready) -> bytes:
+    """To whoever can start these runs."""
+    return msgspec.json.encode([(ready.queue, ready.handler)])
+
+
+def _together(words: Collection[bytes]) -> bytes:
+    """Several words as one: "look" says more than all others."""
+    if LOOK in words or not words:
+        return LOOK if words else b""
+    return msgspec.json.encode([pair for word in sorted(words) for pair in _pairs.decode(word)])
 
 
 def instant(at: datetime) -> bytes:

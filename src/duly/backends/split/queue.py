@@ -42,22 +42,21 @@ class SplitQueue:
         *,
         now: datetime | None = None,
     ) -> Claimed:
-        """What was read at the door before is looked after when the claim is made, whatever it brought."""
+        """What was read at the door before is looked after when the claim is made, or left to others if it is full."""
         entries = self._porter.take()
         try:
             claimed = await self._truth.claim(node, queues, handlers, limit, lease, request, now=now)
         except BaseException:
             self._porter.give_back(entries)
             raise
-        self._porter.next_due = claimed.next_due
-        self._porter.forget(entries)
+        self._porter.claimed(entries, handlers, limit, claimed)
         return claimed
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         fresh = await self._truth.settle(settlements)
         applied = [each for each, is_fresh in zip(settlements, fresh, strict=True) if is_fresh]
         again = [each for each in applied if each.state is State.PENDING and each.hold is None]
-        await self._porter.returned((each.run_id, each.ready_at) for each in again)
+        await self._porter.returned((each.run_id, each.queue, each.ready_at) for each in again)
         return fresh
 
     async def unhold(self, key: str, limit: int) -> int:
@@ -71,6 +70,14 @@ class SplitQueue:
         if any(given):
             await self._porter.look()
         return given
+
+    async def unassign(self, node: str, limit: int) -> int:
+        """Of its own accord a node takes its runs back when it stops: it claims nothing more."""
+        self._porter.leaves(node)
+        number = await self._truth.unassign(node, limit)
+        if number:
+            await self._porter.look()
+        return number
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         await self._porter.wait(node, queues, timeout)

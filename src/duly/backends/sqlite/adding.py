@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from duly.backends.rows import micros
+from duly.backends.rows import duration, micros
 from duly.backends.sqlite.codec import extra_of
 from duly.backends.sqlite.line import earliest_later, survey
 from duly.backends.sqlite.moves import place_odd
 from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
-from duly.model import WAITING, Put, Run, to_micros
+from duly.model import WAITING, Put, Run, from_micros, to_micros
 
 _LAST = "SELECT coalesce(max(seq), 0) FROM {ns}_runs"
 
@@ -52,15 +52,23 @@ INSERT INTO {ns}_entrants (line, ready_at, id, seq, kind, "group")
 SELECT line, ready_at, id, seq, kind, "group" FROM {ns}_runs WHERE seq > ? AND "group" IS NOT NULL
 """
 
-_WITH_IDS = "SELECT id FROM {ns}_runs WHERE id IN (SELECT value FROM json_each(?))"
+_WITH_IDS = "SELECT id, created_at FROM {ns}_runs WHERE id IN (SELECT value FROM json_each(?))"
 _WITH_KEYS = """
-SELECT k.handler, k.key, r.id
+SELECT k.handler, k.key, r.id, r.created_at
 FROM json_each(?) AS wanted
 CROSS JOIN {ns}_keys AS k
     ON k.handler = json_extract(wanted.value, '$[0]') AND k.key = json_extract(wanted.value, '$[1]')
 CROSS JOIN {ns}_runs AS r ON r.seq = k.seq
 """
+_WITH_UNIQUE_KEYS = """
+SELECT u.handler, u.key, u.id, u.created_at
+FROM json_each(?) AS wanted
+CROSS JOIN {ns}_unique AS u
+    ON u.handler = json_extract(wanted.value, '$[0]') AND u.key = json_extract(wanted.value, '$[1]')
+WHERE u.until > ?
+"""
 _KEEP_KEY = "INSERT INTO {ns}_keys (handler, key, seq) VALUES (?, ?, ?)"
+_KEEP_UNIQUE = "INSERT OR REPLACE INTO {ns}_unique (handler, key, id, created_at, until) VALUES (?, ?, ?, ?, ?)"
 
 
 class _Batch(Struct):
@@ -76,32 +84,48 @@ def add(unit: Unit, runs: Sequence[Run], now: int) -> list[Put]:
     """Add runs that duplicate nothing, in order; what became of each. Rings if one is ready, or the next to be."""
     if any(run.dedupe_key is not None for run in runs):
         return _add_keyed(unit, runs, now)
-    created = _insert(unit, runs, now)[1]
-    return [Put(run.id, created is None or index in created) for index, run in enumerate(runs)]
+    created, at = _insert(unit, runs, now)[1], from_micros(now)
+    if created is None:
+        return [Put(run.id, True, at) for run in runs]
+    known = {run_id: from_micros(at) for run_id, at in unit.all(_WITH_IDS, as_list(_ids(runs)))}
+    return [Put(run.id, index in created, known[run.id]) for index, run in enumerate(runs)]
 
 
 def _add_keyed(unit: Unit, runs: Sequence[Run], now: int) -> list[Put]:
     """The same where keys must be looked up first."""
-    ids = {run_id for (run_id,) in unit.all(_WITH_IDS, as_list(run.id for run in runs))}
-    wanted = as_list((run.handler, run.dedupe_key) for run in runs if run.dedupe_key is not None)
-    keys = {(handler, key): run_id for handler, key, run_id in unit.all(_WITH_KEYS, wanted)}
+    ids = {run_id: Put(run_id, False, from_micros(at)) for run_id, at in unit.all(_WITH_IDS, as_list(_ids(runs)))}
+    keys = _keys(unit, runs, now)
     answers: list[Put] = []
     accepted: list[Run] = []
     for run in runs:
         key = (run.handler, run.dedupe_key)
-        existing = run.id if run.id in ids else keys.get(key)
-        answers.append(Put(existing or run.id, existing is None))
+        existing = ids.get(run.id) or keys.get(key)
+        answers.append(existing or Put(run.id, True, from_micros(now)))
         if existing is None:
             accepted.append(run)
-            ids.add(run.id)
+            ids[run.id] = Put(run.id, False, from_micros(now))
             if run.dedupe_key is not None and not run.final:
-                keys[key] = run.id
+                keys[key] = ids[run.id]
     first, _ = _insert(unit, accepted, now)
-    numbered = enumerate(accepted, first)
+    keyed = [(seq, run) for seq, run in enumerate(accepted, first) if run.dedupe_key and not run.final]
+    unit.many(_KEEP_KEY, [(run.handler, run.dedupe_key, seq) for seq, run in keyed])
+    lasting = [(run, run.unique_for) for _, run in keyed if run.unique_for is not None]
     unit.many(
-        _KEEP_KEY, [(run.handler, run.dedupe_key, seq) for seq, run in numbered if run.dedupe_key and not run.final]
+        _KEEP_UNIQUE,
+        [(run.handler, run.dedupe_key, run.id, now, now + duration(seconds)) for run, seconds in lasting],
     )
     return answers
+
+
+def _ids(runs: Sequence[Run]) -> list[str]:
+    return [run.id for run in runs]
+
+
+def _keys(unit: Unit, runs: Sequence[Run], now: int) -> dict[tuple[str, str | None], Put]:
+    """Which runs have the keys of these: unfinished ones, else such as are still unique."""
+    wanted = as_list((run.handler, run.dedupe_key) for run in runs if run.dedupe_key is not None)
+    rows = [*unit.all(_WITH_UNIQUE_KEYS, wanted, now), *unit.all(_WITH_KEYS, wanted)]
+    return {(handler, key): Put(run_id, False, from_micros(at)) for handler, key, run_id, at in rows}
 
 
 def _insert(unit: Unit, runs: Sequence[Run], now: int) -> tuple[int, set[int] | None]:
@@ -159,6 +183,7 @@ def _rows(unit: Unit, runs: Sequence[Run], first: int) -> _Batch:
             and not run.failures
             and not run.losses
             and run.reason is None
+            and run.start_by is None
         ):
             batch.plain.append(row)
         else:

@@ -53,6 +53,9 @@ class SqliteBackend:
     def session(self) -> Self:
         return type(self)(self.url, self._opening, self.clock)
 
+    async def refresh(self) -> Capabilities:
+        return self.capabilities
+
     async def examine(self) -> list[Finding]:
         session = self._session
         push = session.gear.bell.reaches_others

@@ -11,7 +11,7 @@ from msgspec import Struct
 from duly.backends.rows import instant, micros, optional_json, to_json
 from duly.backends.sqlite.names import priority_of
 from duly.backends.sqlite.unit import Row, Unit
-from duly.backends.tolerance import tolerantly
+from duly.backends.tolerance import UNREADABLE, tolerantly
 from duly.model import (
     Attempt,
     Failure,
@@ -45,6 +45,8 @@ class Extra(Struct, omit_defaults=True):
     progress: Progress | None = None
     result: bytes | None = None
     failure: Failure | None = None
+    start_by: int | None = None
+    strict: bool = False
 
 
 NOTHING = Extra()
@@ -55,6 +57,7 @@ def extra_of(run: Run) -> str | None:
     """A run's extras as text; None when it has none."""
     if run.fence == 0 and run.node is None and run.reason is None and run.failures == 0 and run.losses == 0:
         early = Extra(run.uid, run.revision, run.dedupe_key, run.headers)
+        early.start_by, early.strict = micros(run.start_by), run.strict
         text = to_json(early)
     else:
         text = _whole_extra(run)
@@ -79,12 +82,22 @@ def _whole_extra(run: Run) -> str:
             progress=run.progress,
             result=run.result,
             failure=run.failure,
+            start_by=micros(run.start_by),
+            strict=run.strict,
         )
     )
 
 
 def read_extra(text: str | None) -> Extra:
     return NOTHING if text is None else _extra.decode(text)
+
+
+def read_start_by(text: str | None) -> int | None:
+    """Until when a run may start, in microseconds; None where that cannot be read."""
+    try:
+        return read_extra(text).start_by
+    except UNREADABLE:
+        return None
 
 
 # --- whole runs
@@ -150,6 +163,8 @@ def _read_record(unit: Unit, row: Row, now: int | None = None) -> Record:
         assignable=node is not None,
         assignee=node or None,
         damage=kind.damage,
+        start_by=instant(extra.start_by),
+        strict=extra.strict,
         **_standing(claim, ended, extra),
     )
     if run.state is State.PENDING:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from duly.backends.sqlite import schema
+from duly.backends.sqlite.mounts import memory_file_system
 from duly.backends.sqlite.unit import Unit
 from duly.backends.sqlite.url import Place
 from duly.ports import Finding, Severity
@@ -43,6 +44,14 @@ def _journal(unit: Unit, place: Place) -> Iterator[Finding]:
 
 
 def _durability(place: Place) -> Finding:
+    volatile = memory_file_system(place.path.parent)
+    if volatile is not None:
+        # Nothing is left that could start twice, so at_most_once holds there as it does in memory://.
+        return Finding(
+            Severity.WARNING,
+            "durability",
+            f"{place.path} is on {volatile}, that is in memory: a restart of the machine forgets everything",
+        )
     if place.synchronous == "full":
         return Finding(
             Severity.OK, "durability", "synchronous=full: every commit survives power loss, and waits for the disk"

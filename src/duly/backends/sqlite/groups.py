@@ -14,12 +14,14 @@ from itertools import chain
 
 from msgspec import Struct
 
-from duly.backends.sqlite.line import ENTERING, GROUP, SEQ, Line, due_entrants
+from duly.backends.sqlite.codec import read_start_by
+from duly.backends.sqlite.line import ENTERING, GROUP, READY_AT, SEQ, Line, due_entrants
 from duly.backends.sqlite.moves import by_seqs, end_within, members
-from duly.backends.sqlite.names import SPAN, Kind
+from duly.backends.sqlite.names import Kind, rank_of
 from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
 from duly.model import State, WhenFull
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, hold_for_group
+from duly.rules.misfires import LATE, MISFIRE, is_missed_entrant
 
 # Whether one of these groups has a member, or more than one run before it that is due at ?2.
 _ANY_CROWD = """
@@ -31,7 +33,8 @@ WHERE EXISTS (SELECT 1 FROM {ns}_claims WHERE "group" = value)
 LIMIT 1
 """
 _DUE = """
-SELECT ready_at, id, line, seq, kind, "group" FROM {ns}_entrants
+SELECT ready_at, id, line, seq, kind, "group", (SELECT extra FROM {ns}_runs AS r WHERE r.seq = e.seq)
+FROM {ns}_entrants AS e
 WHERE "group" IN (SELECT value FROM json_each(?)) AND ready_at <= ?
 ORDER BY ready_at, id
 """
@@ -50,6 +53,8 @@ INSERT INTO {ns}_waiting (line, ready_at, id, seq, kind, "group") VALUES {rows:(
 _HOLD = """
 INSERT INTO {ns}_held (hold, rank, ready_at, id, seq, line, kind, "group", member) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)
 """
+# Who waits for others of its group does not start late for any other reason.
+_EXCUSE = "UPDATE {ns}_runs SET extra = json_remove(extra, '$.start_by') WHERE seq = ?"
 _LEAVE = "DELETE FROM {ns}_entrants WHERE line = ? AND ready_at = ? AND id = ?"
 _LEAVE_UP_TO = "DELETE FROM {ns}_entrants WHERE line = ? AND (ready_at, id) <= (?, ?)"
 
@@ -63,11 +68,16 @@ class Entrant(Struct, frozen=True):
     seq: int
     kind: int
     group: str
+    start_by: int | None
+
+
+def _entrant(ready_at: int, run_id: str, line: int, seq: int, kind: int, group: str, extra: str | None) -> Entrant:
+    return Entrant(ready_at, run_id, line, seq, kind, group, read_start_by(extra))
 
 
 def promote(unit: Unit, lines: Iterable[Line], limit: int, now: int) -> int:
     """Decide about the entrants of these lines that have been due for the longest time; how many it were."""
-    entrants = [Entrant(*row) for row in due_entrants(unit, lines, limit, now)]
+    entrants = [_entrant(*row) for row in due_entrants(unit, lines, limit, now)]
     if entrants:
         _Door(unit, entrants, now, members(unit, {entrant.group for entrant in entrants})).decide()
         for head in {entrant.line: entrant for entrant in entrants}.values():
@@ -83,9 +93,10 @@ def decide_about(unit: Unit, rows: Collection[Row], now: int) -> set[int]:
     groups = {row[GROUP] for row in rows if row[GROUP] is not None}
     wanted = as_list(groups)
     chosen = {row[SEQ] for row in rows if row[ENTERING]}
-    if len(chosen) == len(groups) and unit.one(_ANY_CROWD, wanted, now) is None:
+    late = any(row[ENTERING] and row[READY_AT] + LATE < now for row in rows)
+    if not late and len(chosen) == len(groups) and unit.one(_ANY_CROWD, wanted, now) is None:
         return set()  # each is alone before an empty group, which lets it in whatever the rule
-    entrants = [Entrant(*row) for row in unit.all(_DUE, wanted, now)]
+    entrants = [_entrant(*row) for row in unit.all(_DUE, wanted, now)]
     if not entrants:
         return set()
     out = _Door(unit, entrants, now, members(unit, groups), chosen).decide()
@@ -120,6 +131,9 @@ class _Door:
     def decide(self) -> set[int]:
         """Decide about all of them; those that are not to be lent now."""
         for entrant in self._entrants:
+            if is_missed_entrant(entrant.start_by, entrant.ready_at, self._now):
+                self._end([entrant.seq], State.SKIPPED, MISFIRE)
+                continue
             match self._admit(self._kinds[entrant.kind], self._members[entrant.group]):
                 case Admission.ENTER:
                     self._enter(entrant)
@@ -148,10 +162,12 @@ class _Door:
         self._entered[entrant.group].append(entrant)
 
     def _hold(self, entrant: Entrant) -> None:
-        key, rank = hold_for_group(entrant.group), entrant.line % SPAN
+        key, rank = hold_for_group(entrant.group), rank_of(entrant.line)
         self._unit.run(
             _HOLD, key, rank, entrant.ready_at, entrant.id, entrant.seq, entrant.line, entrant.kind, entrant.group
         )
+        if entrant.start_by is not None:
+            self._unit.run(_EXCUSE, entrant.seq)
         self._out.add(entrant.seq)
 
     def _replace(self, entrant: Entrant) -> None:

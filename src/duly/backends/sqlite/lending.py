@@ -15,6 +15,7 @@ from itertools import groupby
 from msgspec import Struct
 from msgspec.structs import replace
 
+from duly.backends.rows import instant
 from duly.backends.sqlite.codec import Record, read_extra
 from duly.backends.sqlite.groups import decide_about, promote
 from duly.backends.sqlite.line import (
@@ -35,12 +36,13 @@ from duly.backends.sqlite.line import (
 )
 from duly.backends.sqlite.moves import by_ids, by_seqs, relocate, unhold
 from duly.backends.sqlite.moves import leave as leave_hold
-from duly.backends.sqlite.names import SPAN, priority_of
+from duly.backends.sqlite.names import is_scheduled, priority_of, rank_of
 from duly.backends.sqlite.operating import paused
 from duly.backends.sqlite.unit import Row, Unit, as_list
 from duly.backends.tolerance import tolerantly
 from duly.model import Claim, Delivery, Run, State, from_micros, to_micros
 from duly.rules.admission import UNPLACED, hold_for_handler, hold_of
+from duly.rules.sharing import scheduled_share
 
 _MOST_EXAMINED = 5_000
 _MOST_REMEMBERED = 200_000
@@ -190,14 +192,17 @@ def _lend(unit: Unit, asking: Asking, lines: Sequence[Line]) -> tuple[list[Claim
     holds = _Holds(unit, asking.handlers)
     examined = 0
     for rank in _ranks(unit, asking, lines):
+        owed = scheduled_share(asking.limit - len(claims), asking.request)
         while (room := asking.limit - len(claims)) > 0:
             if examined >= _MOST_EXAMINED:
                 return claims, False
-            rows = ready(unit, rank, room, asking.now)
+            rows = ready(unit, rank, room, owed, asking.now)
             if not rows:
                 break
             examined += len(rows)
-            claims += _hand_out(unit, asking, holds.sift(_admitted(unit, rows, asking.now)))
+            lent = holds.sift(_admitted(unit, rows, asking.now))
+            owed -= sum(is_scheduled(row[LINE]) for row in lent)
+            claims += _hand_out(unit, asking, lent)
             leave(unit, rows)
     return claims, True
 
@@ -268,7 +273,7 @@ class _Holds:
         if key == UNPLACED:
             line = relocate(self._unit, row[SEQ], line, "")
         member = row[GROUP] is not None
-        return (key, line % SPAN, row[READY_AT], row[ID], row[SEQ], line, row[KIND], row[GROUP], int(member))
+        return (key, rank_of(line), row[READY_AT], row[ID], row[SEQ], line, row[KIND], row[GROUP], int(member))
 
 
 # --- handing out
@@ -364,6 +369,8 @@ def _claims(unit: Unit, asking: Asking, rows: Sequence[tuple[int, Row]]) -> list
             assignee is not None,
             assignee or None,
             kind.damage,
+            start_by=instant(extra.start_by),
+            strict=extra.strict,
         )
         claims.append(Claim(run, fence, expires_at))
     return claims

@@ -1,18 +1,21 @@
 """The line: which runs wait, in which order they are due, and when the next one is.
 
-A line is all waiting runs of one queue and priority, by ready time, then id. There are few lines, so the distinct ones
-are found by leaping from one to the next instead of walking over their runs, and a claim looks only at the heads.
+A line is all waiting runs of one queue, priority and kind (of a schedule or not), by ready time, then id. There are few
+lines, so the distinct ones are found by leaping from one to the next instead of walking over their runs, and a claim
+looks only at the heads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from heapq import merge
 from itertools import chain
 
 from msgspec import Struct
 
-from duly.backends.sqlite.names import SPAN
+from duly.backends.sqlite.names import SPAN, is_scheduled, rank_of
 from duly.backends.sqlite.unit import Row, Unit
+from duly.rules.sharing import shared
 
 # The lines that have runs, of those that may start (0) and of those that wait to enter their group (1), with the ready
 # time of the first run and of the first that is not ready yet.
@@ -58,7 +61,8 @@ LIMIT ?
 """
 
 _DUE_ENTRANTS = """
-SELECT ready_at, id, line, seq, kind, "group" FROM {ns}_entrants
+SELECT ready_at, id, line, seq, kind, "group", (SELECT extra FROM {ns}_runs AS r WHERE r.seq = e.seq)
+FROM {ns}_entrants AS e
 WHERE line = ? AND ready_at <= ?
 ORDER BY ready_at, id
 LIMIT ?
@@ -89,7 +93,12 @@ class Line(Struct, frozen=True):
     @property
     def rank(self) -> int:
         """The smaller, the more urgent."""
-        return self.number % SPAN
+        return rank_of(self.number)
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether its runs are those of schedules."""
+        return is_scheduled(self.number)
 
 
 def survey(unit: Unit, now: int) -> list[Line]:
@@ -102,8 +111,18 @@ def earliest_later(lines: Iterable[Line]) -> int | None:
     return min((line.later for line in lines if line.later is not None), default=None)
 
 
-def ready(unit: Unit, lines: Sequence[Line], limit: int, now: int) -> list[Row]:
-    """The first runs of lines of one rank that are ready, in order."""
+def ready(unit: Unit, lines: Sequence[Line], limit: int, owed: int, now: int) -> list[Row]:
+    """The first runs of lines of one rank that are ready, in order; `owed` scheduled ones among them, if there are."""
+    scheduled = [line for line in lines if line.scheduled]
+    if not scheduled or len(scheduled) == len(lines):
+        return _ready(unit, lines, limit, now)
+    planned = _ready(unit, scheduled, limit, now)
+    others = _ready(unit, [line for line in lines if not line.scheduled], limit, now)
+    first, other = shared(planned, others, limit, owed)
+    return [*merge(planned[:first], others[:other])]
+
+
+def _ready(unit: Unit, lines: Sequence[Line], limit: int, now: int) -> list[Row]:
     heads = [unit.all(_READY_TO_ENTER if line.entering else _READY, line.number, now, limit) for line in lines]
     return heads[0] if len(heads) == 1 else sorted(chain.from_iterable(heads))[:limit]
 

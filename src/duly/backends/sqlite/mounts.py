@@ -1,4 +1,4 @@
-"""Whether a file lies on a network file system, as far as the kernel tells."""
+"""What kind of file system a file lies on, as far as the kernel tells: a network's, or memory."""
 
 from __future__ import annotations
 
@@ -13,16 +13,27 @@ _REMOTE = frozenset(
 _REMOTE_FUSE = frozenset(
     {"sshfs", "s3fs", "rclone", "glusterfs", "ceph", "curlftpfs", "davfs2", "gcsfuse", "juicefs", "mfs", "vmhgfs-fuse"}
 )
+_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
 
 def network_file_system(directory: Path) -> str | None:
     """The type of the network file system that holds a directory; None when it is local or nobody knows."""
+    kind = _kind_of(directory)
+    return kind if kind is not None and is_remote(kind) else None
+
+
+def memory_file_system(directory: Path) -> str | None:
+    """The type of the file system in memory that holds a directory; None when it is on a disk or nobody knows."""
+    kind = _kind_of(directory)
+    return kind if kind in _IN_MEMORY else None
+
+
+def _kind_of(directory: Path) -> str | None:
     try:
         mounts = _MOUNTS.read_text(errors="surrogateescape")
     except OSError:
         return None
-    kind = file_system_of(directory.resolve(), mounts)
-    return kind if kind is not None and is_remote(kind) else None
+    return file_system_of(directory.resolve(), mounts)
 
 
 def is_remote(kind: str) -> bool:

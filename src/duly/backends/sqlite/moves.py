@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from duly.backends.rows import micros, optional_json
 from duly.backends.sqlite.codec import Record, read_records
-from duly.backends.sqlite.names import SPAN
+from duly.backends.sqlite.names import SPAN, rank_of
 from duly.backends.sqlite.unit import ENDED, WORK, Row, Unit, as_list
 from duly.model import Run, State, to_micros
 from duly.rules.admission import UNPLACED, hold_for_group
@@ -133,7 +133,7 @@ def hold(unit: Unit, record: Record, key: str, *, nobodys: bool = False) -> None
     unit.run(
         _HOLD,
         key,
-        line % SPAN,
+        rank_of(line),
         to_micros(record.run.ready_at),
         record.run.id,
         record.seq,

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MIDDLE = 500
 SPAN = 1000
+SCHEDULED = 400  # less are the ranks of runs of schedules, which are claimed beside the others (`rules.sharing`)
+_MOST_PRIORITY = 99
 _FOR = "@"  # not in the name of a queue, nor of a node
 _MOST_KINDS = 100_000
 _MOST_POLICIES = 10_000
@@ -105,11 +107,12 @@ class Names:
     # --- queues
 
     def line(self, unit: Unit, run: Run) -> int:
-        """The line a run stands in: those with its queue and priority, for anybody or for its assignee."""
-        if not 0 <= MIDDLE - run.priority < SPAN:
+        """The line a run stands in: those with its queue, priority and kind, for anybody or for its assignee."""
+        if not 0 <= run.priority <= _MOST_PRIORITY:
             raise BackendError(f"run {run.id} has priority {run.priority}: from 0 to 9")
         home = (run.queue, run.assignee or "" if run.assignable else None)
-        return self.line_for(unit, home) + MIDDLE - run.priority
+        kind = SCHEDULED if run.cause is Cause.SCHEDULE else 0
+        return self.line_for(unit, home) + MIDDLE - run.priority - kind
 
     def line_for(self, unit: Unit, home: Home) -> int:
         """The first line of a queue for one node or for anybody, made now if there is none."""
@@ -220,6 +223,17 @@ class Names:
         return _policy.decode(row[0])
 
 
+def rank_of(line: int) -> int:
+    """How urgent the runs in a line are: the smaller, the more."""
+    rank = line % SPAN
+    return rank + SCHEDULED if rank < SCHEDULED else rank
+
+
+def is_scheduled(line: int) -> bool:
+    """Whether the runs in a line are those of schedules."""
+    return line % SPAN < SCHEDULED
+
+
 def priority_of(line: int) -> int:
     """The priority of the runs in a line."""
-    return MIDDLE - line % SPAN
+    return MIDDLE - rank_of(line)

@@ -15,6 +15,7 @@ from duly.rules.lifecycle import REDRIVABLE
 _ASK_TO_CANCEL = "UPDATE {ns}_claims SET cancelling = 1, reason = ? WHERE seq = ?"
 
 _TWIN = "SELECT 1 FROM {ns}_keys WHERE handler = ? AND key = ?"
+_UNIQUE_TWIN = "SELECT 1 FROM {ns}_unique WHERE handler = ? AND key = ? AND until > ? AND id <> ?"
 _KEEP_KEY = "INSERT INTO {ns}_keys (handler, key, seq) VALUES (?, ?, ?)"
 _BEGIN_AGAIN = "UPDATE {ns}_runs SET ready_at = ?, extra = ? WHERE seq = ?"
 _NO_LONGER_ENDED = "DELETE FROM {ns}_ended WHERE seq = ?"
@@ -33,6 +34,12 @@ WHERE seq IN (SELECT seq FROM {ns}_ended WHERE state = ? ORDER BY finished_at, s
 _PURGE_ENDED = """
 DELETE FROM {ns}_ended
 WHERE seq IN (SELECT seq FROM {ns}_ended WHERE state = ? ORDER BY finished_at, seq LIMIT ?)
+"""
+
+_EXPIRE = """
+DELETE FROM {ns}_unique WHERE (handler, key) IN (
+    SELECT handler, key FROM {ns}_unique WHERE until <= ? ORDER BY until LIMIT ?
+)
 """
 
 _PAUSE = """
@@ -75,8 +82,10 @@ def _redrive(unit: Unit, record: Record | None, now: int) -> RedriveReply:
     if run.dedupe_key is not None:
         if unit.one(_TWIN, run.handler, run.dedupe_key) is not None:
             return RedriveReply.DUPLICATE
+        if unit.one(_UNIQUE_TWIN, run.handler, run.dedupe_key, now, run.id) is not None:
+            return RedriveReply.DUPLICATE
         unit.run(_KEEP_KEY, run.handler, run.dedupe_key, record.seq)
-    again = replace(run, ready_at=from_micros(now), failures=0, losses=0, cancelling=False, reason=None)
+    again = replace(run, ready_at=from_micros(now), failures=0, losses=0, cancelling=False, reason=None, start_by=None)
     unit.run(_NO_LONGER_ENDED, record.seq)
     unit.run(_BEGIN_AGAIN, now, extra_of(again), record.seq)
     wait_again(unit, replace(record, run=again))
@@ -104,6 +113,11 @@ def _older(unit: Unit, state: State, before: int | None, limit: int) -> int:
 def _beyond(unit: Unit, state: State, keep: int | None) -> int:
     row = None if keep is None else unit.one(_KEPT, state.value)
     return 0 if row is None or keep is None else int(row[0]) - keep
+
+
+def expire(unit: Unit, limit: int, now: int) -> int:
+    """Delete dedupe keys whose time has passed; how many."""
+    return unit.run(_EXPIRE, now, limit)
 
 
 def pause(unit: Unit, queue: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -177,14 +177,34 @@ def _clear(unit: Unit, record: JobRecord, waiting: Waiting, now: int) -> JobReco
     for untouched in early:
         forget(unit, untouched)
     if waiting is Waiting.CANCEL:
-        for (seq,) in unit.all(_WAITING_OF, record.name):
-            [run] = by_seqs(unit, [seq])  # ending one may have moved the next
-            end(unit, run, State.CANCELLED, REMOVED, now)
+        _cancel(unit, waiting_of(unit, record.name), now)
     record = replace(record, planned=record.planned - len(early))
     if waiting is Waiting.REWIND and early:
         earliest = min(untouched.run.due for untouched in early)
         return replace(record, cursor=earliest, plan_at=from_micros(now))
     return record
+
+
+def waiting_of(unit: Unit, name: str) -> list[int]:
+    """The numbers of a job's waiting runs."""
+    return [seq for (seq,) in unit.all(_WAITING_OF, name)]
+
+
+def cancel_some(unit: Unit, name: str, expect: int, seqs: Sequence[int], now: int) -> bool:
+    """Cancel some of the waiting runs of a job that is about to be removed; False if it has changed meanwhile."""
+    record = find_job(unit, name)
+    if record is None or record.revision != expect:
+        return False
+    _cancel(unit, seqs, now)
+    return True
+
+
+def _cancel(unit: Unit, seqs: Iterable[int], now: int) -> None:
+    """Cancel those of these runs that wait."""
+    for seq in seqs:
+        for record in by_seqs(unit, [seq]):  # ending one may have moved the next
+            if record.run.state is State.PENDING:
+                end(unit, record, State.CANCELLED, REMOVED, now)
 
 
 def _not_yet_due(unit: Unit, job: JobRecord, now: int) -> list[Record]:

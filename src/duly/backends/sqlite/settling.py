@@ -17,6 +17,7 @@ from duly.backends.sqlite.moves import by_ids, count_ended, free_keys, insert_en
 from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
 from duly.model import OutcomeKind, Settlement, State, to_micros
 from duly.rules.admission import hold_for_group
+from duly.rules.misfires import start_by_after
 from duly.rules.settling import as_stored
 from duly.rules.statistics import Tally, tally
 
@@ -205,6 +206,7 @@ def _apply(unit: Unit, record: Record, settled: Settlement) -> Record:
         failure=settled.failure,
         member=record.run.member and not ended,
         expires_at=None,
+        start_by=start_by_after(record.run, settled),
     )
     after = replace(record, run=run)
     unit.run(_GIVE_BACK, as_list([record.seq]))

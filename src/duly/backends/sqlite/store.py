@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from duly.backends.rows import instant, micros
+from duly.backends.rows import instant, micros, slices_of
 from duly.backends.sqlite import cabinet, listing, operating, pages, planning
 from duly.backends.sqlite.file_clock import FileClock, boot_of
 from duly.backends.sqlite.session import Session
@@ -30,9 +31,12 @@ from duly.model import (
     Run,
     RunQuery,
     State,
+    Waiting,
     from_micros,
 )
 from duly.ports import Clock, Transaction
+
+_MOST = 1_000
 
 
 class SqliteStore:
@@ -46,9 +50,23 @@ class SqliteStore:
     # --- definitions and planning
 
     async def save(self, changes: Sequence[JobChange], *, now: datetime | None = None) -> list[JobRecord | None]:
+        for change in changes:
+            if change.waiting is Waiting.CANCEL and change.expect is not None:
+                await self._thin_out(change.record.name, change.expect, now)
         return await self._session.write(lambda unit: planning.save(unit, changes, unit.at(now)))
 
+    async def _thin_out(self, name: str, expect: int, now: datetime | None) -> None:
+        """Cancel a job's waiting runs before it is removed, a part at a time, but for the last ones.
+
+        So that other processes, which wait for the file, never wait long.
+        """
+        waiting = await self._session.browse(lambda unit: planning.waiting_of(unit, name))
+        for some in slices_of(waiting, _MOST)[:-1]:
+            if not await self._session.write(partial(_cancel_some, name, expect, some, now)):
+                break
+
     async def remove(self, name: str, expect: int, *, now: datetime | None = None) -> bool:
+        await self._thin_out(name, expect, now)
         return await self._session.write(lambda unit: planning.remove(unit, name, expect, unit.at(now)))
 
     async def job(self, name: str) -> JobRecord | None:
@@ -110,13 +128,22 @@ class SqliteStore:
     async def cancel(
         self, run_ids: Sequence[str], reason: str | None = None, *, now: datetime | None = None
     ) -> list[CancelReply]:
-        return await self._session.write(lambda unit: operating.cancel(unit, run_ids, reason, unit.at(now)))
+        replies: list[CancelReply] = []
+        for some in slices_of(run_ids, _MOST):
+            replies += await self._session.write(partial(_cancel, some, reason, now))
+        return replies
 
     async def redrive(self, run_ids: Sequence[str], *, now: datetime | None = None) -> list[RedriveReply]:
-        return await self._session.write(lambda unit: operating.redrive(unit, run_ids, unit.at(now)))
+        replies: list[RedriveReply] = []
+        for some in slices_of(run_ids, _MOST):
+            replies += await self._session.write(partial(_redrive, some, now))
+        return replies
 
     async def purge(self, state: State, before: datetime | None, keep: int | None, limit: int) -> int:
         return await self._session.write(lambda unit: operating.purge(unit, state, micros(before), keep, limit))
+
+    async def expire(self, limit: int, *, now: datetime | None = None) -> int:
+        return await self._session.write(lambda unit: operating.expire(unit, limit, unit.at(now)))
 
     # --- queues
 
@@ -174,3 +201,15 @@ class SqliteStore:
         if offset is not None:
             await self._session.write(lambda unit: clock.write(unit, offset))
         return from_micros(now)
+
+
+def _cancel_some(name: str, expect: int, seqs: Sequence[int], now: datetime | None, unit: Unit) -> bool:
+    return planning.cancel_some(unit, name, expect, seqs, unit.at(now))
+
+
+def _cancel(run_ids: Sequence[str], reason: str | None, now: datetime | None, unit: Unit) -> list[CancelReply]:
+    return operating.cancel(unit, run_ids, reason, unit.at(now))
+
+
+def _redrive(run_ids: Sequence[str], now: datetime | None, unit: Unit) -> list[RedriveReply]:
+    return operating.redrive(unit, run_ids, unit.at(now))

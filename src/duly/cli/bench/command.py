@@ -13,9 +13,11 @@ from typing import Any
 
 import click
 
+from duly.cli.durations import duration
 from duly.cli.options import Group, json_option
 
 _SOME = click.IntRange(1)
+_LAYOUTS = ("nodes", "scheduler", "queues", "full", "handlers")  # `layouts` says what they are
 _URL = click.option(
     "--url",
     envvar=("DULY_URL", "DULY_STORE"),
@@ -75,12 +77,31 @@ def submit(url: str | None, as_json: bool, jobs: int) -> None:
 @json_option
 @_PROCESSES
 @_CONCURRENCY
-@click.option("--jobs", "-n", default=500, type=_SOME, show_default=True, help="How many submissions, one every 10 ms.")
-def latency(url: str | None, as_json: bool, processes: int, concurrency: int, jobs: int) -> None:
+@click.option("--jobs", "-n", default=500, type=_SOME, show_default=True, help="How many submissions.")
+@click.option(
+    "--every",
+    default="10ms",
+    type=duration,
+    metavar="DURATION",
+    show_default=True,
+    help="The time between two submissions: a long one shows whether each wakes somebody by itself.",
+)
+@click.option(
+    "--layout",
+    default="nodes",
+    type=click.Choice(_LAYOUTS),
+    show_default=True,
+    help="Which nodes there are; all but `nodes` have some that cannot start the runs.",
+)
+def latency(
+    url: str | None, as_json: bool, processes: int, concurrency: int, jobs: int, every: float, layout: str
+) -> None:
     """The time from submitting to the handler's start."""
     from duly.cli.bench import measures  # noqa: PLC0415  # imports asyncio and more
 
-    _run("ping", url, as_json, concurrency, 0, lambda a, p: measures.latency(a, jobs, processes, p))
+    if layout != "nodes" and (url or "").startswith("memory:"):
+        raise click.UsageError(f"--layout {layout} needs several processes, which memory:// cannot have")
+    _run("ping", url, as_json, concurrency, 0, lambda a, p: measures.latency(a, layout, jobs, every, processes, p))
 
 
 @bench.command()
@@ -145,16 +166,15 @@ def _run(
     from duly.scheduler.forever import run_alone  # noqa: PLC0415
 
     with _store(url) as (address, namespace), _bar() as progress:
-        assignment = Assignment(kind, address, namespace, concurrency, schedules, **_parts(url))
+        assignment = Assignment(kind, address, namespace, concurrency, schedules, *_parts(url))
         figures = run_alone(measure(assignment, progress))
         result = {"bench": click.get_current_context().info_name, **figures, **circumstances(address)}
     click.echo(json.dumps(result) if as_json else show(result))
 
 
-def _parts(url: str | None) -> dict[str, str | None]:
-    """What a store that was named has beside it."""
-    named = {"queue": os.environ.get("DULY_QUEUE"), "coordinator": os.environ.get("DULY_COORDINATOR")}
-    return {} if url is None else named
+def _parts(url: str | None) -> tuple[str | None, str | None]:
+    """What a store that was named has beside it: the queue and the coordinator."""
+    return (None, None) if url is None else (os.environ.get("DULY_QUEUE"), os.environ.get("DULY_COORDINATOR"))
 
 
 @contextmanager

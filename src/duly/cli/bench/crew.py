@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -157,12 +157,12 @@ class ProcessCrew:
 
 
 @asynccontextmanager
-async def crew_of(assignment: Assignment, processes: int) -> AsyncIterator[Crew]:
+async def crew_of(assignments: Sequence[Assignment]) -> AsyncIterator[Crew]:
     """A crew that stands ready. Whatever happens inside the block, no process is left behind."""
-    if assignment.url.startswith("memory:"):
-        yield LocalCrew(assignment)
+    if assignments[0].url.startswith("memory:"):
+        yield LocalCrew(assignments[0])
         return
-    members = [Member(await _spawn(assignment)) for _ in range(processes)]
+    members = [Member(await _spawn(assignment)) for assignment in assignments]
     try:
         async with asyncio.timeout(_START_TIMEOUT):
             for member in members:

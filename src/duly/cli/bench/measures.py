@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from duly.cli.bench.crew import crew_of, until
+from duly.cli.bench.layouts import laid_out
 from duly.cli.bench.report import percentiles
 from duly.cli.bench.stints import PERIOD, Assignment, client
 from duly.cli.bench.worker import Report
@@ -21,6 +22,8 @@ Progress = Callable[[str, int, int], None]
 
 _PATIENCE = 60.0
 _CHUNK = 1000
+_WARM = "-1"  # the number of a run that does not count
+_SETTLING = 3.0  # seconds after which nodes that have just started have nothing more to do
 
 
 async def drain(assignment: Assignment, jobs: int, processes: int, progress: Progress) -> dict[str, Any]:
@@ -30,7 +33,7 @@ async def drain(assignment: Assignment, jobs: int, processes: int, progress: Pro
         for start in range(0, jobs, _CHUNK):
             await scheduler.submit_many("noop", [{}] * min(_CHUNK, jobs - start))
             progress("putting", start, jobs)
-        async with crew_of(assignment, processes) as crew:
+        async with crew_of([assignment] * processes) as crew:
             await crew.go()
             await until(crew, jobs, _PATIENCE, lambda done: progress("draining", done, jobs))
             reports = await crew.stop()
@@ -96,37 +99,51 @@ async def _in_bulk(scheduler: Scheduler, jobs: int, progress: Progress) -> None:
         progress("in bulk", start, jobs)
 
 
-async def latency(assignment: Assignment, jobs: int, processes: int, progress: Progress) -> dict[str, Any]:
-    """From the call of submit to the first line of the handler: an idle worker, one submission every 10 ms."""
+async def latency(
+    assignment: Assignment, layout: str, jobs: int, every: float, processes: int, progress: Progress
+) -> dict[str, Any]:
+    """From the call of submit to the first line of the handler: one submission after the other."""
     scheduler = client(assignment)
-    async with scheduler.client(), crew_of(assignment, processes) as crew:
+    nodes = laid_out(layout, assignment, processes)
+    async with scheduler.client(), crew_of(nodes) as crew:
         await crew.go()
-        await _warm_up(scheduler, crew)
-        warm = crew.done()
+        warm = await _warm_up(scheduler, crew, occupied=layout == "full")
         loop = asyncio.get_running_loop()
         next_at = loop.time()
         for number in range(jobs):
-            next_at += 0.01
+            next_at += every
             await asyncio.sleep(max(0.0, next_at - loop.time()))
             await scheduler.submit("ping", {"number": number, "sent": time.time_ns()})
             progress("submitting", number, jobs)
         await until(crew, warm + jobs, _PATIENCE)
         reports = await crew.stop()
-    late = [value for report in reports for value in report.late][-jobs:] if processes == 1 else _all(reports)
-    return {"jobs": jobs, "processes": processes, **percentiles(late), **_tally(reports, jobs)}
+    late = [
+        seconds
+        for report in reports
+        for (number, _), seconds in zip(report.seen, report.late, strict=True)
+        if number != _WARM
+    ]
+    return {"layout": layout, "jobs": jobs, "processes": len(nodes), **percentiles(late), **_tally(reports, jobs)}
 
 
-async def _warm_up(scheduler: Scheduler, crew: Any) -> None:
-    """A few runs before those that count, so that everything is imported and open."""
+async def _warm_up(scheduler: Scheduler, crew: Any, *, occupied: bool) -> int:
+    """A few runs before those that count, so that everything is imported and open; how many were done."""
+    runs = 20
+    if occupied:
+        await scheduler.submit("occupy", {"seconds": 3600.0})
+        await until(crew, 1, _PATIENCE)
+        runs += 1
     for _ in range(20):
-        await scheduler.submit("ping", {"number": -1, "sent": time.time_ns()})
-    await until(crew, 20, _PATIENCE)
+        await scheduler.submit("ping", {"number": int(_WARM), "sent": time.time_ns()})
+    await until(crew, runs, _PATIENCE)
+    await asyncio.sleep(_SETTLING)
+    return runs
 
 
 async def lateness(assignment: Assignment, jobs: int, processes: int, progress: Progress) -> dict[str, Any]:
     """How late one-time jobs start that are spread over ten seconds."""
     scheduler = client(assignment)
-    async with scheduler.client(), crew_of(assignment, processes) as crew:
+    async with scheduler.client(), crew_of([assignment] * processes) as crew:
         await crew.go()
         first = datetime.now(UTC) + timedelta(seconds=2)
         spread = [first + timedelta(seconds=10 * number / jobs, microseconds=number % 997) for number in range(jobs)]
@@ -143,7 +160,7 @@ def _all(reports: list[Report]) -> list[float]:
 
 def _tally(reports: list[Report], jobs: int) -> dict[str, int]:
     """How many of the numbered runs never started, and how many started twice."""
-    seen = Counter(number for report in reports for number, _ in report.seen if number != "-1")
+    seen = Counter(number for report in reports for number, _ in report.seen if number != _WARM)
     return {"missed": jobs - len(seen), "doubled": sum(times - 1 for times in seen.values())}
 
 
@@ -153,7 +170,7 @@ async def recurring(assignment: Assignment, processes: int, periods: int, progre
     Counted from the first instant at least ten seconds after the start, when registration and the first planning are
     over.
     """
-    async with crew_of(assignment, processes) as crew:
+    async with crew_of([assignment] * processes) as crew:
         await crew.go()
         await until(crew, 1, _PATIENCE * 5)
         first = (math.floor(time.time() / PERIOD) + 2) * PERIOD
@@ -191,7 +208,7 @@ def _beats(reports: list[Report], schedules: int, first: float, last: float) -> 
 async def recovery(assignment: Assignment, seconds: float, progress: Progress) -> dict[str, Any]:
     """How long after the death of its worker a run begins again elsewhere, with default settings."""
     scheduler = client(assignment)
-    async with scheduler.client(), crew_of(assignment, 2) as crew:
+    async with scheduler.client(), crew_of([assignment] * 2) as crew:
         await crew.go()
         await scheduler.submit("linger", {"seconds": seconds})
         await until(crew, 1, _PATIENCE)
@@ -203,7 +220,7 @@ async def recovery(assignment: Assignment, seconds: float, progress: Progress) -
 
 async def idle(assignment: Assignment, seconds: float, progress: Progress) -> dict[str, Any]:
     """What a node costs that has many schedules and nothing to do."""
-    async with crew_of(assignment, 1) as crew:
+    async with crew_of([assignment]) as crew:
         await crew.go()
         await _settled(crew, progress)
         before, started = crew.cpu(), time.monotonic()

@@ -14,6 +14,8 @@ from duly.runtime.context import Context
 from duly.scheduler import Job, Scheduler
 
 PERIOD = 10
+BUSY = "busy"  # the queue of what takes a slot for as long as it is measured
+_LAST_SECONDS = 1.0
 
 
 class Assignment(Struct, frozen=True):
@@ -26,6 +28,8 @@ class Assignment(Struct, frozen=True):
     schedules: int = 0
     queue: str | None = None
     coordinator: str | None = None
+    roles: tuple[str, ...] = ("scheduler", "worker")
+    queues: tuple[str, ...] | None = None
 
 
 class Notes:
@@ -40,13 +44,21 @@ class Notes:
 
 def build(assignment: Assignment, notes: Notes) -> Scheduler:
     """The scheduler of a worker."""
-    config = SchedulerConfig(max_concurrent=assignment.concurrency, namespace=assignment.namespace)
+    config = SchedulerConfig(
+        max_concurrent=assignment.concurrency,
+        namespace=assignment.namespace,
+        roles=assignment.roles,
+        queues=assignment.queues,
+        shutdown_timeout=_LAST_SECONDS if assignment.kind == "ping" else 30.0,
+    )
     scheduler = Scheduler(assignment.url, config, queue=assignment.queue, coordinator=assignment.coordinator)
     match assignment.kind:
         case "noop":
             _noop(scheduler, notes)
         case "ping":
             _ping(scheduler, notes)
+        case "deaf":
+            _deaf(scheduler)
         case "alarm":
             _alarm(scheduler, notes)
         case "linger":
@@ -76,6 +88,16 @@ def _ping(scheduler: Scheduler, notes: Notes) -> None:
         notes.late.append((time.time_ns() - sent) / 1e9)
         notes.seen.append((str(number), 0.0))
         notes.done += 1
+
+    @scheduler.job(queue=BUSY)
+    async def occupy(seconds: float) -> None:
+        notes.done += 1
+        await asyncio.sleep(seconds)
+
+
+def _deaf(scheduler: Scheduler) -> None:
+    @scheduler.job()
+    async def another() -> None: ...
 
 
 def _alarm(scheduler: Scheduler, notes: Notes) -> None:

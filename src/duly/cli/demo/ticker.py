@@ -13,7 +13,7 @@ import click
 from duly.cli.output import BAD, GOOD, LIVE, WARN
 from duly.cli.words import line, span
 from duly.model import Run, State
-from duly.model.event import Event, RunEnded, RunReleased, RunStarted
+from duly.model.event import Event, RunEnded, RunMissed, RunReleased, RunStarted
 from duly.scheduler import JobView
 
 
@@ -42,6 +42,8 @@ class Ticker:
                 again = math.nan if retry_at is None else (retry_at - datetime.now(UTC)).total_seconds()
                 word, colour = ("retry", WARN) if retry_at else (state.value, BAD)
                 self._write(word, colour, run.job, f"{said}, again in {span(again)}" if retry_at else said)
+            case RunMissed(run, late):
+                self._write("skipped", WARN, run.job, f"a misfire: {span(late)} late")
             case RunReleased(run):
                 self._write("released", WARN, run.job, "the node is stopping")
             case _:

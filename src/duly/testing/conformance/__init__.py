@@ -10,15 +10,19 @@ The methods are ordinary tests; pytest finds them. Facts that differ between sto
 Besides pytest it needs Hypothesis.
 """
 
+from duly.testing.conformance.bulk import BulkSuite
 from duly.testing.conformance.coordinator import CoordinatorSuite
 from duly.testing.conformance.corners import CornerSuite
 from duly.testing.conformance.fuzz import FuzzSuite
 from duly.testing.conformance.machine import MachineSuite
+from duly.testing.conformance.misfires import MisfireSuite
 from duly.testing.conformance.placement import PlacementSuite
 from duly.testing.conformance.queue import QueueSuite
+from duly.testing.conformance.sharing import SharingSuite
 from duly.testing.conformance.store import StoreSuite
 from duly.testing.conformance.suspects import SuspectSuite
 from duly.testing.conformance.transactions import TransactionSuite
+from duly.testing.conformance.unique import UniqueSuite
 from duly.testing.conformance.world import LEASE, World, scenario
 
 
@@ -26,9 +30,13 @@ class BackendSuite(
     QueueSuite,
     PlacementSuite,
     SuspectSuite,
+    MisfireSuite,
+    SharingSuite,
     StoreSuite,
     CoordinatorSuite,
     TransactionSuite,
+    UniqueSuite,
+    BulkSuite,
     CornerSuite,
     FuzzSuite,
     MachineSuite,
@@ -39,15 +47,19 @@ class BackendSuite(
 __all__ = [
     "LEASE",
     "BackendSuite",
+    "BulkSuite",
     "CoordinatorSuite",
     "CornerSuite",
     "FuzzSuite",
     "MachineSuite",
+    "MisfireSuite",
     "PlacementSuite",
     "QueueSuite",
+    "SharingSuite",
     "StoreSuite",
     "SuspectSuite",
     "TransactionSuite",
+    "UniqueSuite",
     "World",
     "scenario",
 ]

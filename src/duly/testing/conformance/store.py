@@ -715,3 +715,11 @@ class StoreSuite:
         assert stored is not None
         assert isinstance(stored.spec.schedule, CronSpec)
         assert stored.spec.schedule.timezone == "Europe/Berlin"
+
+    # --- what the store can promise
+
+    @scenario
+    async def test_asking_again_tells_what_opening_told(self, world: World) -> None:
+        told = world.backend.capabilities
+        assert await world.backend.refresh() == told
+        assert world.backend.capabilities == told

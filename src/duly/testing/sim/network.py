@@ -23,7 +23,7 @@ from duly.backends.memory import MemoryBackend
 from duly.backends.memory.backend import CAPABILITIES
 from duly.errors import BackendError, BackendUnavailable
 from duly.model import Item
-from duly.ports import Clock, Coordinator, Finding, Queue, Store, StoreClock
+from duly.ports import Capabilities, Clock, Coordinator, Finding, Queue, Store, StoreClock
 from duly.testing.sim.clock import SimClock
 from duly.testing.sim.contents import TapedContents
 from duly.testing.sim.history import History
@@ -283,6 +283,10 @@ class FaultySession:
 
     def session(self) -> Self:
         return type(self)(self._network, self._node, self.clock)
+
+    async def refresh(self) -> Capabilities:
+        can: Capabilities = await self._network.call(self._node, "backend.refresh", self._inner.refresh, {})
+        return can
 
     async def examine(self) -> list[Finding]:
         findings: list[Finding] = await self._network.call(self._node, "backend.examine", self._inner.examine, {})

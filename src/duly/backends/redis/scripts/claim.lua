@@ -1,6 +1,7 @@
 --! use now fence levels dozing
---! lazily promoting
--- claim: queued → running for one node, strictly by priority, ready time and id over the asked queues as if they were one.
+--! lazily promoting sharing
+-- claim: queued → running for one node, by priority, ready time and id over the asked queues as if they were one; where
+-- scheduled and other runs of one priority are queued, a share of it goes to scheduled ones (`sharing`).
 --
 -- ARGV: now or '', node, request, limit, lease in microseconds, queues and handlers (msgpack lists, '' for all), or
 -- instead of handlers the name of a set of them (see `staff`); if that is not known, nothing happens and nil is returned;
@@ -70,7 +71,7 @@ for i, handler in ipairs(unstaffed) do
 end
 
 -- The lanes to take from, listed by priority.
-local lanes, own, paused, wanted = {}, {}, {}, nil
+local lanes, planned, own, paused, wanted = {}, {}, {}, {}, nil
 if ARGV[6] ~= '' then
     wanted = {}
     for _, queue in ipairs(cmsgpack.unpack(ARGV[6])) do wanted[queue] = true end
@@ -89,12 +90,14 @@ local function may_take(lane)
 end
 
 local function list_lanes()
-    lanes = {}
-    for _, lane in ipairs(limit > 0 and call('SMEMBERS', P .. 'lanes') or {}) do
-        local level = byte(lane) - 48
+    lanes, planned = {}, {}
+    for _, name in ipairs(limit > 0 and call('SMEMBERS', P .. 'lanes') or {}) do
+        local lane, kind = name, lanes
+        if byte(name) == MARK_BYTE then lane, kind = sub(name, 2), planned end
         if may_take(lane) then
-            lanes[level] = lanes[level] or {}
-            table.insert(lanes[level], lane)
+            local level = byte(lane) - 48
+            kind[level] = kind[level] or {}
+            table.insert(kind[level], name)
         end
     end
 end
@@ -112,26 +115,16 @@ local due, ready_levels = look_ahead(now)
 local straight = limit > 0 and #ready_levels == 1 and ready_levels[1]
 local ready_number = straight and call('ZCOUNT', WAITING .. straight, '-inf', now) or 0
 if ready_number > math.min(limit, 1000) and ready_number <= FEW then straight = false end
-for level = tonumber(straight or 10), 9 do
-    if lanes[level] then straight = false end
+for level = tonumber(straight and sub(straight, -1) or 10), 9 do
+    if lanes[level] or planned[level] then straight = false end
 end
 if #ready_levels > 0 and not straight then queue_ready() end
 
--- Takes the first runs of the lanes of one priority: a flat list of id and ready time.
+-- Takes the first runs of lanes of one priority and kind: a flat list of id and ready time.
 local function take(names, most)
     if #names > 1 then
-        local taken, by_lane = {}, {}
-        for _, entry in ipairs(lazily().first_of(P .. 'ready:', names, now, most)) do
-            taken[#taken + 1] = entry[2]
-            taken[#taken + 1] = entry[4]
-            by_lane[entry[3]] = by_lane[entry[3]] or {}
-            table.insert(by_lane[entry[3]], entry[2])
-        end
-        for lane, ids in pairs(by_lane) do call('ZREM', P .. 'ready:' .. lane, unpack(ids)) end
-        for _, lane in ipairs(names) do
-            if call('EXISTS', P .. 'ready:' .. lane) == 0 then call('SREM', P .. 'lanes', lane) end
-        end
-        return taken
+        local prefix = P .. 'ready:'
+        return lazily().take_all(prefix, names, lazily().first_of(prefix, names, now, most))
     end
     local key = P .. 'ready:' .. names[1]
     local taken = call('ZPOPMIN', key, most)
@@ -213,7 +206,7 @@ end
 
 if straight then
     -- Takes the first ready runs of one priority, each alone in its group; nil, and they stay, if there is more to decide for
-    -- one of them: its group is not empty, or it is for others.
+    -- one of them: its group is not empty, or it may be too late, or it is for others.
     local function take_ready(level, most)
         local key = WAITING .. level
         local taken = call('ZPOPMIN', key, math.min(most, ready_number))
@@ -225,7 +218,9 @@ if straight then
         end
         for i, id in ipairs(some.ids) do
             local lane, group = some.lanes[i], some.groups[i]
-            if lane and (not may_take(lane) or group and rosters[group]) then
+            local undecided = group
+                and (rosters[group] or byte(some.bodies[i], TRAITS_AT) >= TIMED and some.ready[i] + LATE < now)
+            if lane and (not may_take(lane) or undecided) then
                 for k, each in ipairs(some.ids) do back[k * 2 - 1], back[k * 2] = some.ready[k], each end
                 call('ZADD', key, unpack(back))
                 return nil
@@ -250,16 +245,26 @@ if straight then
             if looked_at == 0 then
                 queue_ready()
             else
-                lanes = {} -- promotion must not meet runs that are lent but not yet written: the next call goes on
+                lanes, planned = {}, {} -- promotion must not meet runs that are lent but not yet written: the next call goes on
             end
         end
     end
 end
-if next(lanes) ~= nil then
+if next(lanes) ~= nil or next(planned) ~= nil then
     for level = 9, 0, -1 do
-        while lanes[level] and n < limit and looked_at < MOST do
-            local most = math.min(limit - n, 1000)
-            local taken = take(lanes[level], most)
+        local before = n
+        while (lanes[level] or planned[level]) and n < limit and looked_at < MOST do
+            local most, taken = math.min(limit - n, 1000), nil
+            if lanes[level] and planned[level] then
+                -- What scheduled runs have not had yet of their share of this priority, as far as this round must give it.
+                local owed = lazily().share_of(limit - before, request) - math.max(0, limit - n - most)
+                for i = before + 1, n do
+                    if byte(bodies[i], TRAITS_AT) % RANGED >= SCHEDULED then owed = owed - 1 end
+                end
+                taken = lazily().take_both(P .. 'ready:', lanes[level], planned[level], now, most, owed)
+            else
+                taken = take(lanes[level] or planned[level], most)
+            end
             consider(read(taken))
             if #taken < most * 2 then break end
         end

@@ -17,8 +17,8 @@ local function add(lane, number, oldest)
     if tonumber(oldest) < tonumber(entry[2]) then entry[2] = oldest end
 end
 
-for _, lane in ipairs(call('SMEMBERS', P .. 'lanes')) do
-    local key = P .. 'ready:' .. lane
+for _, name in ipairs(call('SMEMBERS', P .. 'lanes')) do
+    local key, lane = P .. 'ready:' .. name, byte(name) == MARK_BYTE and sub(name, 2) or name
     local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')
     if first[1] then add(lane, call('ZCARD', key), first[2]) end
 end

@@ -1,13 +1,13 @@
---! use now waiting ring
+--! use now waiting ring unique
 -- redrive: failed, lost and cancelled runs run again: same id, failures and losses 0, ready now; old attempts stay.
 --
 -- ARGV: now or '', ids (msgpack). At most 500 a call.
--- Returns for each: 0 done, 1 not ended that way, 2 an unfinished run has its dedupe key, 3 unknown. A repeat finds them
--- waiting.
+-- Returns for each: 0 done, 1 not ended that way, 2 another run has its dedupe key, 3 unknown. A repeat finds them waiting.
 local now = now_or(ARGV[1])
 local replies = {}
 
 local function again(id, run, life)
+    run = read_body(excuse(id, call('HGET', RUNS, id)))
     call('ZREM', P .. 'ended:' .. life.state, id)
     life.state, life.ready, life.failures, life.losses = PENDING, now, 0, 0
     life.flags = life.flags - life.flags % BOUND
@@ -21,10 +21,11 @@ local function again(id, run, life)
     if node then
         hold(id, run, life, UNPLACED)
     elseif run.group then
-        wait(id, sub(run.lane, 1, 1), now)
+        wait(id, sub(run.lane, 1, 1), run.traits, now)
     else
-        call('ZADD', P .. 'ready:' .. run.lane, now, id)
-        call('SADD', P .. 'lanes', run.lane)
+        local lane = marked(run.lane, run.traits)
+        call('ZADD', P .. 'ready:' .. lane, now, id)
+        call('SADD', P .. 'lanes', lane)
     end
 end
 
@@ -34,7 +35,7 @@ for i, id in ipairs(cmsgpack.unpack(ARGV[2])) do
         replies[i] = 3
     elseif not life or (life.state ~= FAILED and life.state ~= CANCELLED and life.state ~= LOST) then
         replies[i] = 1
-    elseif run.dedupe and call('HEXISTS', P .. 'dedupe', run.handler .. '\0' .. run.dedupe) == 1 then
+    elseif run.dedupe and (twin_of(run, now) or id) ~= id then
         replies[i] = 2
     else
         again(id, run, life)

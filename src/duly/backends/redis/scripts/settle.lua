@@ -106,7 +106,7 @@ end
 
 -- What the plain way leaves out: progress, wishes to cancel, groups and dedupe keys, and what runs again.
 -- Returns the state it comes to and the life as it is to be stored.
-local function settle_with_care(id, old, new, queue, finished, ready)
+local function settle_with_care(id, old, new, queue, finished, ready, attempted)
     local care = lazily()
     local before, life = care.read_life(old), care.read_life(new)
     if life.state == PENDING and before.flags % BOUND == CANCELLING then
@@ -125,14 +125,16 @@ local function settle_with_care(id, old, new, queue, finished, ready)
         care.leave_node(id, '0@' .. before.node)
     end
     if life.state == PENDING then
-        local run = care.read_body(call('HGET', RUNS, id))
-        if placed then run.lane = care.relocate(id, call('HGET', RUNS, id), '') end
+        local body = call('HGET', RUNS, id)
+        if attempted then body = care.excuse(id, body) end -- an attempt that began was in time
+        local run = care.read_body(body)
+        if placed then run.lane = care.relocate(id, body, '') end
         if placed or life.hold then
             care.hold(id, run, life, life.hold or UNPLACED)
             urgent = true -- whoever places or takes runs has something to do
         else
             urgent = care.is_first(ready) or urgent
-            care.wait(id, sub(run.lane, 1, 1), ready)
+            care.wait(id, sub(run.lane, 1, 1), run.traits, ready)
             call('SADD', TOUCHED, id)
         end
         care.enlist(id, run)
@@ -172,7 +174,7 @@ for i = 1, n do
         local state, queue = byte(new, 2), keys[key * 2]
         local flags = byte(old, 3)
         if state == PENDING or state == CANCELLED or flags > BOUND or flags == CANCELLING then
-            state, new = settle_with_care(id, old, new, queue, finished, rows[k])
+            state, new = settle_with_care(id, old, new, queue, finished, rows[k], attempt_size > 0)
         elseif flags == BOUND then
             let_go(id, bodies[id])
         end

@@ -1,8 +1,9 @@
 -- Say that there is something: entries to streams, each of which one reader gets, and a word to everybody.
--- KEYS[1]: the prefix. ARGV: how many entries a stream may keep, the channel, the word (empty: none), then pairs of the
--- name of a stream and the ids of an entry. Repeating it rings again, which does no harm.
-for i = 4, #ARGV, 2 do
-  redis.call('XADD', KEYS[1] .. ARGV[i], 'MAXLEN', '~', ARGV[1], '*', 'runs', ARGV[i + 1])
+-- KEYS[1]: the prefix. ARGV: how many entries a stream may keep, the channel, the word (empty: none), then for each entry
+-- the name of a stream, the ids, the queue and the handler of its runs. Repeating it rings again, which does no harm.
+for i = 4, #ARGV, 4 do
+  redis.call('XADD', KEYS[1] .. ARGV[i], 'MAXLEN', '~', ARGV[1], '*',
+    'runs', ARGV[i + 1], 'queue', ARGV[i + 2], 'handler', ARGV[i + 3])
 end
 if ARGV[3] ~= '' then
   redis.call('PUBLISH', KEYS[1] .. ARGV[2], ARGV[3])

@@ -10,7 +10,7 @@ from duly.model import Assignment, Run, Share
 from duly.ports import Backend
 from duly.rules.admission import UNPLACED
 from duly.testing.conformance.machine.base import ALL, NODES, PICKS, step
-from duly.testing.conformance.machine.runs import DRAFTS, LIMITS, QueueMachine
+from duly.testing.conformance.machine.runs import DRAFTS, QueueMachine
 from duly.testing.conformance.machine.twins import agree
 
 
@@ -19,9 +19,7 @@ class PlacementMachine(QueueMachine):
 
     @step(3, drafts=st.lists(DRAFTS, min_size=1, max_size=4))
     def put_to_be_placed(self, drafts: list[dict[str, Any]]) -> None:
-        runs = [
-            self.world.run(limit=LIMITS[draft["group"]], hold=UNPLACED, assignable=True, **draft) for draft in drafts
-        ]
+        runs = [self.drafted(draft, hold=UNPLACED, assignable=True) for draft in drafts]
         self.ids += [run.id for run in runs]
         self._put(runs)
 

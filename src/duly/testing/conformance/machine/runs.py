@@ -18,6 +18,7 @@ from duly.model import (
     Failure,
     Interrupted,
     Lost,
+    Missed,
     Outcome,
     Progress,
     RetrySpec,
@@ -51,13 +52,17 @@ _POLICIES = st.builds(
 DRAFTS = st.fixed_dictionaries(
     {
         "job": _JOBS,
+        "cause": st.sampled_from([Cause.SUBMIT, Cause.SUBMIT, Cause.TRIGGER, Cause.SCHEDULE, Cause.SCHEDULE]),
         "delay": st.sampled_from([-5.0, 0.0, 0.0, 0.5, 10.0]),
         "queue": _QUEUES,
         "priority": st.sampled_from([0, 0, 5, 9]),
         "dedupe_key": st.sampled_from([None, None, "k"]),
+        "unique_for": st.sampled_from([None, None, 4.0, 30.0]),
         "group": st.sampled_from([None, None, "one", "two"]),
         "when_full": st.sampled_from(WhenFull),
         "policy": _POLICIES,
+        "start_within": st.sampled_from([None, None, -3.0, 0.0, 5.0]),
+        "strict": st.booleans(),
     }
 )
 _MAX_LOSSES = 2  # so that one loss makes a suspect
@@ -73,6 +78,7 @@ _OUTCOMES: st.SearchStrategy[Outcome] = st.sampled_from(
         Interrupted(),
         Interrupted(began=False),
         Lost(),
+        Missed(),
     ]
 )
 
@@ -100,9 +106,16 @@ class WorkMachine(Machine):
 
     @step(3, drafts=st.lists(DRAFTS, min_size=1, max_size=4))
     def put(self, drafts: list[dict[str, Any]]) -> None:
-        runs = [self.world.run(limit=LIMITS[draft["group"]], **draft) for draft in drafts]
+        runs = [self.drafted(draft) for draft in drafts]
         self.ids += [run.id for run in runs]
         self._put(runs)
+
+    def drafted(self, draft: dict[str, Any], **fields: Any) -> Run:
+        """A new run."""
+        values = dict(draft)
+        within = values.pop("start_within")
+        start_by = None if within is None else self.world.after(values["delay"] + within)
+        return self.world.run(limit=LIMITS[draft["group"]], start_by=start_by, **values | fields)
 
     def _put(self, runs: list[Run]) -> None:
         self.put_runs |= {run.id: run for run in runs}
@@ -179,7 +192,7 @@ class WorkMachine(Machine):
 
     @step(picks=PICKS, reason=st.sampled_from([None, "by ada"]))
     def cancel(self, picks: list[int], reason: str | None) -> None:
-        run_ids = [*self.picked_ids(picks), "0none"]
+        run_ids = [*(picked := self.picked_ids(picks)), "0none", *picked[:1]]
         self.twins.same("cancel", lambda backend: backend.store.cancel(run_ids, reason, now=self.now))
 
 
@@ -236,7 +249,7 @@ class QueueMachine(WorkMachine):
 
     @step(2, picks=PICKS)
     def redrive(self, picks: list[int]) -> None:
-        run_ids = [*self.picked_ids(picks), "0none"]
+        run_ids = [*(picked := self.picked_ids(picks)), "0none", *picked[:1]]
         self.twins.same("redrive", lambda backend: backend.store.redrive(run_ids, now=self.now))
 
     @step(
@@ -257,6 +270,10 @@ class QueueMachine(WorkMachine):
         page = self.twins.model_says(lambda backend: backend.store.runs(RunQuery(states=(state,)), ALL, now=self.now))
         moments = [run.finished_at for run in page.runs]
         return (keep in {None, 0} and limit >= len(moments)) or len(set(moments)) == len(moments)
+
+    @step(limit=st.sampled_from([1, ALL]))
+    def expire(self, limit: int) -> None:
+        self.twins.same("expire", lambda backend: backend.store.expire(limit, now=self.now))
 
     @step(queue=_QUEUES, pause=st.sampled_from([False, False, True]))
     def pause_or_resume(self, queue: str, pause: bool) -> None:

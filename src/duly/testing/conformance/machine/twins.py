@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
+from itertools import groupby
 from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.model import Attempt, Claim, Counts, Depth, JobRecord, JobStatistics, Lease, OutcomeKind, Run, State
+from duly.model import Attempt, Cause, Claim, Counts, Depth, JobRecord, JobStatistics, Lease, OutcomeKind, Run, State
 from duly.ports import Backend
 
 T = TypeVar("T")
@@ -111,8 +112,8 @@ class Twins:
 
     def lent(self, what: str, real: Sequence[Claim], model: Sequence[Claim], *, ordered: bool) -> list[Pair]:
         """The same claims, in the same order if that is promised."""
-        ids = [claim.run.id for claim in real], [claim.run.id for claim in model]
-        agree(what, *(ids if ordered else map(sorted, ids)))
+        tell: Callable[[Sequence[Claim]], object] = _in_their_order if ordered else _sorted_ids
+        agree(what, tell(real), tell(model))
         by_id = {claim.run.id: claim for claim in real}
         pairs = [Pair(by_id[claim.run.id], claim) for claim in model]
         self.fences.meet([(pair.real.fence, pair.model.fence) for pair in pairs])
@@ -144,6 +145,20 @@ class Twins:
         ours = [replace(attempt, fence=self.fences.known(attempt.fence)) for attempt in real]
         agree(f"attempts of {run_id}", ours, model)
         return tuple(model)
+
+
+def _sorted_ids(claims: Sequence[Claim]) -> list[str]:
+    return sorted(claim.run.id for claim in claims)
+
+
+def _in_their_order(claims: Sequence[Claim]) -> list[list[str]]:
+    """The ids of each priority in turn, scheduled ones, then others: how the two follow each other is not promised."""
+    told: list[list[str]] = []
+    for _, same in groupby(claims, key=lambda claim: claim.run.priority):
+        runs = [claim.run for claim in same]
+        told.append([run.id for run in runs if run.cause is Cause.SCHEDULE])
+        told.append([run.id for run in runs if run.cause is not Cause.SCHEDULE])
+    return told
 
 
 def agree(what: str, real: object, model: object) -> None:

@@ -1,5 +1,5 @@
 --! use record ring entering
---! lazily waiting planned
+--! lazily waiting planned unique
 -- Adding runs: one variadic call per index and batch.
 
 --! const PAGE_BYTES 4096
@@ -24,15 +24,16 @@ end
 
 -- Adds the runs that duplicate nothing. `list` is flat: id, ready time, lane, job and the length of its part of `parts`,
 -- which are bodies from `traits` on; one without a job (false) is left out; `odd` has state and reason of those that ended
--- before they began, and state and hold of those that are held.
--- Returns how many were added, and a table from their number in the list to the id that stands in their way.
+-- before they began, state and hold of those that are held, and third for how long a dedupe key is unique.
+-- Returns how many were added, a table from their number in the list to the id that stands in their way, and when those of
+-- them were created that may be gone.
 local function add_runs(list, parts, odd, now)
     local n = #list / 5
-    if n == 0 then return 0, {} end
+    if n == 0 then return 0, {}, {} end
     local ids = {}
     for i = 1, n do ids[i] = list[i * 5 - 4] end
     local present = get_many(RUNS, ids)
-    local bodies, lives, added, refused = {}, {}, {}, {}
+    local bodies, lives, added, refused, created = {}, {}, {}, {}, {}
     local ready_sets, waiting, submitted, planned, depths, ended, held, seen = {}, {}, {}, {}, {}, {}, {}, {}
     local earliest, at, b = nil, 1, 0
     for i = 1, n do
@@ -46,10 +47,10 @@ local function add_runs(list, parts, odd, now)
         if traits ~= 0 and not twin then
             run = lazily().read_body(string.rep('\0', TRAITS_AT - 1) .. rest)
             if run.dedupe then
-                twin = call('HGET', P .. 'dedupe', run.handler .. '\0' .. run.dedupe)
-                if not twin and traits % HELD < FINAL then
-                    call('HSET', P .. 'dedupe', run.handler .. '\0' .. run.dedupe, id)
-                end
+                local made_at
+                twin, made_at = lazily().twin_of(run, now)
+                if made_at then created[twin] = made_at end
+                if not twin and traits % HELD < FINAL then lazily().take_key(id, run, odd[id] and odd[id][3], now) end
             end
         end
         if twin then
@@ -68,16 +69,19 @@ local function add_runs(list, parts, odd, now)
                 if run.group then lazily().pass_on(run.group) end
             else
                 depths[lane] = (depths[lane] or 0) + 1
-                if traits >= HELD then
+                if traits % TIMED >= HELD then
                     local life = lazily().new_life(ready)
                     life.flags, life.hold = FRESH, odd[id][2]
                     lazily().push(lives, 1, id, lazily().write_life(life))
                     lazily().push(held, life.hold, byte(lane) - 48, ready, id)
-                elseif ready > now or (traits ~= 0 and run.group) then
-                    enter(waiting, sub(lane, 1, 1), ready, id)
-                    if not earliest or ready < earliest then earliest = ready end
                 else
-                    enter(ready_sets, lane, ready, id)
+                    local mark = traits % RANGED >= SCHEDULED and MARK
+                    if ready > now or (traits ~= 0 and run.group) then
+                        enter(waiting, mark and mark .. sub(lane, 1, 1) or sub(lane, 1, 1), ready, id)
+                        if not earliest or ready < earliest then earliest = ready end
+                    else
+                        enter(ready_sets, mark and mark .. lane or lane, ready, id)
+                    end
                 end
                 local lists = traits % RANGED >= SCHEDULED and planned or submitted
                 local names = lists[job]
@@ -90,8 +94,8 @@ local function add_runs(list, parts, odd, now)
             if run and bit.band(traits, RANGED) ~= 0 then call('ZADD', P .. 'ranges:' .. run.uid, run.due, id) end
         end
     end
-    if b == 0 then return 0, refused end
-    local head = pack('>BBBBI8BI8', 0xdc, 0, 20, 0xcf, now, 0xcf, enter_page(added))
+    if b == 0 then return 0, refused, created end
+    local head = pack('>BBBBI8BI8', 0xdc, 0, 21, 0xcf, now, 0xcf, enter_page(added))
     for i = 2, b, 2 do bodies[i] = head .. bodies[i] end
     call_many('HSET', RUNS, bodies)
     if lives[1] then call_many('HSET', LIVES, lives[1]) end
@@ -119,5 +123,5 @@ local function add_runs(list, parts, odd, now)
         end
     end
     if urgent or (made and made.times_put_back() > 0) then ring() end
-    return #added, refused
+    return #added, refused, created
 end

@@ -5,7 +5,9 @@
 local function not_yet_due(id, run, life, uid, now)
     if bit.band(run.traits, SCHEDULED) == 0 or run.uid ~= uid or run.due <= now then return false end
     if life and (life.failures > 0 or life.losses > 0) then return false end
-    return (life and life.hold ~= nil) or call('ZSCORE', WAITING .. sub(run.lane, 1, 1), id) ~= false
+    local level = sub(run.lane, 1, 1)
+    return (life and life.hold ~= nil) or call('ZSCORE', WAITING .. marked(level, run.traits), id) ~= false
+        or call('ZSCORE', WAITING .. level, id) ~= false
 end
 
 -- Deletes what is not yet due; with `all` cancels what else waits. Returns how many were deleted and the earliest due.

@@ -1,4 +1,5 @@
 --! use rosters
+--! const START 8
 -- Reading and writing the records of a run, for what is done to one at a time.
 
 -- The parts of a body that decide what happens to a run.
@@ -20,6 +21,30 @@ local function read_life(text)
         started = started, finished = finished, request = request, node = node, hold = hold, reason = reason,
         tail = sub(text, at + 1),
     }
+end
+
+-- The name under which a run of these traits waits: that of its lane or its priority, marked for a run of a schedule.
+local function marked(name, traits)
+    return traits % RANGED >= SCHEDULED and MARK .. name or name
+end
+
+-- Whether a run must start by a certain time and has been ready for more than a second: less than that is never too late.
+local function may_be_missed(body, ready, now)
+    return byte(body, TRAITS_AT) >= TIMED and ready + LATE < now
+end
+
+-- Whether a run that is to enter its group is too late for that (`rules.misfires`).
+local function is_missed(body, ready, now)
+    return may_be_missed(body, ready, now) and unpack_from('>i8', body, #body - START) < now
+end
+
+-- A run is not to start by a certain time any more.
+local function excuse(id, body)
+    local traits = byte(body, TRAITS_AT)
+    if traits < TIMED then return body end
+    body = sub(body, 1, TRAITS_AT - 1) .. string.char(traits - TIMED) .. sub(body, TRAITS_AT + 1)
+    call('HSET', RUNS, id, body)
+    return body
 end
 
 local function new_life(ready)

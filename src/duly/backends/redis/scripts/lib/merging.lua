@@ -1,3 +1,9 @@
+-- Several sorted sets of runs as if they were one: by ready time, then id.
+local function is_before(a, b)
+    if a[1] ~= b[1] then return a[1] < b[1] end
+    return a[2] < b[2]
+end
+
 -- The first of several sorted sets of runs as if they were one: by ready time, then id. Each is listed as ready time, id,
 -- the name of its set, and the ready time as text.
 local function first_of(prefix, names, now, most)
@@ -6,12 +12,24 @@ local function first_of(prefix, names, now, most)
         local some = redis.call('ZRANGEBYSCORE', prefix .. name, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
         for i = 1, #some, 2 do all[#all + 1] = { tonumber(some[i + 1]), some[i], name, some[i + 1] } end
     end
-    if #names > 1 then
-        table.sort(all, function(a, b)
-            if a[1] ~= b[1] then return a[1] < b[1] end
-            return a[2] < b[2]
-        end)
-    end
+    if #names > 1 then table.sort(all, is_before) end
     for i = #all, most + 1, -1 do all[i] = nil end
     return all
+end
+
+-- Takes entries that were found so out of the lanes with these names: a flat list of id and ready time, in order.
+local function take_all(prefix, names, entries)
+    local taken, by_lane = {}, {}
+    table.sort(entries, is_before)
+    for _, entry in ipairs(entries) do
+        taken[#taken + 1] = entry[2]
+        taken[#taken + 1] = entry[4]
+        by_lane[entry[3]] = by_lane[entry[3]] or {}
+        table.insert(by_lane[entry[3]], entry[2])
+    end
+    for lane, ids in pairs(by_lane) do redis.call('ZREM', prefix .. lane, unpack(ids)) end
+    for _, lane in ipairs(names) do
+        if redis.call('EXISTS', prefix .. lane) == 0 then redis.call('SREM', KEYS[1] .. 'lanes', lane) end
+    end
+    return taken
 end

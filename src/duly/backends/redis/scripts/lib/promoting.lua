@@ -35,13 +35,20 @@ local function queue_run(id, lane, ready)
     call('SADD', P .. 'lanes', lane)
 end
 
--- One ready run, out of the waiting ones, whose group has members: it is one, or there is room, or `when_full` decides.
+-- One ready run, out of the waiting ones, whose group has members or that may be too late: it is a member, or is missed, or
+-- there is room, or `when_full` decides.
 local function admit(id, body, ready, now)
     local run = read_body(body)
     local members = call('HGET', GROUPS, run.group)
-    if roster_has(members, id) or roster_size(members) < run.limit then
+    local member = roster_has(members, id)
+    if not member and is_missed(body, ready, now) then
+        local life = call('HGET', LIVES, id)
+        finish(id, run, life and read_life(life) or nil, SKIPPED, 'misfire', now)
+        return
+    end
+    if member or roster_size(members) < run.limit then
         join(GROUPS, run.group, id)
-        queue_run(id, run.lane, ready)
+        queue_run(id, marked(run.lane, run.traits), ready)
         return
     end
     local life = call('HGET', LIVES, id)
@@ -52,7 +59,7 @@ local function admit(id, body, ready, now)
         hold(id, run, life, 'group:' .. run.group)
     else
         join(GROUPS, run.group, id)
-        queue_run(id, run.lane, ready)
+        queue_run(id, marked(run.lane, run.traits), ready)
     end
 end
 
@@ -88,7 +95,7 @@ local function promote_some(limit, now)
     local sets, leaving, joined, before = {}, {}, {}, put_back + replacements
     for i, id in ipairs(ids) do
         local group, level, ready = groups[i], found[i][3], found[i][4]
-        if group and rosters[group] then
+        if group and (rosters[group] or may_be_missed(bodies[i], ready, now)) then
             move(leaving, sets, joined)
             sets, leaving, joined = {}, {}, {}
             call('ZREM', WAITING .. level, id)
@@ -101,7 +108,7 @@ local function promote_some(limit, now)
                 joined[#joined + 1] = group
                 joined[#joined + 1] = rosters[group]
             end
-            if lanes[i] then enter(sets, lanes[i], ready, id) end
+            if lanes[i] then enter(sets, marked(lanes[i], byte(bodies[i], TRAITS_AT)), ready, id) end
             leaving[level] = leaving[level] or {}
             table.insert(leaving[level], id)
         end

@@ -2,7 +2,7 @@
 --
 -- body: the run as it was put, msgpack of which only the first parts are ever read here. Its `traits` say at a fixed
 -- place what is out of the ordinary: 1 in a group, 2 with a dedupe key, 4 of a schedule, 8 a range, 16 ended when put,
--- 32 held when put.
+-- 32 held when put, 64 to be started by a certain time.
 -- life: what became of it, absent until it is claimed, held or ended. Numbers at fixed places, then node, hold, reason
 -- and progress, then a tail that no script reads. Its flags: 1 to be cancelled, 2 has a group or a dedupe key, 4 has
 -- progress, 8 says nothing but that it is held, 16 was claimed by the node that it was assigned to.
@@ -12,6 +12,8 @@
 --! const RANGED 8
 --! const FINAL 16
 --! const HELD 32
+--! const TIMED 64
+--! const LATE 1000000
 --! const PENDING 0
 --! const RUNNING 2
 --! const COMPLETED 3
@@ -25,6 +27,11 @@
 --! const FRESH 8
 --! const ASSIGNED 16
 --! const UNPLACED 'place'
+-- The sorted sets in which runs of a schedule wait or are queued have this sign before their names, so that a claim can take
+-- from both kinds (`rules.sharing`). What 0.1.0 wrote is among the others.
+--! const MARK '!'
+--! const MARK_BYTE 33
+--! const CREATED_AT 5
 --! const PLACE_AT 14
 --! const TRAITS_AT 22
 --! const HANDLER_AT 22

@@ -23,8 +23,9 @@ local function is_first(ready)
     return first == '' or ready < tonumber(first)
 end
 
--- Lets a run wait for its ready time.
-local function wait(id, level, ready)
+-- Lets a run of these traits wait for its ready time.
+local function wait(id, priority, traits, ready)
+    local level = marked(priority, traits)
     call('ZADD', WAITING .. level, ready, id)
     call('SADD', LEVELS, level)
 end
@@ -48,8 +49,9 @@ local function unhold(id, key, priority, ready)
         life.hold = nil
         save_life(id, life)
     end
-    wait(id, priority, ready)
-    if call('HEXISTS', META, 'placed') == 1 then join_node(id, read_body(call('HGET', RUNS, id)).lane, ready) end
+    local body = call('HGET', RUNS, id)
+    wait(id, priority, byte(body, TRAITS_AT), ready)
+    if call('HEXISTS', META, 'placed') == 1 then join_node(id, read_body(body).lane, ready) end
     put_back = put_back + 1
 end
 
@@ -102,18 +104,23 @@ local function release(id, run)
     end
 end
 
--- Takes a waiting run out of the index that it is in; whether it had been queued.
+-- Takes a run out of the sets of this level or lane; whether it was in one.
+local function take_from(id, level, lane)
+    if call('ZREM', WAITING .. level, id) == 1 then return true end
+    if call('ZREM', P .. 'ready:' .. lane, id) == 0 then return false end
+    if call('EXISTS', P .. 'ready:' .. lane) == 0 then call('SREM', P .. 'lanes', lane) end
+    return true
+end
+
+-- Takes a waiting run out of the index that it is in.
 local function take_out(id, run, life)
     if life and life.hold then
         call('ZREM', held_key(byte(run.lane) - 48, life.hold), id)
         count_hold(life.hold, -1)
-        return false
+        return
     end
-    if call('ZREM', WAITING .. sub(run.lane, 1, 1), id) == 1 then return false end
-    local lane = P .. 'ready:' .. run.lane
-    call('ZREM', lane, id)
-    if call('EXISTS', lane) == 0 then call('SREM', P .. 'lanes', run.lane) end
-    return true
+    local level = sub(run.lane, 1, 1)
+    local _ = take_from(id, marked(level, run.traits), marked(run.lane, run.traits)) or take_from(id, level, run.lane)
 end
 
 -- Holds a run that is in no index at the moment. One that is yet to be placed is nobody's.
@@ -130,8 +137,9 @@ local function hold(id, run, life, key)
     call('SADD', TOUCHED, id)
     call('ZADD', held_key(byte(run.lane) - 48, key), life.ready, id)
     count_hold(key, 1)
-    if run.group and key ~= 'group:' .. run.group
-        and not roster_has(call('HGET', GROUPS, run.group), id) then
+    if run.group and key == 'group:' .. run.group then
+        excuse(id, call('HGET', RUNS, id)) -- who waits for others of its group does not start late for any other reason
+    elseif run.group and not roster_has(call('HGET', GROUPS, run.group), id) then
         pass_on(run.group)
     end
 end

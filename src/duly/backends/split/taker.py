@@ -1,0 +1,48 @@
+"""What the node of a session can start now, as far as its own calls tell: which queues, which handlers, how many runs.
+
+An entry of the doorbell is for one reader. A node that cannot start its runs must not keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from duly.backends.split.bands import ANY, Ready
+from duly.model import Claimed
+
+
+class Taker:
+    """Nothing is known of a node that has made no claim yet: `room` is None."""
+
+    def __init__(self) -> None:
+        self.room: int | None = None
+        self._queues: frozenset[str] | None = None
+        self._handlers: Collection[str] | None = None
+
+    def waits(self, queues: Sequence[str] | None) -> None:
+        """It waits for work of these queues; of none, if it only plans."""
+        self._queues = None if queues is None else frozenset(queues)
+
+    def claimed(self, handlers: Collection[str] | None, limit: int, claimed: Claimed) -> None:
+        """It had room for `limit` runs and got these. Whatever ends later makes room for more, and is claimed for."""
+        self._handlers = handlers
+        self.room = limit - len(claimed.claims)
+
+    def leaves(self) -> None:
+        """It claims nothing more."""
+        self._queues = frozenset()
+
+    @property
+    def reads(self) -> bool:
+        """Whether entries may be for it."""
+        return self._queues != frozenset() and self.room != 0
+
+    def takes(self, queue: str, handler: str) -> bool:
+        """Whether it can start a run of this queue and handler now, as far as is known."""
+        served = self._queues is None or queue in self._queues or (queue == ANY and self.reads)
+        known = self._handlers is None or handler == ANY or handler in self._handlers
+        return self.reads and served and known
+
+    def takes_all(self, ready: Ready) -> bool:
+        """Whether it can start the runs of an entry."""
+        return self.takes(ready.queue, ready.handler)

@@ -1,0 +1,53 @@
+"""Misfires: until when a planned run may start, and what excuses it from that.
+
+A run is planned some time before it is due. Everything may stop meanwhile, so the policy of its job is applied again
+when it is about to start: a store looks at `start_by` when a run is to enter its group, the worker before it calls the
+handler. `Misfire.ALL` sets no such time.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from duly.model import Misfire, Run, Settlement, WhenFull
+
+MISFIRE = "misfire"
+LATE = 1_000_000  # microseconds
+
+
+def start_by(misfire: Misfire, ready_at: datetime, following: datetime | None, grace: timedelta) -> datetime | None:
+    """Until when a run may start. `following` is when the next instant is ready, None if there is none.
+
+    With `SKIP` that is a matter of its own time. With `LATEST` it may be late, but not when a later instant is missed.
+    """
+    match misfire:
+        case Misfire.SKIP:
+            return ready_at + grace
+        case Misfire.LATEST:
+            return None if following is None else following + grace
+        case Misfire.ALL:
+            return None
+
+
+def is_missed_entrant(start_by: int | None, ready_at: int, now: int) -> bool:
+    """Whether a run that is to enter its group is too late for that; in microseconds, as stores have them.
+
+    One that is less than a second late never is: so stores need not look at runs that start in time.
+    """
+    return start_by is not None and start_by < now and ready_at + LATE < now
+
+
+def is_missed(run: Run, now: datetime) -> bool:
+    """Whether a run that was claimed is too late to start.
+
+    One for which later instants have been skipped (it was in its group, waiting in the queue) starts late rather than
+    none of them, unless its job wants no late starts at all.
+    """
+    if run.start_by is None or now <= run.start_by:
+        return False
+    return run.strict or run.group is None or run.when_full is not WhenFull.SKIP
+
+
+def start_by_after(run: Run, settlement: Settlement) -> datetime | None:
+    """`start_by` of a run that waits again: an attempt that began was in time, and what follows from it is excused."""
+    return run.start_by if settlement.attempt is None else None
