@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from duly.model import Node, Role, Run, State
 from duly.rules.admission import ALONE
-from duly.rules.suspects import is_suspect, seconds_alone, was_alone
+from duly.rules.suspects import is_suspect, seconds_alone, vanished, was_alone
 from duly.rules.waiting import CLOSED, Situation, why_waiting
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
@@ -44,6 +44,13 @@ def test_the_time_alone_doubles_with_every_loss_that_nobody_can_be_blamed_for():
 )
 def test_a_loss_is_blamed_on_a_run_only_if_nobody_can_have_joined_it(losses, last_renewal, alone):
     assert was_alone(lost(losses, last_renewal), 3, LEASE) is alone
+
+
+def test_a_worker_that_takes_its_own_run_over_has_not_vanished():
+    run = replace(lost(2, 0.0), node="a")
+    assert not vanished(run, node("a"))
+    assert vanished(run, node("b"))
+    assert vanished(run, replace(node("a"), started_at=START + timedelta(seconds=1)))  # its next life
 
 
 # --- what a suspect waits for, in words

@@ -2,8 +2,11 @@
 
 import asyncio
 
+import pytest
+
 from duly import Context, Scheduler
 from duly.model import State
+from duly.testing.sim import Fault
 from tests.sim.company import Company, played
 
 INNOCENT = 12
@@ -36,6 +39,9 @@ class Poison:
             await asyncio.sleep(1000)
 
         return scheduler
+
+    async def has_killed(self):
+        return self.kills
 
     async def supervise(self, name="one"):
         """Start a node; kill it when the poison is at work, and start the next one."""
@@ -86,6 +92,40 @@ async def test_how_many_losses_fail_a_run_is_a_setting(company):
     assert {run.losses for run in ended} == {1}
     assert (culprit.state, culprit.losses) == (State.FAILED, 2)
     assert poison.kills == [INNOCENT, 0]
+
+
+@pytest.mark.parametrize("fault", [Fault.REQUEST_LOST, Fault.ANSWER_LOST])
+def test_calls_that_are_lost_fail_no_innocent_run(fault):
+    company = Company()
+
+    async def act():
+        company.network.script("one", "queue.claim_held", *[fault] * 5)
+        _, ended, culprit = await play(company)
+        assert {run.state for run in ended} == {State.COMPLETED}
+        assert culprit.state is State.FAILED
+
+    company.play(act())
+
+
+@played
+async def test_a_paused_queue_keeps_suspects_and_closes_no_node(company):
+    poison = Poison(company, max_losses=2)
+    puts = [await company.submit("work") for _ in range(2)]
+    await company.submit("poison")
+    async with asyncio.TaskGroup() as group:
+        supervising = group.create_task(poison.supervise())
+        await company.until(poison.has_killed)
+        await company.office.backend.store.pause("default")
+        await asyncio.sleep(60)
+        waits = await company.office.explainer.waits_for(await company.office.run(puts[0].id))
+        assert waits.startswith("Its worker vanished once, so it may be the cause and is tried alone.")
+        assert waits.endswith("the queue 'default' is paused.")
+        other = await company.submit("work", queue="other")
+        assert (await company.office.ended(other.id, 20)).state is State.COMPLETED
+        await company.office.backend.store.resume("default")
+        for put in puts:
+            assert (await company.office.ended(put.id, 600)).state is State.COMPLETED
+        supervising.cancel()
 
 
 def test_a_suspect_is_tried_on_a_node_that_always_has_work():

@@ -205,7 +205,7 @@ def _tell_state(facts: Facts, run: Run) -> tuple[str, str | None]:
             return _tell_skipped(facts, run)
         case State.RUNNING:
             since = instant(run.started_at) if run.started_at else "now"
-            lost = f"; its worker vanished {run.losses} times before" if run.losses else ""
+            lost = f"; workers that vanished with it before: {run.losses}" if run.losses else ""
             return f"It is running on {run.node} since {since} (attempt {run.attempt}){lost}.", None
         case State.QUEUED | State.PENDING:
             waits = why_waiting(run, facts.situation)

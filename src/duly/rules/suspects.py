@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from duly.model import Run
+from duly.model import Node, Run
 
 MAX_LOSSES = 3
 _LONGEST = 86_400.0
@@ -40,3 +40,11 @@ def was_alone(run: Run, most: int, lease: float) -> bool:
         return False
     renewed_at = run.expires_at - timedelta(seconds=lease)
     return renewed_at < run.started_at + timedelta(seconds=seconds_alone(run.losses, most, lease))
+
+
+def vanished(run: Run, reaper: Node) -> bool:
+    """Whether the worker of a run that was taken over may have vanished.
+
+    Not if it is the one that has taken it over: then only the claim was lost, and maybe the answer that told of it.
+    """
+    return run.node != reaper.id or run.started_at is None or run.started_at < reaper.started_at

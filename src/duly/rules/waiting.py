@@ -76,7 +76,8 @@ def _held(run: Run, situation: Situation) -> Reason:
 
 
 def _suspect(run: Run, situation: Situation) -> Reason:
-    lost = f"Its worker vanished {run.losses} times, so it may be the cause and is tried alone"
+    times = "once" if run.losses == 1 else f"{run.losses} times"
+    lost = f"Its worker vanished {times}, so it may be the cause and is tried alone"
     if run.ready_at > situation.now:
         return Reason(f"{lost}, at {instant(run.ready_at)} or later.", "max_losses")
     if other := _blocked(run, situation):
