@@ -157,6 +157,7 @@ LEASE = events.Lease("leader", "worker-1", 7, NOW)
                 "error": {"type": "ValueError", "message": "x" * 1000},
             },
         ),
+        (events.RunMissed(RUN, 90.0), {"kind": "run.skipped", "state": "skipped"}),
         (events.RunReleased(RUN), {"kind": "run.released"}),
         (events.SettlementRefused(RUN.id, 3, RUN), {"kind": "run.refused"}),
         (events.ClaimsLost((RUN.id,), (RUN,)), {"kind": "run.lease_lost"}),

@@ -267,6 +267,13 @@ class PromisesChanged(Event, frozen=True):
     durable_start: bool
 
 
+class OutageNoted(Event, frozen=True):
+    """No node had reached the store for a while, until this one did: the nodes or the store were down."""
+
+    since: datetime
+    until: datetime
+
+
 class ClockDoubted(Event, frozen=True):
     """The store's clock has jumped by so many seconds. Nothing is started or taken over by it until it is believed."""
 

@@ -188,9 +188,10 @@ class BeatReply(StrEnum):
 
 
 class Renewal(Struct, frozen=True):
-    """The answer to a renewal: one reply for each beat, in order."""
+    """The answer to a renewal: one reply for each beat, in order. `silent_since`: nobody had beaten since then."""
 
     replies: tuple[BeatReply, ...] = ()
+    silent_since: datetime | None = None
 
 
 class Attempt(Struct, frozen=True, gc=False):

@@ -19,6 +19,7 @@ from duly.model import event as events
 from duly.model.current import current_fields, run_fields
 from duly.observe.logger import Level, Logger, Voice
 from duly.ports.clock import BELIEVE_AFTER
+from duly.rules.describe import instant
 from duly.rules.printable import escaped
 from duly.rules.redaction import redacted
 
@@ -191,6 +192,9 @@ def _of_trouble(event: events.Event) -> tuple[int, str]:
                 return logging.INFO, "the store keeps every acknowledged write again: at_most_once holds"
             text = "the store's settings were changed and it may now lose acknowledged writes: at_most_once no longer"
             return logging.ERROR, f"{text} holds, and its jobs are refused at the next start (see `duly doctor`)"
+        case events.OutageNoted(since, until):
+            text = f"no node reached the store from {instant(since)} to {instant(until)}"
+            return logging.INFO, f"{text}: the nodes or the store were down"
         case events.ClockDoubted(seconds):
             text = f"the store's clock has jumped by {seconds:+.1f} s"
             return logging.ERROR, f"{text}: it is believed only if it stays so for {BELIEVE_AFTER:g} s"

@@ -94,7 +94,7 @@ class Queue(Protocol):
         If nobody has beaten for longer than `silence` seconds, the store itself was away, or everybody was: an amnesty
         of `lease` seconds begins before anything else, so that those who live can renew their claims first. The caller
         may have just started: it cannot know who lives. A clock that has gone back shortens an amnesty to `lease`.
-        None: silence says nothing.
+        None: silence says nothing. Whoever ends a silence is answered when it began, so that it can be written down.
         """
         ...
 

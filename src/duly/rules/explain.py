@@ -23,6 +23,7 @@ from duly.model import (
     State,
     seconds_between,
 )
+from duly.model.outage import Outage
 from duly.rules.admission import OVERLAP, REPLACED
 from duly.rules.changes import CHANGED, NO_HANDLER, PAUSED
 from duly.rules.describe import duration, instant
@@ -51,13 +52,6 @@ class Explanation(Struct, frozen=True):
 
     def __str__(self) -> str:
         return "\n".join(self.reasons)
-
-
-class Outage(Struct, frozen=True):
-    """A time in which no node reached the store."""
-
-    since: datetime
-    until: datetime
 
 
 class Facts(Struct, frozen=True):
@@ -200,7 +194,7 @@ def _tell_state(facts: Facts, run: Run) -> tuple[str, str | None]:
         case State.CANCELLED:
             return f"It was cancelled{_because(run)}.", None
         case State.LOST:
-            return "It is lost: its worker vanished after the start, and it may not be tried twice.", "delivery"
+            return f"It is lost{_because(run)}. It may have begun, and must not be tried twice.", "delivery"
         case State.SKIPPED:
             return _tell_skipped(facts, run)
         case State.RUNNING:
@@ -229,11 +223,13 @@ def _tell_skipped(facts: Facts, run: Run) -> tuple[str, str | None]:
     overlap = run.when_full if spec is None or run.cause is not Cause.SCHEDULE else spec.overlap or "skip"
     match run.reason:
         case str(reason) if reason == OVERLAP:
-            return f"It was skipped: {_occupied(facts.occupant)}.", f"overlap={str(overlap)!r}"
+            return f"It was skipped: {_occupied(facts.occupant, run)}.", f"overlap={str(overlap)!r}"
         case str(reason) if reason == REPLACED:
             return "It was skipped: a later run took its place.", "overlap='replace'"
         case str(reason) if reason == MISFIRE:
             late = f"It was not started within misfire_grace ({_span(facts.grace)}) of its time: {_missed(facts, run)}."
+            if run.start_by is not None and not run.strict:
+                late += " Of the instants that were missed, only the latest is run."
             return late, None if spec is None else f"misfire={spec.misfire.value!r}"
         case str(reason) if reason == PAUSED:
             return "It was skipped: the job was paused.", "pause"
@@ -245,13 +241,16 @@ def _tell_skipped(facts: Facts, run: Run) -> tuple[str, str | None]:
             return f"It was skipped{_because(run)}.", None
 
 
-def _occupied(occupant: Run | None) -> str:
+def _occupied(occupant: Run | None, skipped: Run) -> str:
     """What was unfinished when a run was skipped for it."""
+    then = skipped.finished_at or skipped.due
     if occupant is None:
         return "an earlier run of the job was not finished then, and its record is gone"
     name = f"run {occupant.id} (due {instant(occupant.due)})"
     if occupant.started_at is None:
         return f"{name} was waiting to start"
+    if occupant.started_at > then:
+        return f"{name} was waiting to start; it started at {instant(occupant.started_at)} on {occupant.node}"
     if occupant.finished_at is None:
         return f"{name} runs on {occupant.node} since {instant(occupant.started_at)}"
     return f"{name} was not finished: it ran on {occupant.node} and ended at {instant(occupant.finished_at)}"
@@ -264,6 +263,9 @@ def _missed(facts: Facts, run: Run) -> str:
     if outage is not None:
         span = f"from {instant(outage.since)} to {instant(outage.until)}"
         return f"no node reached the store {span}, because the nodes or the store were down"
+    if run.started_at is not None:
+        late = _span(seconds_between(run.ready_at, run.started_at))
+        return f"{run.node} was the first worker with a free slot for it, {late} late"
     if run.created_at is not None and run.created_at < run.due:
         return "it was planned, but no worker started it in time"
     return "no leader planned it in time"

@@ -22,6 +22,7 @@ from duly.ports.waiting import shielded
 from duly.rules.settling import settle
 from duly.runtime.failures import failure_of
 from duly.runtime.live import Live, LiveRuns
+from duly.runtime.outages import OutageLog
 from duly.runtime.presence import Presence
 from duly.runtime.service import LONGEST_RETRY, Emit, Nudge, ServiceHealth, Signal, serve
 from duly.runtime.surroundings import Surroundings
@@ -54,10 +55,12 @@ class Heartbeat:
         queue: Queue,
         lives: LiveRuns,
         worker: Worker,
+        outages: OutageLog,
         tell: Callable[..., None],
     ) -> None:
         self.signal = Signal()
         self._queue = queue
+        self._outages = outages
         self._lives = lives
         self._worker = worker
         self._tell = tell
@@ -75,6 +78,7 @@ class Heartbeat:
         except BackendUnavailable:
             self._distrust()
             raise
+        await self._outages.write()
         return self._refresh
 
     async def _renew(self) -> None:
@@ -104,6 +108,8 @@ class Heartbeat:
             self._emit(ServiceFailed("heartbeat", failure_of(exc), 0.0))
             bare = [Beat(beat.run_id, beat.fence) for beat in beats]
             renewal = await self._queue.renew(bare, self._lease, self._silence)
+        if renewal.silent_since is not None:
+            self._outages.note(renewal.silent_since)
         return renewal.replies
 
     async def give_back(self, unsent: Sequence[tuple[Live, Settlement]]) -> int:

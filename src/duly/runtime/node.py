@@ -35,6 +35,7 @@ from duly.runtime.janitor import Janitor
 from duly.runtime.listener import Listener
 from duly.runtime.live import LiveRuns
 from duly.runtime.nextdue import NextDue
+from duly.runtime.outages import OutageLog
 from duly.runtime.pace import ENDED, LAST_START, STARTED
 from duly.runtime.planner import Planner, Schedules
 from duly.runtime.presence import Presence
@@ -151,7 +152,7 @@ class Node:
         self, around: Surroundings, backend: Backend, tell: Callable[..., None]
     ) -> tuple[Heartbeat, Presence, Timekeeper]:
         return (
-            Heartbeat(around, backend.queue, self.lives, self.worker, tell),
+            Heartbeat(around, backend.queue, self.lives, self.worker, OutageLog(around, backend.store), tell),
             Presence(around, backend.coordinator, self.card_now, self.deployer.ask, self._meet, tell),
             Timekeeper(around, backend.store),
         )

@@ -248,7 +248,8 @@ def _no_result(run: Run) -> Exception:
         case State.CANCELLED:
             return RunCancelled(f"{name} was cancelled{f': {run.reason}' if run.reason else ''}", run)
         case State.LOST:
-            return RunLost(f"{name} is lost: its worker vanished after the start", run)
+            why = run.reason or "its worker vanished"
+            return RunLost(f"{name} is lost ({why}): it may have begun, and must not be tried twice", run)
         case _:
             return RunSkipped(f"{name} was skipped: {run.reason}", run)
 

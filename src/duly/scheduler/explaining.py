@@ -5,24 +5,35 @@ What cannot be asked (a coordinator that is away) is left out, and said so by wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
 import msgspec
 
 from duly.errors import BackendUnavailable, ConfigurationError, JobNotFound, RunNotFound, shown
-from duly.model import WAITING, JobRecord, Node, Run, RunQuery, SchedulerConfig, State, as_utc, is_job_name, is_run_id
+from duly.model import (
+    WAITING,
+    JobRecord,
+    Node,
+    Run,
+    RunQuery,
+    SchedulerConfig,
+    State,
+    as_utc,
+    is_job_name,
+    is_run_id,
+    shift,
+)
+from duly.model.outage import KEPT_OUTAGES, OUTAGES, Outage
 from duly.ports import Backend
 from duly.rules.admission import OVERLAP
-from duly.rules.explain import Explanation, Facts, Outage, explain, nearest
+from duly.rules.explain import Explanation, Facts, explain, nearest
 from duly.rules.schedules import Schedule
 from duly.rules.waiting import Situation, why_waiting
 from duly.runtime.elector import MAIN
+from duly.runtime.node import CLOCK_DOUBT
 
-OUTAGES = "outages"  # the log of times in which no node reached the store
-
-_LATEST_OUTAGES = 1000
 _EARLIER_RUNS = 20
 
 _outage = msgspec.json.Decoder(Outage)
@@ -94,15 +105,26 @@ class Explainer:
 
     async def _situation(self, record: JobRecord | None, run: Run | None, seen: Seen) -> Situation:
         nodes, leader = await self._cluster()
+        now, doubt = self._time(nodes or ())
         return Situation(
-            now=self._backend.clock.now(),
+            now=now,
             nodes=None if nodes is None else [seen(node) for node in nodes],
             leader=leader,
             paused_queues=await self._store.paused(),
             record=record,
             blocker=await self._blocker(run),
-            doubt=self._backend.clock.doubt,
+            doubt=doubt,
         )
+
+    def _time(self, nodes: Sequence[Node]) -> tuple[datetime, float]:
+        """The time as the nodes have it, and by how many seconds the store's clock has jumped away from that.
+
+        A process that has just begun to look knows only what the clock shows now.
+        """
+        clock = self._backend.clock
+        now, doubt = clock.now(), clock.doubt
+        told = next((seconds for node in nodes if (seconds := node.metrics.get(CLOCK_DOUBT))), 0.0)
+        return (now, doubt) if doubt or not told else (shift(now, -told), told)
 
     async def _cluster(self) -> tuple[list[Node] | None, str | None]:
         """Who lives and who leads; None where the coordinator is away and nobody knows."""
@@ -134,15 +156,20 @@ class Explainer:
             return None
         skipped_at = run.finished_at or run.due
         page = await self._store.runs(RunQuery(job=run.job, due_until=skipped_at), _EARLIER_RUNS)
-        for other in page.runs:
-            began = other.started_at is not None and other.started_at <= skipped_at
-            if other.id != run.id and began and (other.finished_at is None or other.finished_at >= skipped_at):
-                return other
-        return None
+        unfinished = [
+            other
+            for other in page.runs
+            if other.id != run.id
+            and other.group == run.group
+            and other.state not in {State.SKIPPED, State.PENDING}
+            and (other.finished_at is None or other.finished_at >= skipped_at)
+        ]
+        began = [each for each in unfinished if each.started_at is not None and each.started_at <= skipped_at]
+        return next(iter(began or unfinished), None)
 
     async def _outages(self) -> list[Outage]:
         found: list[Outage] = []
-        for entry in await self._store.read(OUTAGES, limit=_LATEST_OUTAGES):
+        for entry in await self._store.read(OUTAGES, limit=KEPT_OUTAGES):
             with suppress(msgspec.MsgspecError):
                 found.append(_outage.decode(entry.value))
         return found

@@ -145,12 +145,13 @@ class MemoryQueue:
     ) -> Renewal:
         at = now or self._contents.clock.now()
         contents = self._contents
-        if self._silent(silence, at):
+        silent_since = contents.last_beat if self._silent(silence, at) else None
+        if silent_since is not None:
             contents.no_reap_before = shift(at, lease)
         elif at < contents.last_beat:
             contents.no_reap_before = min(contents.no_reap_before, shift(at, lease))
         contents.last_beat = at
-        return Renewal(tuple(self._renew(beat, shift(at, lease)) for beat in beats))
+        return Renewal(tuple(self._renew(beat, shift(at, lease)) for beat in beats), silent_since)
 
     def _renew(self, beat: Beat, expires_at: datetime) -> BeatReply:
         run = self._owned(beat.run_id, beat.fence)

@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from duly.backends.postgres.codec import read_records
 from duly.backends.postgres.unit import Unit
-from duly.backends.rows import optional_json
+from duly.backends.rows import instant, optional_json
 from duly.model import Beat, BeatReply, Claim, Renewal, from_micros
 
 # Somebody reaches the store: $1 now. After a silence of more than $3 an amnesty of $2 begins, all in microseconds. When
-# the clock has gone back, what is left of an amnesty is at most $2.
+# the clock has gone back, what is left of an amnesty is at most $2. Answers the time, and since when it was silent.
 _BEAT = """
 UPDATE {ns}.pulse SET
     spared_until = CASE
@@ -21,8 +21,8 @@ UPDATE {ns}.pulse SET
         ELSE spared_until
     END,
     beat = now
-FROM (SELECT {now} AS now) AS clock
-RETURNING now
+FROM (SELECT {now} AS now, (SELECT beat FROM {ns}.pulse) AS before) AS clock
+RETURNING now, CASE WHEN now - before > $3::bigint THEN before END
 """
 
 # Extend claims ($3 ids, $4 fences) to $2 after $1, and keep their progress ($5). Waits for nobody: what another
@@ -93,7 +93,7 @@ async def renew(unit: Unit, beats: Sequence[Beat], lease: int, silence: int | No
     row = await unit.one(_BEAT, now, lease, silence)
     assert row is not None
     if not beats:
-        return Renewal()
+        return Renewal(silent_since=instant(row[1]))
     progress = [optional_json(beat.progress) for beat in beats]
     ids, fences = [beat.run_id for beat in beats], [beat.fence for beat in beats]
     rows = await unit.all(_EXTEND, row[0], lease, ids, fences, progress)
@@ -103,7 +103,7 @@ async def renew(unit: Unit, beats: Sequence[Beat], lease: int, silence: int | No
         one = await unit.one(_EXTEND_ONE, row[0], lease, *claim, texts[claim])
         if one is not None:
             kept[claim] = one[0]
-    return Renewal(tuple(_reply(kept.get((beat.run_id, beat.fence))) for beat in beats))
+    return Renewal(tuple(_reply(kept.get((beat.run_id, beat.fence))) for beat in beats), instant(row[1]))
 
 
 def _reply(cancelling: bool | None) -> BeatReply:

@@ -135,9 +135,10 @@ class RedisQueue:
         self, beats: Sequence[Beat], lease: float, silence: float | None = None, *, now: datetime | None = None
     ) -> Renewal:
         replies: list[BeatReply] = []
+        silent_since: datetime | None = None
         for some in slices_of(beats, _RENEW) if beats else [beats]:
             progress = [b"" if beat.progress is None else encode(beat.progress) for beat in some]
-            gone, wanted = await self._wire.call(
+            gone, wanted, silent = await self._wire.call(
                 "renew",
                 self._wire.moment(now),
                 micros(lease),
@@ -153,7 +154,8 @@ class RedisQueue:
             for number in gone:
                 some_replies[number - 1] = BeatReply.LOST
             replies += some_replies
-        return Renewal(tuple(replies))
+            silent_since = instant_of(silent) if silent else silent_since
+        return Renewal(tuple(replies), silent_since)
 
     # --- settling
 

@@ -30,18 +30,21 @@ _BEGINNING = "SELECT applied_at FROM {ns}_schema WHERE version = 1"
 
 def renew(unit: Unit, beats: Sequence[Beat], silence: int | None, now: int, expires_at: int) -> Renewal:
     """Extend what is still owned; what is not, and what an operator wants cancelled."""
-    if _silent(unit, silence, now) or (now < _last_beat(unit) and (unit.meta(SPARED_UNTIL) or 0) > expires_at):
+    last = _last_beat(unit)
+    silent = silence is not None and now - last > silence
+    if silent or (now < last and (unit.meta(SPARED_UNTIL) or 0) > expires_at):
         unit.set_meta(SPARED_UNTIL, expires_at)
+    silent_since = from_micros(last) if silent else None
     unit.set_meta(BEAT, now)
     if not beats:
-        return Renewal()
+        return Renewal(silent_since=silent_since)
     rows = unit.all(_STANDING, as_list(beat.run_id for beat in beats))
     standing = {(run_id, fence): (seq, cancelling) for run_id, seq, fence, cancelling in rows}
     kept = {(beat.run_id, beat.fence): beat for beat in beats if (beat.run_id, beat.fence) in standing}
     unit.run(_EXTEND, expires_at, as_list(standing[claim][0] for claim in kept))
     told = [(to_json(beat.progress), standing[claim][0]) for claim, beat in kept.items() if beat.progress is not None]
     unit.many(_PROGRESS, told)
-    return Renewal(tuple(_reply(standing.get((beat.run_id, beat.fence))) for beat in beats))
+    return Renewal(tuple(_reply(standing.get((beat.run_id, beat.fence))) for beat in beats), silent_since)
 
 
 def _reply(standing: tuple[int, bool] | None) -> BeatReply:
@@ -53,7 +56,8 @@ def _reply(standing: tuple[int, bool] | None) -> BeatReply:
 def reap(unit: Unit, limit: int, silence: int | None, now: int, expires_at: int) -> list[Claim]:
     """Take expired claims over under fresh fences, the longest expired first."""
     expired = unit.all(_EXPIRED, now, limit)
-    if not expired or now < (unit.meta(SPARED_UNTIL) or 0) or _silent(unit, silence, now):
+    silent = silence is not None and now - _last_beat(unit) > silence
+    if not expired or silent or now < (unit.meta(SPARED_UNTIL) or 0):
         return []
     first = unit.fences(len(expired))
     unit.many(_TAKE_OVER, [(fresh, expires_at, seq) for fresh, (seq, _) in enumerate(expired, first)])
@@ -63,10 +67,6 @@ def reap(unit: Unit, limit: int, silence: int | None, now: int, expires_at: int)
         Claim(replace(record.run, expires_at=from_micros(before[record.seq])), record.run.fence, until)
         for record in by_seqs(unit, list(before))
     ]
-
-
-def _silent(unit: Unit, silence: int | None, now: int) -> bool:
-    return silence is not None and now - _last_beat(unit) > silence
 
 
 def _last_beat(unit: Unit) -> int:

@@ -597,11 +597,14 @@ class QueueSuite:
         await world.put(world.run())
         [claim] = await world.claim(node="other")
         await world.queue.renew([Beat(claim.run.id, claim.fence)], LEASE, now=world.now)
+        last = world.now
         world.advance(LEASE * 2)
-        await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
+        renewal = await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
+        assert renewal.silent_since == last
         assert await world.queue.reap(10, LEASE, now=world.now) == []
         world.advance(LEASE / 2)
-        await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
+        renewal = await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
+        assert renewal.silent_since is None
         assert await world.queue.reap(10, LEASE, now=world.now) == []
         world.advance(LEASE / 2)
         assert len(await world.queue.reap(10, LEASE, now=world.now)) == 1

@@ -14,7 +14,7 @@ for i = 1, #lapsed, 2 do
     ids[#ids + 1] = lapsed[i]
     expired[lapsed[i]] = lapsed[i + 1]
 end
-if #ids == 0 or now < tonumber(call('HGET', META, 'spared_until') or '0') or is_silent(ARGV[4], now) then
+if #ids == 0 or now < tonumber(call('HGET', META, 'spared_until') or '0') or silent_since(ARGV[4], now) then
     return { expires, {}, '', {}, {} }
 end
 local fence = last_fence()

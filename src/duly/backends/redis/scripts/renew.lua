@@ -3,16 +3,20 @@
 --
 -- ARGV: now or '', lease in microseconds, the longest silence or '', ids (msgpack), their fences (8 bytes each, put together), progress by number
 -- (msgpack map of lengths), the texts of progress put together.
--- After a longer silence an amnesty begins first; when the clock has gone back, one that lasts is shortened. Stamps the store-wide beat, with no ids too. Returns the numbers of the lost and of those to be cancelled.
+-- After a longer silence an amnesty begins first; when the clock has gone back, one that lasts is shortened. Stamps the
+-- store-wide beat, with no ids too. Returns the numbers of the lost and of those to be cancelled, and since when it was
+-- silent ('' if it was not).
 -- At most 1,000 claims a call.
 local now = now_or(ARGV[1])
 local expires = now + tonumber(ARGV[2])
-if is_silent(ARGV[3], now) or clock_went_back(now, expires) then
+local silent = silent_since(ARGV[3], now)
+if silent or clock_went_back(now, expires) then
     call('HSET', META, 'spared_until', format('%.0f', expires))
 end
 call('HSET', META, 'beat', format('%.0f', now))
 local ids, fences = cmsgpack.unpack(ARGV[4]), ARGV[5]
-if #ids == 0 then return { {}, {} } end
+silent = silent and format('%.0f', silent) or ''
+if #ids == 0 then return { {}, {}, silent } end
 local progress, texts, at = cmsgpack.unpack(ARGV[6]), ARGV[7], 1
 local lost, cancelled, running, changed = {}, {}, {}, {}
 for i, text in ipairs(call('HMGET', LIVES, unpack(ids))) do
@@ -36,4 +40,4 @@ for i, text in ipairs(call('HMGET', LIVES, unpack(ids))) do
 end
 if #running > 0 then call('ZADD', RUNNING_SET, unpack(running)) end
 if #changed > 0 then call('HSET', LIVES, unpack(changed)) end
-return { lost, cancelled }
+return { lost, cancelled, silent }

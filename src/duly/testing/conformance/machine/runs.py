@@ -113,9 +113,10 @@ class WorkMachine(Machine):
     def drafted(self, draft: dict[str, Any], **fields: Any) -> Run:
         """A new run."""
         values = dict(draft)
-        within = values.pop("start_within")
-        start_by = None if within is None else self.world.after(values["delay"] + within)
-        return self.world.run(limit=LIMITS[draft["group"]], start_by=start_by, **values | fields)
+        within, strict = values.pop("start_within"), values.pop("strict")
+        if within is not None:
+            values |= {"start_by": self.world.after(values["delay"] + within), "strict": strict}
+        return self.world.run(limit=LIMITS[draft["group"]], **values | fields)
 
     def _put(self, runs: list[Run]) -> None:
         self.put_runs |= {run.id: run for run in runs}

@@ -1,11 +1,11 @@
 --! use record
 -- Beats: when somebody last reached the store, and until when nothing is reaped because nobody could.
--- `is_silent(longest, now)`: whether nobody has beaten for longer than that ('' says nothing). A store that was never
--- beaten began with its first call.
-local function is_silent(longest, now)
-    if longest == '' then return false end
+-- `silent_since(longest, now)`: since when nobody has beaten, if that is longer than `longest` ('' says nothing); else nil.
+-- A store that was never beaten began with its first call.
+local function silent_since(longest, now)
+    if longest == '' then return nil end
     local beat = tonumber(call('HGET', META, 'beat') or call('HGET', META, 'began') or format('%.0f', now))
-    return now - beat > tonumber(longest)
+    return now - beat > tonumber(longest) and beat or nil
 end
 
 -- Whether the clock has gone back since somebody beat, and an amnesty lasts longer than it could: until after `latest`.

@@ -1,0 +1,35 @@
+"""Writes outages down, so that it can be explained later why nothing started meanwhile."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from duly.model.event import OutageNoted
+from duly.model.outage import KEPT_OUTAGES, OUTAGES, Outage
+from duly.ports import Store
+from duly.runtime.surroundings import Surroundings
+
+
+class OutageLog:
+    """Keeps an outage until the store has it."""
+
+    def __init__(self, around: Surroundings, store: Store) -> None:
+        self._store = store
+        self._clock = around.clock
+        self._emit = around.emit
+        self._unwritten: list[Outage] = []
+
+    def note(self, since: datetime) -> None:
+        """Nobody had reached the store since then, until now."""
+        self._unwritten.append(Outage(since, max(since, self._clock.now())))
+
+    async def write(self) -> None:
+        """Write down what is noted, if anything is."""
+        if not self._unwritten:
+            return
+        await self._store.append(OUTAGES, [msgspec.json.encode(each) for each in self._unwritten], keep=KEPT_OUTAGES)
+        written, self._unwritten = self._unwritten, []
+        for outage in written:
+            self._emit(OutageNoted(outage.since, outage.until))
