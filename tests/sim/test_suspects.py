@@ -6,6 +6,7 @@ import pytest
 
 from duly import Context, Scheduler
 from duly.model import State
+from duly.rules.admission import ALONE
 from duly.testing.sim import Fault
 from tests.sim.company import Company, played
 
@@ -105,6 +106,15 @@ def test_calls_that_are_lost_fail_no_innocent_run(fault):
         assert culprit.state is State.FAILED
 
     company.play(act())
+
+
+@played
+async def test_suspects_that_cannot_start_do_not_hide_others(company):
+    waiting = [company.run("unknown", hold=ALONE, losses=2) for _ in range(50)]
+    able = company.run("work", hold=ALONE, losses=2)
+    await company.office.backend.queue.put([*waiting, able])
+    await company.start("one", Poison(company).program(1))
+    assert (await company.office.ended(able.id, 30)).state is State.COMPLETED
 
 
 @played

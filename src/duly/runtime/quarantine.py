@@ -50,6 +50,7 @@ class Quarantine:
         self._period = min(_PERIOD, self._lease / 3)
         self._closed_at: float | None = None
         self._draining = False
+        self._after: Run | None = None
         self._open_until = -math.inf
         self._patience = self._lease
 
@@ -71,6 +72,7 @@ class Quarantine:
             return await self._look(now)
         except BaseException:
             self._open()  # whatever is wrong with suspects, others must not wait for it
+            self._worker.look()  # asks again for what was lent if only the answer was lost
             raise
 
     @property
@@ -78,7 +80,12 @@ class Quarantine:
         return not len(self._lives) and not self._worker.busy
 
     async def _look(self, now: float) -> float:
-        suspects = await self._suspects()
+        found = await self._queue.held(ALONE, _LOOKED_AT, self._after)
+        suspects = await self._startable([run for run in found if run.ready_at <= self._clock.now()])
+        # Those that cannot start here do not hide the ones behind them.
+        self._after = found[-1] if len(found) == _LOOKED_AT and not suspects else None
+        if self._after is not None:
+            return _LOOK_AGAIN
         if suspects and not self._idle:
             self._close(now, draining=True)
             return _LOOK_AGAIN
@@ -90,9 +97,8 @@ class Quarantine:
         self._open()
         return self._period
 
-    async def _suspects(self) -> list[Run]:
-        """The first suspects that are ready and may start on this node."""
-        found = [run for run in await self._queue.held(ALONE, _LOOKED_AT) if run.ready_at <= self._clock.now()]
+    async def _startable(self, found: list[Run]) -> list[Run]:
+        """Those of these runs that may start on this node."""
         if not found:
             return []
         paused = await self._store.paused()
