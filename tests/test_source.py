@@ -22,6 +22,40 @@ IMPORTERS = {
     "backends/__init__.py": "our own backends, late",
 }
 
+# Who may look at the clock of this machine, and what for. Everything else goes by the store's clock (`Backend.clock`).
+CLOCK_READERS = {
+    "ports/clock.py": "the clock of the machine itself",
+    "ports/backend.py": "what a backend is given until it knows the store's",
+    "backends/redis/backend.py": "what the store's clock is measured with",
+    "backends/postgres/connection.py": "what the store's clock is measured with",
+    "backends/redis/facts.py": "the doctor compares both",
+    "backends/sqlite/bell.py": "compared with the times of files, which are the machine's",
+    "scheduler/facade.py": "what the store's clock is measured with",
+    "api/app.py": "monotonic time of rates",
+    "api/desk.py": "the time of answers while the store has never been reached",
+    "cli/doctor.py": "shows it",
+    "cli/fleets.py": "`duly check` works without a store",
+    "cli/next.py": "previews an expression without a store",
+}
+_NOT_IN_A_CLUSTER = ("cli/bench/", "cli/demo/", "testing/")
+_WALL_CLOCKS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today"), ("time", "time")}
+_WALL_CLOCKS |= {("time", "time_ns"), ("time", "localtime"), ("time", "gmtime")}
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(SOURCE)))
+def test_only_those_listed_read_the_clock_of_this_machine(module):
+    place = module.relative_to(SOURCE).as_posix()
+    if place in CLOCK_READERS or place.startswith(_NOT_IN_A_CLUSTER):
+        return
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=owner), attr=name)):
+                assert (owner, name) not in _WALL_CLOCKS, f"line {node.lineno}: ask the store's clock"
+            case ast.Call(func=ast.Name(id="SystemClock")):
+                pytest.fail(f"line {node.lineno}: ask the store's clock")
+            case _:
+                pass
+
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: str(module.relative_to(SOURCE)))
 def test_no_data_becomes_code(module):

@@ -98,7 +98,7 @@ def test_trigger(ids):
     ("arguments", "message"),
     [
         (("submit", "greet", "name"), "no key=value"),
-        (("submit", "greet", "--json-payload", "{"), "no JSON"),
+        (("submit", "greet", "--json-payload", "{"), "not valid JSON"),
         (("submit", "greet", "--json-payload", "[]"), "JSON object"),
         (("submit", "greet", "a=1", "--json-payload", "{}"), "both given"),
         (("submit", "greet", "--delay", "soon"), "invalid duration"),
@@ -106,7 +106,7 @@ def test_trigger(ids):
         (("submit", "greet", "--priority", "10"), "not in the range"),
         (("submit", "greet", "--timeout", "1s"), "--timeout needs --wait"),
         (("submit",), "Missing argument"),
-        (("trigger", "greet", "--payload", "x"), "no JSON"),
+        (("trigger", "greet", "--payload", "x"), "not valid JSON"),
         (("trigger", "greet", "--wait", "--timeout", "x"), "invalid duration"),
     ],
 )

@@ -219,9 +219,9 @@ def test_payload_documents():
     [
         (("a",), None, "no key=value"),
         (("=1",), None, "no key=value"),
-        ((), "{", "no JSON"),
+        ((), "{", "not valid JSON"),
         ((), "[1]", "JSON object"),
-        ((), '{"a": NaN}', "no JSON"),
+        ((), '{"a": NaN}', "not valid JSON"),
         (("a=1",), "{}", "both given"),
     ],
 )

@@ -14,6 +14,8 @@ from duly.rules.schedules import Every, Once, from_spec
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 OUTLOOK = Outlook(horizon=timedelta(seconds=30), grace=timedelta(seconds=60))
 
+ONCE = JobSpec(name="report", handler="build", schedule=OnceSpec(NOW))
+
 
 def at(seconds):
     return NOW + timedelta(seconds=seconds)
@@ -103,6 +105,38 @@ def test_misfire_skip_runs_nothing_late():
     firing = planned(job(at(-3600), misfire=Misfire.SKIP))
     assert (firing.runs[0].due, firing.runs[0].until) == (at(-3600), at(-60))
     assert all(run.state is State.PENDING for run in firing.runs[1:])
+
+
+def test_a_run_that_must_not_be_late_says_until_when_it_may_start():
+    runs = planned(job(at(10), misfire=Misfire.SKIP)).runs
+    assert [run.start_by - run.due for run in runs] == [OUTLOOK.grace] * 4
+    assert all(run.strict for run in runs)
+
+
+def test_by_default_a_run_may_start_until_the_next_one_is_missed():
+    runs = planned(job(at(-500))).runs
+    assert [run.start_by for run in runs[1:]] == [run.due + timedelta(seconds=10) + OUTLOOK.grace for run in runs[1:]]
+    assert not any(run.strict for run in runs)
+
+
+def test_the_last_run_of_all_may_start_late():
+    runs = planned(job(at(10), max_runs=2)).runs
+    assert [run.start_by for run in runs] == [at(20) + OUTLOOK.grace, None]
+    [late] = [run for run in planned(job(at(-500), max_runs=1)).runs if run.state is not State.SKIPPED]
+    assert late.start_by is None
+    [once] = plan(replace(job(NOW), spec=ONCE), Once(NOW), NOW, OUTLOOK).runs
+    assert once.start_by is None
+
+
+def test_with_misfire_all_every_run_may_start_late():
+    assert {run.start_by for run in planned(job(at(-500), misfire=Misfire.ALL)).runs} == {None}
+
+
+def test_jitter_moves_the_latest_start_along():
+    schedule = EverySpec(timedelta(seconds=10), jitter=timedelta(seconds=5))
+    record = job(at(10), misfire=Misfire.SKIP)
+    runs = planned(replace(record, spec=replace(record.spec, schedule=schedule))).runs
+    assert all(run.start_by == run.ready_at + OUTLOOK.grace for run in runs)
 
 
 def test_a_year_of_missed_milliseconds_costs_one_record():

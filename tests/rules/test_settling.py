@@ -14,6 +14,7 @@ from duly.model import (
     Failure,
     Interrupted,
     Lost,
+    Missed,
     OutcomeKind,
     RetrySpec,
     Run,
@@ -43,6 +44,13 @@ def settled(outcome, **fields):
 
 
 AT_MOST_ONCE = RunPolicy(delivery=Delivery.AT_MOST_ONCE)
+
+
+def test_a_run_that_is_claimed_too_late_is_skipped_without_an_attempt():
+    settlement = settled(Missed())
+    assert (settlement.state, settlement.reason) == (State.SKIPPED, "misfire")
+    assert (settlement.outcome, settlement.attempt) == (None, None)
+    assert (settlement.failures, settlement.losses) == (0, 0)
 
 
 def test_a_first_success_is_told_by_the_run_itself():

@@ -12,7 +12,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 
 from msgspec import Struct
 
@@ -110,7 +110,8 @@ async def _port(
     if not sockets:
         yield None
         return
-    await _check_tokens((await scheduler.opened()).backend.store, serving)
+    client = await scheduler.opened()
+    await _check_tokens(client.backend.store, serving, client.clock.now())
     settings = ApiSettings(
         authentication=serving.authentication,
         max_body_bytes=serving.max_body_bytes,
@@ -131,12 +132,11 @@ async def _port(
             watching.cancel()
 
 
-async def _check_tokens(store: Store, serving: Serving) -> None:
+async def _check_tokens(store: Store, serving: Serving, now: datetime) -> None:
     """Whether anybody could call. Off loopback that is a reason not to start."""
     if serving.authentication == "none":
         _log.warning("%s: no authentication; whoever is on this machine may do everything", serving.address)
         return
-    now = datetime.now(UTC)
     if any(token.status(now) == "active" for token in await access.tokens(store)):
         return
     way_out = "make a token with `duly token create --role admin`"

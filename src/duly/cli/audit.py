@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duly.cli.client import ask
-from duly.cli.options import Group, command, json_option, store_option
+from duly.cli.options import MOST_SEQUENCE, Group, command, json_option, store_option
 from duly.cli.output import Column, write_json, write_table
 from duly.cli.words import full, line
 from duly.errors import DulyError
@@ -36,7 +36,7 @@ def audit() -> None:
 
 
 @command("duly audit list --after 120 --limit 20")
-@click.option("--after", type=click.IntRange(0), default=0, help="Only entries with a greater number.")
+@click.option("--after", type=click.IntRange(0, MOST_SEQUENCE), default=0, help="Only entries with a greater number.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many at most.")
 @store_option
 @json_option

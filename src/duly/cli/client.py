@@ -10,6 +10,7 @@ from duly.cli.settings import read_settings
 from duly.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from datetime import datetime
     from pathlib import Path
 
     from duly.backends.address import Address
@@ -57,6 +58,20 @@ def ask(
             return await question(scheduler)
 
     return asyncio.run(conversation())
+
+
+async def store_time(scheduler: Scheduler) -> datetime:
+    """What time it is for the store: this machine's clock decides nothing."""
+    return (await scheduler.opened()).clock.now()
+
+
+def ask_with_time(url: str | None, question: Callable[[Scheduler], Awaitable[T]]) -> tuple[T, datetime]:
+    """Ask, and the store's time: for answers that say how long ago something was."""
+
+    async def both(scheduler: Scheduler) -> tuple[T, datetime]:
+        return await question(scheduler), await store_time(scheduler)
+
+    return ask(url, both)
 
 
 def _scheduler(address: Address, config: SchedulerConfig) -> Scheduler:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import socket
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,4 +22,4 @@ def actor() -> str:
 async def note(scheduler: Scheduler, action: str, target: str, before: Any = None, after: Any = None) -> None:
     """Write it down."""
     client = await scheduler.opened()
-    await client.audit.record(actor(), action, target, datetime.now(UTC), before, after)
+    await client.audit.record(actor(), action, target, client.clock.now(), before, after)

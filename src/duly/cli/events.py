@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from duly.cli.client import ask
-from duly.cli.options import command, json_option, store_option
+from duly.cli.options import MOST_SEQUENCE, command, json_option, store_option
 from duly.cli.output import COLOURS, WARN, json_text, note, write_json
 from duly.cli.words import line, span
 from duly.errors import BackendUnavailable
@@ -33,7 +33,12 @@ _WIDEST = 200
     "duly events --after 1200 --limit 1000 --json",
 )
 @click.option("--follow", "-f", is_flag=True, help="Go on with what happens from now on, until Ctrl-C.")
-@click.option("--after", type=click.IntRange(0), metavar="ID", help="Only what came after that one, the oldest first.")
+@click.option(
+    "--after",
+    type=click.IntRange(0, MOST_SEQUENCE),
+    metavar="ID",
+    help="Only what came after that one, the oldest first.",
+)
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(_KINDS), help="Only of this kind; repeatable.")
 @click.option("--job", help="Only about this job.")
 @click.option("--queue", help="Only about this queue.")

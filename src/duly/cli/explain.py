@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from duly.cli.client import ask
+from duly.cli.client import ask, store_time
 from duly.cli.moments import Moment, moment, zone
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import COLOURS, write_json
@@ -56,7 +55,7 @@ async def _explain(scheduler: Scheduler, job: str, at: Moment, timezone: str | N
     if is_run_id(job):
         return await scheduler.explain(job)
     zone = timezone or await _zone_of(scheduler, job)
-    return await scheduler.explain(job, at.resolve(datetime.now(UTC), zone))
+    return await scheduler.explain(job, at.resolve(await store_time(scheduler), zone))
 
 
 async def _zone_of(scheduler: Scheduler, job: str) -> str:

@@ -10,7 +10,7 @@ import click
 from msgspec import Struct
 
 from duly.cli import deeds
-from duly.cli.client import ask, store_address
+from duly.cli.client import ask, store_address, store_time
 from duly.cli.operate import can_ask
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import BAD, GOOD, WARN, write_block, write_json
@@ -23,6 +23,7 @@ from duly.rules.redaction import redacted
 from duly.rules.schedules import from_spec
 
 if TYPE_CHECKING:
+    from duly.model import Fleet
     from duly.scheduler import Scheduler
 
 _NEXT = 3
@@ -90,9 +91,8 @@ def apply(file: str, dry_run: bool, yes: bool, url: str | None, as_json: bool) -
     """
     found = load(file)
     where = url or found.url
-    compared = _ask(where, found, lambda scheduler: scheduler.compare(found.fleet))
+    compared, now = _ask(where, found, lambda scheduler: _compared(scheduler, found.fleet))
     lost: list[str] = []
-    now = datetime.now(UTC)
     if not as_json:
         _write(compared, redacted(store_address(where)), now)
     _refuse_clashes(compared)
@@ -107,6 +107,10 @@ def apply(file: str, dry_run: bool, yes: bool, url: str | None, as_json: bool) -
     if lost:
         names = ", ".join(lost)
         raise ConfigurationError(f"{names}: somebody else changed that meanwhile; look again with duly apply {file}")
+
+
+async def _compared(scheduler: Scheduler, fleet: Fleet) -> tuple[Difference, datetime]:
+    return await scheduler.compare(fleet), await store_time(scheduler)
 
 
 async def _apply(scheduler: Scheduler, compared: Difference) -> list[str]:

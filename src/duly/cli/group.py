@@ -15,7 +15,7 @@ import click
 
 from duly.cli.options import debugging, switches, write_examples
 from duly.errors import DulyError
-from duly.rules.printable import escaped
+from duly.rules.printable import escaped, shortened
 from duly.rules.redaction import redacted
 
 INTERRUPTED = 130
@@ -70,6 +70,12 @@ class LazyGroup(click.Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_examples(formatter, self.examples)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        for number, word in enumerate(args, 1):
+            if not is_text(word):
+                ctx.fail(f"word {number} is not valid UTF-8: {shortened(ascii(word))}")
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -79,7 +85,19 @@ class LazyGroup(click.Group):
         except DulyError as exc:
             if debugging(ctx):
                 raise
-            raise click.ClickException(one_line(exc)) from exc
+            raise click.ClickException(shortened(one_line(exc))) from exc
+        except click.ClickException as exc:
+            object.__setattr__(exc, "message", shortened(exc.message))  # click's texts quote whole words
+            raise
+
+
+def is_text(word: str) -> bool:
+    """Whether a word of the command line can be written as UTF-8: bytes that are not come as surrogates."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def one_line(error: BaseException) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
 from msgspec.structs import replace
 
-from duly.cli.client import ask
+from duly.cli.client import ask_with_time
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import Cell, Column, Row, worded, write_json, write_table
 from duly.cli.words import point, relative
@@ -36,14 +36,13 @@ _COLUMNS = (
 @json_option
 def jobs(url: str | None, tag: tuple[str, ...], status: str | None, as_json: bool) -> None:
     """List the jobs: status, schedule in words, next run, last outcome, counts."""
-    found = ask(url, lambda scheduler: scheduler.jobs(removed=status == JobStatus.REMOVED))
+    found, now = ask_with_time(url, lambda scheduler: scheduler.jobs(removed=status == JobStatus.REMOVED))
     chosen = [view for view in found if set(tag) <= set(view.tags) and status in {None, view.status.value}]
     if as_json:
         write_json([with_payload(view) for view in chosen])
     elif not chosen:
         click.echo("no jobs" if not found else f"none of the {len(found)} jobs matches")
     else:
-        now = datetime.now(UTC)
         write_table(_COLUMNS, [_row(view, now) for view in chosen])
 
 

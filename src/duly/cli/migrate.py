@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import click
 
 from duly.cli import deeds
@@ -42,5 +40,5 @@ async def _migrated(address: str, chosen: str | None) -> list[str]:
         applied = await backend.store.migrate()
         if applied:
             audit = Audit(backend.store, read_settings().audit_key)
-            await audit.record(deeds.actor(), "migrate", "schema", datetime.now(UTC), after={"steps": applied})
+            await audit.record(deeds.actor(), "migrate", "schema", backend.clock.now(), after={"steps": applied})
         return applied

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from duly.cli.client import ask
+from duly.cli.client import ask_with_time
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import GOOD, Cell, Column, Row, write_json, write_table
 from duly.cli.words import relative
@@ -35,13 +35,12 @@ _COLUMNS = (
 @json_option
 def nodes(url: str | None, as_json: bool) -> None:
     """List the nodes that are alive: what they do, how busy they are, who leads."""
-    found, leader = ask(url, _find)
+    (found, leader), now = ask_with_time(url, _find)
     if as_json:
         write_json(found)
     elif not found:
         click.echo("no node is alive: duly run starts one")
     else:
-        now = datetime.now(UTC)
         write_table(_COLUMNS, [_row(node, leader, now) for node in found])
 
 

@@ -13,6 +13,8 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+MOST_SEQUENCE = 2**63 - 1  # the greatest number that an entry of a log can have
+
 _DEBUG = "duly.debug"
 _NAMESPACE = "duly.namespace"
 

@@ -8,6 +8,8 @@ from typing import Any
 import click
 import msgspec
 
+_UNREADABLE = (msgspec.DecodeError, RecursionError)
+
 
 def read_payload(words: Sequence[str], document: str | None, option: str) -> dict[str, Any] | None:
     """The arguments that were given, None if none were. Wrong ones are errors of usage."""
@@ -21,8 +23,8 @@ def read_payload(words: Sequence[str], document: str | None, option: str) -> dic
 def _read_object(document: str, option: str) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(document)
-    except msgspec.DecodeError as exc:
-        raise click.UsageError(f"{option} is no JSON: {exc}") from exc
+    except _UNREADABLE as exc:
+        raise click.UsageError(f"{option} is not valid JSON: {exc}") from exc
     if not isinstance(found, dict):
         raise click.UsageError(f'{option} must be a JSON object of arguments by name, such as \'{{"to": "ada"}}\'')
     return found
@@ -34,5 +36,5 @@ def _read_word(word: str) -> tuple[str, Any]:
         raise click.UsageError(f"{word!r} is no key=value")
     try:
         return key, msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except _UNREADABLE:
         return key, text

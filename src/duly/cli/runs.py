@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from duly.cli.client import ask
+from duly.cli.client import ask_with_time, store_time
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import Column, Row, note, worded, write_json, write_table
 from duly.cli.words import line, point, span
@@ -54,13 +54,12 @@ def runs(
 
     Runs of a schedule are made ahead of time. Those that are not due yet are left out, unless --state asks for them.
     """
-    found, more = ask(url, lambda scheduler: _find(scheduler, job, state, queue, limit))
+    (found, more), now = ask_with_time(url, lambda scheduler: _find(scheduler, job, state, queue, limit))
     if as_json:
         write_json(found)
     elif not found:
         click.echo("no runs match" if job or state or queue else "no runs")
     else:
-        now = datetime.now(UTC)
         write_table(_COLUMNS, [_row(run, now) for run in found])
     if more:
         note(f"only the newest {limit} are listed: --limit lists more")
@@ -73,7 +72,7 @@ async def _find(
     if states:
         page = await scheduler.runs(job, states, queue=queue, limit=limit)
         return page.runs, page.next is not None
-    now = datetime.now(UTC)
+    now = await store_time(scheduler)
     due = await scheduler.runs(job, queue=queue, due_until=now, limit=limit)
     later = await scheduler.runs(job, queue=queue, cause=Cause.SUBMIT, due_from=now, limit=limit)
     found = list({run.id: run for run in (*later.runs, *due.runs)}.values())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from duly.cli.client import ask
+from duly.cli.client import ask_with_time, store_time
 from duly.cli.jobs import with_payload
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import Cell, plain, worded, write_block, write_json, write_pairs
@@ -35,17 +35,17 @@ def show(id_: str, url: str | None, as_json: bool) -> None:
     Ids of runs begin with a digit, names of jobs never do.
     """
     if id_[:1].isdigit():
-        run, attempts, waits = ask(url, lambda scheduler: _find_run(scheduler, id_))
+        (run, attempts, waits), now = ask_with_time(url, lambda scheduler: _find_run(scheduler, id_))
         if as_json:
             write_json({**plain(run), "attempts": plain(attempts)})
         else:
-            _write_run(run, attempts, waits, datetime.now(UTC))
+            _write_run(run, attempts, waits, now)
     else:
-        view, upcoming, latest = ask(url, lambda scheduler: _find_job(scheduler, id_))
+        (view, upcoming, latest), now = ask_with_time(url, lambda scheduler: _find_job(scheduler, id_))
         if as_json:
             write_json({**plain(with_payload(view)), "upcoming": plain(upcoming), "runs": plain(latest)})
         else:
-            _write_job(view, upcoming, latest, datetime.now(UTC))
+            _write_job(view, upcoming, latest, now)
 
 
 async def _find_run(scheduler: Scheduler, run_id: str) -> tuple[Run, list[Attempt], str | None]:
@@ -55,7 +55,7 @@ async def _find_run(scheduler: Scheduler, run_id: str) -> tuple[Run, list[Attemp
 
 async def _find_job(scheduler: Scheduler, name: str) -> tuple[JobView, list[Upcoming], list[Run]]:
     view = await scheduler.get_job(name)
-    page = await scheduler.runs(name, limit=_LATEST, due_until=datetime.now(UTC))
+    page = await scheduler.runs(name, limit=_LATEST, due_until=await store_time(scheduler))
     return view, await scheduler.upcoming(_NEXT, name), page.runs
 
 

@@ -6,13 +6,12 @@ The run's id is written to standard output, alone, so that it can be piped; with
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from duly.cli import deeds
-from duly.cli.client import ask
+from duly.cli.client import ask, store_time
 from duly.cli.durations import duration
 from duly.cli.moments import Moment, moment, zone
 from duly.cli.options import F, command, store_option
@@ -81,9 +80,9 @@ def submit(
     if unique_for is not None and dedupe_key is None:
         raise click.UsageError("--unique-for needs --dedupe-key")
     payload = read_payload(words, json_payload, "--json-payload")
-    due = None if at is None else at.resolve(datetime.now(UTC), timezone)
 
     async def ask_for(scheduler: Scheduler) -> RunHandle[Any]:
+        due = None if at is None else at.resolve(await store_time(scheduler), timezone)
         return await scheduler.submit(
             handler,
             payload,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
 
 from duly.cli import deeds
-from duly.cli.client import ask
+from duly.cli.client import ask, ask_with_time, store_time
 from duly.cli.durations import duration
 from duly.cli.options import Group, command, json_option, store_option
 from duly.cli.output import BAD, GOOD, Cell, Column, note, write_json, write_table
@@ -71,7 +71,7 @@ def create(
 
     async def make(scheduler: Scheduler) -> tuple[Token, str]:
         store = (await scheduler.opened()).backend.store
-        now = datetime.now(UTC)
+        now = await store_time(scheduler)
         expires_at = None if expires is None else now + timedelta(seconds=expires)
         made, text = await tokens.create(
             store,
@@ -89,7 +89,7 @@ def create(
 
     made, text = ask(url, make, creates=True)
     if as_json:
-        write_json({"token": text, **_shown(made)})
+        write_json({"token": text, **_shown(made, made.created_at)})
         return
     click.echo(text)
     note("this is shown once; send it as `Authorization: Bearer …`")
@@ -105,13 +105,13 @@ def list_tokens(url: str | None, as_json: bool) -> None:
     async def find(scheduler: Scheduler) -> list[Token]:
         return await tokens.tokens((await scheduler.opened()).backend.store)
 
-    found = ask(url, find)
+    found, now = ask_with_time(url, find)
     if as_json:
-        write_json([_shown(each) for each in found])
+        write_json([_shown(each, now) for each in found])
     elif not found:
         click.echo("no tokens yet: duly token create --role admin makes one")
     else:
-        write_table(_COLUMNS, [_row(each, datetime.now(UTC)) for each in found])
+        write_table(_COLUMNS, [_row(each, now) for each in found])
 
 
 @command("duly token revoke 1f7bd4e7f10a")
@@ -125,7 +125,7 @@ def revoke(token_id: str, url: str | None) -> None:
 
     async def end(scheduler: Scheduler) -> Token:
         store = (await scheduler.opened()).backend.store
-        now = datetime.now(UTC)
+        now = await store_time(scheduler)
         revoked = await tokens.revoke(store, token_id, now)
         if revoked.revoked_at == now:  # not if it was revoked before
             before = {"name": revoked.name, "status": replace(revoked, revoked_at=None).status(now)}
@@ -137,9 +137,9 @@ def revoke(token_id: str, url: str | None) -> None:
     click.echo(f"token {revoked.id} ({line(revoked.name)}) is revoked")
 
 
-def _shown(token: Token) -> dict[str, object]:
+def _shown(token: Token, now: datetime) -> dict[str, object]:
     fields = ("id", "name", "role", "created_at", "expires_at", "revoked_at", "queues", "handlers", "rate")
-    return {field: getattr(token, field) for field in fields} | {"status": token.status(datetime.now(UTC))}
+    return {field: getattr(token, field) for field in fields} | {"status": token.status(now)}
 
 
 def _row(token: Token, now: datetime) -> tuple[str | Cell, ...]:

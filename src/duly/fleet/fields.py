@@ -83,7 +83,10 @@ def seconds(key: str, value: Any) -> float:
             raise Refused(str(exc)) from exc
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Refused(f'{key} = {_shown(value)} must be a duration such as "90s", "10m" or "1h30m"')
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError as exc:
+        raise Refused(f"{key} = {_shown(value)} is too large") from exc
 
 
 def moment(key: str, value: Any) -> datetime:

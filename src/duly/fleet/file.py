@@ -20,6 +20,7 @@ from duly.fleet.fields import DEFAULTS, FIELDS, Convert, Refused, seconds, text,
 from duly.fleet.places import Path, Place, Places, place_of
 from duly.fleet.problems import FleetFileError, Problem, unknown
 from duly.model import Fleet, JobSpec, SchedulerConfig, is_job_name
+from duly.rules.printable import shortened
 
 _NAMES = "a letter or _, then letters, digits and _ . -, at most 128"
 _TOML_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
@@ -54,6 +55,8 @@ def read_text(content: str, path: str = "jobs.toml") -> FleetFile:
         tables, places = tomllib.loads(content), Places(content)
     except tomllib.TOMLDecodeError as exc:
         raise FleetFileError([_not_toml(path, content, str(exc))]) from exc
+    except ValueError as exc:  # a number of thousands of digits
+        raise FleetFileError([Problem(path, 1, 1, "", f"it cannot be read: {exc}")]) from exc
     except RecursionError as exc:
         raise FleetFileError([Problem(path, 1, 1, "", "lists or tables lie too deep in each other")]) from exc
     return _Reader(path, places, tables).read()
@@ -168,7 +171,9 @@ class _Reader:
 
     def _report(self, path: Path, message: str, *, value: bool = False) -> None:
         place = self._places.value(path) if value else self._places.key(path)
-        self._problems.append(Problem(self._path, place.line, place.column, _where(path), message))
+        self._problems.append(
+            Problem(self._path, place.line, place.column, shortened(_where(path)), shortened(message))
+        )
 
 
 def _merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ they mean outside is for others to say: `observe.prometheus` writes them down fo
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 
@@ -88,7 +87,7 @@ class Meters:
                 job = self._name(run.job)
                 self.started[job, run.queue] += 1
                 self.lateness[job].add(max(0.0, late))
-                self.last_start = time.time()
+                self.last_start = (run.started_at or run.ready_at).timestamp()
             case events.RunEnded(run):
                 job = self._name(run.job)
                 self.ended[job, run.queue, event.outcome.value if event.retry_at is None else "retried"] += 1

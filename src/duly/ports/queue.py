@@ -50,6 +50,9 @@ class Queue(Protocol):
     async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
         """Move at most `limit` pending runs that are ready to queued, or to what their group says.
 
+        Before a run enters its group: if its `start_by` has passed and it has been ready for more than a second, it is
+        skipped with the reason "misfire". A run that is held for its group is no longer to start by a time.
+
         Returns how many were looked at and the earliest ready time among runs still pending (None: there is none). Any
         working node may call it.
         """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from duly.errors import ConfigurationError
+from duly.errors import ConfigurationError, shown
 
 _SPELLINGS = {
     604800.0: ("w", "week", "weeks"),
@@ -34,7 +34,7 @@ def seconds_of(text: str) -> float:
     elif _WHOLE.fullmatch(plain):
         seconds = sum(float(count) * _UNITS[unit] for count, unit in _PART.findall(plain))
     else:
-        raise ConfigurationError(f"invalid duration {text!r}: expected e.g. 90s, 10m, 1h30m or 500ms")
+        raise ConfigurationError(f"invalid duration {shown(text)}: expected e.g. 90s, 10m, 1h30m or 500ms")
     if seconds > _LONGEST:
-        raise ConfigurationError(f"invalid duration {text!r}: 100 years at most")
+        raise ConfigurationError(f"invalid duration {shown(text)}: 100 years at most")
     return seconds

@@ -12,6 +12,14 @@ import re
 # count as unprintable, line breaks of all kinds among them.
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa1-\xac\xae-\u036f]")
 
+_HALF = 500
+
+
+def shortened(message: str) -> str:
+    """The beginning and the end of a message that is longer than a screen."""
+    left = len(message) - 2 * _HALF
+    return message if left <= 0 else f"{message[:_HALF]} … ({left} characters left out) … {message[-_HALF:]}"
+
 
 def escaped(text: str, keep: str = "") -> str:
     """The text with what is not printable as escapes of the form that JSON has, but for the signs in `keep`."""
