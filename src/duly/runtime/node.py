@@ -263,7 +263,7 @@ class Node:
         """Do not start beside a process of the same id. What one that is gone has left behind does not matter."""
         card = self._around.card
         for each in await self._backend.coordinator.nodes():
-            if is_other(each, card) and surely_lives(each, card, process_began(each.pid)):
+            if is_other(each, card) and surely_lives(each, card, process_began(each.pid, self._around.clock.now())):
                 way_out = "give each process a node id of its own (--node-id, WORKER_ID, SchedulerConfig(node_id=…))"
                 raise ConfigurationError(f"node id {self.id!r} is in use by {describe(each)}: {way_out}")
 
