@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 CORES  ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-versions check lint format types imports bench figures bench-peers sim fuzz-api load clean
+.PHONY: help demo test test-oldest test-versions check lint format types imports bench figures bench-peers sim fuzz-api stops load clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | sort | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -56,6 +56,9 @@ sim: $(VENV)/.dev  ## a long simulation campaign (SEEDS=0-5000)
 
 fuzz-api: $(VENV)/.dev  ## a long campaign of calls made from the OpenAPI document (EXAMPLES=300)
 	$(BIN)/python -m tests.api.campaign --examples $(or $(EXAMPLES),300)
+
+stops: $(VENV)/.dev  ## a long campaign of stops under load with stubborn handlers (STOPS=50 ONLY=redis)
+	$(BIN)/python -m tests.stopping.campaign --stops $(or $(STOPS),50) $(if $(ONLY),--only $(ONLY))
 
 load: $(VENV)/.dev  ## how many calls per second the API takes (ARGS="--ab -c 8")
 	$(BIN)/python bench/http_load.py $(ARGS)

@@ -1,6 +1,7 @@
 """Lanes: work in turn under a deadline, whole or not at all, on connections that come back by themselves."""
 
 import asyncio
+import gc
 import os
 
 import asyncpg
@@ -181,3 +182,23 @@ async def test_a_connection_apart_is_used_again_when_it_came_back_whole(lanes):
             raise LookupError
     async with lanes.apart() as fresh, lanes.apart() as another:
         assert spoilt not in {fresh.get_server_pid(), another.get_server_pid()}
+
+
+async def test_work_that_fails_after_its_caller_was_cancelled_is_not_reported_as_forgotten(lanes):
+    """A stop cancels services while their calls are under way, and then closes the connections."""
+    complaints = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
+    begun = asyncio.Event()
+
+    async def endless(connection):
+        begun.set()
+        await connection.fetchval("SELECT pg_sleep(60)")
+
+    caller = asyncio.create_task(lanes["store"].run(endless))
+    await begun.wait()
+    caller.cancel()
+    await asyncio.wait([caller])
+    await lanes.close()
+    del caller
+    gc.collect()
+    assert complaints == []

@@ -49,7 +49,17 @@ def _parameters(function):
 def test_every_method_that_takes_values_is_tried():
     """A new method of the scheduler must be tried too, or be listed here with a reason."""
     others = {
-        *("start", "stop", "wait", "close", "client", "opened", "run_forever", "hurry"),  # life: no foreign values
+        *(
+            "start",
+            "stop",
+            "wait",
+            "close",
+            "client",
+            "opened",
+            "run_forever",
+            "hurry",
+            "rescue",
+        ),  # life: no foreign values
         *("configure", "override", "wrap", "add", "job", "register", "within"),  # definitions, tried below
         *("observe", "subscribe"),  # callables of the program
         *("carry", "compare", "apply"),  # take values that the job file's reader has made

@@ -24,8 +24,10 @@ from duly.model import (
     TimedOut,
     Verdict,
 )
+from duly.rules.admission import ALONE
 from duly.rules.lifecycle import MOVES, may_move
-from duly.rules.settling import POISON_LIMIT, settle
+from duly.rules.settling import as_stored, settle
+from duly.rules.suspects import MAX_LOSSES
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 ENDED = NOW + timedelta(seconds=3)
@@ -124,9 +126,35 @@ def test_a_crash_does_not_use_up_a_retry():
 
 
 def test_a_run_that_kills_its_workers_is_given_up():
-    assert settled(Lost(), losses=POISON_LIMIT - 2).state is State.PENDING
-    settlement = settled(Lost(), losses=POISON_LIMIT - 1)
-    assert (settlement.state, settlement.reason) == (State.FAILED, "its worker vanished 3 times")
+    assert settled(Lost(alone=True), losses=MAX_LOSSES - 2).state is State.PENDING
+    settlement = settled(Lost(alone=True), losses=MAX_LOSSES - 1)
+    reason = "its worker vanished 3 times, the last time with no other run on it"
+    assert (settlement.state, settlement.reason, settlement.losses) == (State.FAILED, reason, 3)
+
+
+def test_losses_in_company_fail_nobody():
+    settlement = settled(Lost(), losses=100)
+    assert (settlement.state, settlement.losses, settlement.hold) == (State.PENDING, 101, ALONE)
+
+
+@pytest.mark.parametrize("outcome", [Lost(), Interrupted(), Interrupted(began=False), Failed(BOOM)])
+def test_a_suspect_is_held_to_be_lent_alone_however_its_attempt_ended(outcome):
+    assert settled(outcome, losses=MAX_LOSSES - 1).hold == ALONE
+    assert settled(outcome, losses=MAX_LOSSES - 3).hold is None
+    assert settled(Succeeded(), losses=MAX_LOSSES - 1).hold is None
+
+
+def test_the_number_of_losses_is_a_setting():
+    for most in (2, 5):
+        before = run(losses=most - 2)
+        assert settle(before, 7, Lost(alone=True), ENDED, 0.0, most).hold == ALONE
+        assert settle(replace(before, losses=most - 1), 7, Lost(alone=True), ENDED, 0.0, most).state is State.FAILED
+
+
+def test_a_suspect_that_is_to_be_cancelled_is_not_held():
+    settlement = settled(Interrupted(), losses=MAX_LOSSES - 1)
+    applied = as_stored(run(losses=MAX_LOSSES - 1, cancelling=True, reason="enough"), settlement)
+    assert (applied.state, applied.reason, applied.hold) == (State.CANCELLED, "enough", None)
 
 
 def test_a_lost_run_that_was_to_be_cancelled_is_cancelled():
@@ -166,13 +194,13 @@ def test_every_settlement_is_a_legal_move(outcome, policy, failures, losses, can
 def test_no_run_is_tried_for_ever(policy, ends):
     current = run(policy=policy)
     counted = 0
-    for outcome in ends:
+    for outcome in [Lost(alone=True) if isinstance(each, Lost) else each for each in ends]:
         settlement = settle(current, 7, outcome, ENDED, dice=0.0)
         if settlement.state is not State.PENDING:
             break
         counted += settlement.outcome is not None
         current = replace(current, failures=settlement.failures, losses=settlement.losses)
-    assert counted <= policy.retry.max_retries + POISON_LIMIT
+    assert counted <= policy.retry.max_retries + MAX_LOSSES
 
 
 def test_the_table_of_moves_knows_every_state():

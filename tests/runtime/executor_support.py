@@ -84,6 +84,9 @@ class Invocation:
     def of(self, live: Live) -> Context:
         return Context(live.claim.run, LiveTether(live))
 
+    def begin(self, live: Live) -> None:
+        live.begin(0.0)
+
     async def on(self, executor: Executor) -> Any:
         return await executor.invoke(self.live, self.handler, self, {})
 

@@ -199,7 +199,7 @@ async def test_without_anything_to_place_one_cheap_question_is_asked(stage):
     stage.queue.calls.clear()
     for _ in range(3):
         assert await stage.assigner.tick() > 0
-    assert stage.queue.calls == ["unplaced"] * 3
+    assert stage.queue.calls == ["held"] * 3
 
 
 async def test_a_node_that_stops_is_given_nothing_more(stage):

@@ -39,6 +39,7 @@ from executor_support import (
 from duly.errors import GiveUp, Retry
 from duly.model import Progress
 from duly.runtime.executors import ProcessExecutor, RemoteFailure, Wards, importable
+from duly.runtime.live import Unbegun
 
 STUBBORN = {"grace": 0.05}
 
@@ -281,12 +282,26 @@ async def test_check_raises_when_the_run_is_to_stop_or_no_longer_ours(
         assert caught.value.type_name in expected
 
 
-async def test_a_flag_that_is_set_before_the_call_is_seen_too(tmp_path: Path) -> None:
+async def test_a_handler_that_is_to_stop_already_is_not_called(tmp_path: Path) -> None:
     async with opened(ProcessExecutor()) as executor:
-        await call(executor, handlers.pid)
-        invocation = Invocation(handlers.until_cancelled, ready=str(tmp_path / "a"), seen=str(tmp_path / "b"))
+        ready = tmp_path / "ready"
+        invocation = Invocation(handlers.until_cancelled, ready=str(ready), seen=str(tmp_path / "seen"))
         invocation.live.released = True
-        assert await invocation.on(executor) == "stopped"
+        with pytest.raises(Unbegun):
+            await invocation.on(executor)
+        assert not ready.exists()
+
+
+async def test_a_handler_whose_claim_expires_while_its_code_is_loaded_is_not_called(tmp_path: Path) -> None:
+    async with opened(ProcessExecutor()) as executor:
+        ready = tmp_path / "ready"
+        invocation = Invocation(handlers.until_cancelled, ready=str(ready), seen=str(tmp_path / "seen"))
+        task = invocation.start(executor)
+        await asyncio.sleep(0)  # the call is on its way to a child that is yet to start
+        invocation.live.untrusted = True
+        with pytest.raises(Unbegun):
+            await task
+        assert not ready.exists()
 
 
 async def test_there_is_no_transaction_in_a_process() -> None:

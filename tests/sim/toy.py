@@ -34,6 +34,7 @@ from duly.model import (
     recurring_id,
     shift,
 )
+from duly.rules.admission import ALONE
 from duly.rules.settling import settle
 
 LEASE = 6.0
@@ -60,6 +61,7 @@ class ToyNode:
         self.clock = clock
         self.rng = random.Random(f"toy/{seed}/{node_id}")
         self.live = {}
+        self.request = 0
         self.cancelled = set()
         self.epoch = None
         self.lease = None
@@ -81,19 +83,30 @@ class ToyNode:
     # --- working
 
     async def _work(self):
-        request = 0
         while True:
             room = SLOTS - len(self.live)
             if room > 0:
-                request += 1
-                number = request
-                claimed = await self._insist(
-                    lambda room=room, number=number: self.queue.claim(self.id, None, None, room, LEASE, number)
-                )
-                for claim in claimed.claims:
-                    self.live[claim.run.id] = claim
-                    self.tasks.create_task(self._execute(claim))
+                self._begin(await self._claim(room))
+                self._begin(await self._claim_suspect())
             await self._idle()
+
+    def _begin(self, claims):
+        for claim in claims:
+            self.live[claim.run.id] = claim
+            self.tasks.create_task(self._execute(claim))
+
+    async def _claim(self, room):
+        number = self.request = self.request + 1
+        claimed = await self._insist(lambda: self.queue.claim(self.id, None, None, room, LEASE, number))
+        return claimed.claims
+
+    async def _claim_suspect(self):
+        """Take the first suspect there is, if any; a toy does not care to be alone with it."""
+        number = self.request = self.request + 1
+        for run in await self._insist(lambda: self.queue.held(ALONE, 1)):
+            claim = await self._insist(lambda run=run: self.queue.claim_held(ALONE, run.id, self.id, LEASE, number))
+            return [] if claim is None else [claim]
+        return []
 
     async def _idle(self):
         try:

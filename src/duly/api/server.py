@@ -29,10 +29,12 @@ from duly.errors import ConfigurationError
 from duly.observe.lag import watch_loop
 from duly.ports import Store
 from duly.scheduler import Scheduler
-from duly.scheduler.forever import Reload, signalled
+from duly.scheduler.signals import Deadline, Reload, Signals, Signs
 from duly.scheduler.views import ShutdownReport
 
 _log = logging.getLogger("duly.api")
+_AT_THE_END = 0.6  # seconds before the process exits, when calls under way are waited for no longer
+_LOOK_AGAIN = 0.1
 
 
 class Serving(Struct, frozen=True):
@@ -67,28 +69,23 @@ class Serving(Struct, frozen=True):
 
 
 async def live(
-    scheduler: Scheduler, serving: Serving, *, node: bool = True, reload: Reload | None = None
+    scheduler: Scheduler, serving: Serving, signals: Signals, *, node: bool = True, reload: Reload | None = None
 ) -> ShutdownReport:
     """One life of a process with a port: until the first signal, and what remains of it after that."""
     serving.tls()  # before anything is opened or taken: with bad files there is nothing to serve
     sockets = take_port(serving.address)
-    hurry = asyncio.Event()
-
-    def hurried() -> None:
-        scheduler.hurry()
-        hurry.set()
-
-    with signalled(hurried, reload) as signs:
-        async with scheduler.client(), _port(scheduler, serving, sockets, hurry) as api:
-            if node:
-                await scheduler.start()
+    report = ShutdownReport()
+    signs = Signs(signals, scheduler.hurry, reload)
+    async with scheduler.client(), _port(scheduler, serving, sockets, signals.deadline) as api:
+        if not node or await signs.until_stop(scheduler.start()):
             await signs.stop()
             if api is not None:
                 api.desk.drain()
-            if not node:
-                return ShutdownReport()
-            _log.info("stopping: waiting for running handlers; a second signal stops at once")
-            return await scheduler.stop()
+            if node:
+                _log.info("stopping: waiting for running handlers; a second signal stops at once")
+                report = await scheduler.stop()
+    signals.deadline.done = True
+    return report
 
 
 def take_port(address: Address) -> list[socket.socket]:
@@ -107,7 +104,7 @@ def take_port(address: Address) -> list[socket.socket]:
 
 @asynccontextmanager
 async def _port(
-    scheduler: Scheduler, serving: Serving, sockets: Sequence[socket.socket], hurry: asyncio.Event
+    scheduler: Scheduler, serving: Serving, sockets: Sequence[socket.socket], deadline: Deadline
 ) -> AsyncIterator[Api | None]:
     """The API on its sockets for the block; None where there are none."""
     if not sockets:
@@ -125,7 +122,7 @@ async def _port(
     )
     api = Api(scheduler, settings, routes=VITALS if serving.vitals_only else ROUTES)
     where = bound_to(serving.address, sockets)
-    async with listening(api, serving, sockets, hurry):
+    async with listening(api, serving, sockets, deadline):
         scheme = "http" if serving.tls_cert is None else "https"
         _log.info("%s on %s://%s", "health and metrics" if serving.vitals_only else "the API", scheme, where)
         watching = asyncio.get_running_loop().create_task(watch_loop(api.desk.meters))
@@ -152,9 +149,9 @@ async def _check_tokens(store: Store, serving: Serving, now: datetime) -> None:
 
 @asynccontextmanager
 async def listening(
-    api: Api, serving: Serving, sockets: Sequence[socket.socket], hurry: asyncio.Event | None = None
+    api: Api, serving: Serving, sockets: Sequence[socket.socket], deadline: Deadline | None = None
 ) -> AsyncIterator[None]:
-    """Serve calls for the block; at its end those under way may finish."""
+    """Serve calls for the block; at its end those under way may finish, as long as the process has time."""
     server = HttpServer(api, serving.connections, serving.tls())
     running = asyncio.get_running_loop().create_task(server.serve(sockets=list(sockets)))
     await _started(server, running)
@@ -163,8 +160,11 @@ async def listening(
     finally:
         api.desk.drain()
         server.should_exit = True
-        server.force_exit = hurry is not None and hurry.is_set()
-        await running
+        while not running.done():
+            left = None if deadline is None else deadline.left
+            server.force_exit = left is not None and left < _AT_THE_END
+            await asyncio.wait([running], timeout=_LOOK_AGAIN)
+        running.result()
 
 
 async def _started(server: HttpServer, running: asyncio.Task[None]) -> None:

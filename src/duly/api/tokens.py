@@ -23,6 +23,7 @@ from duly.api.rates import Rate
 from duly.errors import ConfigurationError
 from duly.model import EPOCH, Item
 from duly.ports import Backend, Store
+from duly.ports.waiting import shielded
 
 KIND = "token"
 TRUSTED_FOR = 1.0
@@ -154,7 +155,7 @@ class Authenticator:
         if asking is None:
             asking = self._asking[key] = asyncio.get_running_loop().create_task(self._ask(key, presented))
             asking.add_done_callback(lambda _: self._asking.pop(key, None))
-        return await asyncio.shield(asking)
+        return await shielded(asking)
 
     async def _ask(self, key: bytes, presented: bytes) -> Principal | None:
         until = self._monotonic() + TRUSTED_FOR

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from duly.api.server import Serving
     from duly.cli.program import FleetProgram
     from duly.scheduler import Scheduler, ShutdownReport
+    from duly.scheduler.signals import Signals
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -261,12 +262,14 @@ def run_program(program: Program, port: Port, *, node: bool = True) -> None:
     """Run a node, an API, or both, until it is told to stop."""
     from duly.observe import configure_logging  # noqa: PLC0415
     from duly.scheduler.forever import run_alone  # noqa: PLC0415
+    from duly.scheduler.signals import Signals  # noqa: PLC0415
 
     configure_logging(program.log_level, program.log_format)
     serving = serving_for(port, program.settings)
     if serving is not None or port.default is not None:
         _publish(program.scheduler)
-    run_alone(_live(program, serving, node=node))
+    with Signals(program.scheduler.patience, program.scheduler.rescue, kept=True) as signals:
+        run_alone(_live(program, serving, signals, node=node))
 
 
 def _publish(scheduler: Scheduler) -> None:
@@ -277,7 +280,7 @@ def _publish(scheduler: Scheduler) -> None:
         scheduler.configure(config=replace(scheduler.config, publish_events=True))
 
 
-async def _live(program: Program, serving: Serving | None, *, node: bool) -> ShutdownReport:
+async def _live(program: Program, serving: Serving | None, signals: Signals, *, node: bool) -> ShutdownReport:
     from duly.scheduler import forever  # noqa: PLC0415
 
     file = program.file
@@ -285,7 +288,7 @@ async def _live(program: Program, serving: Serving | None, *, node: bool) -> Shu
         await file.carry()
     reload = None if file is None else file.reload
     if serving is None:
-        return await forever.live(program.scheduler, reload)
+        return await forever.live(program.scheduler, signals, reload)
     from duly.api import server  # noqa: PLC0415  # an extra
 
-    return await server.live(program.scheduler, serving, node=node, reload=reload)
+    return await server.live(program.scheduler, serving, signals, node=node, reload=reload)

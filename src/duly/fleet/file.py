@@ -97,6 +97,7 @@ _SETTINGS: dict[str, Convert] = {
     "queues": _setting("queues"),
     "placement": _setting("placement"),
     "assign_ahead": _setting("assign_ahead"),
+    "max_losses": _setting("max_losses"),
     "labels": _setting("labels"),
     "shutdown_timeout": _setting("shutdown_timeout", seconds),
     "misfire_grace": _setting("misfire_grace", seconds),

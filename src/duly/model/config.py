@@ -107,9 +107,10 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     """How a node behaves. Durations are seconds or timedeltas; every field has a default that is meant to be kept.
 
     `tick_interval` is a safety net only: work is found by timers and wake-ups. `lock_ttl` is how long a claim lasts
-    without renewal, `leader_ttl` the same for leadership. `queues` is None for all, a list, or a dict of weights. With
-    `placement` "assign" the leader says which node starts a run, and gives each up to `assign_ahead` runs ahead of
-    their time; `labels` are what a job's selector asks for.
+    without renewal, `leader_ttl` the same for leadership. A run whose worker vanished `max_losses` times has failed, if
+    it was the only one there the last time; use the same number on all nodes. `queues` is None for all, a list, or a
+    dict of weights. With `placement` "assign" the leader says which node starts a run, and gives each up to
+    `assign_ahead` runs ahead of their time; `labels` are what a job's selector asks for.
     `allow_commands` lets jobs in code run commands; "stored" lets the node also run those that definitions in the store
     name, such as the jobs of a file. `publish_events` writes what happens to runs, jobs and nodes into a log of the
     store that others can follow, the newest `keep_events` of them; None is off, but on in processes that serve. With
@@ -130,6 +131,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...] | Mapping[str, float] | None = None
     labels: Mapping[str, str] = {}
     misfire_grace: Duration = 60.0
+    max_losses: int = 3
     retention: Retention = Retention()
     max_payload_bytes: int = 262_144
     max_result_bytes: int = 65_536
@@ -149,6 +151,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         self._check_durations()
         checked_whole("max_concurrent", self.max_concurrent, 1, 100_000)
+        checked_whole("max_losses", self.max_losses, 2, 1000)
         checked_whole("max_payload_bytes", self.max_payload_bytes, 2, 1 << 30)
         checked_whole("max_result_bytes", self.max_result_bytes, 2, 1 << 30)
         checked_whole("assign_ahead", self.assign_ahead, 1, 1000)

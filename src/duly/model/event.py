@@ -294,6 +294,15 @@ class LoopStalled(Event, frozen=True):
     stack: str
 
 
+class NodeIdShared(Event, frozen=True):
+    """Another process runs under this node's id: each must have one of its own."""
+
+    node: str
+    host: str
+    pid: int
+    started_at: datetime
+
+
 class NodeStarted(Event, frozen=True):
     """The node is up."""
 
@@ -301,9 +310,31 @@ class NodeStarted(Event, frozen=True):
     url: str
 
 
+class HandlersAbandoned(Event, frozen=True):
+    """Handlers of these runs went on although they were told to stop: the runs are given back, or end as interrupted.
+
+    The handlers end with the process.
+    """
+
+    runs: tuple[Run, ...]
+
+
+class StopHindered(Event, frozen=True):
+    """One step of a stop failed or was not done in time; the stop went on without it."""
+
+    step: str
+    failure: Failure
+
+
 class NodeStopped(Event, frozen=True):
-    """The node has stopped: what it finished, and what it gave back."""
+    """The node has stopped. While it was stopping `drained` handlers finished, and `released` runs were given back.
+
+    `interrupted` runs ended, since they may not begin twice. `left` are none of these: the store could not be reached,
+    and another node takes them over when their leases expire.
+    """
 
     node: str
     drained: int
     released: int
+    interrupted: int = 0
+    left: int = 0

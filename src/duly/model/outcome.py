@@ -67,7 +67,9 @@ class Interrupted(Struct, frozen=True, gc=False):
 
 
 class Lost(Struct, frozen=True, gc=False):
-    """The claim expired: the worker vanished, or could not reach the store."""
+    """The claim expired: the worker vanished, or could not reach the store. `alone`: with no other run on it."""
+
+    alone: bool = False
 
 
 class Missed(Struct, frozen=True, gc=False):

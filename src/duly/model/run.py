@@ -213,7 +213,7 @@ class Settlement(Struct, frozen=True, gc=False):
     `state` pending means another attempt at `ready_at`; with `outcome` None it is a release: the attempt never counted.
     `attempt` is None where the finished run itself tells the story (success at the first try) and for a release.
     `group` and `keyed` (whether there is a dedupe key) remind of what the run gives back at its end, so that a store
-    need not look for it; None and True say nothing.
+    need not look for it; None and True say nothing. `hold` is what a run that is to be pending is held under.
     """
 
     run_id: str
@@ -234,6 +234,7 @@ class Settlement(Struct, frozen=True, gc=False):
     attempt: Attempt | None = None
     group: str | None = None
     keyed: bool = True
+    hold: str | None = None
 
 
 class Assignment(Struct, frozen=True, gc=False):

@@ -114,8 +114,13 @@ def _of_node(event: events.Event) -> tuple[int, str]:
     match event:
         case events.NodeStarted(node, url):
             return logging.INFO, f"node {node} started on {url}"
-        case events.NodeStopped(node, drained, released):
-            return logging.INFO, f"node {node} stopped: {drained} runs finished, {released} given back"
+        case events.NodeStopped(node, drained, released, interrupted, left):
+            text = f"node {node} stopped: {drained} handlers finished while it was stopping, {released} runs given back"
+            if interrupted:
+                text += f", {interrupted} interrupted for good"
+            if not left:
+                return logging.INFO, text
+            return logging.WARNING, f"{text}, {left} left to their leases because the store could not be reached"
         case events.LeaderElected(lease, epoch):
             return logging.INFO, f"leads {lease.name} (epoch {epoch})"
         case events.LeaderLost(shard, resigned):
@@ -170,6 +175,15 @@ def _of_trouble(event: events.Event) -> tuple[int, str]:
         case events.ClaimUntrusted(run_id, stopped):
             rest = "its handler was stopped" if stopped else "its handler goes on"
             return logging.WARNING, f"run {run_id}: its lease could not be renewed in time; {rest}"
+        case events.NodeIdShared(node, host, pid):
+            way_out = "give each process a node id of its own (--node-id, WORKER_ID, SchedulerConfig(node_id=…))"
+            return logging.ERROR, f"node id {node} is also used by process {pid} on {host}: {way_out}"
+        case events.HandlersAbandoned(runs):
+            names = ", ".join(f"{run.job} {run.id}" for run in runs[:5]) + (", …" if len(runs) > 5 else "")
+            text = f"still running although told to stop: {names}"
+            return logging.WARNING, f"{text}; given back, or interrupted for good; the handlers end with the process"
+        case events.StopHindered(step, failure):
+            return logging.WARNING, f"stopping, {step}: {failure.type}: {failure.message}"
         case events.SlotLeaked(run_id, job, leaked):
             text = f"{job}: the thread of run {run_id} outlived its timeout and keeps its slot"
             return logging.WARNING, f"{text} ({leaked} such threads)"

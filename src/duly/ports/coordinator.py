@@ -41,9 +41,19 @@ class Coordinator(Protocol):
         ...
 
     async def beat(
-        self, node_id: str, ttl: float, metrics: dict[str, float] | None = None, *, now: datetime | None = None
+        self,
+        node_id: str,
+        ttl: float,
+        metrics: dict[str, float] | None = None,
+        *,
+        started_at: datetime | None = None,
+        now: datetime | None = None,
     ) -> bool:
-        """Extend the presence of an announced node cheaply. False: it is not known (any more), announce it again."""
+        """Extend the presence of an announced node cheaply. False: it is not known (any more), announce it again.
+
+        With `started_at` it is known only if the node that was announced under this id started then: False also means
+        that another process has announced itself under the same id since.
+        """
         ...
 
     async def retire(self, node_id: str) -> None:

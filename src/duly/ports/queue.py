@@ -109,10 +109,11 @@ class Queue(Protocol):
         A settlement whose fence is that of a run that is no longer running was applied before: not stale, changes
         nothing, except that a result it carries is kept where the run is completed and has none. One that would make a
         run pending whose cancellation was asked for makes it cancelled instead; a cancelled run keeps the reason that
-        was given with the wish. One that makes an assignable run pending holds it under `place`, without an assignee:
-        the node may be stopping or dead, and a retry may do better elsewhere. A final state frees the dedupe key (but
-        see `put`) and the group; an attempt is appended to the history; the counters per job and node grow, once per
-        key and call.
+        was given with the wish. No final run is `cancelling`: the wish is over. One that makes a run pending and has a
+        hold holds it under that; one that makes an assignable run pending and has none, under `place`: the node may be
+        stopping or dead, and a retry may do better elsewhere. Either way an assignable run has no assignee then. A
+        final state frees the dedupe key (but see `put`) and the group; an attempt is appended to the history; the
+        counters per job and node grow, once per key and call.
         """
         ...
 
@@ -121,9 +122,9 @@ class Queue(Protocol):
     ) -> list[Claim]:
         """Take over expired claims under fresh fences for `lease` seconds, the longest expired first.
 
-        The run still names the node and start of the attempt that was lost; the caller settles it. Nothing while an
-        amnesty lasts (see `renew`), nor where nobody has beaten for more than `silence` seconds: the caller's node
-        does, so the store was away, or this very call was long on its way.
+        The run still names the node, the start and the expiry of the attempt that was lost, the claim its own expiry;
+        the caller settles it. Nothing while an amnesty lasts (see `renew`), nor where nobody has beaten for more than
+        `silence` seconds: the caller's node does, so the store was away, or this very call was long on its way.
         """
         ...
 
@@ -145,15 +146,26 @@ class Queue(Protocol):
         """How many runs are held, by key."""
         ...
 
-    # --- placement: who may start an assignable run. Such a run is put under the hold `place` (`rules.placement`).
-
-    async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
-        """The first `limit` runs held under `place`: ready ones by priority, ready time, id; then the others by time.
+    async def held(self, key: str, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
+        """The first `limit` runs held under `key`: ready ones by priority, ready time, id; then the others by time.
 
         With `after` those that come after that run in this order (`rules.placement.placing_order`), whether or not it
-        is still there: so that runs which no node can have do not hide those behind them.
+        is still there: so that runs which nobody can have do not hide those behind them.
         """
         ...
+
+    async def claim_held(
+        self, key: str, run_id: str, node: str, lease: float, request: int, *, now: datetime | None = None
+    ) -> Claim | None:
+        """Lend one run that is held under `key` to `node` for `lease` seconds, as `claim` lends queued ones.
+
+        None if it is not held so, not ready, waits to enter its group, its job is paused or removed, or its queue is
+        paused: then it stays as it is. What handlers the node has is its own affair. `request` is a number as of
+        `claim`: repeating a call returns the same claim for as long as the run is running under it.
+        """
+        ...
+
+    # --- placement: who may start an assignable run. Such a run is put under the hold `place` (`rules.placement`).
 
     async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
         """Give runs to nodes: each that is still held under `place` waits again, and only that node's claims lend it.

@@ -13,6 +13,7 @@ from msgspec import Struct
 from duly.model import Overlap, Run, WhenFull
 
 UNPLACED = "place"
+ALONE = "alone"
 OVERLAP = "overlap"
 REPLACED = "replaced"
 REMOVED = "job removed"

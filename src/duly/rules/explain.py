@@ -29,6 +29,7 @@ from duly.rules.changes import CHANGED, NO_HANDLER, PAUSED
 from duly.rules.describe import duration, instant
 from duly.rules.misfires import MISFIRE
 from duly.rules.schedules import Cron, Schedule, describe_schedule, latest, step
+from duly.rules.settling import WORKER_VANISHED
 from duly.rules.waiting import Situation, why_waiting
 
 _TICK = timedelta(microseconds=1)
@@ -198,7 +199,8 @@ def _tell_state(facts: Facts, run: Run) -> tuple[str, str | None]:
             return _tell_skipped(facts, run)
         case State.RUNNING:
             since = instant(run.started_at) if run.started_at else "now"
-            return f"It is running on {run.node} since {since} (attempt {run.attempt}).", None
+            lost = f"; workers that vanished with it before: {run.losses}" if run.losses else ""
+            return f"It is running on {run.node} since {since} (attempt {run.attempt}){lost}.", None
         case State.QUEUED | State.PENDING:
             waits = why_waiting(run, facts.situation)
             return waits.text, waits.setting
@@ -208,7 +210,8 @@ def _tell_state(facts: Facts, run: Run) -> tuple[str, str | None]:
 
 def _tell_failed(run: Run) -> tuple[str, str | None]:
     if run.losses and run.reason:
-        return f"It failed for good: {run.reason}.", None
+        vanished = run.failure is not None and run.failure.type == WORKER_VANISHED
+        return f"It failed for good: {run.reason}.", "max_losses" if vanished else None
     retries = run.policy.retry.max_retries
     if run.failures > retries:
         return f"It failed for good: {run.failures} failures, and max_retries is {retries}.", f"max_retries={retries}"

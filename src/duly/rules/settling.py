@@ -29,20 +29,31 @@ from duly.model import (
     Verdict,
     shift,
 )
+from duly.rules.admission import ALONE
 from duly.rules.misfires import MISFIRE
 from duly.rules.retry import delay_after
-
-POISON_LIMIT = 3
+from duly.rules.suspects import MAX_LOSSES, is_suspect
 
 _NOT_STORABLE = "what the handler left could not be stored"
-_VANISHED = Failure(type="WorkerVanished", message="the worker's lease expired before it settled the run")
+WORKER_VANISHED = "WorkerVanished"
+_VANISHED = Failure(type=WORKER_VANISHED, message="the worker's lease expired before it settled the run")
 
 
-def settle(run: Run, fence: int, outcome: Outcome, ended_at: datetime, dice: float) -> Settlement:
+def settle(
+    run: Run, fence: int, outcome: Outcome, ended_at: datetime, dice: float, max_losses: int = MAX_LOSSES
+) -> Settlement:
     """The settlement of one attempt of a claimed run. `dice` in [0, 1) spreads jittered retries.
 
-    A run whose record cannot be read in full ends: neither its policy nor its history is known.
+    A run whose record cannot be read in full ends: neither its policy nor its history is known. One that waits for
+    another attempt, and whose next loss may be its last, is held to be lent alone.
     """
+    settlement = _settle(run, fence, outcome, ended_at, dice, max_losses)
+    if settlement.state is State.PENDING and is_suspect(settlement.losses, max_losses):
+        return replace(settlement, hold=ALONE)
+    return settlement
+
+
+def _settle(run: Run, fence: int, outcome: Outcome, ended_at: datetime, dice: float, max_losses: int) -> Settlement:
     if run.damage is not None:
         return _damaged(run, fence, run.damage, ended_at)
     match outcome:
@@ -60,8 +71,8 @@ def settle(run: Run, fence: int, outcome: Outcome, ended_at: datetime, dice: flo
                     run, fence, State.LOST, OutcomeKind.INTERRUPTED, ended_at, reason="interrupted by a stop"
                 )
             return _release(run, fence, ended_at, began=began)
-        case Lost():
-            return _after_loss(run, fence, ended_at)
+        case Lost(alone):
+            return _after_loss(run, fence, ended_at, max_losses, alone=alone)
         case Missed():
             return _missed(run, fence, ended_at)
         case _:
@@ -101,7 +112,7 @@ def _completed(run: Run, fence: int, outcome: Succeeded, ended_at: datetime) -> 
 def as_stored(run: Run, settlement: Settlement) -> Settlement:
     """A settlement as it applies to the run the store has: a wish to cancel that came meanwhile is honoured."""
     if settlement.state is State.PENDING and run.cancelling:
-        return replace(settlement, state=State.CANCELLED, reason=run.reason)
+        return replace(settlement, state=State.CANCELLED, reason=run.reason, hold=None)
     if settlement.state is State.CANCELLED and settlement.reason is None:
         return replace(settlement, reason=run.reason)
     return settlement
@@ -121,14 +132,15 @@ def _after_failure(
     )
 
 
-def _after_loss(run: Run, fence: int, ended_at: datetime) -> Settlement:
+def _after_loss(run: Run, fence: int, ended_at: datetime, max_losses: int, *, alone: bool) -> Settlement:
+    """A run fails for its losses only if it was alone when its worker vanished: else it may have been any other."""
     if run.cancelling:
         return _settled(run, fence, State.CANCELLED, OutcomeKind.LOST, ended_at, reason=run.reason, failure=_VANISHED)
     if run.policy.delivery is Delivery.AT_MOST_ONCE:
         return _settled(run, fence, State.LOST, OutcomeKind.LOST, ended_at, reason="worker vanished", failure=_VANISHED)
     losses = run.losses + 1
-    if losses >= POISON_LIMIT:
-        reason = f"its worker vanished {losses} times"
+    if losses >= max_losses and alone:
+        reason = f"its worker vanished {losses} times, the last time with no other run on it"
         return _settled(
             run, fence, State.FAILED, OutcomeKind.LOST, ended_at, losses=losses, reason=reason, failure=_VANISHED
         )

@@ -12,11 +12,12 @@ from msgspec import Struct
 
 from duly.model import Cause, JobRecord, Node, Role, Run, State
 from duly.model.job import COMMAND_HANDLER
-from duly.rules.admission import UNPLACED, hold_for_group, hold_for_handler, hold_for_job
+from duly.rules.admission import ALONE, UNPLACED, hold_for_group, hold_for_handler, hold_for_job
 from duly.rules.describe import instant
-from duly.rules.placement import why_unplaced
+from duly.rules.placement import lacks, why_unplaced
 
 BUSY, SLOTS = "running", "slots"  # among a node's metrics: slots that are taken, and all of them
+CLOSED = "closed"  # likewise: there if it starts nothing, because a suspect is or will be alone on it
 _NAMED = 3
 
 
@@ -69,7 +70,23 @@ def _held(run: Run, situation: Situation) -> Reason:
         return _no_handler(run, situation.nodes or ())
     if run.group is not None and run.hold == hold_for_group(run.group):
         return Reason(f"It waits until {describe_blocker(situation.blocker)}.", f"overlap={run.when_full.value!r}")
+    if run.hold == ALONE:
+        return _suspect(run, situation)
     return Reason(f"It is held ({run.hold}).", run.hold)
+
+
+def _suspect(run: Run, situation: Situation) -> Reason:
+    times = "once" if run.losses == 1 else f"{run.losses} times"
+    lost = f"Its worker vanished {times}, so it may be the cause and is tried alone"
+    if run.ready_at > situation.now:
+        return Reason(f"{lost}, at {instant(run.ready_at)} or later.", "max_losses")
+    if other := _blocked(run, situation):
+        return Reason(f"{lost}. {other.text}", other.setting)
+    able = _able(run, situation)
+    if isinstance(able, Reason):
+        return Reason(f"{lost}. {able.text}", able.setting)
+    where = f"{'one of ' if len(able) > 1 else ''}{_names(able)}"
+    return Reason(f"{lost}: it waits until {where} has no other run.", "max_losses")
 
 
 def _stopped_job(record: JobRecord | None) -> Reason:
@@ -127,8 +144,19 @@ def _blocked(run: Run, situation: Situation) -> Reason | None:
 
 def _unserved(run: Run, situation: Situation) -> Reason:
     """It is ready and nothing holds it: is there anybody to start it?"""
-    since = f"It is ready since {instant(run.ready_at)}"
-    nodes = situation.nodes
+    able = _able(run, situation)
+    if isinstance(able, Reason):
+        return able
+    return _busy(run, able, _since(run) if run.assignee is None else f"{_since(run)} and assigned to {run.assignee}")
+
+
+def _since(run: Run) -> str:
+    return f"It is ready since {instant(run.ready_at)}"
+
+
+def _able(run: Run, situation: Situation) -> Sequence[Node] | Reason:
+    """The live nodes that could start a run if they had room; if there is none, why."""
+    since, nodes = _since(run), situation.nodes
     if nodes is None:
         return Reason(f"{since}; the coordinator is away, so it is not known which workers live.", "coordinator")
     if not nodes:
@@ -138,7 +166,9 @@ def _unserved(run: Run, situation: Situation) -> Reason:
         names = _names(nodes)
         return Reason(f"{since}, but no worker is alive: {names} only plan, or are stopping.", "roles")
     if run.assignee is not None:
-        return _on_assignee(run, workers, since)
+        mine = [node for node in workers if node.id == run.assignee]
+        gone = f"{since} and assigned to {run.assignee}, which is not alive: it is taken back soon."
+        return mine or Reason(gone, "placement")
     listening = [node for node in workers if node.queues is None or run.queue in node.queues]
     if not listening:
         served = "; ".join(f"{node.id} serves {', '.join(node.queues or ())}" for node in workers[:_NAMED])
@@ -146,16 +176,12 @@ def _unserved(run: Run, situation: Situation) -> Reason:
     able = [node for node in listening if run.handler in node.handlers]
     if not able:
         return _no_handler(run, listening)
-    return _busy(run, able, since)
-
-
-def _on_assignee(run: Run, workers: Sequence[Node], since: str) -> Reason:
-    mine = [node for node in workers if node.id == run.assignee]
-    if not mine:
-        return Reason(
-            f"{since} and assigned to {run.assignee}, which is not alive: it is taken back soon.", "placement"
-        )
-    return _busy(run, mine, f"{since} and assigned to {run.assignee}")
+    selector = situation.record.spec.selector if run.assignable and situation.record is not None else None
+    missing = {node.id: lacks(node, run, selector) for node in able}
+    if all(missing.values()):
+        told = "; ".join(f"{name} {lack}" for name, lack in sorted(missing.items())[:_NAMED])
+        return Reason(f"{since}, but no live worker matches its selector: {told}.", "selector")
+    return [node for node in able if missing[node.id] is None]
 
 
 def _no_handler(run: Run, nodes: Sequence[Node]) -> Reason:
@@ -170,13 +196,18 @@ def _no_handler(run: Run, nodes: Sequence[Node]) -> Reason:
 
 
 def _busy(run: Run, able: Sequence[Node], since: str) -> Reason:
-    slots = sum(_metric(node.metrics, SLOTS, node.capacity) for node in able)
-    busy = sum(_metric(node.metrics, BUSY, 0) for node in able)
+    taking = [node for node in able if CLOSED not in node.metrics]
+    if not taking:
+        verb = "starts" if len(able) == 1 else "start"
+        why = "runs alone whose workers vanished"
+        return Reason(f"{since}, but {_names(able)} {verb} nothing else while trying {why}.", "max_losses")
+    slots = sum(_metric(node.metrics, SLOTS, node.capacity) for node in taking)
+    busy = sum(_metric(node.metrics, BUSY, 0) for node in taking)
     if busy >= slots:
-        full = f"all {slots:.0f} slots of {_names(able)} are busy"
+        full = f"all {slots:.0f} slots of {_names(taking)} are busy"
         return Reason(f"{since} and waits for a free slot: {full}. {_turn(run)}", "max_concurrent")
     return Reason(
-        f"{since} and {_names(able)} {'has' if len(able) == 1 else 'have'} room: it should start in a moment."
+        f"{since} and {_names(taking)} {'has' if len(taking) == 1 else 'have'} room: it should start in a moment."
     )
 
 

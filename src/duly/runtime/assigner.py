@@ -11,13 +11,14 @@ from collections.abc import Collection, Mapping, Sequence
 from duly.model import Node, Run, Share, seconds_between
 from duly.model.event import RunsPlaced, RunsTakenBack
 from duly.ports import Backend
+from duly.rules.admission import UNPLACED
 from duly.rules.placement import Placing, Room, Selector, lapsed, place, rooms_of
 from duly.runtime.elector import Elector
 from duly.runtime.service import Signal
 from duly.runtime.surroundings import Surroundings
 
 _SMALLEST, _LARGEST = 32, 500  # how many runs are looked at at once
-_PERIOD = 1.8  # how soon a node that came or vanished is noticed while there are runs to place
+_PERIOD = 1.8  # how soon a node that came or vanished is noticed while there are runs to start or to place
 _FIRST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.25
 _SOONEST = 0.001
@@ -39,7 +40,8 @@ class Assigner:
         self._ahead = around.config.assign_ahead
         self._horizon = around.config.horizon
         self._tick = around.config.safety_tick
-        self._period = min(_PERIOD, around.config.lease / 3, self._tick)
+        self._calm = min(around.config.lease / 3, self._tick)
+        self._period = min(_PERIOD, self._calm)
         self._pause = 0.0
         self._check_at = 0.0
         self._after: Run | None = None
@@ -50,19 +52,25 @@ class Assigner:
         if not self._elector.leads:
             self._after, self._pause, self._check_at = None, 0.0, 0.0
             return self._tick
-        first = await self._queue.unplaced(_SMALLEST, self._after)
+        first = await self._queue.held(UNPLACED, _SMALLEST, self._after)
         now = self._clock.monotonic()
         if not first and self._after is None and now < self._check_at:
             return self._check_at - now
         shares = await self._queue.assigned()
-        self._check_at = now + (self._period if shares else self._tick)
+        period = self._period if self._is_urgent(first, shares) else self._calm
+        self._check_at = now + (period if shares else self._tick)
         if not shares and not first and self._after is None:
             return self._tick
         nodes = await self._coordinator.nodes()
         if await self._take_back(nodes, shares):
             self._after = None
             return 0.0
-        return await self._place(first, rooms_of(nodes, shares))
+        return min(period, await self._place(first, rooms_of(nodes, shares)))
+
+    def _is_urgent(self, first: Sequence[Run], shares: Mapping[str, Share]) -> bool:
+        """Whether a node that comes or vanishes matters soon: runs can be placed, or are due where they are."""
+        until = self._clock.now() + self._horizon
+        return any(run.ready_at <= until for run in first) or any(share.due for share in shares.values())
 
     # --- taking back
 
@@ -83,7 +91,7 @@ class Assigner:
         runs, most = first, _SMALLEST
         wanted = min(sum(room.free + self._ahead for room in rooms), _LARGEST)
         if len(first) == _SMALLEST and wanted > _SMALLEST:
-            runs, most = await self._queue.unplaced(wanted, self._after), wanted
+            runs, most = await self._queue.held(UNPLACED, wanted, self._after), wanted
         placing = await self._decide(runs, rooms)
         given = await self._give(placing)
         self._after = runs[-1] if len(runs) == most and not _may_stop(placing) else None
@@ -114,7 +122,7 @@ class Assigner:
         """Until the next run is due that nobody took ahead of time, or the nodes are to be looked at again."""
         placed = {assignment.run_id for assignment in placing.assignments}
         waits = [seconds_between(self._clock.now(), run.ready_at) for run in runs if run.id not in placed]
-        return min([self._period, *(max(_SOONEST, wait) for wait in waits if wait > 0)])
+        return min([self._tick, *(max(_SOONEST, wait) for wait in waits if wait > 0)])
 
     async def _selectors_of(self, jobs: Collection[str]) -> Mapping[str, Selector | None]:
         """What labels these jobs ask for, read from the store now and then."""

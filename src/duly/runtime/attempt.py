@@ -6,10 +6,10 @@ A straight line of small steps; whatever the user's code does, the end is a valu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from duly.errors import DulyError, GiveUp, PayloadError
+from duly.errors import DulyError, GiveUp, PayloadError, RunCancelled
 from duly.model import (
     Cancelled,
     Delivery,
@@ -32,10 +32,15 @@ from duly.runtime.executors import Executor, RemoteFailure
 from duly.runtime.failures import failure_of
 from duly.runtime.handler import ExecutorKind, Handler
 from duly.runtime.hooks import Hooks
-from duly.runtime.live import Live
+from duly.runtime.live import Live, Unbegun
 from duly.runtime.surroundings import Surroundings
 
 _SUCCEEDED = Succeeded()
+_LONGEST_CHAIN = 20
+
+# What came before an exception, asked of the base class: a user's own may answer anything.
+_BEFORE: Callable[[BaseException], BaseException | None] = vars(BaseException)["__cause__"].__get__
+_MEANWHILE: Callable[[BaseException], BaseException | None] = vars(BaseException)["__context__"].__get__
 
 
 class Attempts:
@@ -69,8 +74,10 @@ class Attempts:
             arguments = handler.decode(run.payload)
             if run.policy.timeout is not None:
                 self._deadlines.add(live, run.policy.timeout)
-            live.began = True
             value = await self._executors[handler.executor].invoke(live, handler, self._contexts, arguments)
+        except Unbegun:
+            live.ended = True
+            return _unbegun(live)
         except GeneratorExit as exc:  # nothing may be awaited any more, in case it is this coroutine that is closed
             live.ended = True
             return Failed(failure_of(exc), Verdict.NEVER)
@@ -125,11 +132,20 @@ class Attempts:
             return await self._after_timeout(live, handler, run)
         if live.cancelled:
             return Cancelled()
-        if live.released and isinstance(exc, asyncio.CancelledError):
-            return None if live.residue is not None else Interrupted()
+        if live.released and _follows_from_stop(exc):
+            return Interrupted(began=live.began)
         if isinstance(exc, RemoteFailure) and exc.type_name == "ResultError":
             return Succeeded(note=f"result not kept: {sanitize.text_of(exc.message, sanitize.MOST_REASON)}")
         return await self._judged(live, handler, run, exc, GiveUp() if isinstance(exc, PayloadError) else None)
+
+    def cut_short(self, live: Live) -> Outcome:
+        """What to record of an attempt that cannot be waited for any longer: its handler goes on, or a hook hangs."""
+        if live.committed:
+            return Succeeded()
+        if live.ended and live.error is not None:
+            kind = TimedOut if live.timed_out else Failed
+            return kind(failure_of(live.error))
+        return Interrupted(began=live.began)
 
     async def _after_timeout(self, live: Live, handler: Handler, run: Run) -> Outcome:
         exc = TimeoutError(f"{run.job!r} took longer than its timeout of {run.policy.timeout:g} s")
@@ -154,6 +170,23 @@ class Attempts:
         except BaseException as broken:  # noqa: BLE001  # a custom strategy is the user's code: then the numbers decide
             self._emit(HookFailed("retry strategy", run.job, run.id, failure_of(broken)))
             return Verdict.POLICY, None
+
+
+def _unbegun(live: Live) -> Outcome | None:
+    """What to record of an attempt whose handler was not called: nothing, unless somebody cancelled the run."""
+    if live.lost:
+        return None
+    return Cancelled() if live.cancelled else Interrupted(began=False)
+
+
+def _follows_from_stop(exc: BaseException) -> bool:
+    """Whether an exception is that of a handler which was told to stop, or was raised while handling it."""
+    link: BaseException | None = exc
+    for _ in range(_LONGEST_CHAIN):
+        if link is None or isinstance(link, asyncio.CancelledError | RunCancelled):
+            return link is not None
+        link = _BEFORE(link) or _MEANWHILE(link)
+    return False
 
 
 def _forget_cancellation() -> None:

@@ -40,6 +40,10 @@ class Contexts(Protocol):
         """The context of a live run."""
         ...
 
+    def begin(self, live: Any, /) -> None:
+        """To be called right before the handler; raises `Unbegun` if it must not be called any more."""
+        ...
+
 
 class Context:
     """Given to handlers whose first parameter is annotated with it. Valid until the handler returns."""

@@ -8,18 +8,19 @@ are ordinary services.
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
-import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from duly.errors import BackendUnavailable
-from duly.model import Beat, BeatReply, SchedulerConfig, StoreLoss
-from duly.model.event import ClaimsLost, ClaimUntrusted, Event, LoopStalled, ServiceFailed
+from duly.model import Beat, BeatReply, Interrupted, SchedulerConfig, Settlement, StoreLoss
+from duly.model.event import ClaimsLost, ClaimUntrusted, Event, ServiceFailed
 from duly.ports import Backend, Queue
+from duly.ports.waiting import shielded
 from duly.rules.lease_limits import longest_call
+from duly.rules.settling import settle
 from duly.runtime.failures import failure_of
 from duly.runtime.live import Live, LiveRuns
 from duly.runtime.outages import OutageLog
@@ -31,6 +32,8 @@ from duly.runtime.worker import Worker, trusted_until
 
 NUDGE_PERIOD = 0.2
 _BUSY_PERIOD = 0.2
+_LOOK_UP = 1.0  # how often the thread looks whether the node's loop is still there
+_LAST_MOMENT = 0.1  # between saying that it has ended and having ended, for a thread
 
 
 def at_once(call: Callable[..., None], *arguments: object) -> None:
@@ -68,6 +71,7 @@ class Heartbeat:
         self._lease = around.config.lease
         self._refresh = around.config.refresh
         self._silence = around.config.silence
+        self._most_losses = around.config.max_losses
 
     async def tick(self) -> float:
         self._distrust()
@@ -116,6 +120,18 @@ class Heartbeat:
             self._outages.note(renewal.silent_since)
         return renewal.replies
 
+    async def give_back(self, unsent: Sequence[tuple[Live, Settlement]]) -> int:
+        """The node's loop will not turn any more: settle in its place what is known, give back all else; how many."""
+        known = [settlement for _, settlement in unsent]
+        settled = {settlement.fence for settlement in known}
+        now = self._clock.now()
+        for live in self._lives.snapshot():
+            claim = live.claim
+            if claim.fence not in settled:
+                stopped = Interrupted(live.began)
+                known.append(settle(claim.run, claim.fence, stopped, now, dice=0.0, max_losses=self._most_losses))
+        return sum(await self._queue.settle(known)) if known else 0
+
     def _report(self, lost: Sequence[Live], cancelled: Sequence[Live]) -> None:
         # A run that settled while the renewal was under way is not lost, only over.
         really = [live for live in lost if live.held]
@@ -143,7 +159,7 @@ def _stops(live: Live) -> bool:
 
 
 class HeartbeatThread:
-    """Runs heartbeat, presence and timekeeper in a thread with its own loop; watches that the node's loop answers."""
+    """Runs heartbeat, presence and timekeeper in a thread with its own loop. Ends with the node's loop in any case."""
 
     def __init__(
         self,
@@ -156,16 +172,16 @@ class HeartbeatThread:
         self._around = replace(around, emit=_Carried(around.emit, self._home))
         self._session = backend.session(longest_call(around.config.lease))
         self._make = make
-        self._emit = self._around.emit
-        self._clock = around.clock
-        self._stall_limit = around.config.refresh
         self._longest_retry = longest_retry(around.config)
         self._health = health
-        self._home_thread = threading.get_ident()
+        self._look_up = min(around.config.refresh / 5, _LOOK_UP)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._heartbeat: Heartbeat | None = None
         self._nudge: Nudge | None = None
-        self._stop: asyncio.Event | None = None
+        self._stopping = False
         self._started: asyncio.Future[None] = self._home.create_future()
+        self._ended: asyncio.Future[None] = self._home.create_future()
         self._thread = threading.Thread(target=self._run, name="duly-heartbeat", daemon=True)
 
     async def start(self) -> None:
@@ -176,64 +192,67 @@ class HeartbeatThread:
     def nudge(self) -> None:
         """Somebody may want a run of ours cancelled."""
         if self._loop is not None and self._nudge is not None:
-            self._loop.call_soon_threadsafe(self._nudge)
+            with suppress(RuntimeError):  # it has just ended
+                self._loop.call_soon_threadsafe(self._nudge)
+
+    def give_back(self, unsent: Sequence[tuple[Live, Settlement]], patience: float) -> int:
+        """From any thread: give back all claims of a node whose loop is blocked for good; how many were."""
+        if self._loop is None or self._heartbeat is None:
+            return 0
+        asked = asyncio.run_coroutine_threadsafe(self._heartbeat.give_back(unsent), self._loop)
+        try:
+            return asked.result(patience)
+        except Exception:  # noqa: BLE001  # the process exits now: what could not be given back expires
+            return 0
 
     async def stop(self) -> None:
-        loop, stop = self._loop, self._stop
-        if loop is not None and stop is not None and self._thread.is_alive():
-            loop.call_soon_threadsafe(stop.set)
-        while self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join, 0.1)
+        """Return when the thread has ended; it ends by itself if nobody waits for that."""
+        if self._thread.ident is None:
+            return
+        self._stopping = True
+        loop, main = self._loop, self._main
+        if loop is not None and main is not None:
+            with suppress(RuntimeError):  # it has just ended
+                loop.call_soon_threadsafe(main.cancel)
+        await shielded(self._ended)
+        self._thread.join(_LAST_MOMENT)
 
     # --- in the thread
 
     def _run(self) -> None:
-        asyncio.run(self._beat())
+        with suppress(asyncio.CancelledError):
+            asyncio.run(self._beat())
+        self._tell(_succeed, self._ended)
 
     async def _beat(self) -> None:
+        self._main = asyncio.current_task()
         self._loop = asyncio.get_running_loop()
-        self._stop = asyncio.Event()
+        if self._stopping:
+            return
         try:
             await self._session.open()
+            await self._serve()
         except Exception as exc:  # noqa: BLE001  # carried to whoever started the thread
             self._tell(_fail, self._started, exc)
-            return
-        services = self._make(self._around, self._session, self._tell)
-        heartbeat = services[0]
-        self._nudge = Nudge(heartbeat.signal, NUDGE_PERIOD)
-        self._tell(_succeed, self._started)
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [
-                    group.create_task(serve(each, self._emit, self._health, self._longest_retry)) for each in services
-                ]
-                tasks.append(group.create_task(self._watch()))
-                await self._stop.wait()
-                for task in tasks:
-                    task.cancel()
         finally:
             await self._session.close()
 
-    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
-        try:
-            self._home.call_soon_threadsafe(call, *arguments)
-        except RuntimeError:
-            return  # the node's loop is closed: nobody is left to be told
+    async def _serve(self) -> None:
+        services = self._make(self._around, self._session, self._tell)
+        self._heartbeat = services[0]
+        self._nudge = Nudge(self._heartbeat.signal, NUDGE_PERIOD)
+        self._tell(_succeed, self._started)
+        async with asyncio.TaskGroup() as group:
+            emit, health, longest = self._around.emit, self._health, self._longest_retry
+            tasks = [group.create_task(serve(each, emit, health, longest)) for each in services]
+            while not self._home.is_closed():  # noqa: ASYNC110  # a loop that is closed tells nobody
+                await asyncio.sleep(self._look_up)
+            for task in tasks:
+                task.cancel()
 
-    async def _watch(self) -> None:
-        """Ask the node's loop again and again whether it still turns."""
-        while True:
-            asked = self._clock.monotonic()
-            answered = threading.Event()
-            self._tell(answered.set)
-            told = False
-            while not answered.is_set():
-                await asyncio.sleep(self._stall_limit / 10)
-                silent = self._clock.monotonic() - asked
-                if silent > self._stall_limit and not told:
-                    told = True
-                    self._emit(LoopStalled(silent, _stack_of(self._home_thread)))
-            await asyncio.sleep(self._stall_limit)
+    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
+        with suppress(RuntimeError):  # the node's loop is closed: nobody is left to be told
+            self._home.call_soon_threadsafe(call, *arguments)
 
 
 class _Carried:
@@ -244,21 +263,11 @@ class _Carried:
         self._home = home
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, LoopStalled):
-            self._emit(event)  # the loop that should carry it does not turn
-            return
-        try:
+        with suppress(RuntimeError):  # the node's loop is closed
             self._home.call_soon_threadsafe(self._emit, event)
-        except RuntimeError:
-            return  # the node's loop is closed
 
     def wants(self, kind: type[Event]) -> bool:
         return self._emit.wants(kind)
-
-
-def _stack_of(thread: int) -> str:
-    frame = sys._current_frames().get(thread)  # noqa: SLF001  # the only way to see another thread's stack
-    return "" if frame is None else "".join(traceback.format_stack(frame))
 
 
 def _succeed(future: asyncio.Future[None]) -> None:

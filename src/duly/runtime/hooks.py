@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from duly.errors import DulyError, GiveUp, Retry
 from duly.model import Failure, Run
 from duly.model.event import HookFailed
+from duly.ports.waiting import noticed
 from duly.runtime.failures import failure_of
 from duly.runtime.handler import Decision, Handler
 from duly.runtime.service import Emit
 from duly.runtime.threads import DaemonThreads
 
 _PATIENCE = 30.0
+_PATIENCE_AT_THE_END = 0.3
 _MOST_THREADS = 32
 _MOST_ENDS = 1000
 
@@ -32,6 +35,8 @@ class Hooks:
         self._on_failure = () if on_failure is None else (on_failure,)
         self._emit = emit
         self._threads = DaemonThreads("duly-hook")
+        self._patience = _PATIENCE
+        self._awaited: set[asyncio.Timeout] = set()
         self._busy = 0
         self._ends: set[asyncio.Task[None]] = set()
 
@@ -66,6 +71,13 @@ class Hooks:
         if self._ends:
             await asyncio.wait(self._ends)
 
+    def hurry(self) -> None:
+        """The node is stopping: wait for no hook longer than a moment, for those under way either."""
+        self._patience = _PATIENCE_AT_THE_END
+        soon = asyncio.get_running_loop().time() + self._patience
+        for limit in self._awaited:
+            limit.reschedule(min(soon, limit.when() or soon))
+
     def close(self) -> None:
         """Leave behind what still hangs."""
         for task in self._ends:
@@ -77,7 +89,7 @@ class Hooks:
     ) -> Any:
         job = handler.job if handler else None
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(self._patience) as limit, self._limited(limit):
                 if inspect.iscoroutinefunction(hook):
                     return await hook(run, job, exc)
                 answer = await self._in_thread(lambda: hook(run, job, exc))
@@ -89,6 +101,15 @@ class Hooks:
             self._emit(HookFailed(name, run.job, run.id, failure_of(failed)))
             return None
 
+    @asynccontextmanager
+    async def _limited(self, limit: asyncio.Timeout) -> AsyncIterator[None]:
+        """Have the time limit of the block known to `hurry`."""
+        self._awaited.add(limit)
+        try:
+            yield
+        finally:
+            self._awaited.discard(limit)
+
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
         if self._busy >= _MOST_THREADS:
             raise DulyError(f"{_MOST_THREADS} hooks hang already, each in a thread: this one was left out")
@@ -99,5 +120,4 @@ class Hooks:
 
     def _free(self, future: asyncio.Future[Any]) -> None:
         self._busy -= 1
-        if not future.cancelled():
-            future.exception()  # looked at, so that nobody complains that it never was
+        noticed(future)

@@ -24,6 +24,7 @@ from duly.runtime.surroundings import Surroundings
 
 _PERIOD = 10.0
 _REVIEW = 300.0  # all jobs are looked at when the nodes' handlers change, and now and then
+_BEYOND = 60.0  # how long what is kept for a time may be kept beyond it, at most
 _PROMISES = 60.0  # how long a change of the server's settings may go unnoticed
 _SLICE = 1000
 
@@ -57,6 +58,7 @@ class Janitor:
         self._missing_since: dict[str, float] = {}
         self._known: set[str] = set()
         self._review_at = 0.0
+        self._purge_at: dict[State | None, float] = {}
         self._durable_start = backend.capabilities.durable_start
         self._look_at = around.clock.monotonic() + _PROMISES
 
@@ -83,13 +85,32 @@ class Janitor:
             await self._purge_state(State.CANCELLED, keep.cancelled, None, now),
             await self._purge_state(State.LOST, keep.lost, None, now),
             await self._purge_state(State.SKIPPED, keep.skipped, None, now),
-            await self._store.expire(_SLICE),
+            await self._expire_keys(),
         ]
         return _SLICE in purged
 
     async def _purge_state(self, state: State, age: float | None, number: int | None, now: datetime) -> int:
+        if number is None and self._waits(state):
+            return 0
         before = None if age is None else shift(now, -age)
-        return await self._store.purge(state, before, number, _SLICE)
+        purged = await self._store.purge(state, before, number, _SLICE)
+        self._wait(state, purged, _BEYOND if age is None else min(_BEYOND, age / 10))
+        return purged
+
+    async def _expire_keys(self) -> int:
+        if self._waits(None):
+            return 0
+        expired = await self._store.expire(_SLICE)
+        self._wait(None, expired, _BEYOND)
+        return expired
+
+    def _waits(self, state: State | None) -> bool:
+        """Whether what is kept for a time was looked at just now (None: dedupe keys)."""
+        return self._clock.monotonic() < self._purge_at.get(state, 0.0)
+
+    def _wait(self, state: State | None, purged: int, seconds: float) -> None:
+        if purged < _SLICE:
+            self._purge_at[state] = self._clock.monotonic() + seconds
 
     # --- jobs whose handler nobody has
 

@@ -9,6 +9,10 @@ from duly.model import Claim, Progress
 from duly.runtime.handler import Handler
 
 
+class Unbegun(Exception):
+    """The handler was not called: its claim had expired by then, or it was to be stopped already."""
+
+
 class Live:
     """One claimed run in this process, from its claim until its settlement is acknowledged.
 
@@ -23,16 +27,17 @@ class Live:
     residue: asyncio.Future[None] | None = None  # completes when a thread that could not be stopped ends
     elapsed = 0.0
     entered = False  # its task has taken its first step
-    began = False  # the handler was called
+    began = False  # the handler is being called
     ended = False  # the handler is over; what follows is ours
     cancelled = False  # an operator asked
     timed_out = False  # past its timeout
     released = False  # the node is stopping
+    abandoned = False  # given back while its handler goes on: what becomes of that concerns nobody any more
     lost = False  # somebody else has the run
     untrusted = False  # the lease could not be renewed in time
     committing = False  # its transaction is being committed
     committed = False  # its transaction committed, the run is completed
-    to_stop = False  # to be stopped at its first step, or when the commit is known
+    to_stop = False  # to be stopped when the commit is known
 
     def __init__(self, claim: Claim, handler: Handler | None, started: float, trusted_until: float) -> None:
         self.claim = claim
@@ -50,23 +55,30 @@ class Live:
         """Whether this attempt lives by its claim: it is not over, and not completed by its own transaction."""
         return not (self.ended or self.committing or self.committed)
 
+    def begin(self, now: float) -> None:
+        """To be called right before the handler. Raises `Unbegun` if it must not be called any more."""
+        if not self.may_begin(now):
+            raise Unbegun
+        self.began = True
+
+    def may_begin(self, now: float) -> bool:
+        """Whether the handler may be called: nobody wants it to stop, and its claim has not expired.
+
+        After a pause of the process a claim may have expired before its handler was called: somebody else may have the
+        run by now.
+        """
+        return now < self.trusted_until and not (self.told or self.released)
+
     def stop(self) -> None:
         """Cancel the handler; the flag set before says why.
 
         A commit is not interrupted, so that what became of it is known. A task that has not taken its first step must
-        not be cancelled either: it would end without a word, and its slot with it.
+        not be cancelled either: it would end without a word, and its slot with it. It finds the flag in `begin`.
         """
-        if self.committing or not self.entered:
+        if self.committing:
             self.to_stop = True
-        elif self.task is not None and not self.ended:
+        elif self.entered and self.task is not None and not self.ended:
             self.task.cancel()
-
-    def enter(self) -> None:
-        """The task takes its first step; whoever wanted to stop it before does so now."""
-        self.entered = True
-        if self.to_stop:
-            self.to_stop = False
-            self.stop()
 
     def commit_known(self, *, committed: bool) -> None:
         """The commit has succeeded or failed; whoever wanted to stop the handler meanwhile does so now."""

@@ -1,7 +1,7 @@
 """A node: one process of the cluster, composed of its services.
 
 Built on an opened backend; started once, stopped once. A graceful stop hands over at once: stop claiming, resign,
-drain, then cancel and release what is left, flush settlements, retire.
+drain, then cancel and give back what is left, flush settlements, retire. Each step has its time.
 """
 
 from __future__ import annotations
@@ -13,11 +13,14 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.errors import BackendError, BackendUnavailable
+from duly.errors import BackendError, BackendUnavailable, ConfigurationError
 from duly.model import Node as NodeCard
 from duly.model import Role
-from duly.model.event import NodeStarted, NodeStopped
+from duly.model.event import NodeIdShared, NodeStarted, NodeStopped
 from duly.ports import Backend
+from duly.ports.waiting import noticed
+from duly.rules.namesakes import describe, is_other, surely_lives
+from duly.rules.waiting import CLOSED
 from duly.runtime.assigner import Assigner
 from duly.runtime.attempt import Attempts
 from duly.runtime.deadlines import Deadlines
@@ -36,17 +39,27 @@ from duly.runtime.outages import OutageLog
 from duly.runtime.pace import ENDED, LAST_START, STARTED
 from duly.runtime.planner import Planner, Schedules
 from duly.runtime.presence import Presence
+from duly.runtime.quarantine import Quarantine
 from duly.runtime.reaper import Reaper
 from duly.runtime.service import LONGEST_RETRY, Nudge, Service, ServiceHealth, Signal, serve
-from duly.runtime.settler import Settler
-from duly.runtime.surroundings import Surroundings
+from duly.runtime.settler import Farewell, Settler
+from duly.runtime.stages import Stages
+from duly.runtime.stalls import LONGEST_SILENCE, LoopWatch
+from duly.runtime.surroundings import Surroundings, process_began
 from duly.runtime.tether import NodeContexts
 from duly.runtime.timekeeper import Timekeeper
 from duly.runtime.timer import sleep_by_loop, timerfd
 from duly.runtime.transactions import Compose, Transactions
 from duly.runtime.worker import Worker
 
-_LAST_WORDS = 5.0  # how long cancelled handlers, and settlements at the end, may take
+# When what is over at the latest, in seconds after the time for handlers was up. The process has two seconds in all.
+_SECOND_WORD_AFTER = 0.4
+_ABANDONED_AFTER = 0.7
+_SETTLED_AFTER = 1.1
+_ENDED_AFTER = 1.25
+_RETIRED_AFTER = 1.35
+_ASK_AGAIN = 0.1
+_STEP = 1.0  # what stepping back gives the store for one answer, beside the draining
 _HINT_PERIOD = 0.1
 _PLACE_PERIOD = 0.01  # a submitted run waits for it, under `assign`
 _GIVE_BACK = 500
@@ -66,10 +79,16 @@ class Code(Struct, frozen=True):
 
 
 class Stopped(Struct, frozen=True):
-    """What a stop left behind: runs that finished while draining, and runs given back to others."""
+    """What became of the runs that a node had when it was told to stop, as the store has acknowledged it.
+
+    Of `drained` runs the handler came to its end, `released` were given back, `interrupted` ended because they may not
+    begin twice. `left` are none of these: the store could not be reached, and their leases expire.
+    """
 
     drained: int
     released: int
+    interrupted: int = 0
+    left: int = 0
 
 
 class Node:
@@ -86,6 +105,7 @@ class Node:
         self._backend = backend
         self._catalog = code.catalog
         self._timer = timerfd(asyncio.get_running_loop())
+        self._watch = self._make_watch()
         self._deadlines = Deadlines()
         self.lives = LiveRuns()
         self.health = ServiceHealth(around.clock.monotonic)
@@ -117,6 +137,8 @@ class Node:
         self.worker = Worker(around, queue, code.catalog, attempts, self.settler, self.lives, self.next_due)
         self.dispatcher = Dispatcher(around, queue, self.worker, self.next_due, due)
         self.reaper = Reaper(around, queue, self.settler, code.catalog)
+        self.quarantine = Quarantine(around, self._backend, self.worker, self.lives, code.catalog)
+        self.settler.held = self.quarantine.signal.wake
 
     def _build_scheduler(self, code: Code) -> None:
         around, store = self._around, self._backend.store
@@ -131,9 +153,16 @@ class Node:
     ) -> tuple[Heartbeat, Presence, Timekeeper]:
         return (
             Heartbeat(around, backend.queue, self.lives, self.worker, OutageLog(around, backend.store), tell),
-            Presence(around, backend.coordinator, self.card_now, self.deployer.ask, tell),
+            Presence(around, backend.coordinator, self.card_now, self.deployer.ask, self._meet, tell),
             Timekeeper(around, backend.store),
         )
+
+    def _make_watch(self) -> LoopWatch | None:
+        """What notices that this loop is blocked; none for a simulated loop, whose time no thread can share."""
+        if self._timer is None and not self._backend.capabilities.threads:
+            return None
+        limit = min(self._around.config.refresh, LONGEST_SILENCE)
+        return LoopWatch(self._around.emit, self._around.clock.monotonic, limit)
 
     @property
     def id(self) -> str:
@@ -152,6 +181,8 @@ class Node:
             metrics[FAILING] = float(len(failing))
         if doubt := self._around.clock.doubt:
             metrics[CLOCK_DOUBT] = doubt
+        if self.worker.closed:
+            metrics[CLOSED] = 1.0
         if self.worker.last_start is not None:
             metrics[LAST_START] = self.worker.last_start
         card = replace(self._around.card, handlers=self._catalog.names, metrics=metrics)
@@ -161,7 +192,7 @@ class Node:
         """The services of this node's roles."""
         services: list[Service] = [self.listener, self.deployer]
         if self._works:
-            services += [self.settler, self.worker, self.dispatcher, self.reaper]
+            services += [self.settler, self.worker, self.dispatcher, self.reaper, self.quarantine]
         if self._schedules:
             services += [self.elector, self.planner, self.assigner, self.janitor]
         return services
@@ -196,6 +227,12 @@ class Node:
         else:
             self._nudge_heartbeat()
 
+    def _meet(self, other: NodeCard | None) -> None:
+        """Another process has announced itself under this node's id, or has not for a while."""
+        if other is not None and not self.health.namesake:
+            self._around.emit(NodeIdShared(other.id, other.host, other.pid, other.started_at))
+        self.health.namesake = "" if other is None else describe(other)
+
     def changed(self) -> None:
         """Definitions were written from this process: no need to wait for the store to say so."""
         self.planner.signal.wake()
@@ -207,21 +244,43 @@ class Node:
     # --- life
 
     async def start(self) -> None:
-        """Announce this node and run its services. Without a coordinator it is announced later, by its presence."""
+        """Announce this node and run its services. Without a coordinator it is announced later, by its presence.
+
+        If this fails or is cancelled, nothing of it is left.
+        """
         with suppress(BackendUnavailable):
-            await self._backend.coordinator.announce(self.card_now(), self._around.config.lease)
+            await self._refuse_namesakes()
+        try:
+            with suppress(BackendUnavailable):
+                await self._backend.coordinator.announce(self.card_now(), self._around.config.lease)
+            await self._begin()
+        except BaseException:
+            await self._end(Stages(self._around.emit))
+            raise
+        self._around.emit(NodeStarted(self.id, self._backend.url))
+
+    async def _refuse_namesakes(self) -> None:
+        """Do not start beside a process of the same id. What one that is gone has left behind does not matter."""
+        card = self._around.card
+        for each in await self._backend.coordinator.nodes():
+            if is_other(each, card) and surely_lives(each, card, process_began(each.pid, self._around.clock.now())):
+                way_out = "give each process a node id of its own (--node-id, WORKER_ID, SchedulerConfig(node_id=…))"
+                raise ConfigurationError(f"node id {self.id!r} is in use by {describe(each)}: {way_out}")
+
+    async def _begin(self) -> None:
+        if self._watch is not None:
+            self._watch.start()
+        if self._backend.capabilities.threads:
+            self._heartbeat_thread = HeartbeatThread(self._around, self._backend, self._make_heartbeat, self.health)
+            await self._heartbeat_thread.start()
         self._runner = asyncio.get_running_loop().create_task(self._run(), name=f"duly-node-{self.id}")
         await asyncio.wait([self._serving, self._runner], return_when=asyncio.FIRST_COMPLETED)
         if self._runner.done():
             self._runner.result()
-        self._around.emit(NodeStarted(self.id, self._backend.url))
 
     async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            if self._backend.capabilities.threads:
-                self._heartbeat_thread = HeartbeatThread(self._around, self._backend, self._make_heartbeat, self.health)
-                await self._heartbeat_thread.start()
-            else:
+            if self._heartbeat_thread is None:
                 for keeper in (self.heartbeat, self.presence, self.timekeeper):
                     self._serve(group, keeper, longest_retry(self._around.config))
             for service in self.services():
@@ -232,63 +291,101 @@ class Node:
         serving = serve(service, self._around.emit, self.health, longest)
         self._tasks.append(group.create_task(serving, name=f"duly-{service.name}"))
 
+    def rescue(self, patience: float) -> int:
+        """From another thread, when this loop is blocked and the process has to exit: give back all runs; how many."""
+        thread = self._heartbeat_thread
+        return 0 if thread is None else thread.give_back(self.settler.unsent(), patience)
+
     def hurry(self) -> None:
         """Do not wait for running handlers any longer."""
         self._hurry.set()
 
-    async def stop(self, timeout: float | None) -> Stopped:
-        """Hand over and end; handlers may run on for `timeout` seconds (None: as long as they take)."""
+    # --- stopping
+
+    async def stop(self, timeout: float | None, stages: Stages | None = None) -> Stopped:
+        """Hand over and end. Handlers may run on for `timeout` seconds (None: as long as they take).
+
+        After that it takes less than a second and a half, whatever handlers, hooks and the store do: what still runs is
+        cancelled, then given back. Never raises; what was in the way is told by events.
+        """
+        stages = stages or Stages(self._around.emit)
+        self.settler.farewell = farewell = Farewell()
         self.worker.stopping = True
-        running = self.worker.busy
-        with suppress(BackendError):  # without the store its presence lapses by itself
-            await self._step_back()
-        with suppress(BackendError):  # and so does the lease
-            await self.elector.resign()
-        released = await self._drain(timeout)
-        await self._flush()
-        await self._end()
-        stopped = Stopped(drained=max(0, running - released), released=released)
-        self._around.emit(NodeStopped(self.id, stopped.drained, stopped.released))
+        stepping_back = stages.aside("step back", self._step_back(Stages(self._around.emit)))
+        await self._drain(timeout)
+        stages.begin()
+        await stages.run("interrupt", self._interrupt(), _SETTLED_AFTER)
+        await stages.run("settle", self._stored(), _SETTLED_AFTER)
+        await stages.end("step back", stepping_back, _SETTLED_AFTER)
+        await self._end(stages)
+        stopped = Stopped(farewell.finished, farewell.given_back, farewell.interrupted, len(self.lives))
+        told = NodeStopped(self.id, stopped.drained, stopped.released, stopped.interrupted, stopped.left)
+        self._around.emit(told)
         return stopped
 
-    async def _step_back(self) -> None:
-        """Say that nothing more is for this node, and give back what waits for it: draining may take long."""
-        await self._backend.coordinator.announce(self.card_now(), self._around.config.lease)
-        while self._works and await self._backend.queue.unassign(self.id, _GIVE_BACK) == _GIVE_BACK:
+    async def _step_back(self, stages: Stages) -> None:
+        """Say that nothing more is for this node, hand over the leadership, and give back what waits for this node."""
+        coordinator, lease = self._backend.coordinator, self._around.config.lease
+        await stages.run("announce", coordinator.announce(self.card_now(), lease), _STEP)
+        await stages.run("resign", self.elector.resign(), 2 * _STEP)
+        if self._works:
+            await stages.run("unassign", self._unassign(), 60 * _STEP)
+
+    async def _unassign(self) -> None:
+        while await self._backend.queue.unassign(self.id, _GIVE_BACK) == _GIVE_BACK:
             pass
 
-    async def _drain(self, timeout: float | None) -> int:
-        """Let handlers end, then end them; how many had to be."""
-        draining = asyncio.ensure_future(self.worker.drain(timeout))
-        hurrying = asyncio.ensure_future(self._hurry.wait())
-        await asyncio.wait([draining, hurrying], return_when=asyncio.FIRST_COMPLETED)
-        hurrying.cancel()
-        if draining.done() and draining.result():
-            return 0
-        draining.cancel()
-        interrupted = self.worker.interrupt()
-        await self.worker.drain(_LAST_WORDS)
-        return interrupted
+    async def _drain(self, timeout: float | None) -> None:
+        """Let handlers end, and have what became of them stored, until time is up or somebody hurries."""
+        loop = asyncio.get_running_loop()
+        draining, hurrying = loop.create_task(self._drained()), loop.create_task(self._hurry.wait())
+        await asyncio.wait([draining, hurrying], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        for task in (draining, hurrying):
+            task.add_done_callback(noticed)
+            task.cancel()
 
-    async def _flush(self) -> None:
-        """Bring the last settlements home, as long as there is hope."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS):
-                while True:
-                    with suppress(BackendUnavailable):
-                        await self.settler.flush()
-                        return
-                    await asyncio.sleep(0.1)
+    async def _drained(self) -> None:
+        await self.worker.idle()
+        await self._stored()
 
-    async def _end(self) -> None:
+    async def _interrupt(self) -> None:
+        """End the handlers that still run: tell them, tell them again, then give back what goes on all the same."""
+        self._hooks.hurry()
+        begin = asyncio.get_running_loop().time()
+        for until in (_SECOND_WORD_AFTER, _ABANDONED_AFTER):
+            self.worker.interrupt()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(begin + until):
+                    await self.worker.idle()
+        self.worker.abandon()
+
+    async def _stored(self) -> None:
+        """Return when no claim is under way and all results are stored; that may take as long as an outage."""
+        await self.worker.withdraw()
+        while True:
+            with suppress(BackendError):
+                await self.settler.flush()
+                return
+            await asyncio.sleep(_ASK_AGAIN)
+
+    async def _end(self, stages: Stages) -> None:
+        """End the services, with the heartbeat last among them: until here all claims were kept."""
+        await stages.run("end services", self._end_services(), _ENDED_AFTER)
+        if not self.health.namesake:  # else it is somebody else's presence by now
+            await stages.run("retire", self._backend.coordinator.retire(self.id), _RETIRED_AFTER)
+        self.dispose()
+
+    async def _end_services(self) -> None:
         for task in self._tasks:
             task.cancel()
         if self._runner is not None:
             await asyncio.wait([self._runner])
         if self._heartbeat_thread is not None:
             await self._heartbeat_thread.stop()
-        with suppress(BackendError):  # without the store the presence lapses by itself
-            await self._backend.coordinator.retire(self.id)
+
+    async def abandon(self) -> None:
+        """End without telling anybody: the loop is about to be closed."""
+        await self._end_services()
         self.dispose()
 
     def dispose(self) -> None:
@@ -297,5 +394,8 @@ class Node:
         self._hooks.close()
         for nudge in (self._nudge_elector, self._nudge_planner, self._nudge_assigner, self._nudge_heartbeat):
             nudge.close()
+        if self._watch is not None:
+            self._watch.close()
         if self._timer is not None:
             self._timer.close()
+            self._timer = None

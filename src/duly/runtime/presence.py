@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from duly.model import Node
 from duly.ports import Coordinator
+from duly.rules.namesakes import is_other
 from duly.runtime.service import Signal
 from duly.runtime.surroundings import Surroundings
 
@@ -17,7 +18,8 @@ from duly.runtime.surroundings import Surroundings
 class Presence:
     """Extends the presence of the node; announces it anew when it has changed or was forgotten.
 
-    `tell` carries a call to the node's own loop, where `forgotten` is called.
+    `tell` carries a call to the node's own loop, where `forgotten` is called; and `met`, with the other process that
+    has announced itself under this node's id, or None when it is gone.
     """
 
     name = "presence"
@@ -28,26 +30,39 @@ class Presence:
         coordinator: Coordinator,
         card_now: Callable[[], Node],
         forgotten: Callable[[], None],
+        met: Callable[[Node | None], None],
         tell: Callable[..., None],
     ) -> None:
         self.signal = Signal()
         self._coordinator = coordinator
         self._card_now = card_now
         self._forgotten = forgotten
+        self._met = met
         self._tell = tell
         self._lease = around.config.lease
         self._refresh = around.config.refresh
         self._announced: Node | None = None
+        self._alone = True
 
     async def tick(self) -> float:
         node = self._card_now()
         if self._announced is not None and _as_announced(node) == _as_announced(self._announced):
-            if await self._coordinator.beat(node.id, self._lease, node.metrics):
+            if await self._coordinator.beat(node.id, self._lease, node.metrics, started_at=node.started_at):
+                self._meet(None)
                 return self._refresh
-            self._tell(self._forgotten)
+            other = next((each for each in await self._coordinator.nodes() if is_other(each, node)), None)
+            if other is None:
+                self._tell(self._forgotten)
+            else:
+                self._meet(other)
         await self._coordinator.announce(node, self._lease)
         self._announced = node
         return self._refresh
+
+    def _meet(self, other: Node | None) -> None:
+        if other is not None or not self._alone:
+            self._tell(self._met, other)
+        self._alone = other is None
 
 
 def _as_announced(node: Node) -> tuple[frozenset[str], int]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from duly.model import Claim, Lost, seconds_between
+from duly.model import Claim, Lost, Run, seconds_between
 from duly.model.event import RunsReaped
 from duly.ports import Queue
+from duly.rules.suspects import vanished, was_alone
 from duly.runtime.handler import Catalog
 from duly.runtime.live import Live
 from duly.runtime.service import Signal
@@ -26,10 +27,12 @@ class Reaper:
         self._queue = queue
         self._settler = settler
         self._catalog = catalog
+        self._card = around.card
         self._clock = around.clock
         self._emit = around.emit
         self._lease = around.config.lease
         self._silence = around.config.silence
+        self._most_losses = around.config.max_losses
 
     async def tick(self) -> float:
         sent = self._clock.monotonic()
@@ -47,4 +50,7 @@ class Reaper:
         live.ended = True
         started_at = claim.run.started_at
         live.elapsed = 0.0 if started_at is None else max(0.0, seconds_between(started_at, self._clock.now()))
-        self._settler.offer(live, Lost())
+        self._settler.offer(live, Lost(self._is_to_blame(claim.run)))
+
+    def _is_to_blame(self, run: Run) -> bool:
+        return was_alone(run, self._most_losses, self._lease) and vanished(run, self._card)

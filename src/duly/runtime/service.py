@@ -117,6 +117,7 @@ class ServiceHealth:
         self._monotonic = monotonic
         self._away: dict[str, float] = {}
         self._failing: dict[str, Trouble] = {}
+        self.namesake = ""  # the other process under this node's id, if there is one
 
     def away(self, service: str) -> None:
         """The service cannot reach the store."""
@@ -139,8 +140,9 @@ class ServiceHealth:
         return max((self._monotonic() - since for since in tuple(self._away.values())), default=0.0)
 
     def failing(self) -> dict[str, str]:
-        """The services that have failed several times in a row, and how."""
-        return {
+        """The services that have failed several times in a row, and how; and an id that another process has, too."""
+        shared = {"node id": f"also used by {self.namesake}"} if self.namesake else {}
+        return shared | {
             service: f"failed {trouble.times} times in {self._monotonic() - trouble.since:.0f} s, last: {trouble.last}"
             for service, trouble in tuple(self._failing.items())
             if trouble.times >= _FAILING

@@ -26,6 +26,26 @@ from duly.runtime.surroundings import Surroundings
 MOST_AT_ONCE = 500
 
 
+class Farewell:
+    """What the store has acknowledged since the node began to stop.
+
+    Handlers that finished here, runs that were given back, and runs that ended because they may not begin twice.
+    """
+
+    def __init__(self) -> None:
+        self.finished = 0
+        self.given_back = 0
+        self.interrupted = 0
+
+    def count(self, live: Live, settlement: Settlement) -> None:
+        if settlement.outcome is None:
+            self.given_back += settlement.state is State.PENDING  # else it came too late to start
+        elif settlement.outcome is OutcomeKind.INTERRUPTED:
+            self.interrupted += 1
+        elif live.task is not None:  # else it was another node's, and this one has reaped it
+            self.finished += 1
+
+
 class Settler:
     """Sends at once when nothing is under way, and what gathers meanwhile together afterwards."""
 
@@ -40,12 +60,15 @@ class Settler:
         self._emit = around.emit
         self._rng = around.rng
         self._clock = around.clock
+        self._most_losses = around.config.max_losses
         self.pace = Pace(around.clock.monotonic)
         self._bound = max(2 * MOST_AT_ONCE, 4 * around.config.max_concurrent)
         self._offered: deque[tuple[Live, Outcome]] = deque()
         self._waiting: deque[tuple[Live, Settlement]] = deque()
         self._sending = asyncio.Lock()
         self.drained: Callable[[], None] = lambda: None
+        self.held: Callable[[], None] = lambda: None
+        self.farewell: Farewell | None = None
 
     @property
     def full(self) -> bool:
@@ -74,7 +97,7 @@ class Settler:
             live, outcome = self._offered.popleft()
             run = live.claim.run
             ended_at = shift(run.started_at, live.elapsed) if run.started_at else run.ready_at
-            settlement = settle(run, live.claim.fence, outcome, ended_at, self._rng.random())
+            settlement = settle(run, live.claim.fence, outcome, ended_at, self._rng.random(), self._most_losses)
             self._waiting.append((live, settlement))
 
     async def _send(self) -> float:
@@ -94,6 +117,8 @@ class Settler:
                 self._settle_plainly(live, settlement, answer.error)
                 continue
             self._lives.remove(live)
+            if answer and self.farewell is not None:
+                self.farewell.count(live, settlement)
             if not answer or tell_all or settlement.state is not State.COMPLETED:
                 self._tell(live, settlement, refused=not answer)
         if was_full:
@@ -114,7 +139,9 @@ class Settler:
         if refused:
             self._emit(SettlementRefused(run.id, settlement.fence, run))
             return
-        if settlement.state is State.PENDING:
+        if settlement.hold is not None:
+            self.held()
+        elif settlement.state is State.PENDING:
             self._next_due.expect(settlement.ready_at)
         if settlement.state is State.SKIPPED:
             self._emit(RunMissed(run, seconds_between(run.ready_at, settlement.ended_at)))
@@ -135,6 +162,10 @@ class Settler:
         error = RunLost if settlement.state is State.LOST else RunFailed
         message = settlement.failure.message if settlement.failure else settlement.state.value
         self._hooks.ended(run, live.handler, live.error or error(message, run))
+
+    def unsent(self) -> list[tuple[Live, Settlement]]:
+        """What is known and not stored yet; for another thread, while the loop does not turn."""
+        return list(self._waiting)
 
     async def flush(self) -> None:
         """Send all that is left, and let the hooks finish."""

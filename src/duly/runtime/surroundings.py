@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import random
 import socket
+import time
+from datetime import datetime
+from pathlib import Path
 
 from msgspec import Struct
 
 from duly.model import Node as NodeCard
-from duly.model import Role, SchedulerConfig
+from duly.model import Role, SchedulerConfig, shift
 from duly.ports import Clock, StoreClock, Tracer
 from duly.runtime.service import Emit
 
@@ -23,6 +26,19 @@ class Surroundings(Struct, frozen=True):
     emit: Emit
     rng: random.Random
     tracer: Tracer | None = None
+
+
+def process_began(pid: int, now: datetime) -> datetime | None:
+    """When the process of that number on this machine began, by the clock that says it is `now`.
+
+    None if there is none, or nobody tells.
+    """
+    try:
+        ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+        return shift(now, -age)
+    except (OSError, ValueError, IndexError, AttributeError):
+        return None
 
 
 def make_card(config: SchedulerConfig, clock: Clock, rng: random.Random, version: str) -> NodeCard:

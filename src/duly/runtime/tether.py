@@ -46,3 +46,6 @@ class NodeContexts:
 
     def of(self, live: Live) -> Context:
         return Context(live.claim.run, NodeTether(live, self._monotonic, self._transactions))
+
+    def begin(self, live: Live) -> None:
+        live.begin(self._monotonic())

@@ -18,6 +18,7 @@ from msgspec import Struct
 from duly.errors import DulyError
 from duly.model import Delivery, Put, Run
 from duly.ports import Store, Transaction
+from duly.ports.waiting import noticed
 from duly.runtime.live import Live
 
 _inside: ContextVar[bool] = ContextVar("duly_inside_transaction", default=False)
@@ -192,7 +193,7 @@ class _Errand:
             answer: asyncio.Future[Any] = self._loop.create_future()
             self._questions.put_nowait((ask, answer))
             over = asyncio.wrap_future(self._done)
-            over.add_done_callback(_look_at)  # it is `finish` that raises what ended the block
+            over.add_done_callback(noticed)  # it is `finish` that raises what ended the block
             await asyncio.wait([answer, over], return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
                 raise self._done.exception() or DulyError("this transaction is over: use it inside its `with` block")
@@ -216,12 +217,6 @@ def _adopt(context: Context) -> list[Token[Any]]:
     """Let the block's variables hold in this thread: what the store refuses inside a block, it must refuse here."""
     here = copy_context()
     return [variable.set(value) for variable, value in context.items() if here.get(variable) is not value]
-
-
-def _look_at(future: asyncio.Future[None]) -> None:
-    """Asyncio complains about exceptions that nobody has looked at."""
-    if not future.cancelled():
-        future.exception()
 
 
 async def _answer(handle: TransactionHandle, question: _Question) -> None:

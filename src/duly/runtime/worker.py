@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 
 from msgspec.structs import replace
 
-from duly.model import Claim, Claimed, Interrupted, Missed, Outcome, Run, seconds_between, to_micros
-from duly.model.event import HookFailed, RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
+from duly.errors import BackendUnavailable
+from duly.model import Claim, Interrupted, Missed, Outcome, Run, seconds_between, to_micros
+from duly.model.event import HandlersAbandoned, HookFailed, RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
 from duly.ports import Queue, Span, Tracer
 from duly.rules.misfires import is_missed
 from duly.runtime.attempt import Attempts
@@ -28,6 +31,7 @@ from duly.runtime.settler import Settler
 from duly.runtime.surroundings import Surroundings
 
 _GATHER = 0.002
+_ASK_AGAIN = 0.05
 
 
 class Worker:
@@ -62,7 +66,8 @@ class Worker:
         self._lease = around.config.lease
         self._tick = around.config.safety_tick
         self._requests = to_micros(around.card.started_at)
-        self._unanswered: tuple[int, Sequence[str] | None, int] | None = None
+        self._unanswered: Callable[[], Awaitable[Sequence[Claim]]] | None = None
+        self._claiming = asyncio.Lock()
         self._busy = 0
         self._leaked = 0
         self._freed_at: float | None = None
@@ -73,6 +78,7 @@ class Worker:
         self._idle = asyncio.Event()
         self._idle.set()
         self.stopping = False
+        self.closed = False  # nothing is claimed: a suspect is alone here, or is to be (`runtime.quarantine`)
         settler.drained = self.look
 
     # --- claiming
@@ -80,7 +86,7 @@ class Worker:
     @property
     def room(self) -> int:
         """How many runs could start now."""
-        return 0 if self.stopping or self._settler.full else self._slots - self._busy
+        return 0 if self.stopping or self.closed or self._settler.full else self._slots - self._busy
 
     @property
     def busy(self) -> int:
@@ -95,6 +101,7 @@ class Worker:
 
     async def tick(self) -> float:
         if self.room <= 0:
+            await self._repeat()
             return math.inf
         if self._busy and (pause := self._gathering()) > 0:
             return pause
@@ -120,31 +127,69 @@ class Worker:
             return await self._claim(self._queues, room)
         started = 0
         for queue in _draw(self._queues, self._rng):
-            if started < room:
+            if started < room and self.room > 0:
                 started += await self._claim([queue], room - started)
         return started
 
     async def _claim(self, queues: Sequence[str] | None, limit: int) -> int:
-        """One call; starts what it brings and says how many.
+        """One call; starts what it brings and says how many."""
+        async with self._claiming:  # a stop waits for it
+            if self._unanswered is None:
+                if self.room <= 0:  # closed while another call was under way
+                    return 0
+                self._requests += 1
+                self._unanswered = partial(self._ask, queues, limit, self._requests)
+            return await self._answer(self._unanswered)
 
-        If its answer is lost it is repeated as it was: the store gives the same claims again.
-        """
-        if self._unanswered is None:
+    async def claim_alone(self, key: str, run_id: str) -> bool:
+        """Claim one run that is held under `key` if this node has no other, and close for further ones."""
+        async with self._claiming:
+            if self._unanswered is not None:
+                await self._answer(self._unanswered)
+                return self.closed
+            if self.stopping or self._busy or len(self._lives):
+                return False
             self._requests += 1
-            self._unanswered = (self._requests, queues, limit)
-        request, queues, limit = self._unanswered
-        sent = self._clock.monotonic()
-        claimed = await self._ask(queues, limit, request)
-        self._unanswered = None
-        self._next_due.learn(claimed.next_due)
-        if self._emit.wants(RunsClaimed):
-            self._emit(RunsClaimed(len(claimed.claims), self._clock.monotonic() - sent))
-        if claimed.claims:
-            self._start(claimed.claims, sent)
-        return len(claimed.claims)
+            self._unanswered = partial(self._ask_alone, key, run_id, self._requests)
+            try:
+                return await self._answer(self._unanswered) > 0
+            except BackendUnavailable:
+                raise
+            except Exception:
+                self._unanswered = (
+                    None  # the store does not like this run: that must not keep others from being claimed
+                )
+                raise
 
-    async def _ask(self, queues: Sequence[str] | None, limit: int, request: int) -> Claimed:
-        return await self._queue.claim(self._node_id, queues, self._catalog.names, limit, self._lease, request)
+    async def _answer(self, ask: Callable[[], Awaitable[Sequence[Claim]]]) -> int:
+        """If the answer is lost this is repeated as it was: the store gives the same claims again."""
+        sent = self._clock.monotonic()
+        claims = await ask()
+        self._unanswered = None
+        if self._emit.wants(RunsClaimed):
+            self._emit(RunsClaimed(len(claims), self._clock.monotonic() - sent))
+        if claims:
+            self._start(claims, sent)
+        return len(claims)
+
+    async def _ask(self, queues: Sequence[str] | None, limit: int, request: int) -> Sequence[Claim]:
+        handlers = self._catalog.names
+        claimed = await self._queue.claim(self._node_id, queues, handlers, limit, self._lease, request)
+        self._next_due.learn(claimed.next_due)
+        return claimed.claims
+
+    async def _ask_alone(self, key: str, run_id: str, request: int) -> Sequence[Claim]:
+        claim = await self._queue.claim_held(key, run_id, self._node_id, self._lease, request)
+        if claim is None:
+            return ()
+        self.closed = True
+        return (claim,)
+
+    def reopen(self) -> None:
+        """Claim again."""
+        if self.closed:
+            self.closed = False
+            self.look()
 
     # --- running
 
@@ -170,16 +215,15 @@ class Worker:
             self._idle.clear()
 
     async def _work(self, live: Live) -> None:
-        live.enter()
+        live.entered = True
         span = None if self._tracer is None else self._span(self._tracer, live)
-        if self._tell_starts:
+        if self._tell_starts and live.may_begin(self._clock.monotonic()):
             self._emit(RunStarted(live.claim.run, seconds_between(live.claim.run.ready_at, self._clock.now())))
         outcome = None
         try:
             outcome = await self._attempts.make(live)
         except Exception as exc:  # noqa: BLE001  # a fault of ours: the run is left to its lease, and the event tells
             self._emit(ServiceFailed("attempt", failure_of(exc), self._lease))
-        live.elapsed = self._clock.monotonic() - live.started
         if span is not None:
             self._end(span, live.claim.run, outcome)
         # The slot first: then the claim that it causes is on its way before the settlement, and others start sooner.
@@ -187,6 +231,12 @@ class Worker:
             self._free()
         else:
             self._leave_slot(live.residue, live)
+        if not live.abandoned:
+            self._over(live, outcome)
+
+    def _over(self, live: Live, outcome: Outcome | None) -> None:
+        """This attempt has ended, or nobody waits for it any longer."""
+        live.elapsed = self._clock.monotonic() - live.started
         if outcome is None:
             self._lives.remove(live)
         else:
@@ -246,27 +296,62 @@ class Worker:
 
     # --- stopping
 
-    async def drain(self, timeout: float | None) -> bool:
-        """Wait until nothing runs any more; False if something still does."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._idle.wait()
-        except TimeoutError:
-            return False
-        return True
+    async def idle(self) -> None:
+        """Wait until nothing runs any more."""
+        await self._idle.wait()
 
-    def interrupt(self) -> int:
-        """Stop what still runs; returns how many."""
-        running = [live for live in self._lives if not live.ended and live.task is not None]
-        for live in running:
-            live.released = True
-            live.stop()
-        return len(running)
+    def interrupt(self) -> None:
+        """Stop what still runs: each is told, and cancelled if it is not in a thread. May be said again."""
+        for live in self._lives:
+            if live.task is not None and not live.ended:
+                live.released = True
+                if live.handler is None or live.handler.executor is not ExecutorKind.THREAD:
+                    live.stop()
+
+    def abandon(self) -> None:
+        """Give back what runs on although it was told to stop.
+
+        Their handlers cannot be ended but with the process. Nobody waits for them any longer: the event loop must not
+        either, when it is closed.
+        """
+        left = [live for live in self._lives if live.task is not None and not live.task.done() and not live.abandoned]
+        for live in left:
+            live.abandoned = True
+            self._over(live, self._attempts.cut_short(live))
+            if live.task is not None:
+                _disown(live.task)
+        if left:
+            self._emit(HandlersAbandoned(tuple(live.claim.run for live in left)))
+
+    async def withdraw(self) -> None:
+        """Have no claim under way. What a call lent whose answer was lost is asked for again, to be given back."""
+        while self._claiming.locked() or self._unanswered is not None:
+            with suppress(BackendUnavailable):
+                await self._repeat()
+            await asyncio.sleep(_ASK_AGAIN)
+
+    async def _repeat(self) -> None:
+        """Ask again for what a call lent whose answer was lost."""
+        if self._unanswered is not None:
+            async with self._claiming:
+                if self._unanswered is not None:
+                    await self._answer(self._unanswered)
 
 
 def trusted_until(sent: float, lease: float) -> float:
     """Until when a lease may be trusted that was granted for a request sent at that moment."""
     return sent + lease * 5 / 6
+
+
+def sent_at(live: Live, lease: float) -> float:
+    """When the last renewal was sent that has been acknowledged, or the claim."""
+    return live.trusted_until - lease * 5 / 6
+
+
+def _disown(task: asyncio.Task[None]) -> None:
+    """Let a loop that is closed, as by `asyncio.run`, neither wait for a task nor complain about it."""
+    asyncio._unregister_task(task)  # noqa: SLF001  # documented for those who write tasks of their own
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  # as `asyncio.gather` does
 
 
 def _draw(weights: Mapping[str, float], rng: random.Random) -> list[str]:

@@ -38,6 +38,7 @@ from duly.model.event import CancelAsked, QueuePaused, QueueResumed, RunRedriven
 from duly.model.job import COMMAND_HANDLER
 from duly.observe.publisher import Publisher
 from duly.ports import Backend, Tracer
+from duly.ports.waiting import noticed
 from duly.runtime.service import Emit
 from duly.scheduler.audit import Audit
 from duly.scheduler.clock_reader import ClockReader
@@ -47,6 +48,7 @@ from duly.scheduler.fleets import Fleets
 from duly.scheduler.registry import Registry
 from duly.scheduler.submitting import Submitter
 
+_LAST_WORDS = 5.0
 _LONGEST_WAIT = 60.0
 _LONGEST_OUTAGE = 30.0
 _ASK_AGAIN = 0.1
@@ -81,12 +83,23 @@ class Client:
         self.explainer = Explainer(backend, config, self.definitions.schedule)
         self.fleets = Fleets(backend, config, self.ids, clock.now, emit)
 
-    async def close(self) -> None:
-        """Tell what is left to tell, and let go of the store."""
+    async def close(self, patience: float = _LAST_WORDS) -> None:
+        """Tell what is left to tell, and let go of the store; within that time, whatever the store does."""
+        closing = asyncio.get_running_loop().create_task(self._close(), name="duly-close")
+        await asyncio.wait([closing], timeout=patience)
+        if not closing.done():
+            closing.add_done_callback(noticed)
+            closing.cancel()
+            return
+        closing.result()
+
+    async def _close(self) -> None:
         self.clock_reader.stop()
-        if self.publisher is not None:
-            await self.publisher.close()
-        await self.backend.close()
+        try:
+            if self.publisher is not None:
+                await self.publisher.close()
+        finally:
+            await self.backend.close()
 
     # --- queues
 

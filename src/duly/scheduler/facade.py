@@ -57,6 +57,7 @@ from duly.scheduler.definition import (
 from duly.scheduler.examination import examine
 from duly.scheduler.handles import JobHandle, RunHandle
 from duly.scheduler.health import health_of
+from duly.scheduler.life import Life
 from duly.scheduler.locks import Lock, locked
 from duly.scheduler.observed import Observed, joined, publisher_for
 from duly.scheduler.registry import Registry, Wrapper, place_of
@@ -71,6 +72,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NOTHING = (None,) * 6
+_LAST_WORDS = 0.2  # what closing the store may take after a stop, which has been given two seconds
 
 
 class Scheduler(Observed):
@@ -99,7 +101,7 @@ class Scheduler(Observed):
         self._registry = Registry()
         self._portal = Portal()
         self._sessions = self._new_sessions()
-        self._running: Running | None = None
+        self._life = Life()
         self._holds = 0
         self._fleet: Fleet | None = None
         self.sync = SyncScheduler(self, self._sync_loop)
@@ -115,11 +117,16 @@ class Scheduler(Observed):
         """Whether a node runs in this process."""
         return self._running is not None
 
+    @property
+    def _running(self) -> Running | None:
+        return self._life.running
+
     def configure(self, url: str | None = None, *, config: SchedulerConfig | None = None) -> None:
-        """Bind to another store or other settings, before anything was opened."""
+        """Bind to another store or other settings. What was open is closed."""
         self._refuse_running("configure()")
         chosen = config or self.config
         self._binding = Binding(url, chosen) if url else replace(self._binding, config=chosen)
+        self._sessions.abandon()
         self._sessions = self._new_sessions()
 
     @contextmanager
@@ -135,6 +142,7 @@ class Scheduler(Observed):
         try:
             yield self
         finally:
+            self._sessions.abandon()
             self._binding, self._sessions, self._clock = before
 
     def wrap(self, wrapper: Wrapper) -> None:
@@ -206,17 +214,32 @@ class Scheduler(Observed):
     # --- life
 
     async def start(self) -> None:
-        """Open the store, bring it in line with the code, and run a node. Does nothing if one runs."""
-        if self._running is not None:
-            return
+        """Open the store, bring it in line with the code, and run a node. Does nothing if one runs.
+
+        Whoever calls it while it is being started waits for the same start. One that fails, or that everybody who
+        waited for it has given up, leaves nothing behind.
+        """
         if loading_main():
             way_out = 'put it under `if __name__ == "__main__":`'
             raise DulyError(f"a handler's process is loading the main script, which starts a scheduler: {way_out}")
-        running = self._build(await self._client(), self._rng)
-        if self._fleet is not None:
-            await running.carry(self._fleet)
-        await running.start()
-        self._running = running
+        await self._life.start(self._start)
+
+    async def _start(self) -> Running:
+        was_open = self._sessions.is_open()
+        try:
+            running = self._build(await self._client(), self._rng)
+            try:
+                if self._fleet is not None:
+                    await running.carry(self._fleet)
+                await running.start()
+            except BaseException:
+                await running.dispose()
+                raise
+        except BaseException:
+            if not was_open:
+                await self.close()
+            raise
+        return running
 
     def _build(self, client: Client, rng: random.Random) -> Running:
         self._load()
@@ -228,19 +251,37 @@ class Scheduler(Observed):
             importlib.import_module(module)
 
     async def stop(self, timeout: float | timedelta | None = None) -> ShutdownReport:
-        """Stop the node gracefully, within `timeout` seconds (default: `shutdown_timeout`), and close the store."""
-        running = self._running
-        if running is None:
-            await self.close()
-            return ShutdownReport()
-        report = await running.stop(self._patience(timeout))
-        self._running = None
+        """Stop the node gracefully, within `timeout` seconds (default: `shutdown_timeout`), and close the store.
+
+        What handlers, hooks or the store do cannot delay it by more than two seconds. Whoever asks again waits for the
+        same end.
+        """
+        patience = self._patience(timeout)
+        report = await self._life.stop(lambda running: self._stop(running, patience))
+        if report is not None:
+            return report
         await self.close()
+        return ShutdownReport()
+
+    async def _stop(self, running: Running, patience: float | None) -> ShutdownReport:
+        report = await running.stop(patience)
+        self._life.over()
+        await self._close(_LAST_WORDS)
         return report
 
     def _patience(self, timeout: float | timedelta | None) -> float | None:
         chosen = self.config.shutdown_timeout if timeout is None else timeout
         return chosen.total_seconds() if isinstance(chosen, timedelta) else chosen
+
+    @property
+    def patience(self) -> float | None:
+        """How many seconds a stop waits for running handlers; None: as long as they take."""
+        return self._patience(None)
+
+    def rescue(self, patience: float) -> int:
+        """Give back all runs of the node from another thread: its loop is blocked, and the process has to exit."""
+        running = self._running
+        return 0 if running is None else running.node.rescue(patience)
 
     def hurry(self) -> None:
         """While stopping: do not wait for running handlers any longer."""
@@ -272,8 +313,11 @@ class Scheduler(Observed):
 
     async def close(self) -> None:
         """Close what this event loop has open. Not while a node runs, nor inside `client()`."""
+        await self._close(None)
+
+    async def _close(self, patience: float | None) -> None:
         if self._running is None and not self._holds:
-            await self._sessions.close()
+            await self._sessions.close(patience)
 
     def run_forever(self, *, log_level: str = "INFO", log_format: str = "TEXT") -> ShutdownReport:
         """Run a node until SIGINT or SIGTERM: the first drains, the second stops at once. Configures logging."""

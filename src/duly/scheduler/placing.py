@@ -6,6 +6,7 @@ from collections import Counter
 
 from duly.model import Run
 from duly.ports import Backend, Finding, Severity
+from duly.rules.admission import UNPLACED
 from duly.rules.placement import why_unplaced
 from duly.runtime.elector import MAIN
 
@@ -23,7 +24,7 @@ async def _reasons(backend: Backend, runs: list[Run]) -> list[str]:
 async def overdue(backend: Backend) -> str:
     """What keeps due runs from being placed, the most frequent reason first; nothing if all are placed."""
     now = backend.clock.now()
-    due = [run for run in await backend.queue.unplaced(_LOOKED_AT) if run.ready_at <= now]
+    due = [run for run in await backend.queue.held(UNPLACED, _LOOKED_AT) if run.ready_at <= now]
     if not due:
         return ""
     many = (

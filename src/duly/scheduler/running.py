@@ -14,15 +14,19 @@ from duly.runtime.elector import MAIN
 from duly.runtime.handler import Catalog
 from duly.runtime.node import Code, Node
 from duly.runtime.service import Emit
+from duly.runtime.stages import Stages
 from duly.runtime.stored import stored_commands
 from duly.runtime.surroundings import Surroundings, make_card
 from duly.scheduler.client import Client
 from duly.scheduler.definition import Job
 from duly.scheduler.executors import Executors
+from duly.scheduler.loop_end import LoopEnd
 from duly.scheduler.promises import check_deliveries, check_placement
 from duly.scheduler.registry import Registry
 from duly.scheduler.views import ShutdownReport
 from duly.version import __version__
+
+_CLOSED_AFTER = 1.5  # seconds after the time for handlers was up, when nothing of theirs may be waited for any more
 
 
 class Running:
@@ -41,6 +45,7 @@ class Running:
         self.loop = asyncio.get_running_loop()
         self._registry = registry
         self.config = config
+        self._emit = emit
         self._catalog = Catalog()
         card = make_card(config, client.clock, rng, __version__)
         around = Surroundings(card, config, client.clock, emit, rng, tracer)
@@ -58,7 +63,7 @@ class Running:
         self._executors = Executors(config.max_result_bytes)
         self.node = Node(around, client.backend, code, self._executors)
         self._over = asyncio.Event()
-        self._stopping: asyncio.Task[ShutdownReport] | None = None
+        self._loop_end = LoopEnd(self._end_with_loop)
         self._fleet: tuple[Fleet, datetime] | None = None
         if config.allow_commands == "stored":
             self._catalog.add(COMMAND_HANDLER, stored_commands(client.backend.store))
@@ -68,6 +73,7 @@ class Running:
         await self.deploy()
         self.client.definitions.changed = self.client.fleets.changed = self.node.changed
         await self.node.start()
+        await self._loop_end.arm()
 
     async def deploy(self) -> None:
         """Check the code against the store, and save what is new or changed."""
@@ -106,21 +112,26 @@ class Running:
         await self.client.backend.coordinator.announce(self.node.card_now(), self.config.lease)
 
     async def stop(self, timeout: float | None) -> ShutdownReport:
-        """Stop once; whoever asks again waits for the same end."""
-        if self._stopping is None:
-            self._stopping = self.loop.create_task(self._stop(timeout))
-        return await asyncio.shield(self._stopping)
-
-    async def _stop(self, timeout: float | None) -> ShutdownReport:
-        stopped = await self.node.stop(timeout)
-        await self._executors.close()
+        """Stop gracefully, once. Never raises, and takes no more than a moment longer than `timeout`."""
+        stages = Stages(self._emit)
+        await self._loop_end.call_off()
+        stopped = await self.node.stop(timeout, stages)
+        await stages.run("close executors", self._executors.close(), _CLOSED_AFTER)
         self._over.set()
-        return ShutdownReport(stopped.drained, stopped.released)
+        return ShutdownReport(stopped.drained, stopped.released, stopped.interrupted, stopped.left)
 
     async def dispose(self) -> None:
         """Let go of everything without having been started."""
+        await self._loop_end.call_off()
         self.node.dispose()
         await self._executors.close()
+
+    async def _end_with_loop(self) -> None:
+        """The loop ends and nobody has stopped the node: it gives up its claims, which expire."""
+        stages = Stages(self._emit)
+        await stages.run("end services", self.node.abandon(), _CLOSED_AFTER)
+        await stages.run("close executors", self._executors.close(), _CLOSED_AFTER)
+        self._over.set()
 
     async def wait(self) -> None:
         await self._over.wait()

@@ -99,10 +99,17 @@ class Health(Struct, frozen=True):
 
 
 class ShutdownReport(Struct, frozen=True):
-    """What a stop left behind: runs that finished while draining, and runs given back to others."""
+    """What became of the runs that a node had when it was told to stop, as the store has acknowledged it.
+
+    Of `drained` runs the handler came to its end, `released` were given back to others, `interrupted` ended because
+    they may not begin twice (at most once). `left` are none of these: the store could not be reached, and another node
+    takes them over when their leases expire.
+    """
 
     drained: int = 0
     released: int = 0
+    interrupted: int = 0
+    left: int = 0
 
 
 def job_view(

@@ -188,7 +188,13 @@ class EtcdCoordinator:
             await self._revoked(before.lease)
 
     async def beat(
-        self, node_id: str, ttl: float, metrics: dict[str, float] | None = None, *, now: datetime | None = None
+        self,
+        node_id: str,
+        ttl: float,
+        metrics: dict[str, float] | None = None,
+        *,
+        started_at: datetime | None = None,
+        now: datetime | None = None,
     ) -> bool:
         key, at = self._node(node_id), _micros(now)
         found = await self._found(key)
@@ -198,6 +204,8 @@ class EtcdCoordinator:
         if not known or (at is not None and known[0].expires <= at):
             return False
         [presence] = known
+        if started_at not in {None, presence.node.started_at}:
+            return False
         node = presence.node if metrics is None else replace(presence.node, metrics=metrics)
         if at is None and presence.ttl == whole_seconds(ttl, None):
             return await self._kept_alive(found.lease) and await self._told(key, found, presence, node)

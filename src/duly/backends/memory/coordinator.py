@@ -60,11 +60,17 @@ class MemoryCoordinator:
         self._contents.nodes[node.id] = (node, shift(now or self._contents.clock.now(), ttl))
 
     async def beat(
-        self, node_id: str, ttl: float, metrics: dict[str, float] | None = None, *, now: datetime | None = None
+        self,
+        node_id: str,
+        ttl: float,
+        metrics: dict[str, float] | None = None,
+        *,
+        started_at: datetime | None = None,
+        now: datetime | None = None,
     ) -> bool:
         at = now or self._contents.clock.now()
         node, until = self._contents.nodes.get(node_id, (None, at))
-        if node is None or until <= at:
+        if node is None or until <= at or started_at not in {None, node.started_at}:
             return False
         self._contents.nodes[node_id] = (
             node if metrics is None else replace(node, metrics=metrics),

@@ -203,8 +203,9 @@ class MemoryQueue:
                 member=run.member and not ended,
                 expires_at=None,
                 finished_at=settlement.ended_at if ended else None,
+                cancelling=run.cancelling and not ended,
                 start_by=run.start_by if ended else start_by_after(run, settlement),
-                hold=UNPLACED if unplaced else None,
+                hold=settlement.hold or (UNPLACED if unplaced else None),
                 assignee=None if unplaced else run.assignee,
             )
         )
@@ -223,7 +224,7 @@ class MemoryQueue:
             # No longer lent by that request: a repeat of it must not learn the reaper's fence.
             taken = replace(run, fence=fence, expires_at=expires_at, request=0)
             self._runs.save(taken)
-            claims.append(Claim(taken, fence, expires_at))
+            claims.append(Claim(replace(taken, expires_at=run.expires_at), fence, expires_at))
         return claims
 
     async def hold(self, key: str, run_ids: Sequence[str]) -> list[str]:
@@ -246,12 +247,27 @@ class MemoryQueue:
     async def holds(self) -> dict[str, int]:
         return {key: len(runs) for key, runs in self._runs.holds.items()}
 
-    async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
+    async def held(self, key: str, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
         at = now or self._contents.clock.now()
-        held = [self._runs.by_id[run_id] for run_id in self._runs.holds.get(UNPLACED, ())]
+        held = [self._runs.by_id[run_id] for run_id in self._runs.holds.get(key, ())]
         ordered = sorted((placing_order(run.ready_at, run.priority, run.id, at), run) for run in held)
         seen = None if after is None else placing_order(after.ready_at, after.priority, after.id, at)
         return [run for key, run in ordered if seen is None or key > seen][:limit]
+
+    async def claim_held(
+        self, key: str, run_id: str, node: str, lease: float, request: int, *, now: datetime | None = None
+    ) -> Claim | None:
+        at = now or self._contents.clock.now()
+        run = self._runs.by_id.get(run_id)
+        if run is None:
+            return None
+        if run.state is State.RUNNING and (run.node, run.request) == (node, request) and run.expires_at:
+            return Claim(run, run.fence, run.expires_at)
+        entrant = run.group is not None and not run.member
+        stopped = run.job in self._contents.blocked_jobs or run.queue in self._contents.paused_queues
+        if run.hold != key or run.ready_at > at or entrant or stopped:
+            return None
+        return self._lent(replace(run, hold=None), node, shift(at, lease), request, at)
 
     async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
         given = []

@@ -208,14 +208,16 @@ class MemoryStore:
 
     async def finished(self, run_ids: Sequence[str], timeout: float) -> list[Run]:
         started = self._contents.clock.monotonic()
-        heard = self._contents.bell.rings
+        heard, over = self._contents.bell.rings, False
         while True:
             runs = [self._runs.by_id.get(run_id) for run_id in run_ids]
             ended = [run for run in runs if run is not None and run.final]
             left = timeout - (self._contents.clock.monotonic() - started)
-            if ended or None in runs or left <= 0:
+            if ended or None in runs or left <= 0 or over:
                 return ended
-            heard = await self._contents.bell.wait(heard, left)
+            rings = await self._contents.bell.wait(heard, left)
+            # Nobody rang: time is up, though the clock may say that a fraction too small to wait for is left.
+            heard, over = rings, rings == heard
 
     async def cancel(
         self, run_ids: Sequence[str], reason: str | None = None, *, now: datetime | None = None

@@ -67,7 +67,6 @@ class Story(Struct, omit_defaults=True):
     failures: int = 0
     losses: int = 0
     reason: str | None = None
-    cancelling: bool = False
     progress: Progress | None = None
     failure: Failure | None = None
 
@@ -120,7 +119,7 @@ def read_entry(text: str | None) -> tuple[int, WhenFull, int | None]:
 
 def story_of(run: Run, reason: str | None) -> str | None:
     """How a run ended, as far as it was no success at the first try; None when it was."""
-    text = to_json(Story(run.failures, run.losses, reason, run.cancelling, run.progress, run.failure))
+    text = to_json(Story(run.failures, run.losses, reason, run.progress, run.failure))
     return None if text == "{}" else text
 
 
@@ -293,7 +292,6 @@ def _ended(row: Row) -> dict[str, Any]:
         "started_at": instant(started_at),
         "failures": story.failures,
         "losses": story.losses,
-        "cancelling": story.cancelling,
         "reason": story.reason,
         "progress": story.progress,
         "failure": story.failure,

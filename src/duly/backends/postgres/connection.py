@@ -26,6 +26,7 @@ from duly.backends.postgres.url import Place
 from duly.errors import BackendError, BackendUnavailable
 from duly.model import to_micros
 from duly.ports import StoreClock, SystemClock
+from duly.ports.waiting import noticed
 from duly.rules.lease_limits import longest_call
 
 if TYPE_CHECKING:
@@ -203,6 +204,7 @@ class Lane:
     def _done(self, task: asyncio.Task[object]) -> None:
         self._under_way = None
         self._turn.release()
+        noticed(task)  # its caller may have been cancelled
 
     async def _connection(self) -> Connection:
         if self._over:

@@ -14,6 +14,7 @@ import msgspec
 from asyncpg import Record
 from msgspec.structs import replace
 
+from duly.backends.announced import life_mark
 from duly.backends.postgres.bell import SHARED, Bell
 from duly.backends.postgres.connection import Connection, Lanes
 from duly.backends.tolerance import readable
@@ -71,7 +72,7 @@ _FORGET = tuple(
 )
 _BEAT = f"""
 UPDATE {{ns}}.nodes SET expires_at = {_AT} + $3, metrics = coalesce($4, metrics)
-WHERE id = $2 AND expires_at > {_AT}
+WHERE id = $2 AND expires_at > {_AT} AND strpos(node, $5) > 0
 RETURNING 1
 """  # noqa: S608
 # Rings, since what was this node's may be somebody else's now.
@@ -155,10 +156,17 @@ class PostgresCoordinator:
         await self._lanes[LANE].run(work)
 
     async def beat(
-        self, node_id: str, ttl: float, metrics: dict[str, float] | None = None, *, now: datetime | None = None
+        self,
+        node_id: str,
+        ttl: float,
+        metrics: dict[str, float] | None = None,
+        *,
+        started_at: datetime | None = None,
+        now: datetime | None = None,
     ) -> bool:
         said = None if metrics is None else msgspec.json.encode(metrics).decode()
-        return await self._row(_BEAT, self._lanes.moment(now), node_id, _micros(ttl), said) is not None
+        mark = life_mark(started_at)
+        return await self._row(_BEAT, self._lanes.moment(now), node_id, _micros(ttl), said, mark) is not None
 
     async def retire(self, node_id: str) -> None:
         await self._rows(_RETIRE, node_id)

@@ -10,6 +10,7 @@ from duly.backends.postgres.bell import ENDED
 from duly.backends.postgres.listing import ended_of
 from duly.backends.postgres.session import QUICK, Session
 from duly.model import Run
+from duly.ports.waiting import shielded
 
 _LONGEST = 30.0  # seconds between looks, should every ring be lost
 
@@ -48,8 +49,8 @@ class Endings:
         """What is known as of that ring: by a lookup that somebody else has made since, or one of our own for all."""
         look = self._look
         if look is not None and look[0] >= heard and look[1].issuperset(run_ids) and not look[2].done():
-            return await asyncio.shield(look[2])
+            return await shielded(look[2])
         wanted = frozenset(run_id for each in self._wanted.values() for run_id in each)
         asked = asyncio.ensure_future(self._session.run(QUICK, lambda unit: ended_of(unit, sorted(wanted))))
         self._look = (heard, wanted, asked)
-        return await asyncio.shield(asked)
+        return await shielded(asked)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from duly.backends.postgres.codec import read_records
 from duly.backends.postgres.unit import Unit
 from duly.backends.rows import instant, optional_json
-from duly.model import Beat, BeatReply, Claim, Renewal
+from duly.model import Beat, BeatReply, Claim, Renewal, from_micros
 
 # Somebody reaches the store: $1 now. After a silence of more than $3 an amnesty of $2 begins, all in microseconds. When
 # the clock has gone back, what is left of an amnesty is at most $2. Waits for nobody: if the row is locked, somebody
@@ -78,8 +80,9 @@ taken AS (
     FROM numbered AS n, clock WHERE c.seq = n.seq
     RETURNING c.*
 )
-SELECT {run}
-FROM taken AS c CROSS JOIN LATERAL (SELECT * FROM {ns}.runs AS at WHERE at.seq = c.seq LIMIT 1) AS r
+SELECT {run}, x.expires_at
+FROM taken AS c INNER JOIN expired AS x ON x.seq = c.seq
+CROSS JOIN LATERAL (SELECT * FROM {ns}.runs AS at WHERE at.seq = c.seq LIMIT 1) AS r
 LEFT JOIN {ns}.waiting AS w ON false
 LEFT JOIN {ns}.held AS h ON false
 LEFT JOIN {ns}.ended AS e ON false
@@ -109,5 +112,10 @@ def _reply(extended: bool, cancelling: bool | None) -> BeatReply:
 
 async def reap(unit: Unit, limit: int, lease: int, silence: int | None, now: int | None) -> list[Claim]:
     """Take expired claims over under fresh fences, the longest expired first."""
-    runs = [record.run for record in read_records(await unit.all(_REAP, now, limit, lease, silence))]
-    return [Claim(run, run.fence, run.expires_at) for run in runs if run.expires_at is not None]
+    rows = [tuple(row) for row in await unit.all(_REAP, now, limit, lease, silence)]
+    runs = [record.run for record in read_records([row[:-1] for row in rows])]
+    return [
+        Claim(replace(run, expires_at=from_micros(row[-1])), run.fence, run.expires_at)
+        for run, row in zip(runs, rows, strict=True)
+        if run.expires_at is not None
+    ]

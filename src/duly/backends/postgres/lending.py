@@ -24,7 +24,7 @@ from duly.backends.postgres.codec import (
     urgency_of,
 )
 from duly.backends.postgres.groups import decide_about
-from duly.backends.postgres.moves import unhold
+from duly.backends.postgres.moves import by_ids, unhold
 from duly.backends.postgres.unit import Lent, Row, Unit
 from duly.backends.rows import instant
 from duly.backends.tolerance import tolerantly
@@ -401,6 +401,23 @@ FROM {ns}.fences, pg_advisory_xact_lock(hashtextextended($1, 0))
 WHERE last_value < (extract(epoch FROM clock_timestamp()) * 1048576)::bigint
 """
 
+# Lend run $2, held under $3, to node $4 by request $5 for $6 microseconds, if it may start now. A member of a group is
+# one as well before as after, so its group need not be locked. Answers its number.
+_CLAIM_HELD = """
+WITH {clock},
+gone AS (
+    DELETE FROM {ns}.held AS h USING {ns}.runs AS r, clock
+    WHERE r.id = $2 AND h.seq = r.seq AND h.hold = $3 AND h.ready_at <= clock.now
+        AND (h."group" IS NULL OR h.member)
+        AND NOT EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked)
+        AND NOT EXISTS (SELECT FROM {ns}.queues AS q WHERE q.name = split_part(r.line, '@', 1) AND q.paused)
+    RETURNING h.seq, h."group", coalesce(strpos(r.extra, '"dedupe_key"') > 0, false) AS keyed
+)
+INSERT INTO {ns}.claims (seq, fence, node, request, started_at, expires_at, "group", keyed)
+SELECT gone.seq, nextval('{ns}.fences'), $4, $5, clock.now, clock.now + $6, gone."group", gone.keyed FROM gone, clock
+RETURNING seq
+"""
+
 _PREFIX = hold_for_handler("")
 _BEYOND = _PREFIX[:-1] + chr(ord(_PREFIX[-1]) + 1)
 _CAUSES = {cause.value: cause for cause in Cause}
@@ -416,6 +433,29 @@ class Asking(Struct, frozen=True):
     request: int
     now: int | None
     lease: int
+
+
+class Taking(Struct, frozen=True):
+    """Who takes one run from under its hold. `now` is None, or given by a test; durations in microseconds."""
+
+    node: str
+    request: int
+    now: int | None
+    lease: int
+
+
+async def claim_held(unit: Unit, key: str, run_id: str, taking: Taking) -> Claim | None:
+    """Lend one run that is held under a key, or the one that the same call lent before."""
+    await unit.one(_CLAIM_HELD, taking.now, run_id, key, taking.node, taking.request, taking.lease)
+    record = (await by_ids(unit, [run_id])).get(run_id)
+    if record is None or record.run.state is not State.RUNNING or record.run.expires_at is None:
+        return None
+    run = record.run
+    return Claim(run, run.fence, record.run.expires_at) if (run.node, run.request) == _who(taking) else None
+
+
+def _who(taking: Taking) -> tuple[str, int]:
+    return taking.node, taking.request
 
 
 class Lending(Struct):

@@ -157,11 +157,13 @@ async def wait(unit: Unit, records: Sequence[Record]) -> None:
         )
 
 
-async def wait_again(unit: Unit, records: Sequence[Record]) -> None:
-    """Let runs that have been claimed or ended wait: for their time, or first of all to be placed."""
-    await wait(unit, [record for record in records if not record.run.assignable])
-    placed = [record for record in records if record.run.assignable]
-    await hold(unit, placed, [UNPLACED] * len(placed))
+async def wait_again(unit: Unit, records: Sequence[Record], holds: Sequence[str | None] = ()) -> None:
+    """Let runs that have been claimed or ended wait: under their holds, to be placed, or for their time."""
+    wanted = holds or [None] * len(records)
+    keys = [key or (UNPLACED if each.run.assignable else None) for each, key in zip(records, wanted, strict=True)]
+    await wait(unit, [record for record, key in zip(records, keys, strict=True) if key is None])
+    held = [(record, key) for record, key in zip(records, keys, strict=True) if key is not None]
+    await hold(unit, [record for record, _ in held], [key for _, key in held], nobodys=True)
 
 
 async def leave(unit: Unit, records: Sequence[Record]) -> set[int]:
@@ -188,10 +190,12 @@ async def leave(unit: Unit, records: Sequence[Record]) -> set[int]:
 # --- holding
 
 
-async def hold(unit: Unit, records: Sequence[Record], keys: Sequence[str]) -> None:
+async def hold(unit: Unit, records: Sequence[Record], keys: Sequence[str], *, nobodys: bool = False) -> None:
     """Hold runs that are nowhere. One that is yet to be placed is nobody's."""
     records = [
-        replace(record, line=f"{record.run.queue}@") if key == UNPLACED and record.run.assignee is not None else record
+        replace(record, line=f"{record.run.queue}@")
+        if (nobodys or key == UNPLACED) and record.run.assignee is not None
+        else record
         for record, key in zip(records, keys, strict=True)
     ]
     moved = [record for record in records if record.run.assignee is not None and record.line.endswith("@")]

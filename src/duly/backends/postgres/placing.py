@@ -21,7 +21,7 @@ from duly.rules.admission import UNPLACED
 
 # The first $2 runs under hold $3: due ones by rank, ready time and id, then the others by time; after the run of rank
 # $4, ready time $5 and id $6, if one is given. Ranks are found by leaping from one to the next.
-_UNPLACED = """
+_HELD = """
 WITH RECURSIVE {clock},
 ranks (rank) AS (
     SELECT min(rank) FROM {ns}.held WHERE hold = $3
@@ -96,12 +96,12 @@ SELECT seq, "group" FROM {ns}.waiting WHERE line = ANY($1::text[]) ORDER BY line
 """
 
 
-async def unplaced(unit: Unit, limit: int, after: Run | None, now: int | None) -> list[Run]:
-    """Runs that are yet to be placed, in the order of `rules.placement.placing_order`; those after one of them."""
+async def held(unit: Unit, key: str, limit: int, after: Run | None, now: int | None) -> list[Run]:
+    """Runs under a hold, in the order of `rules.placement.placing_order`; those after one of them."""
     start: tuple[int | None, int | None, str | None] = (None, None, None)
     if after is not None:
         start = (MIDDLE - after.priority, to_micros(after.ready_at), after.id)
-    rows = await unit.all(_UNPLACED, now, limit, UNPLACED, *start)
+    rows = await unit.all(_HELD, now, limit, key, *start)
     return [record.run for record in read_records(rows)]
 
 

@@ -163,12 +163,18 @@ class PostgresQueue:
         rows = await self._session.run(LISTING, lambda unit: unit.all(_HOLDS))
         return {row[0]: row[1] for row in rows}
 
-    # --- placement
+    async def held(self, key: str, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
+        at = self._session.moment(now)
+        return await self._session.run(QUICK, lambda unit: placing.held(unit, key, limit, after, at))
 
-    async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
-        return await self._session.run(
-            QUICK, lambda unit: placing.unplaced(unit, limit, after, self._session.moment(now))
-        )
+    async def claim_held(
+        self, key: str, run_id: str, node: str, lease: float, request: int, *, now: datetime | None = None
+    ) -> Claim | None:
+        await self._raise_fences()
+        taking = lending.Taking(node, request, self._session.moment(now), duration(lease))
+        return await self._session.transact(CLAIMING, lambda unit: lending.claim_held(unit, key, run_id, taking))
+
+    # --- placement
 
     async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
         return await self._session.transact(STORE, lambda unit: placing.assign(unit, assignments))

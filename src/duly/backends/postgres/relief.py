@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from duly.backends.postgres.connection import Lanes
+from duly.ports.waiting import noticed
 
 _AFTER = 20_000
 _LANE = "relief"
@@ -38,5 +39,4 @@ class Relief:
 
     def _done(self, sweep: asyncio.Future[None]) -> None:
         self._sweep = None
-        if not sweep.cancelled():
-            sweep.exception()  # whatever it was: the server sweeps too, and the next claim meets what is lasting
+        noticed(sweep)  # whatever it was: the server sweeps too, and the next claim meets what is lasting

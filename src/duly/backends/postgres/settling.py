@@ -265,16 +265,17 @@ async def _write(unit: Unit, applied: Sequence[Applied]) -> None:
         unit.memory.lent.pop(each.settled.fence, None)
     attempts = [(each.before.seq, each.settled.attempt) for each in applied if each.settled.attempt is not None]
     await _keep_attempts(unit, attempts)
-    await _put_back(unit, [each.after for each in applied if each.settled.state is State.PENDING])
+    await _put_back(unit, [each for each in applied if each.settled.state is State.PENDING])
     await _end(unit, [each for each in applied if each.settled.state is not State.PENDING])
     await _count(unit, tally(each.settled for each in applied))
 
 
-async def _put_back(unit: Unit, records: Sequence[Record]) -> None:
+async def _put_back(unit: Unit, applied: Sequence[Applied]) -> None:
+    records = [each.after for each in applied]
     if records:
         ready = [to_micros(record.run.ready_at) for record in records]
         await unit.run(_AGAIN, [record.seq for record in records], ready, [extra_of(record.run) for record in records])
-        await wait_again(unit, records)
+        await wait_again(unit, records, [each.settled.hold for each in applied])
         unit.rings |= WORK
 
 

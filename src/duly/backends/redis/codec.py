@@ -413,7 +413,7 @@ def _with_life(run: Run, life: Life, expires: int | None) -> Run:
         started_at=optional(life.started),
         expires_at=None if expires is None else from_micros(expires),
         finished_at=optional(life.finished),
-        cancelling=life.flags % 2 == CANCELLING,
+        cancelling=life.flags % 2 == CANCELLING and not life.finished,
         progress=life.progress,
         result=life.result,
         failure=life.failure,
@@ -450,7 +450,7 @@ def settled_life(settlement: Settlement, started: int, ended: int, ready: int, n
         (
             head,
             node,
-            _NIL,
+            _NIL if settlement.hold is None else encode(settlement.hold),
             _NIL if reason is None else encode(reason),
             _NIL,
             _NIL if result is None else encode(result),

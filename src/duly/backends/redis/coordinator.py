@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
+from duly.backends.announced import life_mark
 from duly.backends.redis.wire import Wire
 from duly.backends.tolerance import readable
 from duly.model import Item, Lease, Node, from_micros
@@ -64,11 +65,17 @@ class RedisCoordinator:
         await self._wire.call("node_announce", node.id, _encode(node), _micros(ttl), self._wire.moment(now))
 
     async def beat(
-        self, node_id: str, ttl: float, metrics: dict[str, float] | None = None, *, now: datetime | None = None
+        self,
+        node_id: str,
+        ttl: float,
+        metrics: dict[str, float] | None = None,
+        *,
+        started_at: datetime | None = None,
+        now: datetime | None = None,
     ) -> bool:
         said = b"" if metrics is None else _encode(metrics)
-        now_there = self._wire.moment(now)
-        extended, incarnation, last = await self._wire.call("node_beat", node_id, _micros(ttl), said, now_there)
+        words = (node_id, _micros(ttl), said, self._wire.moment(now), life_mark(started_at))
+        extended, incarnation, last = await self._wire.call("node_beat", *words)
         if self._wire.incarnation.differs(incarnation, last):
             await self._wire.recognise()
         return bool(extended)

@@ -128,16 +128,16 @@ async def upcoming(wire: Wire, limit: int, job: str | None, now: int | None) -> 
     return sorted(waiting, key=lambda run: (run.ready_at, run.id))[:limit]
 
 
-async def unplaced(wire: Wire, limit: int, after: Run | None, now: datetime | None) -> list[Run]:
-    """Runs that are yet to be placed, in the order of `rules.placement.placing_order`; those after one of them."""
+async def held(wire: Wire, key: str, limit: int, after: Run | None, now: datetime | None) -> list[Run]:
+    """Runs under a hold, in the order of `rules.placement.placing_order`; those after one of them."""
     start: tuple[bytes | int | str, ...] = (b"", b"", b"")
     if after is not None:
         start = (after.priority, to_micros(after.ready_at), after.id)
     moment = wire.moment(now)
-    at, ids, found = await wire.call("unplaced", moment, min(limit, _LOOK), *start)
+    at, ids, found = await wire.call("held", moment, min(limit, _LOOK), *start, key)
     runs = [seen.run for seen in _seen([run_id.decode() for run_id in ids], found, at)]
     if _LOOK == len(runs) < limit:
-        runs += await unplaced(wire, limit - len(runs), runs[-1], now)
+        runs += await held(wire, key, limit - len(runs), runs[-1], now)
     return runs
 
 

@@ -171,10 +171,12 @@ class RedisQueue:
     async def reap(
         self, limit: int, lease: float, silence: float | None = None, *, now: datetime | None = None
     ) -> list[Claim]:
-        expires, ids, bodies, lives = await self._wire.call(
+        expires, ids, bodies, lives, before = await self._wire.call(
             "reap", self._wire.moment(now), limit, micros(lease), quiet_for(silence)
         )
-        return await self._claims(ids, [expires] * len(ids), bodies, lives, 0)
+        claims = await self._claims(ids, [expires] * len(ids), bodies, lives, 0)
+        lapsed = {run_id.decode(): instant_of(until) for run_id, until in zip(ids, before, strict=True)}
+        return [replace(claim, run=replace(claim.run, expires_at=lapsed[claim.run.id])) for claim in claims]
 
     async def _claims(
         self, ids: Sequence[bytes], expiries: Sequence[Any], bodies: bytes, lives: Sequence[bytes], now: int
@@ -207,10 +209,21 @@ class RedisQueue:
         counted = await self._wire.call("holds")
         return {key.decode(): int(number) for key, number in zip(counted[::2], counted[1::2], strict=True)}
 
-    # --- placing
+    async def held(self, key: str, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
+        return await listing.held(self._wire, key, limit, after, now)
 
-    async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
-        return await listing.unplaced(self._wire, limit, after, now)
+    async def claim_held(
+        self, key: str, run_id: str, node: str, lease: float, request: int, *, now: datetime | None = None
+    ) -> Claim | None:
+        words = (self._wire.moment(now), key, run_id, node, request, micros(lease))
+        expires, body, life = await self._wire.call("claim_held", *words, lane="claim")
+        if not life:
+            return None
+        [claim] = await self._claims([run_id.encode()], [expires], body, [life], 0)
+        self._wire.incarnation.saw(claim.fence)
+        return claim
+
+    # --- placing
 
     async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
         given: list[bool] = []

@@ -26,6 +26,7 @@ from duly.backends.redis.url import Place
 from duly.errors import BackendError
 from duly.model import to_micros
 from duly.ports import StoreClock
+from duly.ports.waiting import shielded
 
 MAIN = "main"
 HELLO = "hello"
@@ -177,7 +178,7 @@ class Wire:
         if teaching is None:
             teaching = self._teaching[script.sha] = connection.send(pack(("SCRIPT", "LOAD", script.text)))
             teaching.add_done_callback(lambda _: self._teaching.pop(script.sha))
-        answer_of(await asyncio.shield(teaching), self.place.shown)
+        answer_of(await shielded(teaching), self.place.shown)
 
     async def recognise(self) -> None:
         """Look whether the store is still the one we know; raises once if it is not, or has lost something."""

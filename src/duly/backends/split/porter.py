@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -207,8 +206,9 @@ class Porter:
         reading, self._reading = self._reading, None
         if reading is not None:
             reading.cancel()
-            with suppress(asyncio.CancelledError):
-                self._in_hand += await reading or []
+            await asyncio.wait([reading])
+            if not reading.cancelled() and reading.exception() is None:
+                self._in_hand += reading.result() or []
         self._pass_on(self._take())
         await self._outbox.close()
 

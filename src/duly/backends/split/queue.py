@@ -55,7 +55,7 @@ class SplitQueue:
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         fresh = await self._truth.settle(settlements)
         applied = [each for each, is_fresh in zip(settlements, fresh, strict=True) if is_fresh]
-        again = [each for each in applied if each.state is State.PENDING]
+        again = [each for each in applied if each.state is State.PENDING and each.hold is None]
         await self._porter.returned((each.run_id, each.queue, each.ready_at) for each in again)
         return fresh
 

@@ -144,12 +144,16 @@ class Bell:
 
     def close(self) -> None:
         """Stop listening. Called when the session's threads have ended."""
-        if self._sender is not None:
-            self._sender.close()
-            self._sender = None
         if self._socket is not None:
             self._loop.remove_reader(self._socket.fileno())
-            self._socket.close()
-            self._socket = None
-        self._meeting.leave(self._name)
+        self.let_go()
         self.ring(WORK | ENDED | SHARED)
+
+    def let_go(self) -> None:
+        """Close the sockets; on any thread, once the loop does not listen any more."""
+        with self._ringing:
+            for each in (self._sender, self._socket):
+                if each is not None:
+                    each.close()
+            self._sender = self._socket = None
+        self._meeting.leave(self._name)

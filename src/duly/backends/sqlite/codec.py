@@ -180,7 +180,7 @@ def _read_record(unit: Unit, row: Row, now: int | None = None) -> Record:
 def _standing(claim: Row, ended: Row, extra: Extra) -> dict[str, Any]:
     """The fields that change during a run's life."""
     if ended[0] is not None:
-        state, finished_at, fence, node, request, started_at, failures, losses, cancelling = ended[:9]
+        state, finished_at, fence, node, request, started_at, failures, losses, _ = ended[:9]
         reason, progress, failure, result = ended[9:]
         return {
             "state": State(state),
@@ -191,7 +191,6 @@ def _standing(claim: Row, ended: Row, extra: Extra) -> dict[str, Any]:
             "started_at": instant(started_at),
             "failures": failures,
             "losses": losses,
-            "cancelling": bool(cancelling),
             "reason": reason,
             "progress": None if progress is None else _progress.decode(progress),
             "failure": None if failure is None else _failure.decode(failure),

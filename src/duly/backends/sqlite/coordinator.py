@@ -10,6 +10,7 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
+from duly.backends.announced import life_mark
 from duly.backends.rows import to_json
 from duly.backends.sqlite.session import Session
 from duly.backends.sqlite.unit import SHARED, WORK, Unit
@@ -33,7 +34,7 @@ ON CONFLICT (id) DO UPDATE SET expires_at = ?2, node = ?3
 """
 _FORGET_NODES = "DELETE FROM {ns}_nodes WHERE expires_at < ?"
 _FORGET_REQUESTS = "DELETE FROM {ns}_requests WHERE at < ?"
-_BEAT = "UPDATE {ns}_nodes SET expires_at = ?2 WHERE id = ?1 AND expires_at > ?3"
+_BEAT = "UPDATE {ns}_nodes SET expires_at = ?2 WHERE id = ?1 AND expires_at > ?3 AND instr(node, ?4) > 0"
 _NODE = "SELECT node FROM {ns}_nodes WHERE id = ?"
 _SET_NODE = "UPDATE {ns}_nodes SET node = ? WHERE id = ?"
 _RETIRE = "DELETE FROM {ns}_nodes WHERE id = ?"
@@ -78,9 +79,15 @@ class SqliteCoordinator:
         await self._session.write(partial(_announce, node, ttl, now))
 
     async def beat(
-        self, node_id: str, ttl: float, metrics: dict[str, float] | None = None, *, now: datetime | None = None
+        self,
+        node_id: str,
+        ttl: float,
+        metrics: dict[str, float] | None = None,
+        *,
+        started_at: datetime | None = None,
+        now: datetime | None = None,
     ) -> bool:
-        return await self._session.write(partial(_beat, node_id, ttl, metrics, now))
+        return await self._session.write(partial(_beat, node_id, ttl, metrics, life_mark(started_at), now))
 
     async def retire(self, node_id: str) -> None:
         await self._session.write(partial(_retire, node_id))
@@ -161,9 +168,11 @@ def _announce(node: Node, ttl: float, now: datetime | None, unit: Unit) -> None:
     unit.run(_FORGET_REQUESTS, at - _MEMORY)
 
 
-def _beat(node_id: str, ttl: float, metrics: dict[str, float] | None, now: datetime | None, unit: Unit) -> bool:
+def _beat(
+    node_id: str, ttl: float, metrics: dict[str, float] | None, mark: str, now: datetime | None, unit: Unit
+) -> bool:
     at = unit.at(now)
-    if not unit.run(_BEAT, node_id, _expiry(unit, ttl, from_micros(at)), at):
+    if not unit.run(_BEAT, node_id, _expiry(unit, ttl, from_micros(at)), at, mark):
         return False
     if metrics is not None:
         known = readable(lambda row: _node.decode(row[0]), unit.all(_NODE, node_id))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from duly.backends.rows import to_json
 from duly.backends.sqlite.moves import by_seqs
 from duly.backends.sqlite.unit import Unit, as_list
@@ -20,7 +22,7 @@ CROSS JOIN {ns}_claims AS c ON c.seq = r.seq
 """
 _EXTEND = "UPDATE {ns}_claims SET expires_at = ? WHERE seq IN (SELECT value FROM json_each(?))"
 _PROGRESS = "UPDATE {ns}_claims SET progress = ? WHERE seq = ?"
-_EXPIRED = "SELECT seq FROM {ns}_claims WHERE expires_at <= ? ORDER BY expires_at, seq LIMIT ?"
+_EXPIRED = "SELECT seq, expires_at FROM {ns}_claims WHERE expires_at <= ? ORDER BY expires_at, seq LIMIT ?"
 # No longer lent by the request that lent it: a repeat of that must not learn the reaper's fence.
 _TAKE_OVER = "UPDATE {ns}_claims SET fence = ?, expires_at = ?, request = 0 WHERE seq = ?"
 _BEGINNING = "SELECT applied_at FROM {ns}_schema WHERE version = 1"
@@ -58,9 +60,13 @@ def reap(unit: Unit, limit: int, silence: int | None, now: int, expires_at: int)
     if not expired or silent or now < (unit.meta(SPARED_UNTIL) or 0):
         return []
     first = unit.fences(len(expired))
-    unit.many(_TAKE_OVER, [(fresh, expires_at, seq) for fresh, (seq,) in enumerate(expired, first)])
-    runs = [record.run for record in by_seqs(unit, [seq for (seq,) in expired])]
-    return [Claim(run, run.fence, run.expires_at) for run in runs if run.expires_at is not None]
+    unit.many(_TAKE_OVER, [(fresh, expires_at, seq) for fresh, (seq, _) in enumerate(expired, first)])
+    before: dict[int, int] = dict(expired)
+    until = from_micros(expires_at)
+    return [
+        Claim(replace(record.run, expires_at=from_micros(before[record.seq])), record.run.fence, until)
+        for record in by_seqs(unit, list(before))
+    ]
 
 
 def _last_beat(unit: Unit) -> int:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.rows import instant
-from duly.backends.sqlite.codec import read_extra
+from duly.backends.sqlite.codec import Record, read_extra
 from duly.backends.sqlite.groups import decide_about, promote
 from duly.backends.sqlite.line import (
     EXTRA,
@@ -34,12 +34,13 @@ from duly.backends.sqlite.line import (
     ready,
     survey,
 )
-from duly.backends.sqlite.moves import by_seqs, relocate, unhold
+from duly.backends.sqlite.moves import by_ids, by_seqs, relocate, unhold
+from duly.backends.sqlite.moves import leave as leave_hold
 from duly.backends.sqlite.names import is_scheduled, priority_of, rank_of
 from duly.backends.sqlite.operating import paused
 from duly.backends.sqlite.unit import Row, Unit, as_list
 from duly.backends.tolerance import tolerantly
-from duly.model import Claim, Delivery, Run, State, from_micros
+from duly.model import Claim, Delivery, Run, State, from_micros, to_micros
 from duly.rules.admission import UNPLACED, hold_for_handler, hold_of
 from duly.rules.sharing import scheduled_share
 
@@ -142,6 +143,44 @@ def _unhold_handlers(unit: Unit, asking: Asking) -> None:
     for (key,) in unit.all(_HANDLER_HOLDS, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)):
         if asking.handlers is None or key.removeprefix(prefix) in asking.handlers:
             unhold(unit, key, max(_UNHOLD_SLICE, asking.limit))
+
+
+# --- taking
+
+
+class Taking(Struct, frozen=True):
+    """Who takes one run from under its hold. Instants in microseconds."""
+
+    node: str
+    request: int
+    now: int
+    expires_at: int
+
+
+def claim_held(unit: Unit, key: str, run_id: str, taking: Taking) -> Claim | None:
+    """Lend one run that is held under a key, or the one that the same call lent before."""
+    record = by_ids(unit, [run_id]).get(run_id)
+    if record is None:
+        return None
+    run = record.run
+    again = run.state is State.RUNNING and (run.node, run.request) == (taking.node, taking.request)
+    if not again and not _may_be_taken(unit, record, key, taking.now):
+        return None
+    if not again:
+        leave_hold(unit, record)
+        shared = (taking.node, taking.request, taking.now, taking.expires_at)
+        row = (record.seq, unit.fences(1), run.group or "", int(run.dedupe_key is not None))
+        unit.insert(_LEND_RICH, [row], *shared)
+    [lent] = [found.run for found in by_seqs(unit, [record.seq])]
+    unit.barrier |= lent.policy.delivery is Delivery.AT_MOST_ONCE
+    return None if lent.expires_at is None else Claim(lent, lent.fence, lent.expires_at)
+
+
+def _may_be_taken(unit: Unit, record: Record, key: str, now: int) -> bool:
+    run = record.run
+    if run.hold != key or to_micros(run.ready_at) > now or record.entrant or run.queue in paused(unit):
+        return False
+    return not unit.all(_BLOCKED, as_list([run.job]))
 
 
 # --- choosing

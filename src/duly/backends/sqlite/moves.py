@@ -105,10 +105,10 @@ def wait(unit: Unit, record: Record) -> None:
     unit.run(sql, record.line, ready_at, record.run.id, record.seq, record.kind, record.run.group)
 
 
-def wait_again(unit: Unit, record: Record) -> None:
-    """Let a run that has been claimed or ended wait: for its time, or first of all to be placed."""
-    if record.run.assignable:
-        hold(unit, record, UNPLACED)
+def wait_again(unit: Unit, record: Record, held: str | None = None) -> None:
+    """Let a run that has been claimed or ended wait: under that hold, to be placed, or for its time."""
+    if held is not None or record.run.assignable:
+        hold(unit, record, held or UNPLACED, nobodys=True)
     else:
         wait(unit, record)
 
@@ -125,10 +125,10 @@ def leave(unit: Unit, record: Record) -> None:
 # --- holding
 
 
-def hold(unit: Unit, record: Record, key: str) -> None:
+def hold(unit: Unit, record: Record, key: str, *, nobodys: bool = False) -> None:
     """Hold a run that is nowhere. One that is yet to be placed is nobody's."""
     line = record.line
-    if key == UNPLACED and record.run.assignee is not None:
+    if (nobodys or key == UNPLACED) and record.run.assignee is not None:
         line = relocate(unit, record.seq, line, "")
     unit.run(
         _HOLD,

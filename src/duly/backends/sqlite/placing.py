@@ -59,24 +59,26 @@ def first_unplaced(unit: Unit, limit: int) -> Iterator[Row]:
         yield from unit.all(_FIRST_OF_RANK, UNPLACED, rank, limit)
 
 
-def unplaced(unit: Unit, limit: int, after: Run | None, now: int) -> list[Run]:
-    """Runs that are yet to be placed, in the order of `placing_order`; those after one of them."""
-    seqs = [seq for _, seq in sorted(_in_order(unit, limit, after, now))[:limit]]
+def held(unit: Unit, key: str, limit: int, after: Run | None, now: int) -> list[Run]:
+    """Runs under a hold, in the order of `placing_order`; those after one of them."""
+    seqs = [seq for _, seq in sorted(_in_order(unit, key, limit, after, now))[:limit]]
     return [record.run for record in read_records(unit, unit.all(_BY_SEQS, as_list(seqs)))]
 
 
-def _in_order(unit: Unit, limit: int, after: Run | None, now: int) -> Iterator[tuple[tuple[bool, int, int, str], int]]:
+def _in_order(
+    unit: Unit, key: str, limit: int, after: Run | None, now: int
+) -> Iterator[tuple[tuple[bool, int, int, str], int]]:
     """At least the first of those runs, with their sort keys."""
     start = (0, "") if after is None else (to_micros(after.ready_at), after.id)
     due = after is None or start[0] <= now
-    for (rank,) in unit.all(_RANKS, UNPLACED):
+    for (rank,) in unit.all(_RANKS, key):
         priority = priority_of(rank)
         if due and (after is None or priority <= after.priority):
             first = start if after is not None and priority == after.priority else (0, "")
-            for ready_at, run_id, seq in unit.all(_DUE_OF_RANK, UNPLACED, rank, now, *first, limit):
+            for ready_at, run_id, seq in unit.all(_DUE_OF_RANK, key, rank, now, *first, limit):
                 yield placing_order(ready_at, priority, run_id, now), seq
         later = (now, "") if due else start
-        for ready_at, run_id, seq in unit.all(_LATER_OF_RANK, UNPLACED, rank, now, *later, limit):
+        for ready_at, run_id, seq in unit.all(_LATER_OF_RANK, key, rank, now, *later, limit):
             yield placing_order(ready_at, priority, run_id, now), seq
 
 

@@ -82,8 +82,17 @@ class SqliteQueue:
     async def holds(self) -> dict[str, int]:
         return await self._session.browse(lambda unit: dict(unit.all(_HOLDS)))
 
-    async def unplaced(self, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
-        return await self._session.browse(lambda unit: placing.unplaced(unit, limit, after, unit.at(now)))
+    async def held(self, key: str, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
+        return await self._session.browse(lambda unit: placing.held(unit, key, limit, after, unit.at(now)))
+
+    async def claim_held(
+        self, key: str, run_id: str, node: str, lease: float, request: int, *, now: datetime | None = None
+    ) -> Claim | None:
+        def work(unit: Unit) -> Claim | None:
+            at = unit.at(now)
+            return lending.claim_held(unit, key, run_id, lending.Taking(node, request, at, at + _micros(lease)))
+
+        return await self._session.write(work)
 
     async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
         return await self._session.write(lambda unit: placing.assign(unit, assignments))

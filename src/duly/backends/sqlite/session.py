@@ -143,6 +143,7 @@ class Gear:
             ring=self.bell.ring_others,
             hear=self.bell.ring,
             relieve=self.relief.come,
+            orphaned=self.bell.let_go,
         )
         self.transactor = Transactor(place, namespace, clock, meeting, ring=self.bell.ring_others)
         self.one_block = asyncio.Lock()

@@ -223,7 +223,7 @@ def _apply(unit: Unit, record: Record, settled: Settlement) -> Record:
             release(unit, {run.group: 1})
     else:
         unit.run(_AGAIN, to_micros(run.ready_at), extra_of(run), record.seq)
-        wait_again(unit, after)
+        wait_again(unit, after, settled.hold)
         unit.rings |= WORK
     return after
 

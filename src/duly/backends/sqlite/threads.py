@@ -13,7 +13,7 @@ import sqlite3
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -28,6 +28,8 @@ from duly.ports import Clock
 
 T = TypeVar("T")
 Work = Callable[[Unit], T]
+
+_LOOK_UP = 10.0  # how often an idle thread looks whether its loop is still there
 
 
 class Call(Generic[T]):
@@ -134,10 +136,23 @@ class Thread(ABC):
         self._tell(self._over, fault)
 
     def _work_off(self, connection: sqlite3.Connection) -> None:
-        while (call := self._inbox.get()) is not None:
+        while (call := self._next()) is not None:
             self._taken.append(call)
             self._batch(connection, call)
             self._taken.clear()
+
+    def _next(self) -> Call[Any] | None:
+        """The next call; None when there will be no more: this session was closed, or its loop was."""
+        while True:
+            try:
+                return self._inbox.get(timeout=_LOOK_UP)
+            except Empty:
+                if self._loop.is_closed():
+                    self._orphaned()
+                    return None
+
+    def _orphaned(self) -> None:  # noqa: B027  # most have nothing to free
+        """The loop was closed and this session was not: free what only the loop would have."""
 
     def _waiting(self) -> Iterator[Call[Any]]:
         """The calls that wait, until there are none, or the last one there will ever be."""

@@ -39,7 +39,8 @@ class Writer(Thread):
     """Commits, and lets others know.
 
     After a commit that others should hear of, `ring` is called on the thread and `hear` on the loop. `relieve` is
-    called on the loop when the log has grown so much that somebody should copy it into the file.
+    called on the loop when the log has grown so much that somebody should copy it into the file, `orphaned` on the
+    thread when the loop is gone.
     """
 
     def __init__(
@@ -52,12 +53,14 @@ class Writer(Thread):
         ring: Callable[[int], None],
         hear: Callable[[int], None],
         relieve: Callable[[], None],
+        orphaned: Callable[[], None],
     ) -> None:
         super().__init__("duly-sqlite-writer", place, namespace, clock)
         self._turnstile = Turnstile(meeting)
         self._ring = ring
         self._hear = hear
         self._relieve = relieve
+        self._let_go = orphaned
         self._pages = 0.0
         self._changes = 0
 
@@ -69,6 +72,9 @@ class Writer(Thread):
             super()._work_off(connection)
         finally:
             self._turnstile.close()
+
+    def _orphaned(self) -> None:
+        self._let_go()
 
     # --- batches
 

@@ -16,7 +16,8 @@ class Executor(Protocol):
     def invoke(self, live: Live, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Awaitable[Any]:
         """Call the handler. Awaited, it gives the value, or raises what was raised, SystemExit and all.
 
-        `contexts` makes the context, if the handler takes one or the executor needs one.
+        `contexts` makes the context, if the handler takes one or the executor needs one. `contexts.begin` is called as
+        late as can be, where the handler is about to be called; it may raise `Unbegun`.
         """
         ...
 

@@ -85,7 +85,11 @@ class RaisedGiveUp(Struct, frozen=True, tag="give_up"):
     raised: Raised
 
 
-Result = Returned | Raised | RaisedRetry | RaisedGiveUp
+class NotCalled(Struct, frozen=True, tag="not_called"):
+    """The handler was not called: when its code was loaded, the run was no longer to be begun."""
+
+
+Result = Returned | Raised | RaisedRetry | RaisedGiveUp | NotCalled
 
 
 class Ended(Struct, frozen=True, tag="ended"):

@@ -55,6 +55,7 @@ class CommandExecutor:
         if self._closed:
             raise executor_failed("the executor is closed")
         with closing(Tail(self._max_output_bytes)) as stdout, closing(Tail(self._max_output_bytes)) as stderr:
+            contexts.begin(live)
             ended = await self._ended(self._spawn(command, live.claim, stdout, stderr))
             return self._judge(ended, command, live.claim, stdout.finish(), stderr.finish())
 

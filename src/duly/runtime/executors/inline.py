@@ -15,6 +15,7 @@ class InlineExecutor:
 
     def invoke(self, live: Live, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Awaitable[Any]:
         assert callable(handler.target)
+        contexts.begin(live)
         called: Awaitable[Any] = (
             handler.target(contexts.of(live), **arguments) if handler.takes_context else handler.target(**arguments)
         )

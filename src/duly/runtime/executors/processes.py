@@ -15,13 +15,13 @@ import msgspec
 from duly.errors import GiveUp, Retry
 from duly.runtime.context import Context, Contexts
 from duly.runtime.executors.base import RemoteFailure
-from duly.runtime.executors.calls import Call, Ended, Raised, RaisedGiveUp, RaisedRetry, Result, Returned
+from duly.runtime.executors.calls import Call, Ended, NotCalled, Raised, RaisedGiveUp, RaisedRetry, Result, Returned
 from duly.runtime.executors.children import Answer, Child, Died, working_directory
 from duly.runtime.executors.failures import executor_failed, failed
 from duly.runtime.executors.targets import locate
 from duly.runtime.executors.wards import Wards, forget_cancellation
 from duly.runtime.handler import Handler
-from duly.runtime.live import Live
+from duly.runtime.live import Live, Unbegun
 
 _log = logging.getLogger("duly.executor")
 _LOOK_EVERY = 0.1
@@ -68,6 +68,7 @@ class ProcessExecutor:
         it returns; a handler that had ended before it could be told to stop still has its say.
         """
         call, context = self._call(live, handler), contexts.of(live)
+        contexts.begin(live)
         answer = await self._perform(call, live, context)
         if isinstance(answer, Died) and answer.never_ran and not self._closed:
             answer = await self._perform(call, live, context)  # an idle child had died
@@ -196,6 +197,8 @@ def _value_of(result: Result) -> Any:
     match result:
         case Returned(value):
             return msgspec.json.decode(value)
+        case NotCalled():
+            raise Unbegun
         case RaisedRetry(after, raised):
             raise Retry(after) from _remote(raised)
         case RaisedGiveUp(reason, raised):

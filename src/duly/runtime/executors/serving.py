@@ -33,6 +33,7 @@ from duly.runtime.executors.calls import (
     Call,
     Ended,
     Logged,
+    NotCalled,
     Raised,
     RaisedGiveUp,
     RaisedRetry,
@@ -245,7 +246,10 @@ def _answer(link: Link, call: Call) -> None:
 def _perform(link: Link, call: Call) -> Result:
     tie = Tie(link)
     try:
-        value = _invoke(link, call, Context(call.run, tie))
+        function, arguments = _loaded(call)
+        if tie.cancelled or not tie.owned:  # loading may take long, and the machine may have slept meanwhile
+            return NotCalled()
+        value = _invoke(link, call, function, arguments, Context(call.run, tie))
     except BaseException as exc:  # noqa: BLE001  # whatever a handler raises is its outcome, SystemExit included
         return _describe(exc, call)
     finally:
@@ -253,10 +257,14 @@ def _perform(link: Link, call: Call) -> Result:
     return _encode(value, call)
 
 
-def _invoke(link: Link, call: Call, context: Context) -> Any:
+def _loaded(call: Call) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The handler and its arguments."""
     os.chdir(call.cwd)
     function = resolve(call.target)
-    arguments = load(call.binder)(function, call.run.payload)
+    return function, load(call.binder)(function, call.run.payload)
+
+
+def _invoke(link: Link, call: Call, function: Callable[..., Any], arguments: dict[str, Any], context: Context) -> Any:
     token = current_run.set(call.run)
     try:
         value = function(context, **arguments) if call.takes_context else function(**arguments)

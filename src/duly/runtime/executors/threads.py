@@ -25,7 +25,7 @@ class ThreadExecutor:
 
     async def invoke(self, live: Live, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Any:
         context = contexts.of(live) if handler.takes_context else None
-        future = self._threads.submit(_call(handler, context, arguments))
+        future = self._threads.submit(_call(live, handler, contexts, context, arguments))
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -38,13 +38,19 @@ class ThreadExecutor:
         self._threads.close()
 
 
-def _call(handler: Handler, context: Context | None, arguments: dict[str, Any]) -> Callable[[], Any]:
+def _call(
+    live: Live, handler: Handler, contexts: Contexts, context: Context | None, arguments: dict[str, Any]
+) -> Callable[[], Any]:
     assert callable(handler.target)
     target = handler.target
+    given = () if context is None else (context,)
     variables = contextvars.copy_context()
-    if context is not None:
-        return lambda: variables.run(target, context, **arguments)
-    return lambda: variables.run(target, **arguments)
+
+    def call() -> Any:
+        contexts.begin(live)
+        return variables.run(target, *given, **arguments)
+
+    return call
 
 
 def _ended(future: asyncio.Future[Any]) -> asyncio.Future[None]:

@@ -20,6 +20,7 @@ from duly.testing.conformance.placement import PlacementSuite
 from duly.testing.conformance.queue import QueueSuite
 from duly.testing.conformance.sharing import SharingSuite
 from duly.testing.conformance.store import StoreSuite
+from duly.testing.conformance.suspects import SuspectSuite
 from duly.testing.conformance.transactions import TransactionSuite
 from duly.testing.conformance.unique import UniqueSuite
 from duly.testing.conformance.world import LEASE, World, scenario
@@ -28,6 +29,7 @@ from duly.testing.conformance.world import LEASE, World, scenario
 class BackendSuite(
     QueueSuite,
     PlacementSuite,
+    SuspectSuite,
     MisfireSuite,
     SharingSuite,
     StoreSuite,
@@ -55,6 +57,7 @@ __all__ = [
     "QueueSuite",
     "SharingSuite",
     "StoreSuite",
+    "SuspectSuite",
     "TransactionSuite",
     "UniqueSuite",
     "World",

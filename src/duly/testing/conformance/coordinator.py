@@ -122,6 +122,19 @@ class CoordinatorSuite:
         assert known.metrics == {"running": 3.0}
 
     @scenario
+    async def test_another_process_of_the_same_id_is_told_apart(self, world: World) -> None:
+        first, second = _node(world, "twin", started=-60), _node(world, "twin", started=-1)
+        beat = world.coordinator.beat
+        await world.coordinator.announce(first, 10, now=world.now)
+        assert await beat("twin", 10, started_at=first.started_at, now=world.now)
+        assert not await beat("twin", 10, started_at=second.started_at, now=world.now)
+        await world.coordinator.announce(second, 10, now=world.now)
+        assert not await beat("twin", 10, {"running": 7.0}, started_at=first.started_at, now=world.now)
+        assert await beat("twin", 10, {"running": 1.0}, started_at=second.started_at, now=world.now)
+        [known] = await world.coordinator.nodes(now=world.now)
+        assert (known.started_at, known.metrics) == (second.started_at, {"running": 1.0})
+
+    @scenario
     async def test_a_retired_node_is_gone(self, world: World) -> None:
         await world.coordinator.announce(_node(world, "a"), 10, now=world.now)
         await world.coordinator.retire("a")

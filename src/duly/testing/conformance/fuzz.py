@@ -37,7 +37,7 @@ from duly.model import (
     shift,
 )
 from duly.ports import Backend
-from duly.rules.admission import hold_for_group
+from duly.rules.admission import ALONE, hold_for_group
 from duly.rules.settling import settle
 from duly.testing.conformance.answers import (
     Added,
@@ -140,6 +140,14 @@ class Witness:
         self.answers.grants += [Grant(span, now, claim, claim.run.node or "", None) for claim in claims]
         return claims
 
+    async def claim_held(self, node: str, run_id: str, request: int) -> list[Claim]:
+        asked, now = self.answers.tick(), self.now
+        claim = await self.queue.claim_held(ALONE, run_id, node, LEASE, request, now=now)
+        span = Span(asked, self.answers.tick())
+        claims = [] if claim is None else [claim]
+        self.answers.grants += [Grant(span, now, claim, node, request) for claim in claims]
+        return claims
+
     async def renew(self, beats: list[Beat]) -> set[int]:
         """The fences that no longer own their runs."""
         asked, now = self.answers.tick(), self.now
@@ -200,6 +208,7 @@ class Claimer:
             (self._claim, 8),
             (self._claim_twice, 2),
             (self._claim_again, 4),
+            (self._claim_held, 3),
             (self._renew, 5),
             (self._settle, 9),
             (self._settle_later, 2),
@@ -255,6 +264,12 @@ class Claimer:
     async def _claim(self) -> None:
         self._request += 1
         self._own(await self._ask())
+
+    async def _claim_held(self) -> None:
+        """Take suspects, as others do at the same time."""
+        for run in (await self._witness.queue.held(ALONE, 3, now=self._witness.now))[:2]:
+            self._request += 1
+            self._own(await self._witness.claim_held(self._node, run.id, self._request))
 
     async def _claim_twice(self) -> None:
         """The first answer is lost."""

@@ -70,7 +70,7 @@ class PlacementSuite:
         firing = world.firing(record, instants, world.after(30))
         firing = replace(firing, runs=tuple(replace(run, hold=UNPLACED, assignable=True) for run in firing.runs))
         await world.store.fire([firing], "main", epoch, now=world.now)
-        assert [run.due for run in await world.queue.unplaced(10, now=world.now)] == instants
+        assert [run.due for run in await world.queue.held(UNPLACED, 10, now=world.now)] == instants
         stored = await world.store.job("report")
         assert stored is not None
         assert stored.planned == 2
@@ -97,7 +97,7 @@ class PlacementSuite:
         [saved] = await world.store.save([change], now=world.now)
         assert saved is not None
         assert (saved.cursor, saved.planned) == (world.after(10), 0)
-        assert await world.queue.unplaced(10, now=world.now) == []
+        assert await world.queue.held(UNPLACED, 10, now=world.now) == []
         assert (await world.queue.assigned(now=world.now)).get("a", Share()) == Share()
 
     @scenario
@@ -107,12 +107,12 @@ class PlacementSuite:
         await world.put(*runs)
         tied = [sorted(run.id for run in (one, other)) for one, other in ((runs[6], runs[8]), (runs[0], runs[1]))]
         expected = [*tied[0], runs[7].id, runs[4].id, runs[5].id, *tied[1], runs[3].id, runs[2].id]
-        found = await world.queue.unplaced(10, now=world.now)
+        found = await world.queue.held(UNPLACED, 10, now=world.now)
         assert [run.id for run in found] == expected
-        assert [run.id for run in await world.queue.unplaced(2, now=world.now)] == expected[:2]
-        assert await world.queue.unplaced(0, now=world.now) == []
+        assert [run.id for run in await world.queue.held(UNPLACED, 2, now=world.now)] == expected[:2]
+        assert await world.queue.held(UNPLACED, 0, now=world.now) == []
         for place, run in enumerate(found, 1):
-            rest = await world.queue.unplaced(3, run, now=world.now)
+            rest = await world.queue.held(UNPLACED, 3, run, now=world.now)
             assert [after.id for after in rest] == expected[place : place + 3]
 
     @scenario
@@ -120,8 +120,8 @@ class PlacementSuite:
         runs = [to_place(world, delay=delay) for delay in (-2, -1, 5)]
         await world.put(*runs)
         assert await give(world, runs[1], "a")
-        assert [run.id for run in await world.queue.unplaced(10, runs[1], now=world.now)] == [runs[2].id]
-        assert [run.id for run in await world.queue.unplaced(10, runs[0], now=world.now)] == [runs[2].id]
+        assert [run.id for run in await world.queue.held(UNPLACED, 10, runs[1], now=world.now)] == [runs[2].id]
+        assert [run.id for run in await world.queue.held(UNPLACED, 10, runs[0], now=world.now)] == [runs[2].id]
 
     # --- assigned
 
@@ -298,7 +298,7 @@ class PlacementSuite:
             again = await world.stored(run)
             assert (again.state, again.hold, again.assignee) == (State.PENDING, UNPLACED, None)
         assert await world.claim(node="a") == []
-        assert {run.id for run in await world.queue.unplaced(10, now=world.now)} == {placed.id, never.id}
+        assert {run.id for run in await world.queue.held(UNPLACED, 10, now=world.now)} == {placed.id, never.id}
 
     @scenario
     async def test_waiting_runs_of_a_node_are_taken_back_and_running_ones_are_not(self, world: World) -> None:
@@ -313,7 +313,7 @@ class PlacementSuite:
         assert await world.queue.unassign("a", 10) == 1
         assert await world.queue.unassign("a", 10) == 0
         assert await world.queue.unassign("nobody", 10) == 0
-        assert {run.id for run in await world.queue.unplaced(10, now=world.now)} == {due.id, later.id}
+        assert {run.id for run in await world.queue.held(UNPLACED, 10, now=world.now)} == {due.id, later.id}
         assert (await world.stored(due)).assignee is None
         assert await world.queue.assigned(now=world.now) == {"a": Share(due=1), "b": Share(due=1)}
         assert await give(world, due, "b")

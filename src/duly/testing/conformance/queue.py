@@ -15,12 +15,15 @@ from duly.model import (
     Delivery,
     Interrupted,
     JobChange,
+    Outcome,
     OutcomeKind,
     Pause,
     Progress,
     Run,
     RunPolicy,
+    RunQuery,
     State,
+    Succeeded,
     WhenFull,
 )
 from duly.ports import Order
@@ -371,6 +374,23 @@ class QueueSuite:
         assert (await world.queue.renew([without], LEASE, now=world.now)).replies == (BeatReply.CANCEL,)
         assert (await world.stored(run)).progress == Progress(3, 10, "rows")
 
+    @scenario
+    async def test_a_wish_to_cancel_is_over_when_the_run_has_ended(self, world: World) -> None:
+        runs = [world.run() for _ in range(3)]
+        await world.put(*runs)
+        claims = await world.claim()
+        for run in runs:
+            assert await world.store.cancel([run.id], now=world.now) == [CancelReply.REQUESTED]
+            assert (await world.stored(run)).cancelling
+        outcomes: list[Outcome] = [Cancelled(), Succeeded(), failed()]
+        for claim, outcome in zip(claims, outcomes, strict=True):
+            assert await world.settle(claim, outcome)
+        for run in runs:
+            stored = await world.stored(run)
+            assert (stored.final, stored.cancelling) == (True, False)
+        page = await world.store.runs(RunQuery(), 10, now=world.now)
+        assert not any(run.cancelling for run in page.runs)
+
     # --- settle
 
     @scenario
@@ -551,16 +571,6 @@ class QueueSuite:
         [second] = await world.queue.reap(10, LEASE, now=world.now)
         assert second.fence > first.fence
         assert await world.queue.settle([world.settlement(first, LOST)]) == [False]
-
-    @scenario
-    async def test_a_run_that_loses_its_workers_is_poison(self, world: World) -> None:
-        await world.put(run := world.run())
-        for _ in range(3):
-            assert len(await world.claim()) == 1
-            world.advance(LEASE)
-            [taken] = await world.queue.reap(10, LEASE, now=world.now)
-            await world.queue.settle([world.settlement(taken, LOST)])
-        assert await world.state(run) is State.FAILED
 
     @scenario
     async def test_at_most_once_ends_as_lost(self, world: World) -> None:

@@ -224,6 +224,8 @@ class _Reader:
         match call.method:
             case "queue.claim":
                 yield from self._granted(call, call.answer.claims, call.arguments["request"])
+            case "queue.claim_held" if call.answer is not None:
+                yield from self._granted(call, [call.answer], call.arguments["request"])
             case "queue.reap":
                 yield from self._granted(call, call.answer, None)
             case "queue.renew":

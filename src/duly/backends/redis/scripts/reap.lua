@@ -4,16 +4,22 @@
 --
 -- ARGV: now or '', limit, lease in microseconds, the longest silence or ''. The run keeps node and start of the lost attempt. No longer lent by its
 -- request: a repeat of that must not learn the new fence. Takes no more than 1,000; a repeat takes what is left.
--- Returns expiry, ids, their bodies in one string, and their lives as they are now.
+-- Returns expiry, ids, their bodies in one string, their lives as they are now, and when the lost claims expired.
 local now = now_or(ARGV[1])
 local expires = now + tonumber(ARGV[3])
-local ids = call('ZRANGEBYSCORE', RUNNING_SET, '-inf', now, 'LIMIT', 0, math.min(tonumber(ARGV[2]), 1000))
+local most = math.min(tonumber(ARGV[2]), 1000)
+local ids, expired = {}, {}
+local lapsed = call('ZRANGEBYSCORE', RUNNING_SET, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
+for i = 1, #lapsed, 2 do
+    ids[#ids + 1] = lapsed[i]
+    expired[lapsed[i]] = lapsed[i + 1]
+end
 if #ids == 0 or now < tonumber(call('HGET', META, 'spared_until') or '0') or silent_since(ARGV[4], now) then
-    return { expires, {}, '', {} }
+    return { expires, {}, '', {}, {} }
 end
 local fence = last_fence()
 keep_fence(fence + #ids)
-local found, bodies, lives, running, changed = {}, {}, {}, {}, {}
+local found, bodies, lives, running, changed, before = {}, {}, {}, {}, {}, {}
 local texts = call('HMGET', LIVES, unpack(ids))
 for i, body in ipairs(call('HMGET', RUNS, unpack(ids))) do
     local ok, life = pcall(read_life, texts[i])
@@ -21,7 +27,7 @@ for i, body in ipairs(call('HMGET', RUNS, unpack(ids))) do
         local n = #found + 1
         fence = fence + 1
         life.fence, life.request = fence, 0
-        found[n], bodies[n], lives[n] = ids[i], body, write_life(life)
+        found[n], bodies[n], lives[n], before[n] = ids[i], body, write_life(life), expired[ids[i]]
         running[n * 2 - 1], running[n * 2] = expires, ids[i]
         changed[n * 2 - 1], changed[n * 2] = ids[i], lives[n]
     else -- nobody can say what became of it: it must not stand before the others for ever
@@ -33,4 +39,4 @@ if #found > 0 then
     call('HSET', LIVES, unpack(changed))
     call('ZADD', RUNNING_SET, unpack(running))
 end
-return { expires, found, table.concat(bodies), lives }
+return { expires, found, table.concat(bodies), lives, before }

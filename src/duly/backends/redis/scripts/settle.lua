@@ -110,7 +110,7 @@ local function settle_with_care(id, old, new, queue, finished, ready, attempted)
     local care = lazily()
     local before, life = care.read_life(old), care.read_life(new)
     if life.state == PENDING and before.flags % BOUND == CANCELLING then
-        life.state, life.finished, life.reason = CANCELLED, finished, before.reason
+        life.state, life.finished, life.reason, life.hold = CANCELLED, finished, before.reason, nil
     elseif life.state == CANCELLED and not life.reason then
         life.reason = before.reason
     end
@@ -128,9 +128,10 @@ local function settle_with_care(id, old, new, queue, finished, ready, attempted)
         local body = call('HGET', RUNS, id)
         if attempted then body = care.excuse(id, body) end -- an attempt that began was in time
         local run = care.read_body(body)
-        if placed then
-            care.hold(id, run, life, UNPLACED)
-            urgent = true -- whoever places runs has something to do
+        if placed then run.lane = care.relocate(id, body, '') end
+        if placed or life.hold then
+            care.hold(id, run, life, life.hold or UNPLACED)
+            urgent = true -- whoever places or takes runs has something to do
         else
             urgent = care.is_first(ready) or urgent
             care.wait(id, sub(run.lane, 1, 1), run.traits, ready)

@@ -40,8 +40,8 @@ class PlacementMachine(QueueMachine):
 
     async def _slices(self, backend: Backend, limit: int) -> list[Run]:
         found: list[Run] = []
-        while some := await backend.queue.unplaced(limit, found[-1] if found else None, now=self.now):
-            assert len(some) <= limit, f"unplaced({limit}) gave {len(some)}"
+        while some := await backend.queue.held(UNPLACED, limit, found[-1] if found else None, now=self.now):
+            assert len(some) <= limit, f"held({limit}) gave {len(some)}"
             found += some
         return found
 

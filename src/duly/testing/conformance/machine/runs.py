@@ -33,6 +33,7 @@ from duly.model import (
     WhenFull,
 )
 from duly.ports import Backend
+from duly.rules.admission import ALONE
 from duly.rules.settling import settle
 from duly.testing.conformance.machine.base import ALL, BACK, NODES, PICKS, Machine, step
 from duly.testing.conformance.machine.twins import Pair, agree, agree_on_next
@@ -64,6 +65,7 @@ DRAFTS = st.fixed_dictionaries(
         "strict": st.booleans(),
     }
 )
+_MAX_LOSSES = 2  # so that one loss makes a suspect
 _OUTCOMES: st.SearchStrategy[Outcome] = st.sampled_from(
     [
         Succeeded(),
@@ -153,11 +155,36 @@ class WorkMachine(Machine):
     def _settlement(self, pair: Pair, outcome: Outcome) -> Settlement:
         fence = pair.model.fence
         if fence not in self.settled:
-            self.settled[fence] = settle(pair.model.run, fence, outcome, self.now, dice=0.5)
+            run = pair.model.run
+            self.settled[fence] = settle(run, fence, outcome, self.now, dice=0.5, max_losses=_MAX_LOSSES)
         settlement = self.settled[fence]
         if settlement.outcome is not None:
             self.outcomes[settlement.job, settlement.started_at].add(settlement.outcome)
         return settlement
+
+    @step(2, picks=PICKS, node=NODES, again=st.booleans())
+    def claim_held(self, picks: list[int], node: str, again: bool) -> None:  # Hypothesis names it
+        """Lend runs one by one from under the hold that settlements put them under."""
+        for run_id in [*self.picked_ids(picks), "0none"]:
+            if not again:
+                self.requests[node] += 1
+            number = self.requests[node] = max(1, self.requests[node])
+            self.asked[node] = max(number, self.asked[node])
+            self._claim_held(run_id, node, number)
+
+    def _claim_held(self, run_id: str, node: str, number: int) -> None:
+        real, model = self.twins.ask(
+            lambda backend: backend.queue.claim_held(ALONE, run_id, node, LEASE, number, now=self.now)
+        )
+        if real is None or model is None:
+            agree("claim_held", real, model)
+        else:
+            self.pairs += self.twins.lent("claim_held", [real], [model], ordered=True)
+
+    @step()
+    def look_at_suspects(self) -> None:
+        real, model = self.twins.ask(lambda backend: backend.queue.held(ALONE, ALL, now=self.now))
+        self.twins.alike("held", real, model)
 
     @step(2, silence=_SILENCES)
     def reap(self, silence: float | None) -> None:

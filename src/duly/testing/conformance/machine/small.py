@@ -88,9 +88,12 @@ class SmallMachine(Machine):
         node = Node(id=name, host="h", pid=1, started_at=self.world.after(-age), handlers=frozenset({"mail"}))
         self.twins.same("announce", lambda backend: backend.coordinator.announce(node, ttl, now=self.now))
 
-    @step(name=NODES, metrics=st.sampled_from([None, {"running": 2.0}]))
-    def beat(self, name: str, metrics: dict[str, float] | None) -> None:
-        self.twins.same("beat", lambda backend: backend.coordinator.beat(name, 10.0, metrics, now=self.now))
+    @step(name=NODES, metrics=st.sampled_from([None, {"running": 2.0}]), age=st.sampled_from([None, 0, 1]))
+    def beat(self, name: str, metrics: dict[str, float] | None, age: int | None) -> None:
+        born = None if age is None else self.world.after(-age)
+        self.twins.same(
+            "beat", lambda backend: backend.coordinator.beat(name, 10.0, metrics, started_at=born, now=self.now)
+        )
 
     @step(name=NODES)
     def retire(self, name: str) -> None:

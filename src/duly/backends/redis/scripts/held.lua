@@ -1,17 +1,17 @@
 --! use now looking
--- unplaced: the first runs that are yet to be placed: ready ones by priority, ready time and id, then the others by ready
--- time and id. Changes nothing.
+-- held: the first runs that are held under a key: ready ones by priority, ready time and id, then the others by ready time
+-- and id. Changes nothing.
 --
--- ARGV: now or '', how many (at most 1,000), and priority, ready time and id of the run after which to begin ('' for the
--- first). Returns now, ids, and what `look_at` says of them.
-local now, limit, found = now_or(ARGV[1]), tonumber(ARGV[2]), {}
-if call('HEXISTS', P .. 'holds', UNPLACED) == 0 then return { now, {}, {} } end
+-- ARGV: now or '', how many (at most 1,000), priority, ready time and id of the run after which to begin ('' for the
+-- first), and the key. Returns now, ids, and what `look_at` says of them.
+local now, limit, hold, found = now_or(ARGV[1]), tonumber(ARGV[2]), ARGV[6], {}
+if call('HEXISTS', P .. 'holds', hold) == 0 then return { now, {}, {} } end
 local priority, ready, id = tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local among_due = not ready or ready <= now
 
 -- The runs of one priority from a ready time on; `past` is where those after that run begin.
 local function add(level, from, to, past)
-    local key = P .. 'held:' .. level .. ':' .. UNPLACED
+    local key = P .. 'held:' .. level .. ':' .. hold
     local some = call('ZRANGEBYSCORE', key, from, to, 'WITHSCORES', 'LIMIT', past, limit)
     for i = 1, #some, 2 do
         local at = tonumber(some[i + 1])
@@ -21,7 +21,7 @@ end
 
 -- How many of those with the same ready time as the run after which to begin come before it, and itself.
 local function passed(level)
-    local number, key = 0, P .. 'held:' .. level .. ':' .. UNPLACED
+    local number, key = 0, P .. 'held:' .. level .. ':' .. hold
     for _, each in ipairs(call('ZRANGEBYSCORE', key, ready, ready)) do
         if each <= id then number = number + 1 end
     end

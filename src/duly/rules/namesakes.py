@@ -1,0 +1,35 @@
+"""Namesakes: two processes under one node id, and what is left of a process that is gone.
+
+A node that was killed is announced for as long as its presence lasts. Who starts under its id must tell that from a
+process that lives.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from duly.model import Node
+from duly.rules.describe import instant
+
+_SLACK = timedelta(seconds=2)  # clocks and the times that processes start at are told by different people
+
+
+def is_other(announced: Node, mine: Node) -> bool:
+    """Whether what is announced under my id is another process than mine, or an earlier life of it."""
+    return announced.id == mine.id and announced.started_at != mine.started_at
+
+
+def surely_lives(announced: Node, mine: Node, process_began: datetime | None) -> bool:
+    """Whether another process under my id is known to live, so that mine must not start.
+
+    `process_began` is when the process that has its number on this machine began, None if there is none. On another
+    machine, or in a container with the same host name, nobody can tell from here: then its heartbeats do.
+    """
+    if (announced.host, announced.pid == mine.pid) != (mine.host, False) or process_began is None:
+        return False
+    return process_began <= announced.started_at + _SLACK
+
+
+def describe(other: Node) -> str:
+    """Another process under the same id, in words."""
+    return f"process {other.pid} on {other.host}, started at {instant(other.started_at)}"
