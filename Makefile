@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 CORES  ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-versions check lint format types imports bench figures bench-peers sim fuzz-api stops load clean
+.PHONY: help demo test test-oldest test-versions check lint format types imports bench figures bench-peers sim fuzz-api stops outages clocks load clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | sort | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -59,6 +59,12 @@ fuzz-api: $(VENV)/.dev  ## a long campaign of calls made from the OpenAPI docume
 
 stops: $(VENV)/.dev  ## a long campaign of stops under load with stubborn handlers (STOPS=50 ONLY=redis)
 	$(BIN)/python -m tests.stopping.campaign --stops $(or $(STOPS),50) $(if $(ONLY),--only $(ONLY))
+
+outages: $(VENV)/.dev  ## a long campaign of outages during which a node starts (TRIALS=20 ONLY=redis)
+	$(BIN)/python -m tests.faults.outages --trials $(or $(TRIALS),20) $(if $(ONLY),--only $(ONLY))
+
+clocks: $(VENV)/.dev  ## a long campaign of wrong clocks in every role (ONLY=redis)
+	$(BIN)/python -m tests.faults.clocks $(if $(ONLY),--only $(ONLY))
 
 load: $(VENV)/.dev  ## how many calls per second the API takes (ARGS="--ab -c 8")
 	$(BIN)/python bench/http_load.py $(ARGS)
