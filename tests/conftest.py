@@ -92,7 +92,18 @@ def postgres_url(request):
 @pytest.fixture(params=["memory", "sqlite", "redis", "postgres"])
 def url(request, tmp_path) -> str:
     """A fresh store of each kind that a scheduler can be tested on."""
-    match request.param:
+    return fresh(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=["sqlite", "redis", "postgres"])
+def shared_url(request, tmp_path) -> str:
+    """A fresh store of each kind that several processes can share."""
+    return fresh(request.param, request, tmp_path)
+
+
+def fresh(kind: str, request, tmp_path) -> str:
+    """The URL of a store of that kind with nothing in it."""
+    match kind:
         case "memory":
             return "memory://"
         case "sqlite":

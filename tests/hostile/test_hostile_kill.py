@@ -7,20 +7,8 @@ import pytest
 
 from duly import Scheduler
 from duly.model import State
-from tests import postgres_stores
-from tests.conftest import emptied, eventually
+from tests.conftest import eventually
 from tests.hostile.handlers import EVERY
-
-
-@pytest.fixture(params=["sqlite", "redis", "postgres"])
-def shared_url(request, tmp_path):
-    match request.param:
-        case "sqlite":
-            return f"sqlite:///{tmp_path}/duly.db"
-        case "redis":
-            return emptied(request.getfixturevalue("redis_url"))
-        case _:
-            return postgres_stores.emptied(request.getfixturevalue("postgres_url"))
 
 
 @pytest.fixture

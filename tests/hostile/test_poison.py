@@ -8,22 +8,9 @@ import pytest
 
 from duly import RunFailed, Scheduler
 from duly.model import State
-from tests import postgres_stores
-from tests.conftest import emptied
 
 INNOCENT = 20
 POLL = 0.05
-
-
-@pytest.fixture(params=["sqlite", "redis", "postgres"])
-def shared_url(request, tmp_path):
-    match request.param:
-        case "sqlite":
-            return f"sqlite:///{tmp_path}/duly.db"
-        case "redis":
-            return emptied(request.getfixturevalue("redis_url"))
-        case _:
-            return postgres_stores.emptied(request.getfixturevalue("postgres_url"))
 
 
 @pytest.fixture

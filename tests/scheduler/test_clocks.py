@@ -4,35 +4,13 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from tests import postgres_stores
-from tests.conftest import emptied, eventually
+from tests.conftest import eventually
+from tests.faults.node import Off
 
 from duly import Context, Every, Scheduler, SchedulerConfig
-from duly.model import State, shift
-from duly.ports import SystemClock
+from duly.model import State
 
 OFF = [-600, -60, 60, 600]
-
-
-class Off(SystemClock):
-    """A wall clock that is wrong."""
-
-    def __init__(self, off):
-        self.off = off
-
-    def now(self):
-        return shift(super().now(), self.off)
-
-
-@pytest.fixture(params=["sqlite", "redis", "postgres"])
-def shared_url(request, tmp_path):
-    match request.param:
-        case "sqlite":
-            return f"sqlite:///{tmp_path}/duly.db"
-        case "redis":
-            return emptied(request.getfixturevalue("redis_url"))
-        case _:
-            return postgres_stores.emptied(request.getfixturevalue("postgres_url"))
 
 
 def program(url, clock=None, *, seconds=1.0, description="", **settings):

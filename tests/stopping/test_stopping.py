@@ -9,23 +9,10 @@ import pytest
 from duly.model import State
 from duly.testing.postgres_servers import postgres_server
 from duly.testing.servers import redis_server
-from tests import postgres_stores
-from tests.conftest import emptied
 from tests.stopping.trial import ONCE, STUBBORN, Trial
 
 BOUND = 2.0
 MACHINE = 3.0  # seconds that a busy machine may take to start and end threads and processes; nothing of ours waits so
-
-
-@pytest.fixture(params=["sqlite", "redis", "postgres"])
-def shared_url(request, tmp_path):
-    match request.param:
-        case "sqlite":
-            return f"sqlite:///{tmp_path}/duly.db"
-        case "redis":
-            return emptied(request.getfixturevalue("redis_url"))
-        case _:
-            return postgres_stores.emptied(request.getfixturevalue("postgres_url"))
 
 
 @pytest.fixture

@@ -223,6 +223,10 @@ class Connection(HttpToolsProtocol):
         self.headers = _Trailers(self.limits.max_headers)
         if self._active is None:
             self._active = self.cycle
+        elif self.cycle is not self._active:
+            # uvicorn reads no more until the answer under way has ended. Of a stream that would be when the client has
+            # gone, which nobody would notice without reading.
+            self.flow.resume_reading()
         if self.scope["http_version"] == "1.0" and self.parser.should_keep_alive():
             # Old clients that ask for it keep their connection, too: ApacheBench is one, and a connection per call
             # costs a server twice as much as the call.
