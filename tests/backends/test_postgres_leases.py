@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import eventually
 
 from duly import Scheduler, SchedulerConfig
-from duly.backends import open_backend, open_seat
+from duly.backends import open_backend
 from duly.errors import ConfigurationError
 from duly.model import Beat, BeatReply, Ids, Run
 from duly.model.event import ClaimsLost
@@ -119,22 +119,20 @@ async def test_a_healthy_node_keeps_its_claims_while_another_is_frozen(postgres_
         ("redis://:secret@h/0?timeout={}", "timeout"),
         ("redis+sentinel://h/main?timeout={}", "timeout"),
         ("sqlite:///jobs.db?busy_timeout={}", "busy_timeout"),
-        ("etcd://h?timeout={}", "timeout"),
     ],
 )
 def test_a_call_timeout_that_is_too_long_for_lock_ttl_is_refused(url, option):
-    opened = open_seat if url.startswith("etcd") else open_backend
     with pytest.raises(ConfigurationError) as refused:
-        opened(url.format("4"), Opening(lease=6.0))
+        open_backend(url.format("4"), Opening(lease=6.0))
     said = str(refused.value)
     assert f"{option}=4 s" in said
     assert "lock_ttl=6 s" in said
     assert f"Set {option} to at most 2, or lock_ttl to at least 12 s" in said
     assert "secret" not in said
-    opened(url.format("2"), Opening(lease=6.0))
-    opened(url.format("4"), Opening(lease=12.0))
-    opened(url.format("4"), Opening())  # nothing is known about leases
-    opened(url.format("5"), Opening(lease=6.0))  # the default, which renewals shorten
+    open_backend(url.format("2"), Opening(lease=6.0))
+    open_backend(url.format("4"), Opening(lease=12.0))
+    open_backend(url.format("4"), Opening())  # nothing is known about leases
+    open_backend(url.format("5"), Opening(lease=6.0))  # the default, which renewals shorten
 
 
 async def test_a_scheduler_refuses_it_when_it_starts(postgres_url):

@@ -275,8 +275,8 @@ async def test_a_failed_heartbeat_session_is_told_as_it_is(tmp_path, monkeypatch
     client = await scheduler.opened()
     session = client.backend.session
 
-    def broken():
-        made = session()
+    def broken(timeout=None):
+        made = session(timeout)
 
         async def refuse():
             raise BackendError("no more connections")
