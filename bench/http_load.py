@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import cast
 
 from duly import Scheduler
-from duly.scheduler.forever import fastest_loop
+from duly.scheduler.run_forever import fastest_loop
 from duly.testing.servers import redis_server
 
 APP = """

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import redis.asyncio
 
+from duly.backends.redis.client import Wire
 from duly.backends.redis.loader import made, scripts
 from duly.backends.redis.url import parse
-from duly.backends.redis.wire import Wire
 from duly.testing.servers import redis_server
 
 BODY = b"x" * 200

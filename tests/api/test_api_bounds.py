@@ -9,11 +9,11 @@ import pytest
 from tests.api.api_support import caller_for
 
 from duly.api import cluster, reading
-from duly.api.bodies import PreviewBody, ScheduleBody
 from duly.api.computing import Computing
-from duly.api.documents import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, read
+from duly.api.json_input import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, read
 from duly.api.previews import preview_of
 from duly.api.problems import Problem
+from duly.api.requests import PreviewBody, ScheduleBody
 from duly.errors import ConfigurationError
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)

@@ -11,17 +11,17 @@ from tests.conftest import eventually
 
 from duly.api import Api, ApiSettings, app, events
 from duly.api import tokens as access
-from duly.api.tail import _RECENT, SLICE, Tail
+from duly.api.event_tail import _RECENT, SLICE, Tail
 from duly.errors import BackendUnavailable
-from duly.model.notice import EVENTS, Notice, NoticeKind
+from duly.model.published_event import EVENTS, PublishedEvent, PublishedEventKind
 from duly.observe.publisher import _encode
-from duly.scheduler.published import Published
+from duly.scheduler.event_reader import EventReader
 
 AT = "2027-01-01T12:00:00.000000Z"
 
 
 def notice(kind="run.ended", **about) -> bytes:
-    return _encode(Notice(kind=NoticeKind(kind), at=AT, node="worker-1", **about))
+    return _encode(PublishedEvent(kind=PublishedEventKind(kind), at=AT, node="worker-1", **about))
 
 
 def of_run(number: int, kind="run.ended", job="note", queue="default", handler="note") -> bytes:
@@ -211,14 +211,14 @@ async def test_a_reader_that_leaves_makes_room_for_another(memory):
         assert refused.problem["type"] == "urn:duly:problem:too-many-streams"
     async with Follower(caller) as follower:
         assert follower.status == 200
-    assert caller.api.desk.tail._task is None, "nobody listens, so nothing is read"
+    assert caller.api.context.tail._task is None, "nobody listens, so nothing is read"
 
 
 async def test_draining_ends_all_streams_and_begins_no_new_ones(caller, store):
     async with Follower(caller) as one, Follower(caller) as other:
         await store.append(EVENTS, [of_run(1)])
         assert (await one.next()).id == 1
-        caller.api.desk.drain()
+        caller.api.context.drain()
         assert await one.next() is None
         assert (await other.next()).id == 1
         assert await other.next() is None
@@ -266,20 +266,20 @@ async def test_a_reader_that_is_slow_gets_all_of_it_from_the_store_and_no_buffer
         for start in range(0, number, SLICE):
             await store.append(EVENTS, [of_run(start + each) for each in range(SLICE)])
         assert [message.id for message in await quick.some(number)] == list(range(1, number + 1))
-        assert len(caller.api.desk.tail._recent) <= _RECENT
+        assert len(caller.api.context.tail._recent) <= _RECENT
         assert slow._parts.qsize() <= 2
         slow.gate.set()
         assert [message.id for message in await slow.some(number)] == list(range(1, number + 1))
 
 
 async def test_an_outage_of_the_store_is_waited_out(store, monkeypatch):
-    monkeypatch.setattr("duly.api.tail._AFTER_FAILURE", 0.0)
+    monkeypatch.setattr("duly.api.event_tail._AFTER_FAILURE", 0.0)
     away = True
 
     async def published():
         if away:
             raise BackendUnavailable("nobody answers")
-        return Published(store)
+        return EventReader(store)
 
     tail = Tail(published, 1, 1, period=0.01)
     tail.join("ada")

@@ -14,7 +14,7 @@ from tests.api.api_server import served
 from tests.api.wire import Wire, ask, request
 from tests.cli.cli_support import until
 
-from duly.api.bodies import RetryBody, ScheduleBody
+from duly.api.requests import RetryBody, ScheduleBody
 from duly.api.routes import ROUTES
 
 LONG = "a" * 3000
@@ -110,15 +110,15 @@ def documents(route) -> list[str]:
     found = list(IN_DOCUMENTS)
     for kind in route.body.kinds:
         for struct in structs(kind):
-            around = AROUND.get(route.path, {}) if "schedule" in struct.__struct_fields__ else {}
+            env = AROUND.get(route.path, {}) if "schedule" in struct.__struct_fields__ else {}
             for name in struct.__struct_fields__:
-                found += [_document({**around, name: value}) for value in IN_DOCUMENTS]
+                found += [_document({**env, name: value}) for value in IN_DOCUMENTS]
     nested = {"schedule": ScheduleBody, "retry": RetryBody}
     for name, struct in nested.items():
         if any(name in kind.__struct_fields__ for each in route.body.kinds for kind in structs(each)):
-            around = AROUND.get(route.path, {})
+            env = AROUND.get(route.path, {})
             for inner in struct.__struct_fields__:
-                found += [_document({**around, name: _document({inner: value})}) for value in IN_DOCUMENTS]
+                found += [_document({**env, name: _document({inner: value})}) for value in IN_DOCUMENTS]
     return found
 
 

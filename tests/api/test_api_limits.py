@@ -23,7 +23,7 @@ from duly import Every, Scheduler, SchedulerConfig
 from duly.api import Api, ApiSettings
 from duly.api.permissions import GRANTS, TokenRole
 from duly.api.routes import ROUTES
-from duly.model.notice import EVENTS, NoticeKind
+from duly.model.published_event import EVENTS, PublishedEventKind
 
 LIMITS = {
     "queue": {"queues": ["ours"]},
@@ -472,7 +472,7 @@ async def test_processes_of_one_store_share_the_key_of_cursors_however_they_begi
     fresh = Caller(Api(scheduler), token)
     assert (await fresh.get(f"/jobs?cursor={cursors.pop()}")).status == 422
     cursor = (await fresh.get("/jobs?limit=1")).headers["x-next-cursor"]
-    apis[0].desk.seals._read_at = -10.0  # it was a while ago
+    apis[0].context.seals._read_at = -10.0  # it was a while ago
     assert (await Caller(apis[0], token).get(f"/jobs?cursor={cursor}")).status == 200
 
 
@@ -484,7 +484,9 @@ def notices() -> list[bytes]:
     names = {"job": "vault_job", "queue": "vault_queue", "handler": "vault_handler", "shard": "job:vault_custom"}
     chosen = [each for count in range(1, 5) for each in itertools.combinations(names.items(), count)]
     about = {"at": "2027-01-01T00:00:00.000000Z", "node": "node-1"}
-    return [msgspec.json.encode({"kind": kind, **about, **dict(each)}) for kind in NoticeKind for each in chosen]
+    return [
+        msgspec.json.encode({"kind": kind, **about, **dict(each)}) for kind in PublishedEventKind for each in chosen
+    ]
 
 
 @pytest.mark.parametrize("limit", LIMITS)

@@ -14,7 +14,7 @@ from duly.api.routes import ROUTES, VITALS
 from duly.model import Lease, Run, State, from_micros
 from duly.model import event as events
 from duly.model.outcome import OutcomeKind
-from duly.observe.meters import Histogram, Meters
+from duly.observe.metrics import Histogram, MetricsRecorder
 from duly.observe.prometheus import DulyCollector
 
 NOON = from_micros(1_800_000_000_000_000)
@@ -114,7 +114,7 @@ def run(job="report", queue="default"):
 
 
 def test_meters_count_what_is_told():
-    meters = Meters()
+    meters = MetricsRecorder()
     for event in (
         events.RunStarted(run(), 0.02),
         events.RunEnded(run(), OutcomeKind.FAILED, State.PENDING, 0.3, retry_at=NOON),
@@ -143,7 +143,7 @@ def test_meters_count_what_is_told():
 
 
 def test_a_scraper_does_not_drown_in_names():
-    meters = Meters()
+    meters = MetricsRecorder()
     for number in range(1500):
         meters(events.RunStarted(run(f"job{number}"), 0.0))
     assert len(meters.lateness) == 1001

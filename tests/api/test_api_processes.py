@@ -45,8 +45,8 @@ class Process:
 
     def __init__(self, *arguments, folder, **environment):
         self.folder = folder
-        around = {"DULY_URL": f"sqlite:///{folder}/duly.db", "LOG_FORMAT": "JSON", **environment}
-        self.process = spawn(*arguments, folder=folder, **around)
+        env = {"DULY_URL": f"sqlite:///{folder}/duly.db", "LOG_FORMAT": "JSON", **environment}
+        self.process = spawn(*arguments, folder=folder, **env)
         self.lines = []
 
     def line(self, pattern: str) -> re.Match:

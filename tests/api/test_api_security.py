@@ -404,7 +404,7 @@ async def everything_that_is_written(secret: str) -> str:
         answer = await unreachable.get(target)
         assert answer.status == 503, answer
         texts.append(answer.body.decode())
-    texts += [repr(unreachable.api), repr(away), repr(unreachable.api.desk), repr(unreachable.api._authenticator)]
+    texts += [repr(unreachable.api), repr(away), repr(unreachable.api.context), repr(unreachable.api._authenticator)]
     async with shop("memory://", publish_events=True).client() as scheduler:
         await scheduler.submit("note", {"payload": secret})
         await (await scheduler.opened()).publisher.close()

@@ -8,7 +8,7 @@ from tests.api.api_support import Caller, caller_for, new_token, shop
 
 from duly import ConfigurationError, Scheduler, State
 from duly.api import Api
-from duly.api.desk import ApiSettings
+from duly.api.config import ApiSettings
 
 INSTANT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 

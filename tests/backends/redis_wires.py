@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 import redis
 
+from duly.backends.redis.client import RedisClient
 from duly.backends.redis.loader import made, scripts
 from duly.backends.redis.url import parse
-from duly.backends.redis.wire import Wire
 
 _numbers = itertools.count()
 
@@ -30,12 +30,12 @@ def new_namespace() -> str:
 @asynccontextmanager
 async def wired(url: str, namespace: str | None = None):
     """An open wire with the scripts above."""
-    wire = Wire(parse(url), namespace or new_namespace(), LIBRARY)
-    await wire.open()
+    client = RedisClient(parse(url), namespace or new_namespace(), LIBRARY)
+    await client.open()
     try:
-        yield wire
+        yield client
     finally:
-        await wire.close()
+        await client.close()
 
 
 def operator(server) -> redis.Redis:

@@ -7,7 +7,7 @@ import sys
 
 from duly.backends import open_backend
 from duly.backends.split import SplitBackend
-from duly.backends.split.doorbell import doorbell_at
+from duly.backends.split.stream_notifier import stream_notifier_at
 from duly.model import Run, Succeeded
 from duly.ports import Opening
 from duly.rules.settling import settle
@@ -49,16 +49,16 @@ class Deadly:
 async def main(store, redis, namespace, step):
     opening = Opening(namespace=namespace)
     truth = open_backend(store, opening)
-    doorbell = doorbell_at(redis, namespace)
+    stream = stream_notifier_at(redis, namespace)
     whose, verb = STEPS[step]
     if whose == "queue":
         truth.queue = Deadly(truth.queue, verb)
     else:
-        doorbell = Deadly(doorbell, verb)
-    async with SplitBackend(truth, None, doorbell) as backend:
+        stream = Deadly(stream, verb)
+    async with SplitBackend(truth, None, stream) as backend:
         now = await backend.store.time()
         await backend.queue.put([Run(id=RUN, job="mail", handler="mail", due=now, ready_at=now)])
-        while not backend._porter._in_hand:
+        while not backend._notifier._in_hand:
             await backend.queue.wait("dead", None, 30.0)
         [claim] = (await backend.queue.claim("dead", None, None, 10, LEASE, 1)).claims
         await backend.queue.settle([settle(claim.run, claim.fence, Succeeded(), now, dice=0.5)])

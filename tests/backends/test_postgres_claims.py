@@ -9,10 +9,11 @@ import asyncpg
 import pytest
 from tests.conftest import eventually
 
-from duly.backends.postgres import lending, open_url
+from duly.backends.postgres import claiming as lending
+from duly.backends.postgres import open_url
+from duly.backends.postgres.checkpoint import Checkpointer
 from duly.backends.postgres.connection import _SETTINGS
-from duly.backends.postgres.relief import Relief
-from duly.backends.postgres.texts import Texts
+from duly.backends.postgres.sql_templates import SqlTemplates
 from duly.model import Cause, Ids, Run
 from duly.ports import Opening
 
@@ -40,7 +41,7 @@ class Store:
         self.backend = backend
         self.connection = connection
         self.namespace = namespace
-        self.texts = Texts(namespace)
+        self.texts = SqlTemplates(namespace)
         self.requests = 0
 
     async def execute(self, sql, *parameters):
@@ -102,7 +103,7 @@ async def test_a_claim_reads_no_more_after_the_dead_rows_of_many_were_swept_away
     assert await store.pages_of_a_claim() > 2 * fresh
 
     async def swept():  # not while somebody, such as an analysis by the server, may still see the rows
-        await Relief(store.backend.lanes).sweep()
+        await Checkpointer(store.backend.lanes).sweep()
         return await store.pages_of_a_claim() <= 2 * fresh
 
     await eventually(swept, "the dead rows are gone")

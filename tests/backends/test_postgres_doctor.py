@@ -11,8 +11,8 @@ import pytest
 
 from duly import Scheduler, SchedulerConfig
 from duly.backends.postgres.backend import open_url
-from duly.backends.postgres.examine import findings
-from duly.backends.postgres.facts import Facts, capabilities_of
+from duly.backends.postgres.doctor import findings
+from duly.backends.postgres.server_info import Facts, capabilities_of
 from duly.backends.postgres.url import parse
 from duly.errors import BackendError, ConfigurationError
 from duly.ports import Opening, Severity

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from tests.conftest import eventually
 from tests.postgres_stores import terminated
 
-from duly.backends.postgres.bell import KINDS, SHARED, WORK, Bell
 from duly.backends.postgres.connection import Lanes
-from duly.backends.postgres.faults import translated
+from duly.backends.postgres.errors import translated
+from duly.backends.postgres.notify import KINDS, SHARED, WORK, Notifier
 from duly.backends.postgres.url import parse
 from duly.errors import BackendError, BackendUnavailable
 from duly.testing.postgres_servers import postgres_server
@@ -27,7 +27,7 @@ def server():
 @asynccontextmanager
 async def session(url, options="?timeout=60"):
     lanes = Lanes(parse(url + options), "faults")
-    bell = Bell(lanes)
+    bell = Notifier(lanes)
     await lanes.open()
     bell.open()
     try:
@@ -224,7 +224,7 @@ async def test_who_waits_for_the_bell_through_an_outage_waits_on_and_is_rung_at_
 
 
 async def test_a_silent_bell_is_asked_for_a_sign_of_life(server, monkeypatch):
-    monkeypatch.setattr("duly.backends.postgres.bell._SILENCE", 0.02)
+    monkeypatch.setattr("duly.backends.postgres.notify._SILENCE", 0.02)
     async with session(server.url) as (lanes, bell):
         await bell.listen()
         heard = bell.rings[WORK]

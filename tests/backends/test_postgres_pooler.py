@@ -12,10 +12,10 @@ from contextlib import asynccontextmanager
 import pytest
 from postgres_fronts import pooler_in_front_of
 
-from duly.backends.postgres.bell import POLL, WORK, Bell
 from duly.backends.postgres.connection import Lanes
 from duly.backends.postgres.coordinator import PostgresCoordinator
 from duly.backends.postgres.migrating import check
+from duly.backends.postgres.notify import POLL, WORK, Notifier
 from duly.backends.postgres.url import parse
 from duly.errors import BackendUnavailable
 from duly.testing.postgres_servers import postgres_server, programs
@@ -71,7 +71,7 @@ async def pooled(request, server, tmp_path):
 @asynccontextmanager
 async def session(url, options=""):
     lanes = Lanes(parse(url + options, {}), uuid.uuid4().hex)
-    bell = Bell(lanes)
+    bell = Notifier(lanes)
     await lanes.open()
     bell.open()
     try:

@@ -7,8 +7,8 @@ import pytest
 
 from duly import Scheduler
 from duly.backends import open_backend
+from duly.backends.redis.client import RedisClient
 from duly.backends.redis.url import Login, Place, checked_namespace, parse
-from duly.backends.redis.wire import Wire
 from duly.backends.tls import Tls
 from duly.errors import BackendError, ConfigurationError, DulyError
 from duly.ports import Opening
@@ -119,22 +119,22 @@ async def test_errors_of_a_server_do_not_repeat_the_password(password):
     with redis_server(config={"requirepass": "another"}) as server:
         for login in (f":{password}", f"user:{password}"):
             with pytest.raises(BackendError, match="does not know this user and password") as refused:
-                await Wire(parse(f"redis://{login}@127.0.0.1:{server.port}"), "ns").open()
+                await RedisClient(parse(f"redis://{login}@127.0.0.1:{server.port}"), "ns").open()
             assert SECRET not in "".join(traceback.format_exception(refused.value))
         with pytest.raises(BackendError, match="wants a password"):
-            await Wire(parse(server.url), "ns").open()
+            await RedisClient(parse(server.url), "ns").open()
 
 
 async def test_a_server_that_repeats_what_it_was_told_is_not_quoted():
     with redis_server(config={"rename-command AUTH": "LOGIN"}) as server:  # "unknown command, with args beginning …"
         with pytest.raises(BackendError) as refused:
-            await Wire(parse(f"redis://user:{SECRET}@127.0.0.1:{server.port}"), "ns").open()
+            await RedisClient(parse(f"redis://user:{SECRET}@127.0.0.1:{server.port}"), "ns").open()
         assert SECRET not in "".join(traceback.format_exception(refused.value))
 
 
 async def test_a_password_with_signs_in_it_is_sent_as_it_is():
     with redis_server(config={"requirepass": '"p@ss/w:rd %"'}) as server:
-        wire = Wire(parse(f"redis://:p%40ss%2Fw%3Ard%20%25@127.0.0.1:{server.port}"), "ns")
+        wire = RedisClient(parse(f"redis://:p%40ss%2Fw%3Ard%20%25@127.0.0.1:{server.port}"), "ns")
         await wire.open()
         assert await wire.command("PING") == b"PONG"
         await wire.close()

@@ -9,10 +9,10 @@ import pytest
 from redis_wires import new_namespace, operator, wired
 from tests.conftest import eventually
 
-from duly.backends.gate import Gate
+from duly.backends.backoff import Backoff
 from duly.backends.redis.backend import RedisBackend
-from duly.backends.redis.bell import MANY
 from duly.backends.redis.loader import scripts
+from duly.backends.redis.notify import MANY
 from duly.backends.redis.url import parse
 from duly.errors import BackendError, BackendUnavailable
 from duly.testing.servers import redis_server as start_redis
@@ -231,7 +231,7 @@ async def test_somebody_who_never_answers_is_unavailable_after_the_deadline():
 
 async def test_after_a_failure_nobody_knocks_for_a_while():
     why = BackendUnavailable("away")
-    gate = Gate(dice=lambda: 1.0)
+    gate = Backoff(dice=lambda: 1.0)
     gate.check()
     pauses = []
     for _ in range(10):
@@ -244,7 +244,7 @@ async def test_after_a_failure_nobody_knocks_for_a_while():
         gate.check()
     gate.passed()
     gate.check()
-    unlucky, lucky = Gate(dice=lambda: 1.0), Gate(dice=lambda: 0.0)
+    unlucky, lucky = Backoff(dice=lambda: 1.0), Backoff(dice=lambda: 0.0)
     for each in (unlucky, lucky):
         each.failed(why)
     assert lucky.closed_for < unlucky.closed_for  # two nodes do not knock in step

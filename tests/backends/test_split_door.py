@@ -17,11 +17,11 @@ from split_script import LEASE, RUN, STEPS
 from tests.conftest import eventually
 from tests.postgres_stores import emptied
 
-from duly.backends import open_backend, open_seat
+from duly.backends import open_backend, open_coordinator
 from duly.backends.redis.url import parse
 from duly.backends.split import SplitBackend
-from duly.backends.split.bands import Ready, band_of, ready_entries
-from duly.backends.split.doorbell import doorbell_at
+from duly.backends.split.priority_bands import Ready, band_of, ready_entries
+from duly.backends.split.stream_notifier import stream_notifier_at
 from duly.backends.split.url import Door, parse_door
 from duly.errors import BackendError, BackendUnavailable, ConfigurationError
 from duly.model import Ids, Lost, Run, State, Succeeded, shift
@@ -48,7 +48,7 @@ class Hall:
 
     def backend(self, options=""):
         opening = Opening(namespace=self.namespace)
-        door = doorbell_at(f"{self.redis}{options}", self.namespace)
+        door = stream_notifier_at(f"{self.redis}{options}", self.namespace)
         return SplitBackend(open_backend(self.store, opening), None, door)
 
     def stream(self, band="low", name=None):
@@ -90,7 +90,7 @@ async def waiting(backend, node="n1", timeout=LONG):
 
 
 async def _reads(backend):
-    return backend._porter._reading is not None
+    return backend._notifier._reading is not None
 
 
 def test_bands_and_entries():
@@ -152,7 +152,7 @@ async def nobody_reads(backend):
     """Let it come to its wait; it reads nothing."""
     for _ in range(20):
         await asyncio.sleep(0.01)
-    assert backend._porter._reading is None
+    assert backend._notifier._reading is None
 
 
 @asynccontextmanager
@@ -220,7 +220,7 @@ async def test_a_word_that_comes_during_the_claim_of_a_full_node_leads_to_anothe
         claiming = asyncio.create_task(full.queue.claim("full", None, None, 1, LONG, 2))
         await eventually(full.queue._truth.claimed, "the store has answered the claim")
         await client._truth.queue.put([run()])
-        await client.queue._porter.doorbell.ring([], b'[["default","mail"]]')  # by a node that could not take it
+        await client.queue._notifier.stream.ring([], b'[["default","mail"]]')  # by a node that could not take it
         await asyncio.wait_for(task, LONG)
         answered.set()
         assert (await claiming).claims == []
@@ -252,7 +252,7 @@ async def test_a_node_that_reads_and_does_not_claim_leaves_its_entries_to_others
     async with hall.backend() as stuck, hall.backend() as client:
         reading = await able(stuck, "stuck")
         await eventually(lambda: _reads(stuck), "it reads")
-        async with client.queue._porter.doorbell._wire.ear("door") as ear:
+        async with client.queue._notifier.stream._wire.ear("door") as ear:
             await client.queue.put([run()])
             await asyncio.wait_for(reading, LONG)  # the entry is for its next claim, which does not come
             [word] = [word for word in await ear.wait(LONG) if word]
@@ -274,7 +274,7 @@ async def test_a_planner_that_takes_over_the_entries_of_a_dead_reader_passes_the
             together.xadd(hall.stream(), {"runs": ids.new(), "queue": "default", "handler": "mail"})
             together.xreadgroup("workers", "dead", {hall.stream(): ">"})
             together.execute()
-        backend._porter._sweep_at = asyncio.get_running_loop().time() + LONG  # the other one has the turns
+        backend._notifier._sweep_at = asyncio.get_running_loop().time() + LONG  # the other one has the turns
         await eventually(lambda: _planned(planner, task), "it is passed on")
         await eventually(lambda: _emptied(hall), "the entry is gone")
 
@@ -294,7 +294,7 @@ async def test_a_node_that_cannot_start_a_run_passes_it_on_at_once(hall, able_to
         task = await able(unable, "unable", **able_to)
         await eventually(lambda: _reads(unable), "it reads")
         async with hall.backend() as client:
-            async with client.queue._porter.doorbell._wire.ear("door") as ear:
+            async with client.queue._notifier.stream._wire.ear("door") as ear:
                 await client.queue.put([run(**asked)])  # the only reader is the one that cannot
                 [word] = [word for word in await ear.wait(LONG) if word]
             assert word == msgspec.json.encode([(asked.get("queue", "default"), "mail")])
@@ -318,7 +318,7 @@ async def test_a_claim_that_fills_its_node_leaves_the_rest_to_others(hall):
     async with hall.backend() as small:
         task = await able(small, "small", limit=1)
         await eventually(lambda: _reads(small), "it reads")
-        async with hall.backend() as client, client.queue._porter.doorbell._wire.ear("door") as ear:
+        async with hall.backend() as client, client.queue._notifier.stream._wire.ear("door") as ear:
             await client.queue.put([run(), run()])  # in one entry, of which there is room for one
             await asyncio.wait_for(task, LONG)
             assert len((await small.queue.claim("small", None, None, 1, LONG, 2)).claims) == 1
@@ -333,7 +333,7 @@ async def test_a_node_that_stops_takes_no_more_entries(hall):
         assert await leaving.queue.unassign("leaving", 100) == 0
         await gets_it(hall, backend, task)
         assert not stopping.done()
-        await leaving.queue._porter.look()
+        await leaving.queue._notifier.look()
         await asyncio.wait_for(stopping, LONG)  # it still hears what concerns everybody
         stopping = asyncio.create_task(leaving.queue.wait("leaving", None, LONG))
         await eventually(lambda: _reads_no_more(leaving), "it waits without reading")
@@ -342,10 +342,10 @@ async def test_a_node_that_stops_takes_no_more_entries(hall):
 
 async def _reads_no_more(backend):
     """Its last reading has ended with an entry that it passed on, and no other begins."""
-    if backend._porter._reading is not None:
-        await backend.queue._porter.doorbell.ring(ready_entries([run()]))
+    if backend._notifier._reading is not None:
+        await backend.queue._notifier.stream.ring(ready_entries([run()]))
         return False
-    return backend._porter._stir is not None
+    return backend._notifier._stir is not None
 
 
 async def test_entries_of_an_earlier_version_are_read(hall):
@@ -390,7 +390,7 @@ async def test_what_nobody_announced_is_announced_by_a_sweep(hall):
 
 
 async def _until_read(backend):
-    while not backend._porter._in_hand:
+    while not backend._notifier._in_hand:
         await backend.queue.wait("n1", None, 1.0)
 
 
@@ -486,7 +486,7 @@ async def _rung(one, other):
     """Ring until the other one has read an entry."""
     await one.queue.put([run()])
     await other.queue.wait("n1", None, 0.5)
-    return other._porter._in_hand
+    return other._notifier._in_hand
 
 
 async def test_a_doorbell_that_is_away_at_the_start_is_no_obstacle(tmp_path):
@@ -567,7 +567,7 @@ async def test_without_a_coordinator_at_the_start_it_is_opened_when_it_is_there(
     with etcd_server() as server:
         server.kill()
         opening = Opening(namespace=hall.namespace)
-        seat = open_seat(server.url, opening)
+        seat = open_coordinator(server.url, opening)
         async with SplitBackend(open_backend(hall.store, opening), seat) as backend:
             await backend.queue.put([run()])
             assert len(await claim(backend)) == 1

@@ -7,9 +7,9 @@ import tempfile
 import pytest
 
 from duly.backends.sqlite import open_url
-from duly.backends.sqlite.bell import Bell
-from duly.backends.sqlite.meeting import Meeting
-from duly.backends.sqlite.unit import ENDED, SHARED, WORK
+from duly.backends.sqlite.notify import Notifier
+from duly.backends.sqlite.runtime_dir import RuntimeDir
+from duly.backends.sqlite.unit_of_work import ENDED, SHARED, WORK
 from duly.errors import BackendUnavailable
 from duly.model import Lease, Node, RunQuery
 from duly.ports import Opening
@@ -164,8 +164,8 @@ async def test_waiting_for_an_end_hears_of_trouble(tmp_path):
 # --- the place
 
 
-def _meeting(folder) -> Meeting:
-    return Meeting((folder / "jobs.db").resolve(), "duly")
+def _meeting(folder) -> RuntimeDir:
+    return RuntimeDir((folder / "jobs.db").resolve(), "duly")
 
 
 async def test_the_directory_is_private_and_gone_afterwards(tmp_path):
@@ -257,7 +257,7 @@ async def test_without_a_place_to_meet_the_timeout_does(tmp_path, monkeypatch):
 async def test_a_socket_that_cannot_be_bound_is_done_without(tmp_path, monkeypatch):
     meeting = _meeting(tmp_path)
     monkeypatch.setattr(meeting, "socket", lambda name: str(tmp_path / "missing" / name))
-    bell = Bell(meeting)
+    bell = Notifier(meeting)
     assert bell.listen()
     assert not bell.listen()
     bell.ring_others(WORK)

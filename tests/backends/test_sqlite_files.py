@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from duly.backends.sqlite import connection, examine, open_url
+from duly.backends.sqlite import connection, open_url
+from duly.backends.sqlite import doctor as examine
 from duly.backends.sqlite.mounts import file_system_of, is_remote
 from duly.errors import BackendError, BackendUnavailable
 from duly.ports import Opening, Severity

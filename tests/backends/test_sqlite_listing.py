@@ -5,7 +5,9 @@ import itertools
 
 import pytest
 
-from duly.backends.sqlite import lending, names, open_url, pages
+from duly.backends.sqlite import claiming as lending
+from duly.backends.sqlite import interning as names
+from duly.backends.sqlite import open_url, pages
 from duly.errors import BackendError
 from duly.model import Cause, RunQuery, State, Verdict
 from duly.ports import Opening

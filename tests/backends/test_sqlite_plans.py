@@ -5,8 +5,11 @@ import sqlite3
 
 import pytest
 
-from duly.backends.sqlite import adding, groups, leases, lending, line, moves, operating, planning, schema, settling
-from duly.backends.sqlite.texts import Texts
+from duly.backends.sqlite import adding, groups, leases, operating, planning, schema, settling
+from duly.backends.sqlite import claiming as lending
+from duly.backends.sqlite import transitions as moves
+from duly.backends.sqlite import waiting_index as line
+from duly.backends.sqlite.sql_templates import SqlTemplates
 
 # Every statement that putting, claiming, renewing, settling, reaping, planning and purging may run.
 HOT = [
@@ -46,7 +49,7 @@ _FINE = re.compile(
 
 @pytest.fixture(scope="module")
 def connection():
-    texts = Texts("duly")
+    texts = SqlTemplates("duly")
     connection = sqlite3.connect(":memory:")
     for step in schema.steps():
         for statement in step.statements():
@@ -56,7 +59,7 @@ def connection():
 
 
 def _plan(connection, sql: str) -> list[str]:
-    texts = Texts("duly")
+    texts = SqlTemplates("duly")
     text = texts.multiplied(sql, 2) if "{rows:" in sql else texts[sql]
     numbered = [int(number) for number in re.findall(r"\?(\d+)", text)]
     number = max(numbered) if numbered else text.count("?")

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from duly.backends.sqlite import open_url
-from duly.backends.sqlite.meeting import Meeting
-from duly.backends.sqlite.patience import Turnstile, patiently
+from duly.backends.sqlite.lock_wait import LockWait, patiently
+from duly.backends.sqlite.runtime_dir import RuntimeDir
 from duly.backends.sqlite.threads import Reader
 from duly.backends.sqlite.writer import Writer
 from duly.errors import BackendUnavailable
@@ -285,8 +285,8 @@ def test_patience_is_for_locks_only():
         patiently(broken, 30)
 
 
-def _turnstiles(folder) -> tuple[Turnstile, Turnstile]:
-    return Turnstile(Meeting(folder / "jobs.db", "duly")), Turnstile(Meeting(folder / "jobs.db", "duly"))
+def _turnstiles(folder) -> tuple[LockWait, LockWait]:
+    return LockWait(RuntimeDir(folder / "jobs.db", "duly")), LockWait(RuntimeDir(folder / "jobs.db", "duly"))
 
 
 def test_whoever_waits_keeps_the_turn(tmp_path):
@@ -325,12 +325,12 @@ def test_without_a_place_for_the_turn_everybody_waits_by_chance(tmp_path, monkey
 def test_a_turn_whose_place_was_taken_away_is_made_anew(tmp_path):
     early, late = _turnstiles(tmp_path)
     early.pass_through(lambda: None, 0)
-    Meeting(tmp_path / "jobs.db", "duly").leave("nobody")
+    RuntimeDir(tmp_path / "jobs.db", "duly").leave("nobody")
     assert late._turn_comes(0)
     assert not early._turn_comes(0)
     early.close()
     late.close()
-    Meeting(tmp_path / "jobs.db", "duly").leave("nobody")
+    RuntimeDir(tmp_path / "jobs.db", "duly").leave("nobody")
 
 
 # --- at most once: the start is durable before anybody hears of it

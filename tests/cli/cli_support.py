@@ -98,11 +98,11 @@ def run_on_terminal(*arguments: str, folder: Path, columns: int = 80, **environm
     """Run `python -m duly` with a terminal of that width in front of it: exit code, and all that it wrote there."""
     reader, terminal = os.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    around = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    env = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     process = subprocess.Popen(
         [sys.executable, "-m", "duly", *arguments],
         cwd=folder,
-        env={**around, "TERM": "xterm-256color", **environment},
+        env={**env, "TERM": "xterm-256color", **environment},
         stdin=terminal,
         stdout=terminal,
         stderr=terminal,

@@ -8,7 +8,7 @@ from tests.cli.cli_support import document, invoke, spawn
 
 from duly.cli.settings import read_settings
 from duly.errors import ConfigurationError
-from duly.model.notice import EVENTS, NoticeKind
+from duly.model.published_event import EVENTS, PublishedEventKind
 from duly.scheduler import Scheduler
 
 URL = "sqlite:///duly.db"
@@ -128,5 +128,5 @@ def test_settings_of_events(tmp_path):
 
 def test_every_kind_can_be_asked_for():
     published(notice())
-    for kind in NoticeKind:
+    for kind in PublishedEventKind:
         invoke("events", "--kind", kind.value)

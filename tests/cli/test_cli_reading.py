@@ -9,10 +9,10 @@ import pytest
 
 from duly import ConfigurationError, SchedulerConfig
 from duly.cli.client import address_of
-from duly.cli.moments import read_moment
 from duly.cli.payloads import read_payload
 from duly.cli.programs import configured
 from duly.cli.settings import Settings, read_settings
+from duly.cli.time_args import read_moment
 from duly.cli.words import full, line, lines, point, relative, span
 from duly.model import iso
 from duly.rules.durations import seconds_of
@@ -343,12 +343,12 @@ def test_a_wrong_file_is_refused(tmp_path, text, message):
 
 
 def test_flags_come_before_code_and_code_before_the_surroundings():
-    around = Settings(concurrency=7, queues=("file",), node_id="n1")
-    silent = configured(SchedulerConfig(), {}, around)
+    env = Settings(concurrency=7, queues=("file",), node_id="n1")
+    silent = configured(SchedulerConfig(), {}, env)
     assert (silent.max_concurrent, silent.queues, silent.node_id) == (7, ("file",), "n1")
-    spoken = configured(SchedulerConfig(max_concurrent=3, queues=("code",), node_id="n2"), {}, around)
+    spoken = configured(SchedulerConfig(max_concurrent=3, queues=("code",), node_id="n2"), {}, env)
     assert (spoken.max_concurrent, spoken.queues, spoken.node_id) == (3, ("code",), "n2")
-    flagged = configured(spoken, {"max_concurrent": 5, "queues": ("flag",), "node_id": None}, around)
+    flagged = configured(spoken, {"max_concurrent": 5, "queues": ("flag",), "node_id": None}, env)
     assert (flagged.max_concurrent, flagged.queues, flagged.node_id) == (5, ("flag",), "n2")
     with pytest.raises(ConfigurationError, match="node_id"):
         configured(SchedulerConfig(), {"node_id": "no good"}, Settings())

@@ -178,8 +178,8 @@ def test_ports_are_published_on_loopback_only():
 def test_the_probes_of_compose_ask_where_the_process_listens():
     for name in ("scheduler", "worker-1", "worker-2"):
         service = COMPOSE["services"][name]
-        around = service["environment"]
-        port = (around.get("HTTP_ADDR") or around["WORKER_HTTP_ADDR"]).removeprefix(":")
+        env = service["environment"]
+        port = (env.get("HTTP_ADDR") or env["WORKER_HTTP_ADDR"]).removeprefix(":")
         assert f"127.0.0.1:{port}/readyz" in service["healthcheck"]["test"][-1]
 
 

@@ -14,7 +14,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from duly.backends import open_seat
+from duly.backends import open_coordinator
 from duly.ports import Opening
 from duly.testing.postgres_servers import PASSWORD, USER
 from duly.testing.servers import etcd_binary
@@ -75,7 +75,7 @@ class Stranger:
             self._addresses.tell_redis(block.text)
         elif block.language == "url":
             for line in block.text.splitlines():
-                open_seat(line.split()[0], Opening())
+                open_coordinator(line.split()[0], Opening())
         else:
             raise Mismatch(f"line {block.line}: a block that is neither executed nor listed as not to be executed")
 
@@ -214,10 +214,10 @@ class Stranger:
         return ["/bin/sh", "-c", "\n".join(lines)]
 
     def _write_state(self) -> None:
-        around = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-        places = (Path(sys.executable).parent, around.get("PATH", ""), HERE / "tools", etcd_binary().parent)
+        env = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+        places = (Path(sys.executable).parent, env.get("PATH", ""), HERE / "tools", etcd_binary().parent)
         ports = self._addresses.ports
-        around |= {
+        env |= {
             "PATH": os.pathsep.join(map(str, places)),
             "EXAMPLES": str(ROOT / "examples"),
             "HOME": str(self.folder),
@@ -233,7 +233,5 @@ class Stranger:
             "FLASK_RUN_PORT": ports["5000"],
             "UVICORN_PORT": ports["8000"],
         }
-        exports = "".join(
-            f"export {name}={shlex.quote(value)}\n" for name, value in around.items() if name.isidentifier()
-        )
+        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in env.items() if name.isidentifier())
         self._state.write_text(f"{exports}cd {shlex.quote(str(self.folder))}\n")

@@ -27,9 +27,9 @@ class Project:
 
     def __init__(self, data: Path) -> None:
         self.data = data
-        self._around = {**os.environ, "SHOP_DATA": str(data), "DJANGO_SETTINGS_MODULE": "shop.settings"}
-        self._around["PYTHONPATH"] = str(PROJECT.parents[1])
-        self._around.pop("DULY_URL", None)
+        self._env = {**os.environ, "SHOP_DATA": str(data), "DJANGO_SETTINGS_MODULE": "shop.settings"}
+        self._env["PYTHONPATH"] = str(PROJECT.parents[1])
+        self._env.pop("DULY_URL", None)
         self.manage("migrate", "--verbosity", "0")
 
     def manage(self, *arguments: str) -> str:
@@ -40,11 +40,11 @@ class Project:
 
     def start(self, *arguments: str) -> subprocess.Popen:
         command = [sys.executable, "manage.py", *arguments]
-        return subprocess.Popen(command, cwd=PROJECT, env=self._around, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(command, cwd=PROJECT, env=self._env, stderr=subprocess.PIPE, text=True)
 
     def _output(self, command) -> str:
         done = subprocess.run(
-            command, cwd=PROJECT, env=self._around, capture_output=True, text=True, check=False, timeout=60
+            command, cwd=PROJECT, env=self._env, capture_output=True, text=True, check=False, timeout=60
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

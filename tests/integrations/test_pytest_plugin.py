@@ -47,11 +47,11 @@ class TestMemory(CoordinatorSuite):
 
 def run_pytest(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Without the plugins that happen to be installed here, but for those that are named."""
-    around = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words],
         cwd=folder,
-        env=around | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env=env | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         check=False,

@@ -11,7 +11,7 @@ from duly import Scheduler, SchedulerConfig
 from duly.errors import BackendUnavailable
 from duly.model import Entry, Failure, OutcomeKind, Run, State
 from duly.model import event as events
-from duly.observe.notices import PUBLISHED, notices_of
+from duly.observe.published_events import PUBLISHED, notices_of
 from duly.observe.publisher import MOST_AT_ONCE, Publisher
 
 NOW = datetime(2027, 1, 1, 12, tzinfo=UTC)

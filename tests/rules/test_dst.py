@@ -244,11 +244,11 @@ ZONES = st.one_of(st.sampled_from(ODD_ZONES), st.sampled_from(ALL_ZONES))
 
 
 @st.composite
-def nights(draw, around=timedelta(hours=30)):
+def nights(draw, env=timedelta(hours=30)):
     """A zone and a window around a clock change, or around any day if there was none that year."""
     zone, year = draw(ZONES), draw(st.integers(1975, 2060))
     centre = draw(st.sampled_from(changes(zone, year) or [datetime(year, 6, 1, tzinfo=UTC)]))
-    return zone, centre - around, centre + around + DAY / 2
+    return zone, centre - env, centre + env + DAY / 2
 
 
 def field(low, high, *rest):
@@ -298,7 +298,7 @@ def test_it_is_due_exactly_when_the_oracle_says(night, expression, dst):
 
 
 @settings(derandomize=True, max_examples=150, deadline=None, database=None)
-@given(nights(around=timedelta(hours=1)), EXPRESSIONS, POLICIES, st.sampled_from(["*", "*/20", "5", "30,59"]))
+@given(nights(env=timedelta(hours=1)), EXPRESSIONS, POLICIES, st.sampled_from(["*", "*/20", "5", "30,59"]))
 def test_seconds_are_due_exactly_when_the_oracle_says(night, expression, dst, seconds):
     zone, low, high = night
     schedule = built(f"{seconds} {expression}", zone, dst)

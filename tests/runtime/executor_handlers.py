@@ -24,7 +24,7 @@ import pydantic
 from executor_support import announce
 
 from duly.errors import GiveUp, Retry
-from duly.model.current import current_run
+from duly.model.current_run import current_run
 from duly.runtime.context import Context
 
 

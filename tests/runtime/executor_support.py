@@ -17,11 +17,11 @@ import msgspec
 
 from duly.model import Claim, Progress, Run, RunPolicy
 from duly.rules.retry import RetryPolicy
+from duly.runtime.active_runs import ActiveRun
 from duly.runtime.command import Command
 from duly.runtime.context import Context
 from duly.runtime.executors import Executor
 from duly.runtime.handler import ExecutorKind, Handler
-from duly.runtime.live import Live
 
 HERE = Path(__file__).parent
 DUE = datetime(2026, 3, 1, 2, 30, tzinfo=UTC)
@@ -35,7 +35,7 @@ class Closable(Protocol):
 class LiveTether:
     """What a node answers to a context, from the live run alone."""
 
-    def __init__(self, live: Live) -> None:
+    def __init__(self, live: ActiveRun) -> None:
         self._live = live
 
     @property
@@ -79,12 +79,12 @@ class Invocation:
             encode=msgspec.json.encode,
             retry=RetryPolicy(),
         )
-        self.live = Live(Claim(run, 42, DUE), self.handler, 0.0, 1e9)
+        self.live = ActiveRun(Claim(run, 42, DUE), self.handler, 0.0, 1e9)
 
-    def of(self, live: Live) -> Context:
+    def of(self, live: ActiveRun) -> Context:
         return Context(live.claim.run, LiveTether(live))
 
-    def begin(self, live: Live) -> None:
+    def begin(self, live: ActiveRun) -> None:
         live.begin(0.0)
 
     async def on(self, executor: Executor) -> Any:
@@ -170,7 +170,7 @@ def on_both_loops(test: Callable[..., Any]) -> Callable[..., None]:
 
 @asynccontextmanager
 async def opened(executor: Closable) -> AsyncIterator[Any]:
-    """An executor, or wards, for one test. Afterwards nothing of it is left."""
+    """An executor, or processes, for one test. Afterwards nothing of it is left."""
     with nothing_left():
         try:
             yield executor

@@ -25,7 +25,7 @@ from duly.ports import Opening
 from duly.rules.placement import to_place
 from duly.rules.settling import settle
 from duly.runtime.assigner import Assigner
-from duly.runtime.surroundings import Surroundings
+from duly.runtime.environment import Environment
 from duly.testing.clock import ManualClock
 
 START = datetime(2027, 3, 1, tzinfo=UTC)
@@ -65,8 +65,8 @@ class Stage:
         self.events, self.elector = Events(), Leading()
         self.config = SchedulerConfig(placement="assign", **config)
         card = self.node("me")
-        around = Surroundings(card, self.config, self.backend.clock, self.events, random.Random(0))
-        self.assigner = Assigner(around, self.backend, self.elector)
+        env = Environment(card, self.config, self.backend.clock, self.events, random.Random(0))
+        self.assigner = Assigner(env, self.backend, self.elector)
         self._number = 0
 
     @staticmethod

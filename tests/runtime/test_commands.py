@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from duly.runtime.command import Command
-from duly.runtime.executors import CommandExecutor, RemoteFailure, Wards
+from duly.runtime.executors import CommandExecutor, RemoteFailure, SupervisedProcesses
 from duly.runtime.executors.output import fit, text_of
 
 HANG = "sleep 1000 & setsid sleep 1000 & echo $$ $! > {0}.new; mv {0}.new {0}; trap '' TERM; while :; do wait; done"
@@ -239,14 +239,14 @@ async def test_an_exit_that_is_known_outlives_a_cancellation() -> None:
     async with opened(CommandExecutor()) as executor:
         task = Invocation(shell("exit 0")).start(executor)
         await asyncio.sleep(0)
-        (ward,) = executor._running
-        await asyncio.wait({ward.ended})
+        (process,) = executor._running
+        await asyncio.wait({process.ended})
         task.cancel()
         assert (await task)["exit_code"] == 0
         assert not task.cancelling()
 
 
-async def test_the_warden_stops_a_command_if_the_worker_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_supervisor_stops_a_command_if_the_worker_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("duly.runtime.executors.commands._BACKSTOP", 0.01)
     async with opened(CommandExecutor()) as executor:
         error = await failure(executor, Command(["sleep", "1000"]), timeout=0.01)
@@ -254,7 +254,7 @@ async def test_the_warden_stops_a_command_if_the_worker_does_not(monkeypatch: py
 
 
 @pytest.mark.parametrize("days", [24, 25, 366])
-async def test_a_timeout_of_weeks_leaves_the_warden_alive(days: int) -> None:
+async def test_a_timeout_of_weeks_leaves_the_supervisor_alive(days: int) -> None:
     async with opened(CommandExecutor()) as executor:
         assert (await run(executor, shell("sleep 0.05"), timeout=days * 86400.0))["exit_code"] == 0
         assert (await run(executor, shell("true")))["exit_code"] == 0
@@ -268,13 +268,13 @@ async def test_what_a_command_leaves_in_the_background_ends_with_it(tmp_path: Pa
 
 
 @on_both_loops
-async def test_when_the_warden_is_killed_commands_fail_and_the_next_one_works(tmp_path: Path) -> None:
-    async with opened(Wards()) as wards:
-        executor = CommandExecutor(wards)
+async def test_when_the_supervisor_is_killed_commands_fail_and_the_next_one_works(tmp_path: Path) -> None:
+    async with opened(SupervisedProcesses()) as processes:
+        executor = CommandExecutor(processes)
         task = Invocation(shell(f"echo $$ > {tmp_path}/pid; exec sleep 1000")).start(executor)
         pids = await announced(tmp_path / "pid")
-        os.kill(wards.warden_pid, signal.SIGKILL)
-        with pytest.raises(RemoteFailure, match="warden") as caught:
+        os.kill(processes.supervisor_pid, signal.SIGKILL)
+        with pytest.raises(RemoteFailure, match="supervisor") as caught:
             await task
         assert caught.value.type_name == "ExecutorFailed"
         await all_dead(*pids)

@@ -10,7 +10,7 @@ from duly.model import SchedulerConfig
 from duly.model.event import LeaderElected, LeaderLost
 from duly.ports import Opening, StoreClock, SystemClock
 from duly.runtime.elector import MAIN, Elector
-from duly.runtime.surroundings import Surroundings, make_card
+from duly.runtime.environment import Environment, make_card
 
 
 class Slow:
@@ -41,12 +41,10 @@ async def test_who_resigns_while_it_asks_for_a_lease_does_not_keep_it(verb):
     events = []
     clock = StoreClock(SystemClock(), direct=True)
     config = SchedulerConfig(node_id="a")
-    around = Surroundings(
-        make_card(config, clock, random.Random(1), "1"), config, clock, events.append, random.Random(1)
-    )
+    env = Environment(make_card(config, clock, random.Random(1), "1"), config, clock, events.append, random.Random(1))
     async with open_url("memory://", Opening()) as backend:
         slow = Slow(backend.coordinator, verb)
-        elector = Elector(around, slow, backend.store, lambda: [MAIN], elected=lambda: None)
+        elector = Elector(env, slow, backend.store, lambda: [MAIN], elected=lambda: None)
         if verb == "renew":
             await elector.tick()
             assert elector.leads

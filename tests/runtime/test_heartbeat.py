@@ -9,10 +9,10 @@ import pytest
 from duly import SchedulerConfig
 from duly.model import BeatReply, Claim, Node, Renewal, Run
 from duly.ports import StoreClock
+from duly.runtime.active_runs import ActiveRun, ActiveRuns
+from duly.runtime.environment import Environment
 from duly.runtime.heartbeat import Heartbeat, at_once
-from duly.runtime.live import Live, LiveRuns
 from duly.runtime.outages import OutageLog
-from duly.runtime.surroundings import Surroundings
 from duly.testing.clock import ManualClock
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -31,16 +31,16 @@ class Replying:
 
 def live(number):
     run = Run(f"r{number}", "mail", "mail", START, START, fence=number, node="n", started_at=START)
-    return Live(Claim(run, number, START), None, 0.0, TRUSTED)
+    return ActiveRun(Claim(run, number, START), None, 0.0, TRUSTED)
 
 
 async def beaten(*replies, lost):
     """The attempts after one renewal that was replied to so, and when the next one is due."""
-    clock, lives = ManualClock(START), LiveRuns()
+    clock, active_runs = ManualClock(START), ActiveRuns()
     attempts = [live(number) for number, _ in enumerate(replies, 1)]
     for attempt in attempts:
-        lives.add(attempt)
-    around = Surroundings(
+        active_runs.add(attempt)
+    env = Environment(
         Node("n", "h", 1, START),
         SchedulerConfig(lock_ttl=15.0),
         StoreClock(clock, direct=True),
@@ -48,9 +48,9 @@ async def beaten(*replies, lost):
         random.Random(0),
     )
     worker = SimpleNamespace(lose=lost.extend, cancel=lost.extend)
-    heartbeat = Heartbeat(around, Replying(*replies), lives, worker, OutageLog(around, None), at_once)
+    heartbeat = Heartbeat(env, Replying(*replies), active_runs, worker, OutageLog(env, None), at_once)
     pause = await heartbeat.tick()
-    return attempts, pause, around.config.refresh
+    return attempts, pause, env.config.refresh
 
 
 async def test_a_claim_that_is_busy_is_neither_lost_nor_trusted_longer_and_asked_about_soon():

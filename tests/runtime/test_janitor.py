@@ -13,7 +13,7 @@ from duly.backends.memory.backend import CAPABILITIES
 from duly.errors import ResultExpired
 from duly.model import JobStatus, Origin, Retention
 from duly.model.event import JobSaved, PlanFailed, PromisesChanged, ServiceFailed
-from duly.rules import changes
+from duly.rules import job_changes
 from duly.rules.admission import hold_for_job
 
 
@@ -162,7 +162,7 @@ async def test_runs_held_for_a_job_that_goes_on_come_back(company):
     await company.until(lambda: holding(company, put.id))
     await asyncio.sleep(60)  # while it is paused its runs stay where they are
     assert (await company.office.run(put.id)).hold == hold_for_job("mail")
-    change = changes.resume(await company.record("mail"), None, company.clock.now())
+    change = job_changes.resume(await company.record("mail"), None, company.clock.now())
     await company.office.backend.store.save([change])
     assert (await company.office.ended(put.id, 60)).state is State.COMPLETED
 
@@ -238,7 +238,7 @@ async def test_a_result_that_was_not_kept_is_told_as_such(url):
 async def test_a_job_of_the_api_is_retired_like_any_other(company):
     await company.start("old", program("kept"), misfire_grace=30)
     spec = (await company.record("kept")).spec
-    born = changes.create(
+    born = job_changes.create(
         "0api",
         type(spec)(name="foreign", handler="nobody", schedule=spec.schedule),
         Every(seconds=10),

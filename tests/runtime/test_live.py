@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 import pytest
 
 from duly.model import Claim, Run
-from duly.runtime.live import Live, Unbegun
+from duly.runtime.active_runs import ActiveRun, Unbegun
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 
 
-def live_until(trusted_until: float) -> Live:
-    return Live(Claim(Run("id", "job", "job", NOW, NOW), 1, NOW), None, 0.0, trusted_until)
+def live_until(trusted_until: float) -> ActiveRun:
+    return ActiveRun(Claim(Run("id", "job", "job", NOW, NOW), 1, NOW), None, 0.0, trusted_until)
 
 
 async def stopped(*, after_first_step: bool) -> list[str]:

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from duly.runtime.nextdue import NextDue
+from duly.runtime.next_due import NextDue
 from duly.runtime.service import Signal
 from duly.testing import ManualClock
 

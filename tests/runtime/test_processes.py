@@ -38,8 +38,8 @@ from executor_support import (
 
 from duly.errors import GiveUp, Retry
 from duly.model import Progress
-from duly.runtime.executors import ProcessExecutor, RemoteFailure, Wards, importable
-from duly.runtime.live import Unbegun
+from duly.runtime.active_runs import Unbegun
+from duly.runtime.executors import ProcessExecutor, RemoteFailure, SupervisedProcesses, importable
 
 STUBBORN = {"grace": 0.05}
 
@@ -459,7 +459,7 @@ async def test_a_value_that_crosses_a_cancellation_is_not_lost(tmp_path: Path) -
         task.cancel()
         assert await task is None
         assert ready.exists()
-        assert child.ward.ended.done()
+        assert child.process.ended.done()
 
 
 def wait_until_answered(child: Any) -> None:
@@ -484,7 +484,7 @@ async def test_a_cancellation_before_the_child_is_up_leaves_nothing_behind() -> 
         assert not executor._children
 
 
-async def test_the_warden_stops_a_handler_if_the_worker_does_not(
+async def test_the_supervisor_stops_a_handler_if_the_worker_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("duly.runtime.executors.children._BACKSTOP", 1.0)
@@ -533,13 +533,13 @@ async def test_what_a_handler_leaves_behind_ends_with_the_run() -> None:
 
 
 @on_both_loops
-async def test_when_the_warden_is_killed_calls_fail_and_the_next_one_works(tmp_path: Path) -> None:
-    async with opened(Wards()) as wards:
-        executor = ProcessExecutor(wards)
+async def test_when_the_supervisor_is_killed_calls_fail_and_the_next_one_works(tmp_path: Path) -> None:
+    async with opened(SupervisedProcesses()) as processes:
+        executor = ProcessExecutor(processes)
         task = Invocation(handlers.hang, ready=str(tmp_path / "ready")).start(executor)
         (pid,) = await announced(tmp_path / "ready")
-        os.kill(wards.warden_pid, signal.SIGKILL)
-        with pytest.raises(RemoteFailure, match="warden") as caught:
+        os.kill(processes.supervisor_pid, signal.SIGKILL)
+        with pytest.raises(RemoteFailure, match="supervisor") as caught:
             await task
         assert caught.value.type_name == "ExecutorFailed"
         await all_dead(pid)
@@ -591,14 +591,14 @@ async def test_closing_what_was_never_used_does_nothing() -> None:
         await ProcessExecutor().close()
 
 
-async def test_shared_wards_stay_open() -> None:
-    async with opened(Wards()) as wards:
-        one, other = ProcessExecutor(wards), ProcessExecutor(wards)
+async def test_shared_processes_stay_open() -> None:
+    async with opened(SupervisedProcesses()) as processes:
+        one, other = ProcessExecutor(processes), ProcessExecutor(processes)
         await call(one, handlers.pid)
-        warden = wards.warden_pid
+        supervisor = processes.supervisor_pid
         await one.close()
         assert await call(other, handlers.add, a=1) == 11
-        assert wards.warden_pid == warden
+        assert processes.supervisor_pid == supervisor
         await other.close()
 
 
@@ -681,8 +681,8 @@ async def test_a_main_script_without_its_guard_is_told_so() -> None:
 async def test_the_death_of_a_worker_is_the_death_of_its_handlers(tmp_path: Path, number: int) -> None:
     ready = tmp_path / "ready"
     worker = await asyncio.create_subprocess_exec(*script("worker_script.py"), ready)
-    warden, *pids = await announced(Path(f"{ready}.all"))
-    assert all(alive(int(pid)) for pid in (warden, *pids))
+    supervisor, *pids = await announced(Path(f"{ready}.all"))
+    assert all(alive(int(pid)) for pid in (supervisor, *pids))
     worker.send_signal(number)
     assert await worker.wait() == -number
-    await all_dead(warden, *pids)
+    await all_dead(supervisor, *pids)

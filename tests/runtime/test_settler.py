@@ -10,12 +10,12 @@ from duly.errors import BackendUnavailable
 from duly.model import Claim, Failed, Failure, Node, RetrySpec, Run, RunPolicy, SchedulerConfig, State, Succeeded
 from duly.model.event import SettlementAbandoned
 from duly.ports import StoreClock
+from duly.runtime.active_runs import ActiveRun, ActiveRuns
+from duly.runtime.environment import Environment
 from duly.runtime.hooks import Hooks
-from duly.runtime.live import Live, LiveRuns
-from duly.runtime.nextdue import NextDue
+from duly.runtime.next_due import NextDue
 from duly.runtime.service import Signal
 from duly.runtime.settler import Settler
-from duly.runtime.surroundings import Surroundings
 from duly.testing.clock import ManualClock
 
 START = datetime(2027, 3, 1, tzinfo=UTC)
@@ -54,19 +54,19 @@ class Queue:
 def settler_of(queue, events=None):
     clock = ManualClock(START)
     emit = Events() if events is None else events
-    around = Surroundings(
+    env = Environment(
         Node("n", "h", 1, START),
         SchedulerConfig(max_concurrent=10),
         StoreClock(clock, direct=True),
         emit,
         random.Random(0),
     )
-    return Settler(around, queue, LiveRuns(), Hooks(None, None, emit), NextDue(Signal(), clock.now))
+    return Settler(env, queue, ActiveRuns(), Hooks(None, None, emit), NextDue(Signal(), clock.now))
 
 
 def live(number, policy=SHAKY):
     run = Run(f"r{number}", "mail", "mail", START, START, policy=policy, fence=number, node="n", started_at=START)
-    return Live(Claim(run, number, START), None, 0.0, 15.0)
+    return ActiveRun(Claim(run, number, START), None, 0.0, 15.0)
 
 
 async def test_what_becomes_of_a_run_is_worked_out_once_however_often_it_is_sent():
@@ -144,8 +144,8 @@ async def test_a_failure_that_cannot_be_stored_is_retried_as_it_would_have_been(
 async def test_what_cannot_be_stored_at_all_is_given_up_and_reported():
     queue, events = Queue(refuses=lambda settlement: settlement.fence == 2), Events()
     settler = settler_of(queue, events)
-    lives = [live(number) for number in (1, 2, 3)]
-    for each in lives:
+    active_runs = [live(number) for number in (1, 2, 3)]
+    for each in active_runs:
         settler._lives.add(each)
         settler.offer(each, Succeeded())
     await settler.flush()

@@ -10,7 +10,7 @@ import pytest
 
 from duly import Scheduler, SchedulerConfig
 from duly.model.event import LoopStalled
-from duly.observe.meters import Meters
+from duly.observe.metrics import MetricsRecorder
 from duly.runtime.stalls import LoopWatch
 
 LIMIT = 0.2
@@ -79,7 +79,7 @@ def test_it_ends_with_a_loop_that_is_only_closed():
 
 async def test_a_handler_that_blocks_the_loop_is_an_event_a_log_line_and_a_number(url, caplog):
     scheduler = Scheduler(url, SchedulerConfig(lock_ttl=15.0, lock_refresh_interval=LIMIT))
-    meters, stalls = Meters(), []
+    meters, stalls = MetricsRecorder(), []
     scheduler.subscribe(meters, LoopStalled)
     scheduler.subscribe(stalls.append, LoopStalled)
 

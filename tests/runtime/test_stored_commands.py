@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from duly import BackendUnavailable, GiveUp
 from duly.model import CommandSpec, JobRecord, JobSpec, Origin, Run
 from duly.model.job import COMMAND_HANDLER
-from duly.runtime import stored
-from duly.runtime.stored import Lookup, command_of
+from duly.runtime import stored_commands as stored
+from duly.runtime.stored_commands import Lookup, command_of
 
 NOW = datetime(2027, 3, 1, 12, tzinfo=UTC)
 COMMAND = CommandSpec(("echo", "a b"), cwd="/", environment={"A": "1"}, pass_environment=("B", "C", "A"))

@@ -9,9 +9,9 @@ import pytest
 
 from duly.model import Claim, Run
 from duly.rules.retry import RetryPolicy
+from duly.runtime.active_runs import ActiveRun
 from duly.runtime.executors import ThreadExecutor
 from duly.runtime.handler import ExecutorKind, Handler
-from duly.runtime.live import Live
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 variable = contextvars.ContextVar("variable", default="unset")
@@ -19,7 +19,7 @@ variable = contextvars.ContextVar("variable", default="unset")
 
 def live_of(target):
     handler = Handler("h", target, ExecutorKind.THREAD, False, lambda _: {}, lambda _: b"", RetryPolicy())
-    return Live(Claim(Run("0a", "h", "h", NOW, NOW), 1, NOW), handler, 0.0, 1.0)
+    return ActiveRun(Claim(Run("0a", "h", "h", NOW, NOW), 1, NOW), handler, 0.0, 1.0)
 
 
 class Contexts:

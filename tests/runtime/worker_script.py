@@ -9,16 +9,16 @@ from pathlib import Path
 import executor_handlers
 from executor_support import Invocation, announce, announced
 
-from duly.runtime.executors import ProcessExecutor, Wards
+from duly.runtime.executors import ProcessExecutor, SupervisedProcesses
 
 
 async def main(ready: str) -> None:
-    wards = Wards()
-    executor = ProcessExecutor(wards)
+    processes = SupervisedProcesses()
+    executor = ProcessExecutor(processes)
     idle = await Invocation(executor_handlers.pid).on(executor)
     task = Invocation(executor_handlers.spawn_and_hang, ready=ready).start(executor)
     pids = await announced(Path(ready))
-    announce(f"{ready}.all", wards.warden_pid, idle, *pids)
+    announce(f"{ready}.all", processes.supervisor_pid, idle, *pids)
     await task
 
 

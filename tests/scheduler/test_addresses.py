@@ -5,7 +5,7 @@ import pytest
 from duly import ConfigurationError, Scheduler
 from duly.backends.address import Address, open_address
 from duly.ports import Opening
-from duly.scheduler.binding import Binding
+from duly.scheduler.store_address import StoreAddress
 
 SECRET = "s3cr3t"
 
@@ -23,12 +23,12 @@ SECRET = "s3cr3t"
     ],
 )
 def test_parts_are_named_in_code_or_around_it(given, environment, address):
-    assert Binding(**given).address(environment) == address
+    assert StoreAddress(**given).address(environment) == address
 
 
 def test_a_store_is_not_named_twice():
     with pytest.raises(ConfigurationError, match="named once"):
-        Binding(url="a://", store="b://").address({})
+        StoreAddress(url="a://", store="b://").address({})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from duly.errors import BackendUnavailable
 from duly.model import RunQuery
 from duly.observe import Bus
 from duly.scheduler.client import Client
-from duly.scheduler.running import Running
+from duly.scheduler.running_node import RunningNode
 from duly.scheduler.submitting import Options
 from tests.sim.stage import Stage
 
@@ -67,7 +67,7 @@ class Company(Stage):
         while True:
             try:
                 await session.open()
-                running = Running(Client(session, registry, config, bus, rng), registry, config, bus, rng)
+                running = RunningNode(Client(session, registry, config, bus, rng), registry, config, bus, rng)
                 await running.start()
             except BackendUnavailable:
                 await asyncio.sleep(0.01)  # whoever starts it does so until the store answers

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from duly import Context, Every, Job, RetryPolicy, Scheduler, State
 from duly.model import JobStatus, Origin, OutcomeKind
 from duly.model.event import ClaimUntrusted, JobConflict, PlanFailed, RunsReaped, ServiceFailed
-from duly.rules import changes
+from duly.rules import job_changes
 from duly.scheduler.submitting import Options
 from duly.testing.sim.clock import SimClock
 from tests.sim.company import Company, played
@@ -290,7 +290,7 @@ def test_code_does_not_overwrite_what_others_define(origin):
         await company.stop(first)
         record = await company.record("report")
         foreign = replace(record, origin=origin, revision=record.revision + 1)
-        [saved] = await company.office.backend.store.save([changes.JobChange(foreign, record.revision)])
+        [saved] = await company.office.backend.store.save([job_changes.JobChange(foreign, record.revision)])
         assert saved is not None
         second = await company.start("second", program(priority=2))
         kept = await company.record("report")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from duly.backends.memory import MemoryBackend
 from duly.backends.memory.queue import MemoryQueue
 from duly.model import Delivery, EverySpec, JobRecord, JobSpec, Origin, RunPolicy, State, shift
-from duly.testing.sim import Fleet, Storm, check, no_silent_miss, nothing_left_behind, read
+from duly.testing.sim import FaultPlan, Fleet, check, no_silent_miss, nothing_left_behind, read
 
 from .hand import every
 from .stage import Stage
@@ -51,7 +51,7 @@ def played(seed, *, node=ToyNode, backend=MemoryBackend, storm=None):
         await operator.register(_job(stage, "report", 4), _job(stage, "digest", 7, Delivery.AT_MOST_ONCE))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(operator.work(STORM))
-            tasks.create_task((storm or Storm()).rage(fleet, stage.clock, STORM))
+            tasks.create_task((storm or FaultPlan()).rage(fleet, stage.clock, STORM))
         await asyncio.sleep(QUIET)
 
     stage.play(main())
@@ -81,7 +81,7 @@ def test_every_promise_is_kept(block):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_store_whose_clock_steps_breaks_no_promise(seed):
-    found = [each for each in violations(played(seed, storm=Storm(steps=6))) if each.invariant != "L1"]
+    found = [each for each in violations(played(seed, storm=FaultPlan(steps=6))) if each.invariant != "L1"]
     assert not found, _report(seed, found)
 
 

@@ -4,6 +4,6 @@ Needs no package beyond the base installation: only the server does, with the ex
 """
 
 from duly.api.app import Api
-from duly.api.desk import ApiSettings
+from duly.api.config import ApiSettings
 
 __all__ = ["Api", "ApiSettings"]

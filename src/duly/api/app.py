@@ -16,7 +16,7 @@ from typing import Any
 from duly.api import problems
 from duly.api.calls import Call, Reply, Stream
 from duly.api.conditions import refuse_unknown
-from duly.api.desk import ApiSettings, Desk
+from duly.api.config import ApiContext, ApiSettings
 from duly.api.openapi import document_of as openapi_of
 from duly.api.peers import refuse_foreign
 from duly.api.permissions import ANONYMOUS, LOCAL, Permission, Principal
@@ -27,7 +27,7 @@ from duly.api.routing import Routing
 from duly.api.streaming import Receive, Send, pour
 from duly.api.tokens import Authenticator
 from duly.errors import DulyError
-from duly.observe.meters import METERED, Meters
+from duly.observe.metrics import METERED, MetricsRecorder
 from duly.ports import Backend, SystemClock
 from duly.scheduler import Scheduler
 
@@ -50,12 +50,12 @@ class Api:
         settings: ApiSettings | None = None,
         *,
         routes: Iterable[Route] = ROUTES,
-        meters: Meters | None = None,
+        meters: MetricsRecorder | None = None,
     ) -> None:
         self.settings = settings or ApiSettings()
         self.routes = (*routes, Route("GET", "/openapi.json", Permission.PUBLIC, self._document, {200: dict[str, Any]}))
-        self.desk = Desk(scheduler, self.settings, meters or Meters())
-        scheduler.subscribe(self.desk.meters, *METERED)
+        self.context = ApiContext(scheduler, self.settings, meters or MetricsRecorder())
+        scheduler.subscribe(self.context.meters, *METERED)
         self._routing = Routing(self.routes)
         self._authenticator = Authenticator(self._backend, SystemClock().monotonic)
         self._openapi: bytes | None = None
@@ -122,10 +122,10 @@ class Api:
             refuse_unknown(headers, route.headers)
         body = None
         if route.body is not None:
-            body = await document_of(route.body, headers, receive, most, self.desk.computing)
+            body = await document_of(route.body, headers, receive, most, self.context.computing)
         elif method not in _READING:
             await arrived(headers, receive, most)
-        return await route.handle(Call(self.desk, principal, name, query, body, headers, path, root))
+        return await route.handle(Call(self.context, principal, name, query, body, headers, path, root))
 
     async def _principal(self, route: Route, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal:
         if route.permission is Permission.PUBLIC:
@@ -155,7 +155,7 @@ class Api:
         return Reply(200, self._openapi)
 
     async def _backend(self) -> Backend:
-        return (await self.desk.client()).backend
+        return (await self.context.client()).backend
 
     # --- life
 
@@ -166,13 +166,13 @@ class Api:
                 message = await receive()
                 if message["type"] == "lifespan.startup":
                     try:
-                        await stack.enter_async_context(self.desk.scheduler.client())
+                        await stack.enter_async_context(self.context.scheduler.client())
                     except DulyError as error:
                         await send({"type": "lifespan.startup.failed", "message": str(error)})
                         return
                     await send({"type": "lifespan.startup.complete"})
                 else:
-                    self.desk.drain()
+                    self.context.drain()
                     break
         await send({"type": "lifespan.shutdown.complete"})
 

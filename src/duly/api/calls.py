@@ -8,9 +8,9 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from duly.api.answers import encode
-from duly.api.desk import Desk
+from duly.api.config import ApiContext
 from duly.api.permissions import Principal
+from duly.api.responses import encode
 
 Q = TypeVar("Q")
 B = TypeVar("B")
@@ -44,7 +44,7 @@ def answer(value: object, status: int = 200, headers: Sequence[tuple[bytes, byte
 class Call(Struct, Generic[Q, B], frozen=True):
     """What a handler needs to know. `name` is the variable part of the path, empty where there is none."""
 
-    desk: Desk
+    context: ApiContext
     principal: Principal
     name: str
     query: Q
@@ -65,4 +65,4 @@ class Call(Struct, Generic[Q, B], frozen=True):
     async def note(self, action: str, target: str, before: object = None, after: object = None) -> None:
         """Write down in the audit log what the caller has done."""
         plain = msgspec.to_builtins
-        await self.desk.record(self.principal.name, action, target, plain(before), plain(after))
+        await self.context.record(self.principal.name, action, target, plain(before), plain(after))

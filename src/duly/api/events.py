@@ -10,13 +10,13 @@ import msgspec
 from msgspec import Struct
 
 from duly.api.calls import Call, Stream
+from duly.api.event_tail import EventTail
 from duly.api.permissions import Principal
 from duly.api.problems import Problem
 from duly.api.queries import EventsQuery
-from duly.api.tail import Tail
 from duly.api.visibility import sees_notice
 from duly.errors import BackendError
-from duly.scheduler.published import Choice, Told
+from duly.scheduler.event_reader import Choice, Told
 
 CONTENT_TYPE = b"text/event-stream"
 KEEP_ALIVE = 15.0
@@ -36,7 +36,7 @@ class Gap(Struct, frozen=True):
 
 async def follow_events(call: Call[EventsQuery, None]) -> Stream:
     """What happens to runs, jobs, queues and nodes, as server-sent events."""
-    query, tail = call.query, call.desk.tail
+    query, tail = call.query, call.context.tail
     after = _last_id(call.header(_LAST_ID))
     after = query.after if after is None else after
     last = await tail.last()
@@ -57,7 +57,7 @@ def _last_id(given: str | None) -> int | None:
 
 
 async def _chunks(
-    tail: Tail, after: int, last: int, choice: Choice, principal: Principal
+    tail: EventTail, after: int, last: int, choice: Choice, principal: Principal
 ) -> AsyncGenerator[bytes, None]:
     """The stream, from after one notice on, as it is sent. Where it is quiet a comment and the present id are sent."""
     yield _RETRY
@@ -77,7 +77,7 @@ async def _chunks(
             said = after
 
 
-async def _next(tail: Tail, after: int) -> list[Told]:
+async def _next(tail: EventTail, after: int) -> list[Told]:
     try:
         return await tail.after(after)
     except BackendError:  # the tail has told; what is published meanwhile can be read later

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from duly.api.answers import HealthAnswer, Status
 from duly.api.calls import Call, Reply, answer
-from duly.api.desk import Desk
+from duly.api.config import ApiContext
+from duly.api.responses import HealthAnswer, Status
 from duly.errors import DulyError
 from duly.scheduler.views import Health
 from duly.version import __version__
@@ -37,28 +37,28 @@ def condition(health: Health, *, draining: bool) -> Condition:
     return Condition(health.status, ready=True)
 
 
-async def _health(desk: Desk) -> Health:
+async def _health(context: ApiContext) -> Health:
     try:
-        await desk.client()  # a client that was never opened could not tell
+        await context.client()  # a client that was never opened could not tell
     except DulyError:
         return Health("degraded", None, False, False, None, "away", 0.0, 0, 0, {"store": "away"})  # by position
-    return await desk.scheduler.health()
+    return await context.scheduler.health()
 
 
 async def get_health(call: Call[None, None]) -> Reply:
     """How this process is; 503 where it is not well."""
-    desk = call.desk
-    health = await _health(desk)
-    found = condition(health, draining=desk.draining)
+    context = call.context
+    health = await _health(context)
+    found = condition(health, draining=context.draining)
     parts = {name: "reachable" if how == "reachable" else "away" for name, how in health.parts.items()}
     document = HealthAnswer(
         status=found.status,
-        instance_id=health.node_id or desk.instance_id,
+        instance_id=health.node_id or context.instance_id,
         is_leader=health.is_leader,
         coordinator_health=parts.get("coordinator", parts["store"]) == "reachable",
-        timestamp=int((await desk.now()).timestamp()),
-        role=desk.role(),
-        draining=desk.draining,
+        timestamp=int((await context.now()).timestamp()),
+        role=context.role(),
+        draining=context.draining,
         store=parts["store"],
         parts=parts,
         leader=health.leader,
@@ -66,7 +66,7 @@ async def get_health(call: Call[None, None]) -> Reply:
         busy=health.busy,
         slots=health.slots,
         version=__version__,
-        authentication=desk.settings.authentication,
+        authentication=context.settings.authentication,
     )
     return answer(document, 200 if found.ready or found.status == "draining" else 503)
 
@@ -78,5 +78,5 @@ async def livez(_: Call[None, None]) -> Reply:
 
 async def readyz(call: Call[None, None]) -> Reply:
     """Whether this process should get requests and work."""
-    found = condition(await _health(call.desk), draining=call.desk.draining)
+    found = condition(await _health(call.context), draining=call.context.draining)
     return answer(Status("ready" if found.ready else found.status), 200 if found.ready else 503)

@@ -9,19 +9,19 @@ from typing import Any
 
 from msgspec import UNSET
 
-from duly.api import bodies
-from duly.api.answers import accepted, explanation_answer, job_answer
-from duly.api.bodies import PauseBody, TriggerBody
+from duly.api import requests
 from duly.api.calls import Call, Reply, answer
 from duly.api.conditions import condition_of, refuse_unknown
 from duly.api.paging import JOBS, links, start_of
 from duly.api.problems import Problem, not_found
 from duly.api.queries import ExplainQuery, JobRunsQuery, JobsQuery, RunsQuery, repeated
+from duly.api.requests import PauseBody, TriggerBody
+from duly.api.responses import accepted, explanation_answer, job_answer
 from duly.api.runs import cancel_run, explain_run, get_run, page_of_runs
 from duly.api.visibility import node_seen, sees_job
 from duly.errors import JobNotFound
 from duly.model import JobRecord, JobStatus, State, is_run_id
-from duly.scheduler.definitions import Guard
+from duly.scheduler.job_admin import Guard
 from duly.scheduler.views import JobView
 
 _RUN_STATES = frozenset(State)
@@ -35,7 +35,7 @@ async def list_jobs(call: Call[JobsQuery, None]) -> Reply:
         return await page_of_runs(call, _runs_query(query, states), repeated(query))
     if states:
         raise Problem(422, "invalid", "status: states of runs and of jobs cannot be mixed", pointer="/status")
-    client = await call.desk.client()
+    client = await call.context.client()
     start = await start_of(call, JOBS, query.cursor) or ""
     views, following = await client.definitions.page(start, query.limit, removed=JobStatus.REMOVED in query.status)
     seen = [job_answer(view) for view in views if _matches(view, query) and sees_job(call.principal, view)]
@@ -74,14 +74,14 @@ async def explain_job(call: Call[ExplainQuery, None]) -> Reply:
     if is_run_id(call.name):
         return await explain_run(call)
     view = await the_job(call)
-    client, seen = await call.desk.client(), partial(node_seen, call.principal)
+    client, seen = await call.context.client(), partial(node_seen, call.principal)
     return answer(explanation_answer(await client.explainer.instant(view.name, call.query.at, seen)))
 
 
 async def the_job(call: Call[Any, Any]) -> JobView:
     """The job that the path names; one that the caller may not see does not exist."""
     with _missing(call):
-        view = await call.desk.scheduler.get_job(call.name)
+        view = await call.context.scheduler.get_job(call.name)
     if not sees_job(call.principal, view):
         raise not_found("job", call.name)
     return view
@@ -138,13 +138,13 @@ async def runs_of_job(call: Call[JobRunsQuery, None]) -> Reply:
 
 async def pause(call: Call[None, PauseBody]) -> Reply:
     """Neither plan nor start a job's runs until it is resumed."""
-    definitions = (await call.desk.client()).definitions
+    definitions = (await call.context.client()).definitions
     return await _changed(call, "pause", lambda guard: definitions.pause(call.name, call.body.note, guard))
 
 
 async def resume(call: Call[None, None]) -> Reply:
     """Let a paused job go on."""
-    definitions = (await call.desk.client()).definitions
+    definitions = (await call.context.client()).definitions
     return await _changed(call, "resume", lambda guard: definitions.resume(call.name, guard))
 
 
@@ -161,12 +161,12 @@ async def _changed(call: Call[None, Any], action: str, change: Callable[[Guard],
 
 async def trigger(call: Call[None, TriggerBody]) -> Reply:
     """Run a job once more, now."""
-    client = await call.desk.client()
+    client = await call.context.client()
     view, guard = await the_job(call), _Guard(call)
     with _missing(call):
         guard(await client.definitions.record(view.name))  # before anything is counted
-    await call.desk.settings.limits.count_submissions(client.backend.store, {view.handler: 1})
-    payload = None if call.body.payload is UNSET else bodies.arguments(call.body.payload)
+    await call.context.settings.limits.count_submissions(client.backend.store, {view.handler: 1})
+    payload = None if call.body.payload is UNSET else requests.arguments(call.body.payload)
     with _missing(call):
         put = await client.submitter.trigger(view.name, payload, guard)
     await call.note("trigger", f"job {view.name}", after={"run": put.id})
@@ -180,8 +180,8 @@ async def remove(call: Call[None, None]) -> Reply:
         await cancel_run(call, None)
         return Reply(204, b"")
     view, guard = await the_job(call), _Guard(call)
-    call.desk.scheduler.refuse_if_frozen(f"removing {view.name!r}")
+    call.context.scheduler.refuse_if_frozen(f"removing {view.name!r}")
     with _missing(call):
-        await (await call.desk.client()).definitions.remove(view.name, guard)
+        await (await call.context.client()).definitions.remove(view.name, guard)
     await call.note("remove", f"job {view.name}", before={"status": view.status, "revision": view.revision})
     return Reply(204, b"")

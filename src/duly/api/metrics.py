@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from duly.api.answers import MetricsAnswer
 from duly.api.calls import Call, Reply, answer
+from duly.api.responses import MetricsAnswer
 from duly.api.visibility import require_unlimited
 from duly.model import State
-from duly.runtime.pace import LAST_START
+from duly.runtime.rates import LAST_START
 
 _TEXTS = ("text/plain", "application/openmetrics-text")
 
@@ -17,10 +17,10 @@ async def get_metrics(call: Call[None, None]) -> Reply:
     accept = call.header(b"accept") or ""
     if any(text in accept for text in _TEXTS) and "application/json" not in accept:
         return await prometheus(call)
-    client = await call.desk.client()
+    client = await call.context.client()
     states = (await client.backend.store.counts()).states
-    told = [node.metrics.get(LAST_START, 0.0) for node in await call.desk.nodes()]
-    last = max(*told, call.desk.meters.last_start, 0.0)
+    told = [node.metrics.get(LAST_START, 0.0) for node in await call.context.nodes()]
+    last = max(*told, call.context.meters.last_start, 0.0)
 
     def count(state: State) -> int:
         return states.get(state, 0)
@@ -46,10 +46,10 @@ async def prometheus(call: Call[None, None]) -> Reply:
     from duly.observe.prometheus import Snapshot, exposition  # noqa: PLC0415  # an extra
 
     require_unlimited(call.principal)
-    desk = call.desk
-    client = await desk.client()
+    context = call.context
+    client = await context.client()
     counts = await client.backend.store.counts()
-    health = await desk.scheduler.health()
-    snapshot = Snapshot(desk.meters, counts, await client.backend.store.time(), health.is_leader, health.busy)
+    health = await context.scheduler.health()
+    snapshot = Snapshot(context.meters, counts, await client.backend.store.time(), health.is_leader, health.busy)
     text, content_type = exposition(snapshot, call.header(b"accept") or "")
     return Reply(200, text, content_type.encode())

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from duly.api.bodies import NAME
 from duly.api.permissions import GRANTS, Permission, TokenRole
 from duly.api.problems import ProblemDocument
+from duly.api.requests import NAME
 from duly.api.routes import TEXT, Route, Streamed
 from duly.version import __version__
 

@@ -20,7 +20,7 @@ async def start_of(call: Call[Any, Any], what: str, given: str | None) -> str | 
     """The store's cursor in a caller's; one that no earlier page has given out is refused."""
     if given is None:
         return None
-    found = await call.desk.seals.opened(what, given)
+    found = await call.context.seals.opened(what, given)
     if found is None:
         raise Problem(422, "invalid", "cursor: it is not one of an earlier page of this list", pointer="/cursor")
     return found
@@ -32,7 +32,7 @@ async def links(
     """The headers of a page that goes on; none for the last one."""
     if cursor is None:
         return ()
-    opaque = await call.desk.seals.sealed(what, cursor)
+    opaque = await call.context.seals.sealed(what, cursor)
     pairs = [(key, str(each)) for key, value in query.items() for each in _each(value)]
     target = f"{call.path}?{urlencode([*pairs, ('cursor', opaque)])}"
     return ((b"link", f'<{target}>; rel="next"'.encode()), (b"x-next-cursor", opaque.encode()))

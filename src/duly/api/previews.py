@@ -9,9 +9,9 @@ import time
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-from duly.api import bodies
-from duly.api.answers import PreviewAnswer, PreviewInstant
-from duly.api.bodies import PreviewBody
+from duly.api import requests
+from duly.api.requests import PreviewBody
+from duly.api.responses import PreviewAnswer, PreviewInstant
 from duly.model import as_utc, iso
 from duly.rules.schedules import Cron, Every, Once
 from duly.rules.zones import zone_key
@@ -22,7 +22,7 @@ LONGEST = 1.0  # seconds; what is found by then is the answer
 def preview_of(body: PreviewBody, default_zone: str, now: datetime, longest: float = LONGEST) -> PreviewAnswer:
     """What a schedule in this body means. `complete` is false if the time ran out before `count` were found."""
     deadline = time.monotonic() + longest
-    schedule = bodies.schedule(body.schedule, body.timezone)
+    schedule = requests.schedule(body.schedule, body.timezone)
     zone = zone_key(body.timezone or default_zone)
     if isinstance(schedule, Cron):
         zone = schedule.timezone or zone

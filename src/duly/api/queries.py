@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from duly.api.bodies import Instant, Name
+from duly.api.requests import Instant, Name
 from duly.model import Cause, RunQuery, State, iso
-from duly.model.notice import NoticeKind
+from duly.model.published_event import PublishedEventKind
 
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 Cursor = Annotated[str, Meta(min_length=1, max_length=500, description="from X-Next-Cursor of the page before")]
@@ -88,7 +88,7 @@ class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
 class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which events; everything given must match, any of several kinds. `after` is the id of the last one known."""
 
-    kind: tuple[NoticeKind, ...] = ()
+    kind: tuple[PublishedEventKind, ...] = ()
     job: Name | None = None
     handler: Name | None = None
     queue: Name | None = None

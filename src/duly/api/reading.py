@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from duly.api.calls import JSON
 from duly.api.computing import Computing
-from duly.api.documents import read, shaped
+from duly.api.json_input import read, shaped
 from duly.api.problems import Problem
 from duly.api.streaming import Receive
 

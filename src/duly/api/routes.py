@@ -10,11 +10,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from duly.api import answers, bodies, cluster, events, health, jobs, metrics, queries, runs, work
+from duly.api import cluster, events, health, jobs, metrics, queries, requests, responses, runs, submissions
 from duly.api.calls import Call, Reply, Stream
-from duly.api.documents import shaped
+from duly.api.json_input import shaped
 from duly.api.permissions import Permission
-from duly.model.notice import Notice
+from duly.model.published_event import PublishedEvent
 
 Handle = Callable[[Call[Any, Any]], Awaitable[Reply | Stream]]
 
@@ -70,23 +70,23 @@ class Route(Struct, frozen=True):
 _PUBLIC, _READ, _SUBMIT = Permission.PUBLIC, Permission.READ, Permission.SUBMIT
 _OPERATE, _ADMINISTER = Permission.OPERATE, Permission.ADMINISTER
 
-_ACCEPTED = answers.Accepted | list[answers.Accepted]
-_JOB_OR_RUN = answers.JobAnswer | answers.RunDetail
-_JOBS_OR_RUNS = list[answers.JobAnswer] | list[answers.RunAnswer]
+_ACCEPTED = responses.Accepted | list[responses.Accepted]
+_JOB_OR_RUN = responses.JobAnswer | responses.RunDetail
+_JOBS_OR_RUNS = list[responses.JobAnswer] | list[responses.RunAnswer]
 
-_WORK = Body(work.read_work, (bodies.Submission, list[bodies.Submission]))
-_ORDER = Body(work.read_order, (bodies.Submission, bodies.Definition, list[bodies.Submission]))
+_WORK = Body(submissions.read_work, (requests.Submission, list[requests.Submission]))
+_ORDER = Body(submissions.read_order, (requests.Submission, requests.Definition, list[requests.Submission]))
 
 _IF_MATCH = ("If-Match",)
 
 # What every process with a port answers, workers included.
 VITALS: tuple[Route, ...] = (
-    Route("GET", "/health", _PUBLIC, health.get_health, {200: answers.HealthAnswer, 503: answers.HealthAnswer}),
-    Route("GET", "/livez", _PUBLIC, health.livez, {200: answers.Status}),
-    Route("GET", "/readyz", _PUBLIC, health.readyz, {200: answers.Status, 503: answers.Status}),
-    Route("GET", "/metrics", _READ, metrics.get_metrics, {200: answers.MetricsAnswer | str}),
+    Route("GET", "/health", _PUBLIC, health.get_health, {200: responses.HealthAnswer, 503: responses.HealthAnswer}),
+    Route("GET", "/livez", _PUBLIC, health.livez, {200: responses.Status}),
+    Route("GET", "/readyz", _PUBLIC, health.readyz, {200: responses.Status, 503: responses.Status}),
+    Route("GET", "/metrics", _READ, metrics.get_metrics, {200: responses.MetricsAnswer | str}),
     Route("GET", "/metrics/prometheus", _READ, metrics.prometheus, {200: TEXT}),
-    Route("GET", "/leader", _READ, cluster.leader, {200: answers.LeaderAnswer}),
+    Route("GET", "/leader", _READ, cluster.leader, {200: responses.LeaderAnswer}),
 )
 
 ROUTES: tuple[Route, ...] = (
@@ -94,8 +94,8 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/jobs",
         _SUBMIT,
-        work.order,
-        {201: _ACCEPTED | answers.JobAnswer, 200: _ACCEPTED | answers.JobAnswer},
+        submissions.order,
+        {201: _ACCEPTED | responses.JobAnswer, 200: _ACCEPTED | responses.JobAnswer},
         body=_ORDER,
         conflicts=True,
         headers=("If-Match", "If-None-Match"),
@@ -104,14 +104,14 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/jobs/{id}", _READ, jobs.get_job, {200: _JOB_OR_RUN}),
     Route("DELETE", "/jobs/{id}", _OPERATE, jobs.remove, {204: None}, conflicts=True, headers=_IF_MATCH),
     Route(
-        "GET", "/jobs/{id}/runs", _READ, jobs.runs_of_job, {200: list[answers.RunAnswer]}, query=queries.JobRunsQuery
+        "GET", "/jobs/{id}/runs", _READ, jobs.runs_of_job, {200: list[responses.RunAnswer]}, query=queries.JobRunsQuery
     ),
     Route(
         "GET",
         "/jobs/{id}/explain",
         _READ,
         jobs.explain_job,
-        {200: answers.ExplanationAnswer},
+        {200: responses.ExplanationAnswer},
         query=queries.ExplainQuery,
     ),
     Route(
@@ -119,8 +119,8 @@ ROUTES: tuple[Route, ...] = (
         "/jobs/{id}/pause",
         _OPERATE,
         jobs.pause,
-        {200: answers.JobAnswer},
-        body=_one(bodies.PauseBody, required=False),
+        {200: responses.JobAnswer},
+        body=_one(requests.PauseBody, required=False),
         conflicts=True,
         headers=_IF_MATCH,
     ),
@@ -129,7 +129,7 @@ ROUTES: tuple[Route, ...] = (
         "/jobs/{id}/resume",
         _OPERATE,
         jobs.resume,
-        {200: answers.JobAnswer},
+        {200: responses.JobAnswer},
         conflicts=True,
         headers=_IF_MATCH,
     ),
@@ -138,47 +138,47 @@ ROUTES: tuple[Route, ...] = (
         "/jobs/{id}/trigger",
         _OPERATE,
         jobs.trigger,
-        {201: answers.Accepted},
-        body=_one(bodies.TriggerBody, required=False),
+        {201: responses.Accepted},
+        body=_one(requests.TriggerBody, required=False),
         conflicts=True,
         headers=_IF_MATCH,
     ),
-    Route("POST", "/runs", _SUBMIT, work.submit, {201: _ACCEPTED, 200: _ACCEPTED}, body=_WORK, conflicts=True),
-    Route("GET", "/runs", _READ, runs.list_runs, {200: list[answers.RunAnswer]}, query=queries.RunsQuery),
-    Route("GET", "/runs/{id}", _READ, runs.get_run, {200: answers.RunDetail}),
-    Route("GET", "/runs/{id}/explain", _READ, runs.explain_run, {200: answers.ExplanationAnswer}),
+    Route("POST", "/runs", _SUBMIT, submissions.submit, {201: _ACCEPTED, 200: _ACCEPTED}, body=_WORK, conflicts=True),
+    Route("GET", "/runs", _READ, runs.list_runs, {200: list[responses.RunAnswer]}, query=queries.RunsQuery),
+    Route("GET", "/runs/{id}", _READ, runs.get_run, {200: responses.RunDetail}),
+    Route("GET", "/runs/{id}/explain", _READ, runs.explain_run, {200: responses.ExplanationAnswer}),
     Route(
         "POST",
         "/runs/{id}/cancel",
         _OPERATE,
         runs.cancel,
-        {200: answers.CancelAnswer, 202: answers.CancelAnswer},
-        body=_one(bodies.CancelBody, required=False),
+        {200: responses.CancelAnswer, 202: responses.CancelAnswer},
+        body=_one(requests.CancelBody, required=False),
         conflicts=True,
     ),
-    Route("POST", "/runs/{id}/redrive", _OPERATE, runs.redrive, {200: answers.RunAnswer}, conflicts=True),
+    Route("POST", "/runs/{id}/redrive", _OPERATE, runs.redrive, {200: responses.RunAnswer}, conflicts=True),
     Route(
         "POST",
         "/runs/redrive",
         _OPERATE,
         runs.redrive_many,
-        {200: answers.RedriveAnswer},
-        body=_one(bodies.RedriveBody),
+        {200: responses.RedriveAnswer},
+        body=_one(requests.RedriveBody),
     ),
-    Route("GET", "/queues", _READ, cluster.list_queues, {200: list[answers.QueueAnswer]}),
-    Route("POST", "/queues/{name}/pause", _OPERATE, cluster.pause_queue, {200: answers.QueueState}),
-    Route("POST", "/queues/{name}/resume", _OPERATE, cluster.resume_queue, {200: answers.QueueState}),
-    Route("GET", "/nodes", _READ, cluster.list_nodes, {200: list[answers.NodeAnswer]}),
+    Route("GET", "/queues", _READ, cluster.list_queues, {200: list[responses.QueueAnswer]}),
+    Route("POST", "/queues/{name}/pause", _OPERATE, cluster.pause_queue, {200: responses.QueueState}),
+    Route("POST", "/queues/{name}/resume", _OPERATE, cluster.resume_queue, {200: responses.QueueState}),
+    Route("GET", "/nodes", _READ, cluster.list_nodes, {200: list[responses.NodeAnswer]}),
     Route(
         "GET",
         "/events",
         _READ,
         events.follow_events,
-        {200: Streamed((Notice, events.Gap))},
+        {200: Streamed((PublishedEvent, events.Gap))},
         query=queries.EventsQuery,
         headers=("Last-Event-ID",),
     ),
-    Route("GET", "/audit", _ADMINISTER, cluster.audit, {200: list[answers.AuditAnswer]}, query=queries.AuditQuery),
-    Route("POST", "/preview", _READ, cluster.preview, {200: answers.PreviewAnswer}, body=_one(bodies.PreviewBody)),
+    Route("GET", "/audit", _ADMINISTER, cluster.audit, {200: list[responses.AuditAnswer]}, query=queries.AuditQuery),
+    Route("POST", "/preview", _READ, cluster.preview, {200: responses.PreviewAnswer}, body=_one(requests.PreviewBody)),
     *VITALS,
 )

@@ -7,12 +7,12 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
-from duly.api.answers import CancelAnswer, RedriveAnswer, explanation_answer, run_answer, run_detail
-from duly.api.bodies import CancelBody, RedriveBody
 from duly.api.calls import Call, Reply, answer
 from duly.api.paging import RUNS, links, start_of
 from duly.api.problems import Problem, not_found
 from duly.api.queries import RunsQuery, repeated, run_query
+from duly.api.requests import CancelBody, RedriveBody
+from duly.api.responses import CancelAnswer, RedriveAnswer, explanation_answer, run_answer, run_detail
 from duly.api.visibility import node_seen, sees_run
 from duly.model import CancelReply, RedriveReply, Run, RunQuery, State
 
@@ -22,7 +22,7 @@ _MOST_SLICES = 200  # a call that looked at every run of a large store would nev
 
 async def the_run(call: Call[Any, Any]) -> Run:
     """The run that the path names; one that the caller may not see does not exist."""
-    client = await call.desk.client()
+    client = await call.context.client()
     run = await client.backend.store.run(call.name)
     if run is None or not sees_run(call.principal, run):
         raise not_found("run", call.name)
@@ -35,7 +35,7 @@ async def list_runs(call: Call[RunsQuery, None]) -> Reply:
 
 
 async def page_of_runs(call: Call[Any, None], query: RunsQuery, again: Mapping[str, object]) -> Reply:
-    client = await call.desk.client()
+    client = await call.context.client()
     page = await client.runs(run_query(query), query.limit, await start_of(call, RUNS, query.cursor))
     tagged = None if query.tag is None else await _tagged(call, query.tag)
     seen = [
@@ -46,21 +46,21 @@ async def page_of_runs(call: Call[Any, None], query: RunsQuery, again: Mapping[s
 
 async def _tagged(call: Call[Any, None], tag: str) -> Collection[str]:
     """The names of the jobs that carry a tag."""
-    records = await (await call.desk.client()).backend.store.jobs()
+    records = await (await call.context.client()).backend.store.jobs()
     return {record.name for record in records if tag in record.spec.tags}
 
 
 async def get_run(call: Call[Any, None]) -> Reply:
     """One run with its attempts."""
     run = await the_run(call)
-    attempts = await (await call.desk.client()).attempts(run.id)
+    attempts = await (await call.context.client()).attempts(run.id)
     return answer(run_detail(run, attempts))
 
 
 async def explain_run(call: Call[Any, None]) -> Reply:
     """Why this run is as it is: in words, with the setting that decided."""
     run = await the_run(call)
-    client = await call.desk.client()
+    client = await call.context.client()
     return answer(explanation_answer(await client.explainer.run(run.id, partial(node_seen, call.principal))))
 
 
@@ -73,7 +73,7 @@ async def cancel(call: Call[None, CancelBody]) -> Reply:
 async def cancel_run(call: Call[Any, Any], reason: str | None) -> bool:
     """Whether the run that the path names is cancelled by now; otherwise its worker has been asked."""
     run = await the_run(call)
-    reply = await call.desk.scheduler.cancel(run.id, reason)
+    reply = await call.context.scheduler.cancel(run.id, reason)
     if reply is CancelReply.TOO_LATE:
         raise Problem(409, "conflict", f"run {run.id} had ended already: see GET /runs/{run.id}")
     await call.note("cancel", f"run {run.id}", {"status": run.state}, {"reason": reason})
@@ -82,8 +82,8 @@ async def cancel_run(call: Call[Any, Any], reason: str | None) -> bool:
 
 async def redrive(call: Call[None, None]) -> Reply:
     """Run a failed, lost or cancelled run again, under the same id."""
-    run, client = await the_run(call), await call.desk.client()
-    await call.desk.settings.limits.count_submissions(client.backend.store, {run.handler: 1})
+    run, client = await the_run(call), await call.context.client()
+    await call.context.settings.limits.count_submissions(client.backend.store, {run.handler: 1})
     [reply] = await client.redrive_each([run])
     match reply:
         case RedriveReply.DONE:
@@ -102,7 +102,7 @@ async def redrive(call: Call[None, None]) -> Reply:
 async def redrive_many(call: Call[None, RedriveBody]) -> Reply:
     """Run all ended runs again that match, the newest first."""
     body = call.body
-    client = await call.desk.client()
+    client = await call.context.client()
     query = RunQuery(
         job=body.job,
         handler=body.handler,
@@ -121,7 +121,7 @@ async def redrive_many(call: Call[None, RedriveBody]) -> Reply:
             break
     wanted = found[: body.limit]
     counted = Counter(run.handler for run in wanted)
-    await call.desk.settings.limits.count_submissions(client.backend.store, counted)
+    await call.context.settings.limits.count_submissions(client.backend.store, counted)
     done = 0
     for start in range(0, len(wanted), _SLICE):
         replies = await client.redrive_each(wanted[start : start + _SLICE])

@@ -19,14 +19,14 @@ from msgspec import Struct
 from duly.api import tokens as access
 from duly.api.addresses import Address, bind, bound_to
 from duly.api.app import Api
+from duly.api.config import MAX_BODY, MAX_STREAMS, MAX_STREAMS_PER_TOKEN, UNIQUE_FOR, ApiSettings
 from duly.api.connections import ConnectionLimits
-from duly.api.desk import MAX_BODY, MAX_STREAMS, MAX_STREAMS_PER_TOKEN, UNIQUE_FOR, ApiSettings
 from duly.api.http import HttpServer
 from duly.api.rates import Limits
 from duly.api.routes import ROUTES, VITALS
 from duly.api.tls import server_context
 from duly.errors import ConfigurationError
-from duly.observe.lag import watch_loop
+from duly.observe.loop_lag import watch_loop
 from duly.ports import Store
 from duly.scheduler import Scheduler
 from duly.scheduler.signals import Deadline, Reload, Signals, Signs
@@ -80,7 +80,7 @@ async def live(
         if not node or await signs.until_stop(scheduler.start()):
             await signs.stop()
             if api is not None:
-                api.desk.drain()
+                api.context.drain()
             if node:
                 _log.info("stopping: waiting for running handlers; a second signal stops at once")
                 report = await scheduler.stop()
@@ -125,7 +125,7 @@ async def _port(
     async with listening(api, serving, sockets, deadline):
         scheme = "http" if serving.tls_cert is None else "https"
         _log.info("%s on %s://%s", "health and metrics" if serving.vitals_only else "the API", scheme, where)
-        watching = asyncio.get_running_loop().create_task(watch_loop(api.desk.meters))
+        watching = asyncio.get_running_loop().create_task(watch_loop(api.context.meters))
         try:
             yield api
         finally:
@@ -158,7 +158,7 @@ async def listening(
     try:
         yield
     finally:
-        api.desk.drain()
+        api.context.drain()
         server.should_exit = True
         while not running.done():
             left = None if deadline is None else deadline.left

@@ -12,20 +12,20 @@ from msgspec.structs import replace
 from duly.api.permissions import Principal
 from duly.api.problems import Problem
 from duly.model import JobRecord, JobSpec, Node, Run
-from duly.model.notice import NoticeKind
+from duly.model.published_event import PublishedEventKind
 from duly.runtime.elector import MAIN
-from duly.runtime.pace import ENDED, STARTED
-from duly.scheduler.published import Told
+from duly.runtime.rates import ENDED, STARTED
+from duly.scheduler.event_reader import Told
 from duly.scheduler.views import JobView
 
 # What concerns the cluster as a whole, and names no job, queue or handler.
 _FOR_ALL = frozenset(
     {
-        NoticeKind.NODE_STARTED,
-        NoticeKind.NODE_STOPPED,
-        NoticeKind.DROPPED,
-        NoticeKind.LEADER_ELECTED,
-        NoticeKind.LEADER_LOST,
+        PublishedEventKind.NODE_STARTED,
+        PublishedEventKind.NODE_STOPPED,
+        PublishedEventKind.DROPPED,
+        PublishedEventKind.LEADER_ELECTED,
+        PublishedEventKind.LEADER_LOST,
     }
 )
 

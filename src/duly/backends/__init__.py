@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from duly.errors import ConfigurationError, MissingExtra
-from duly.ports import Backend, Opening, Seat
+from duly.ports import Backend, CoordinatorSession, Opening
 from duly.rules.redaction import redacted
 
 _REDIS = "duly.backends.redis"
@@ -48,12 +48,12 @@ def open_backend(url: str, opening: Opening) -> Backend:
     return backend
 
 
-def open_seat(url: str, opening: Opening) -> Seat:
+def open_coordinator(url: str, opening: Opening) -> CoordinatorSession:
     """The coordinator for a URL, not yet opened: one that does nothing else, or that of a whole backend."""
     scheme = scheme_of(url)
     if scheme in _OWN:
         return open_backend(url, opening)
-    seat: Seat = _factory(scheme, _OWN_SEATS, _SEATS_GROUP)(url, opening)
+    seat: CoordinatorSession = _factory(scheme, _OWN_SEATS, _SEATS_GROUP)(url, opening)
     return seat
 
 

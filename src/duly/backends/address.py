@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends import open_backend, open_seat, scheme_of
+from duly.backends import open_backend, open_coordinator, scheme_of
 from duly.errors import ConfigurationError, MissingExtra
 from duly.ports import Backend, Opening
 from duly.rules.redaction import redacted
 
 if TYPE_CHECKING:
-    from duly.backends.split.doorbell import Doorbell
+    from duly.backends.split.stream_notifier import StreamNotifier
 
 STORES = ("postgresql", "postgres")
 _QUEUES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel")
@@ -54,22 +54,22 @@ def open_address(address: Address, opening: Opening) -> Backend:
     _check(address.store, parts)
     truth = open_backend(address.store, opening)
     theirs = replace(opening, clock=truth.clock)  # what a coordinator says about times is compared with the store's
-    seat = open_seat(parts["coordinator"], theirs) if "coordinator" in parts else None
+    seat = open_coordinator(parts["coordinator"], theirs) if "coordinator" in parts else None
     from duly.backends.split import SplitBackend  # noqa: PLC0415  # one URL does not need it
 
-    return SplitBackend(truth, seat, _doorbell(parts.get("queue"), opening))
+    return SplitBackend(truth, seat, _stream(parts.get("queue"), opening))
 
 
-def _doorbell(url: str | None, opening: Opening) -> Doorbell | None:
+def _stream(url: str | None, opening: Opening) -> StreamNotifier | None:
     if url is None:
         return None
     try:
-        from duly.backends.split.doorbell import doorbell_at  # noqa: PLC0415  # what it imports is an extra
+        from duly.backends.split.stream_notifier import stream_notifier_at  # noqa: PLC0415  # what it imports is an extra
     except ModuleNotFoundError as exc:
         if (exc.name or "").startswith("duly"):
             raise
         raise MissingExtra(f"{scheme_of(url)}://", "redis") from exc
-    return doorbell_at(url, opening.namespace)
+    return stream_notifier_at(url, opening.namespace)
 
 
 def _check(store: str, parts: dict[str, str]) -> None:

@@ -82,12 +82,12 @@ def _scheduler(address: Address, config: SchedulerConfig) -> Scheduler:
 
 def address_of(url: str | None) -> Address:
     """The store that is meant, and its parts: the flag's, the environment's, the file's, or the default one."""
-    from duly.scheduler.binding import Binding  # noqa: PLC0415
+    from duly.scheduler.store_address import StoreAddress  # noqa: PLC0415
 
     if url is not None:
-        return Binding(url).address()
+        return StoreAddress(url).address()
     said = read_settings()
-    return Binding(said.url, store=said.store, queue=said.queue, coordinator=said.coordinator).address()
+    return StoreAddress(said.url, store=said.store, queue=said.queue, coordinator=said.coordinator).address()
 
 
 def store_address(url: str | None) -> str:

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 
 from duly.cli.options import Group, command, json_option
 from duly.cli.output import Column, write_json, write_table
-from duly.cli.programs import around
+from duly.cli.programs import env
 from duly.cli.run import API_PORT, WORKER_PORT
 from duly.cli.settings import VARIABLES, Said, Settings, read_settings, said_around
 from duly.cli.words import line
@@ -94,7 +94,7 @@ def _node(app: str | None) -> Iterator[Row]:
     """What concerns the node: the fields of `SchedulerConfig`."""
     unsaid = SchedulerConfig()
     code = unsaid if app is None else _loaded(app)
-    outside, said = around(read_settings()), said_around()
+    outside, said = env(read_settings()), said_around()
     for name, value in asdict(code).items():
         setting = next((key for key, field in _ELSEWHERE.items() if field == name), name)
         variables = VARIABLES.get(setting, ())

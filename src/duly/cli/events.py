@@ -13,16 +13,16 @@ from duly.cli.options import MOST_SEQUENCE, command, json_option, store_option
 from duly.cli.output import COLOURS, WARN, json_text, note, write_json
 from duly.cli.words import line, span
 from duly.errors import BackendUnavailable
-from duly.model.notice import NoticeKind
+from duly.model.published_event import PublishedEventKind
 
 if TYPE_CHECKING:
     from duly.scheduler import Scheduler
-    from duly.scheduler.published import Choice, Published, Told
+    from duly.scheduler.event_reader import Choice, EventReader, Told
 
 _SLICE = 500
 _PERIOD = 0.25
 _AFTER_FAILURE = 1.0
-_KINDS = [kind.value for kind in NoticeKind]
+_KINDS = [kind.value for kind in PublishedEventKind]
 _WIDEST = 200
 
 
@@ -64,7 +64,7 @@ def events(
     Processes of a service publish them; a plain node does with publish_events=True. With --follow and --json every
     event is a line of JSON.
     """
-    from duly.scheduler.published import Choice  # noqa: PLC0415  # `--help` needs no scheduler
+    from duly.scheduler.event_reader import Choice  # noqa: PLC0415  # `--help` needs no scheduler
 
     choice = Choice(frozenset(kinds), run, job, queue, handler)
     try:
@@ -83,9 +83,9 @@ async def _tell(
     scheduler: Scheduler, choice: Choice, after: int | None, limit: int, *, follow: bool, as_json: bool
 ) -> list[Told]:
     """The events that are asked for; with `follow` they are written as they come, for ever."""
-    from duly.scheduler.published import Published  # noqa: PLC0415
+    from duly.scheduler.event_reader import EventReader  # noqa: PLC0415
 
-    published = Published((await scheduler.opened()).backend.store)
+    published = EventReader((await scheduler.opened()).backend.store)
     if not follow:
         return await _some(published, choice, after, limit)
     known = await published.last() if after is None else after
@@ -93,7 +93,7 @@ async def _tell(
     return []
 
 
-async def _some(published: Published, choice: Choice, after: int | None, limit: int) -> list[Told]:
+async def _some(published: EventReader, choice: Choice, after: int | None, limit: int) -> list[Told]:
     """The first so many after one, or the newest so many."""
     found: list[Told] = []
     known = after or 0
@@ -108,7 +108,7 @@ async def _some(published: Published, choice: Choice, after: int | None, limit: 
     return found
 
 
-async def _follow(published: Published, choice: Choice, known: int, *, as_json: bool) -> None:
+async def _follow(published: EventReader, choice: Choice, known: int, *, as_json: bool) -> None:
     import asyncio  # noqa: PLC0415
 
     away = False

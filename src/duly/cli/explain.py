@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from duly.cli.client import ask, store_time
-from duly.cli.moments import Moment, moment, zone
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import COLOURS, write_json
+from duly.cli.time_args import TimeArg, moment, zone
 from duly.cli.words import full, line
 from duly.errors import JobNotFound
 from duly.model import CronSpec, ScheduleSpec, is_run_id
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 )
 @store_option
 @json_option
-def explain(job: str, at: Moment, timezone: str | None, url: str | None, as_json: bool) -> None:
+def explain(job: str, at: TimeArg, timezone: str | None, url: str | None, as_json: bool) -> None:
     """Tell why the run of a moment did or did not happen, and which setting decided; or why a run is as it is.
 
     If the job has nothing due at that moment, the nearest instant is explained. The moment is ISO 8601, `now`,
@@ -51,7 +51,7 @@ def explain(job: str, at: Moment, timezone: str | None, url: str | None, as_json
         _write(found)
 
 
-async def _explain(scheduler: Scheduler, job: str, at: Moment, timezone: str | None) -> Explanation:
+async def _explain(scheduler: Scheduler, job: str, at: TimeArg, timezone: str | None) -> Explanation:
     if is_run_id(job):
         return await scheduler.explain(job)
     zone = timezone or await _zone_of(scheduler, job)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from duly.cli import deeds
+from duly.cli import audit_actions
 from duly.cli.client import ask, store_address, store_time
 from duly.cli.operate import can_ask
 from duly.cli.options import command, json_option, store_option
@@ -114,7 +114,7 @@ async def _compared(scheduler: Scheduler, fleet: Fleet) -> tuple[Difference, dat
 
 
 async def _apply(scheduler: Scheduler, compared: Difference) -> list[str]:
-    (await scheduler.opened()).fleets.actor = deeds.actor()
+    (await scheduler.opened()).fleets.actor = audit_actions.actor()
     return await scheduler.apply(compared)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from duly.cli import deeds
+from duly.cli import audit_actions
 from duly.cli.client import store_address
 from duly.cli.options import command, namespace, store_option
 from duly.cli.settings import read_settings
@@ -40,5 +40,7 @@ async def _migrated(address: str, chosen: str | None) -> list[str]:
         applied = await backend.store.migrate()
         if applied:
             audit = Audit(backend.store, read_settings().audit_key)
-            await audit.record(deeds.actor(), "migrate", "schema", backend.clock.now(), after={"steps": applied})
+            await audit.record(
+                audit_actions.actor(), "migrate", "schema", backend.clock.now(), after={"steps": applied}
+            )
         return applied

@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from duly.cli.client import ask
 from duly.cli.explain import job_zone
-from duly.cli.moments import Moment, moment, zone
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import WARN, note, write_json
+from duly.cli.time_args import TimeArg, moment, zone
 from duly.cli.words import full, relative
 from duly.model import CustomSpec, JobStatus
 from duly.rules.durations import seconds_of
@@ -55,7 +55,7 @@ class Answer(Struct, frozen=True):
 @store_option
 @json_option
 def next_(
-    what: tuple[str, ...], count: int, timezone: str | None, after: Moment | None, url: str | None, as_json: bool
+    what: tuple[str, ...], count: int, timezone: str | None, after: TimeArg | None, url: str | None, as_json: bool
 ) -> None:
     """Show when a cron expression, an interval or a job of the store is due.
 
@@ -81,7 +81,7 @@ def _read(text: str, timezone: str | None) -> Cron | Every:
     return Cron(text, timezone=timezone)
 
 
-def _start(after: Moment | None, zone: str) -> datetime:
+def _start(after: TimeArg | None, zone: str) -> datetime:
     now = datetime.now(UTC)
     return now if after is None else after.resolve(now, zone)
 
@@ -96,7 +96,7 @@ def _due(schedule: Cron | Every | Once | None, due: datetime, at: datetime, time
     return Due(due, at, f"{due.astimezone(ZoneInfo(timezone)):%a %Y-%m-%d %H:%M:%S %Z}", remark)
 
 
-async def _of_job(scheduler: Scheduler, name: str, timezone: str | None, after: Moment | None, count: int) -> Answer:
+async def _of_job(scheduler: Scheduler, name: str, timezone: str | None, after: TimeArg | None, count: int) -> Answer:
     view = await scheduler.get_job(name)
     schedule = _schedule(view)
     zone = timezone or job_zone(view.schedule_spec)

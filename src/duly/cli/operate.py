@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from duly.cli import deeds
+from duly.cli import audit_actions
 from duly.cli.client import ask
 from duly.cli.options import command, store_option
 from duly.errors import DulyError
@@ -52,7 +52,7 @@ async def _operate(scheduler: Scheduler, action: str, job: str, act: Callable[[]
     after = await scheduler.get_job(job)
     if after.revision != before.revision:
         was, is_now = ({"status": view.status, "note": view.note} for view in (before, after))
-        await deeds.note(scheduler, action, f"job {job}", was, is_now)
+        await audit_actions.note(scheduler, action, f"job {job}", was, is_now)
 
 
 def can_ask() -> bool:
@@ -75,7 +75,9 @@ def remove(job: str, yes: bool, url: str | None) -> None:
     async def forget(scheduler: Scheduler) -> None:
         before = await scheduler.get_job(job)
         await scheduler.remove(job)
-        await deeds.note(scheduler, "remove", f"job {job}", {"status": before.status, "revision": before.revision})
+        await audit_actions.note(
+            scheduler, "remove", f"job {job}", {"status": before.status, "revision": before.revision}
+        )
 
     ask(url, forget)
     click.echo(f"{job} is removed")
@@ -92,7 +94,7 @@ def cancel(run: str, reason: str | None, url: str | None) -> None:
         before = await scheduler.get_run(run)
         reply = await scheduler.cancel(run, reason)
         if reply is not CancelReply.TOO_LATE:
-            await deeds.note(scheduler, "cancel", f"run {run}", {"status": before.state}, {"reason": reason})
+            await audit_actions.note(scheduler, "cancel", f"run {run}", {"status": before.state}, {"reason": reason})
         return reply
 
     match ask(url, stop):
@@ -116,7 +118,7 @@ def redrive(run: str, url: str | None) -> None:
     async def again(scheduler: Scheduler) -> None:
         before = await scheduler.get_run(run)
         await scheduler.redrive(run)
-        await deeds.note(scheduler, "redrive", f"run {run}", {"status": before.state})
+        await audit_actions.note(scheduler, "redrive", f"run {run}", {"status": before.state})
 
     ask(url, again)
     click.echo(f"run {run} waits to be run again")

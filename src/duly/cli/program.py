@@ -17,8 +17,8 @@ class FleetProgram:
 
     def __init__(self, file: FleetFile, namespace: str | None) -> None:
         self._file = file
-        around = {} if namespace is None else {"namespace": namespace}
-        config = SchedulerConfig(allow_commands="stored", **{**around, **file.settings})
+        env = {} if namespace is None else {"namespace": namespace}
+        config = SchedulerConfig(allow_commands="stored", **{**env, **file.settings})
         self.scheduler = Scheduler(file.url, config)
 
     async def carry(self) -> None:

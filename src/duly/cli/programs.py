@@ -154,14 +154,14 @@ def configured(code: SchedulerConfig, flags: dict[str, Any], settings: Settings)
     unsaid = SchedulerConfig()
     chosen = {
         name: value
-        for name, value in around(settings).items()
+        for name, value in env(settings).items()
         if value is not None and getattr(code, name) == getattr(unsaid, name)
     }
     chosen |= {name: value for name, value in flags.items() if value is not None}
     return replace(code, **chosen) if chosen else code
 
 
-def around(settings: Settings) -> dict[str, Any]:
+def env(settings: Settings) -> dict[str, Any]:
     """What is said around the program about its node, by the field it is for."""
     return {
         "max_concurrent": settings.concurrency,
@@ -201,7 +201,7 @@ def serving_for(port: Port, settings: Settings) -> Serving | None:
     try:
         from duly.api import server  # noqa: PLC0415  # an extra
         from duly.api.addresses import Address, parse  # noqa: PLC0415
-        from duly.api.desk import MAX_BODY  # noqa: PLC0415
+        from duly.api.config import MAX_BODY  # noqa: PLC0415
     except MissingExtra as exc:
         if said is not None:
             raise
@@ -239,7 +239,7 @@ _UNFINISHED = "unfinished"
 
 def _unique_for(settings: Settings) -> float | None:
     """For how many seconds submissions over HTTP are unique by their key; None: as long as they are unfinished."""
-    from duly.api.desk import UNIQUE_FOR  # noqa: PLC0415  # an extra
+    from duly.api.config import UNIQUE_FOR  # noqa: PLC0415  # an extra
     from duly.rules.durations import seconds_of  # noqa: PLC0415
 
     if settings.unique_for is None:
@@ -261,7 +261,7 @@ def _limits(settings: Settings) -> Limits:
 def run_program(program: Program, port: Port, *, node: bool = True) -> None:
     """Run a node, an API, or both, until it is told to stop."""
     from duly.observe import configure_logging  # noqa: PLC0415
-    from duly.scheduler.forever import run_alone  # noqa: PLC0415
+    from duly.scheduler.run_forever import run_alone  # noqa: PLC0415
     from duly.scheduler.signals import Signals  # noqa: PLC0415
 
     configure_logging(program.log_level, program.log_format)
@@ -281,7 +281,7 @@ def _publish(scheduler: Scheduler) -> None:
 
 
 async def _live(program: Program, serving: Serving | None, signals: Signals, *, node: bool) -> ShutdownReport:
-    from duly.scheduler import forever  # noqa: PLC0415
+    from duly.scheduler import run_forever as forever  # noqa: PLC0415
 
     file = program.file
     if file is not None:

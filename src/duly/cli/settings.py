@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from duly.cli.plain import PLAIN, plain_address
+from duly.cli.env_names import PLAIN, plain_address
 from duly.errors import ConfigurationError
 from duly.rules.durations import seconds_of
 

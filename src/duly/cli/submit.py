@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duly.cli import deeds
+from duly.cli import audit_actions
 from duly.cli.client import ask, store_time
 from duly.cli.durations import duration
-from duly.cli.moments import Moment, moment, zone
 from duly.cli.options import F, command, store_option
 from duly.cli.output import note, write_json
 from duly.cli.payloads import read_payload
+from duly.cli.time_args import TimeArg, moment, zone
 from duly.cli.words import full
 from duly.errors import DulyError, ResultExpired, RunNotFound
 from duly.model import Node, Role
@@ -63,7 +63,7 @@ def submit(
     words: tuple[str, ...],
     json_payload: str | None,
     delay: float | None,
-    at: Moment | None,
+    at: TimeArg | None,
     timezone: str,
     priority: int | None,
     dedupe_key: str | None,
@@ -114,7 +114,7 @@ def trigger(
 
     async def once_more(scheduler: Scheduler) -> RunHandle[Any]:
         handle = await scheduler.trigger(job, payload)
-        await deeds.note(scheduler, "trigger", f"job {job}", after={"run": handle.id})
+        await audit_actions.note(scheduler, "trigger", f"job {job}", after={"run": handle.id})
         return handle
 
     _ask_and_wait(url, once_more, wait=wait, timeout=timeout)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from duly.cli import deeds
+from duly.cli import audit_actions
 from duly.cli.client import ask, ask_with_time, store_time
 from duly.cli.durations import duration
 from duly.cli.options import Group, command, json_option, store_option
@@ -84,7 +84,7 @@ def create(
             rate=limit,
         )
         shown = {"role": role, "name": made.name, "queues": made.queues, "handlers": made.handlers}
-        await deeds.note(scheduler, "create", f"token {made.id}", after=shown)
+        await audit_actions.note(scheduler, "create", f"token {made.id}", after=shown)
         return made, text
 
     made, text = ask(url, make, creates=True)
@@ -130,7 +130,7 @@ def revoke(token_id: str, url: str | None) -> None:
         if revoked.revoked_at == now:  # not if it was revoked before
             before = {"name": revoked.name, "status": replace(revoked, revoked_at=None).status(now)}
             after = {"name": revoked.name, "status": revoked.status(now)}
-            await deeds.note(scheduler, "revoke", f"token {token_id}", before, after)
+            await audit_actions.note(scheduler, "revoke", f"token {token_id}", before, after)
         return revoked
 
     revoked = ask(url, end)

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from duly.errors import ConfigurationError, MissingExtra
 from duly.model import Run
-from duly.model.current import current_run
+from duly.model.current_run import current_run
 from duly.scheduler import Scheduler
 
 try:

@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 from duly.model import Run, State
 from duly.model import event as events
-from duly.model.current import current_fields, run_fields
+from duly.model.current_run import current_fields, run_fields
 from duly.observe.logger import Level, Logger, Voice
 from duly.ports.clock import BELIEVE_AFTER
 from duly.rules.describe import instant

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from duly.errors import MissingExtra
 from duly.model import Counts, State
-from duly.observe.meters import Histogram, Meters
+from duly.observe.metrics import Histogram, MetricsRecorder
 
 try:
     from prometheus_client import REGISTRY, Metric
@@ -39,7 +39,7 @@ _EVENTS = {
 class Snapshot(Struct, frozen=True):
     """What is known at the moment of a scrape; without counts where the store was not asked."""
 
-    meters: Meters
+    meters: MetricsRecorder
     counts: Counts | None = None
     now: datetime | None = None
     leads: bool = False
@@ -49,9 +49,9 @@ class Snapshot(Struct, frozen=True):
 class DulyCollector:
     """For a registry of `prometheus_client`: `registry.register(DulyCollector(meters))`."""
 
-    def __init__(self, snapshot: Meters | Callable[[], Snapshot]) -> None:
+    def __init__(self, snapshot: MetricsRecorder | Callable[[], Snapshot]) -> None:
         self._snapshot: Callable[[], Snapshot]
-        if isinstance(snapshot, Meters):
+        if isinstance(snapshot, MetricsRecorder):
             self._snapshot = lambda: Snapshot(snapshot)
         else:
             self._snapshot = snapshot
@@ -81,7 +81,7 @@ class _Both:
         yield from REGISTRY.collect()
 
 
-def _runs(meters: Meters) -> Iterator[Metric]:
+def _runs(meters: MetricsRecorder) -> Iterator[Metric]:
     started = CounterMetricFamily("duly_runs_started", "Attempts begun here.", labels=["job", "queue"])
     for labels, count in meters.started.copy().items():
         started.add_metric(labels, count)

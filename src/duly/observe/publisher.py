@@ -16,8 +16,8 @@ import msgspec
 
 from duly.model import event as events
 from duly.model import iso
-from duly.model.notice import EVENTS, Notice, NoticeKind
-from duly.observe.notices import PUBLISHED, notices_of
+from duly.model.published_event import EVENTS, PublishedEvent, PublishedEventKind
+from duly.observe.published_events import PUBLISHED, notices_of
 from duly.ports import Store
 
 MOST_AT_ONCE = 1_000
@@ -41,7 +41,7 @@ class Publisher:
         self._keep = keep
         self._period = period
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[Notice] = []
+        self._waiting: list[PublishedEvent] = []
         self._dropped = 0
         self._away = False
         self._closing = asyncio.Event()
@@ -78,7 +78,7 @@ class Publisher:
         dropped, self._dropped = self._dropped, 0
         if dropped:
             at = iso(self._now())
-            batch.append(Notice(kind=NoticeKind.DROPPED, at=at, node=self.node, count=dropped))
+            batch.append(PublishedEvent(kind=PublishedEventKind.DROPPED, at=at, node=self.node, count=dropped))
         try:
             await self._store.append(EVENTS, [_encode(notice) for notice in batch], keep=self._keep)
         except Exception as exc:  # noqa: BLE001  # the loop of a service: told once, counted, tried again

@@ -16,7 +16,7 @@ Obligations of every adapter, said once:
 * **Cancellation.** A cancelled call has either happened whole or not at all; no transaction stays open behind it.
 """
 
-from duly.ports.backend import Backend, Capabilities, Composed, Finding, Opening, Order, Seat, Severity
+from duly.ports.backend import Backend, Capabilities, Composed, CoordinatorSession, Finding, Opening, Order, Severity
 from duly.ports.clock import Clock, StoreClock, SystemClock
 from duly.ports.coordinator import Coordinator
 from duly.ports.queue import Queue
@@ -29,11 +29,11 @@ __all__ = [
     "Clock",
     "Composed",
     "Coordinator",
+    "CoordinatorSession",
     "Finding",
     "Opening",
     "Order",
     "Queue",
-    "Seat",
     "Severity",
     "Span",
     "Store",

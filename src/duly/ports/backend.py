@@ -70,7 +70,7 @@ class Finding(Struct, frozen=True):
     message: str
 
 
-class Seat(Protocol):
+class CoordinatorSession(Protocol):
     """A coordinator with connections of its own, for a backend that keeps its runs elsewhere.
 
     Opened and closed like a backend, and every backend is one. A factory registered for a scheme in the entry points

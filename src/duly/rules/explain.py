@@ -25,8 +25,8 @@ from duly.model import (
 )
 from duly.model.outage import Outage
 from duly.rules.admission import OVERLAP, REPLACED
-from duly.rules.changes import CHANGED, NO_HANDLER, PAUSED
 from duly.rules.describe import duration, instant
+from duly.rules.job_changes import CHANGED, NO_HANDLER, PAUSED
 from duly.rules.misfires import MISFIRE
 from duly.rules.schedules import Cron, Schedule, describe_schedule, latest, step
 from duly.rules.settling import WORKER_VANISHED

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from duly.model import CommandSpec, Fleet, JobChange, JobRecord, JobSpec, Origin, ScheduleSpec
 from duly.model.fleet import InForce
-from duly.rules import changes
+from duly.rules import job_changes
 from duly.rules.schedules import from_spec
 
 REMEMBERED = 100  # versions of a file that are known as replaced
@@ -161,8 +161,8 @@ def change_of(alteration: Alteration, fleet: str, uid: Callable[[], str], now: d
     assert spec is not None
     schedule = None if spec.schedule is None else from_spec(spec.schedule)
     if alteration.before is not None:
-        return changes.deploy(alteration.before, spec, schedule, now, None)
-    born = changes.create(uid(), spec, schedule, Origin.FILE, now, None)
+        return job_changes.deploy(alteration.before, spec, schedule, now, None)
+    born = job_changes.create(uid(), spec, schedule, Origin.FILE, now, None)
     return replace(born, record=replace(born.record, fleet=fleet))
 
 

@@ -14,8 +14,8 @@ from duly.ports import Backend
 from duly.rules.admission import UNPLACED
 from duly.rules.placement import Placing, Room, Selector, lapsed, place, rooms_of
 from duly.runtime.elector import Elector
+from duly.runtime.environment import Environment
 from duly.runtime.service import Signal
-from duly.runtime.surroundings import Surroundings
 
 _SMALLEST, _LARGEST = 32, 500  # how many runs are looked at at once
 _PERIOD = 1.8  # how soon a node that came or vanished is noticed while there are runs to start or to place
@@ -29,18 +29,18 @@ class Assigner:
 
     name = "assigner"
 
-    def __init__(self, around: Surroundings, backend: Backend, elector: Elector) -> None:
+    def __init__(self, env: Environment, backend: Backend, elector: Elector) -> None:
         self.signal = Signal()
         self._queue = backend.queue
         self._store = backend.store
         self._coordinator = backend.coordinator
         self._elector = elector
-        self._clock = around.clock
-        self._emit = around.emit
-        self._ahead = around.config.assign_ahead
-        self._horizon = around.config.horizon
-        self._tick = around.config.safety_tick
-        self._calm = min(around.config.lease / 3, self._tick)
+        self._clock = env.clock
+        self._emit = env.emit
+        self._ahead = env.config.assign_ahead
+        self._horizon = env.config.horizon
+        self._tick = env.config.safety_tick
+        self._calm = min(env.config.lease / 3, self._tick)
         self._period = min(_PERIOD, self._calm)
         self._pause = 0.0
         self._check_at = 0.0

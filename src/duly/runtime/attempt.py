@@ -24,16 +24,16 @@ from duly.model import (
     Verdict,
     sanitize,
 )
-from duly.model.current import current_run
+from duly.model.current_run import current_run
 from duly.model.event import AfterCommitFailed, HookFailed, RecordUnreadable
+from duly.runtime.active_runs import ActiveRun, Unbegun
 from duly.runtime.context import Contexts
 from duly.runtime.deadlines import Deadlines
+from duly.runtime.environment import Environment
 from duly.runtime.executors import Executor, RemoteFailure
 from duly.runtime.failures import failure_of
 from duly.runtime.handler import ExecutorKind, Handler
 from duly.runtime.hooks import Hooks
-from duly.runtime.live import Live, Unbegun
-from duly.runtime.surroundings import Surroundings
 
 _SUCCEEDED = Succeeded()
 _LONGEST_CHAIN = 20
@@ -48,7 +48,7 @@ class Attempts:
 
     def __init__(
         self,
-        around: Surroundings,
+        env: Environment,
         executors: Mapping[ExecutorKind, Executor],
         deadlines: Deadlines,
         hooks: Hooks,
@@ -58,12 +58,12 @@ class Attempts:
         self._deadlines = deadlines
         self._hooks = hooks
         self._contexts = contexts
-        self._emit = around.emit
-        self._max_result_bytes = around.config.max_result_bytes
+        self._emit = env.emit
+        self._max_result_bytes = env.config.max_result_bytes
 
-    async def make(self, live: Live) -> Outcome | None:
+    async def make(self, active: ActiveRun) -> Outcome | None:
         """Call the handler and say how it ended. None: the run is no longer ours, there is nothing to settle."""
-        handler, run = live.handler, live.claim.run
+        handler, run = active.handler, active.claim.run
         if run.damage is not None:
             self._emit(RecordUnreadable("run", run.id, run.damage))
             return Failed(Failure("Unreadable", run.damage), Verdict.NEVER)
@@ -73,35 +73,35 @@ class Attempts:
         try:
             arguments = handler.decode(run.payload)
             if run.policy.timeout is not None:
-                self._deadlines.add(live, run.policy.timeout)
-            value = await self._executors[handler.executor].invoke(live, handler, self._contexts, arguments)
+                self._deadlines.add(active, run.policy.timeout)
+            value = await self._executors[handler.executor].invoke(active, handler, self._contexts, arguments)
         except Unbegun:
-            live.ended = True
-            return _unbegun(live)
+            active.ended = True
+            return _unbegun(active)
         except GeneratorExit as exc:  # nothing may be awaited any more, in case it is this coroutine that is closed
-            live.ended = True
+            active.ended = True
             return Failed(failure_of(exc), Verdict.NEVER)
         except BaseException as exc:  # noqa: BLE001  # a handler's failure is an outcome, SystemExit and all
-            live.ended = True
-            return await self._after_exception(live, handler, run, exc)
-        live.ended = True
-        if live.told or run.policy.delivery is Delivery.EXACTLY_ONCE:
-            return await self._after_return(live, handler, run, value)
+            active.ended = True
+            return await self._after_exception(active, handler, run, exc)
+        active.ended = True
+        if active.told or run.policy.delivery is Delivery.EXACTLY_ONCE:
+            return await self._after_return(active, handler, run, value)
         return self._succeeded(handler, value)
 
     # --- the handler returned
 
-    async def _after_return(self, live: Live, handler: Handler, run: Run, value: Any) -> Outcome | None:
+    async def _after_return(self, active: ActiveRun, handler: Handler, run: Run, value: Any) -> Outcome | None:
         """It may have been overtaken: told to stop, and returned all the same."""
-        if live.lost:
+        if active.lost:
             return None
-        if live.timed_out and not live.committed:
-            return await self._after_timeout(live, handler, run)
-        if live.cancelled and not live.committed:
+        if active.timed_out and not active.committed:
+            return await self._after_timeout(active, handler, run)
+        if active.cancelled and not active.committed:
             return Cancelled()
-        if run.policy.delivery is Delivery.EXACTLY_ONCE and not live.committed:
+        if run.policy.delivery is Delivery.EXACTLY_ONCE and not active.committed:
             exc = DulyError(f"job {run.job!r} is exactly_once, but its handler returned without ctx.transaction()")
-            return await self._judged(live, handler, run, exc, GiveUp())
+            return await self._judged(active, handler, run, exc, GiveUp())
         return self._succeeded(handler, value)
 
     def _succeeded(self, handler: Handler, value: Any) -> Succeeded:
@@ -119,44 +119,46 @@ class Attempts:
 
     # --- the handler raised
 
-    async def _after_exception(self, live: Live, handler: Handler, run: Run, exc: BaseException) -> Outcome | None:
+    async def _after_exception(
+        self, active: ActiveRun, handler: Handler, run: Run, exc: BaseException
+    ) -> Outcome | None:
         if isinstance(exc, asyncio.CancelledError):
             _forget_cancellation()
-        if live.committed:
+        if active.committed:
             if not isinstance(exc, asyncio.CancelledError):
                 self._emit(AfterCommitFailed(run.id, run.job, failure_of(exc)))
             return Succeeded()
-        if live.lost or (live.untrusted and run.policy.on_store_loss is StoreLoss.STOP):
+        if active.lost or (active.untrusted and run.policy.on_store_loss is StoreLoss.STOP):
             return None
-        if live.timed_out:
-            return await self._after_timeout(live, handler, run)
-        if live.cancelled:
+        if active.timed_out:
+            return await self._after_timeout(active, handler, run)
+        if active.cancelled:
             return Cancelled()
-        if live.released and _follows_from_stop(exc):
-            return Interrupted(began=live.began)
+        if active.released and _follows_from_stop(exc):
+            return Interrupted(began=active.began)
         if isinstance(exc, RemoteFailure) and exc.type_name == "ResultError":
             return Succeeded(note=f"result not kept: {sanitize.text_of(exc.message, sanitize.MOST_REASON)}")
-        return await self._judged(live, handler, run, exc, GiveUp() if isinstance(exc, PayloadError) else None)
+        return await self._judged(active, handler, run, exc, GiveUp() if isinstance(exc, PayloadError) else None)
 
-    def cut_short(self, live: Live) -> Outcome:
+    def cut_short(self, active: ActiveRun) -> Outcome:
         """What to record of an attempt that cannot be waited for any longer: its handler goes on, or a hook hangs."""
-        if live.committed:
+        if active.committed:
             return Succeeded()
-        if live.ended and live.error is not None:
-            kind = TimedOut if live.timed_out else Failed
-            return kind(failure_of(live.error))
-        return Interrupted(began=live.began)
+        if active.ended and active.error is not None:
+            kind = TimedOut if active.timed_out else Failed
+            return kind(failure_of(active.error))
+        return Interrupted(began=active.began)
 
-    async def _after_timeout(self, live: Live, handler: Handler, run: Run) -> Outcome:
+    async def _after_timeout(self, active: ActiveRun, handler: Handler, run: Run) -> Outcome:
         exc = TimeoutError(f"{run.job!r} took longer than its timeout of {run.policy.timeout:g} s")
-        live.error = exc
+        active.error = exc
         verdict, delay = await self._decide(handler, run, exc, None)
         return TimedOut(Failure("TimeoutError", str(exc)), verdict, delay)
 
     async def _judged(
-        self, live: Live, handler: Handler, run: Run, exc: BaseException, default: GiveUp | None
+        self, active: ActiveRun, handler: Handler, run: Run, exc: BaseException, default: GiveUp | None
     ) -> Failed:
-        live.error = exc
+        active.error = exc
         verdict, delay = await self._decide(handler, run, exc, default)
         return Failed(failure_of(exc), verdict, delay)
 
@@ -172,11 +174,11 @@ class Attempts:
             return Verdict.POLICY, None
 
 
-def _unbegun(live: Live) -> Outcome | None:
+def _unbegun(active: ActiveRun) -> Outcome | None:
     """What to record of an attempt whose handler was not called: nothing, unless somebody cancelled the run."""
-    if live.lost:
+    if active.lost:
         return None
-    return Cancelled() if live.cancelled else Interrupted(began=False)
+    return Cancelled() if active.cancelled else Interrupted(began=False)
 
 
 def _follows_from_stop(exc: BaseException) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from duly.errors import ClaimLost, RunCancelled, shown
 from duly.model import Progress, Run, sanitize, shift
-from duly.model.current import run_fields
+from duly.model.current_run import run_fields
 
 
 class Tether(Protocol):
@@ -36,11 +36,11 @@ class Tether(Protocol):
 class Contexts(Protocol):
     """Makes contexts."""
 
-    def of(self, live: Any, /) -> Context:
+    def of(self, active: Any, /) -> Context:
         """The context of a live run."""
         ...
 
-    def begin(self, live: Any, /) -> None:
+    def begin(self, active: Any, /) -> None:
         """To be called right before the handler; raises `Unbegun` if it must not be called any more."""
         ...
 

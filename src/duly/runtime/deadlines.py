@@ -6,7 +6,7 @@ import asyncio
 import heapq
 from itertools import count
 
-from duly.runtime.live import Live
+from duly.runtime.active_runs import ActiveRun
 
 _SWEEP = 1024
 
@@ -15,18 +15,18 @@ class Deadlines:
     """Stops attempts whose time is up. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Live]] = []
+        self._heap: list[tuple[float, int, ActiveRun]] = []
         self._order = count()
         self._timer: asyncio.TimerHandle | None = None
         self._sweep_at = _SWEEP
 
-    def add(self, live: Live, timeout: float) -> None:
+    def add(self, active: ActiveRun, timeout: float) -> None:
         """Stop this attempt `timeout` seconds from now, unless it has ended by then."""
         self._sweep()
         loop = asyncio.get_running_loop()
         when = loop.time() + timeout
-        heapq.heappush(self._heap, (when, next(self._order), live))
-        if self._heap[0][2] is live:
+        heapq.heappush(self._heap, (when, next(self._order), active))
+        if self._heap[0][2] is active:
             self._arm(loop)
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -37,10 +37,10 @@ class Deadlines:
     def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
         now = loop.time()
         while self._heap and (self._heap[0][0] <= now or self._heap[0][2].ended):
-            live = heapq.heappop(self._heap)[2]
-            if not live.ended:
-                live.timed_out = True
-                live.stop()
+            active = heapq.heappop(self._heap)[2]
+            if not active.ended:
+                active.timed_out = True
+                active.stop()
         self._timer = None
         self._arm(loop)
 

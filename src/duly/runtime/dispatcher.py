@@ -7,9 +7,9 @@ rule about overlap is applied in time.
 from __future__ import annotations
 
 from duly.ports import Queue
-from duly.runtime.nextdue import NextDue
+from duly.runtime.environment import Environment
+from duly.runtime.next_due import NextDue
 from duly.runtime.service import Signal
-from duly.runtime.surroundings import Surroundings
 from duly.runtime.worker import Worker
 
 _MOST_AT_ONCE = 500
@@ -20,12 +20,12 @@ class Dispatcher:
 
     name = "dispatcher"
 
-    def __init__(self, around: Surroundings, queue: Queue, worker: Worker, next_due: NextDue, signal: Signal) -> None:
+    def __init__(self, env: Environment, queue: Queue, worker: Worker, next_due: NextDue, signal: Signal) -> None:
         self.signal = signal
         self._queue = queue
         self._worker = worker
         self._next_due = next_due
-        self._tick = around.config.safety_tick
+        self._tick = env.config.safety_tick
         self._asked = False
 
     def look(self) -> None:

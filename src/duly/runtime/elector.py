@@ -16,8 +16,8 @@ from duly.errors import BackendUnavailable
 from duly.model import Lease, Role, seconds_between
 from duly.model.event import LeaderElected, LeaderLost
 from duly.ports import Coordinator, Store
+from duly.runtime.environment import Environment
 from duly.runtime.service import Signal
-from duly.runtime.surroundings import Surroundings
 from duly.runtime.worker import trusted_until
 
 MAIN = "main"
@@ -42,20 +42,20 @@ class Elector:
 
     def __init__(
         self,
-        around: Surroundings,
+        env: Environment,
         coordinator: Coordinator,
         store: Store,
         shards: Callable[[], Collection[str]],
         elected: Callable[[], None],
     ) -> None:
         self.signal = Signal()
-        self._node_id = around.card.id
+        self._node_id = env.card.id
         self._coordinator = coordinator
         self._store = store
         self._shards = shards
-        self._clock = around.clock
-        self._emit = around.emit
-        self._ttl = around.config.leader_lease
+        self._clock = env.clock
+        self._emit = env.emit
+        self._ttl = env.config.leader_lease
         self._elected = elected
         self._held: dict[str, Leadership] = {}
         self._patient = True

@@ -21,12 +21,12 @@ from duly.ports import Backend, Queue
 from duly.ports.waiting import shielded
 from duly.rules.lease_limits import longest_call
 from duly.rules.settling import settle
+from duly.runtime.active_runs import ActiveRun, ActiveRuns
+from duly.runtime.environment import Environment
 from duly.runtime.failures import failure_of
-from duly.runtime.live import Live, LiveRuns
 from duly.runtime.outages import OutageLog
 from duly.runtime.presence import Presence
 from duly.runtime.service import LONGEST_RETRY, Emit, Nudge, ServiceHealth, Signal, serve
-from duly.runtime.surroundings import Surroundings
 from duly.runtime.timekeeper import Timekeeper
 from duly.runtime.worker import Worker, trusted_until
 
@@ -53,9 +53,9 @@ class Heartbeat:
 
     def __init__(
         self,
-        around: Surroundings,
+        env: Environment,
         queue: Queue,
-        lives: LiveRuns,
+        active_runs: ActiveRuns,
         worker: Worker,
         outages: OutageLog,
         tell: Callable[..., None],
@@ -63,15 +63,15 @@ class Heartbeat:
         self.signal = Signal()
         self._queue = queue
         self._outages = outages
-        self._lives = lives
+        self._active_runs = active_runs
         self._worker = worker
         self._tell = tell
-        self._clock = around.clock
-        self._emit = around.emit
-        self._lease = around.config.lease
-        self._refresh = around.config.refresh
-        self._silence = around.config.silence
-        self._most_losses = around.config.max_losses
+        self._clock = env.clock
+        self._emit = env.emit
+        self._lease = env.config.lease
+        self._refresh = env.config.refresh
+        self._silence = env.config.silence
+        self._most_losses = env.config.max_losses
 
     async def tick(self) -> float:
         self._distrust()
@@ -85,24 +85,26 @@ class Heartbeat:
 
     async def _renew(self) -> bool:
         """Renew all claims; whether some could not be renewed now because somebody else is changing them."""
-        lives = self._lives.snapshot()
+        active_runs = self._active_runs.snapshot()
         sent = self._clock.monotonic()
         # An attempt is known by its fence: the replies are in the order of the beats, whatever their runs are.
-        replies = await self._replies([Beat(live.claim.run.id, live.claim.fence, live.progress) for live in lives])
-        lost: list[Live] = []
-        cancelled: list[Live] = []
+        replies = await self._replies(
+            [Beat(active.claim.run.id, active.claim.fence, active.progress) for active in active_runs]
+        )
+        lost: list[ActiveRun] = []
+        cancelled: list[ActiveRun] = []
         busy = False
-        for live, reply in zip(lives, replies, strict=True):
+        for active, reply in zip(active_runs, replies, strict=True):
             if reply is BeatReply.LOST:
-                lost.append(live)
+                lost.append(active)
                 continue
             if reply is BeatReply.BUSY:
-                busy = busy or live.held
+                busy = busy or active.held
                 continue
-            live.trusted_until = trusted_until(sent, self._lease)
-            live.untrusted = live.untrusted and _stops(live)  # whoever is being stopped for it stays so
+            active.trusted_until = trusted_until(sent, self._lease)
+            active.untrusted = active.untrusted and _stops(active)  # whoever is being stopped for it stays so
             if reply is BeatReply.CANCEL:
-                cancelled.append(live)
+                cancelled.append(active)
         self._report(lost, cancelled)
         return busy
 
@@ -120,23 +122,23 @@ class Heartbeat:
             self._outages.note(renewal.silent_since)
         return renewal.replies
 
-    async def give_back(self, unsent: Sequence[tuple[Live, Settlement]]) -> int:
+    async def give_back(self, unsent: Sequence[tuple[ActiveRun, Settlement]]) -> int:
         """The node's loop will not turn any more: settle in its place what is known, give back all else; how many."""
         known = [settlement for _, settlement in unsent]
         settled = {settlement.fence for settlement in known}
         now = self._clock.now()
-        for live in self._lives.snapshot():
-            claim = live.claim
+        for active in self._active_runs.snapshot():
+            claim = active.claim
             if claim.fence not in settled:
-                stopped = Interrupted(live.began)
+                stopped = Interrupted(active.began)
                 known.append(settle(claim.run, claim.fence, stopped, now, dice=0.0, max_losses=self._most_losses))
         return sum(await self._queue.settle(known)) if known else 0
 
-    def _report(self, lost: Sequence[Live], cancelled: Sequence[Live]) -> None:
+    def _report(self, lost: Sequence[ActiveRun], cancelled: Sequence[ActiveRun]) -> None:
         # A run that settled while the renewal was under way is not lost, only over.
-        really = [live for live in lost if live.held]
+        really = [active for active in lost if active.held]
         if really:
-            runs = tuple(live.claim.run for live in really)
+            runs = tuple(active.claim.run for active in really)
             self._tell(self._worker.lose, really)
             self._emit(ClaimsLost(tuple(run.id for run in runs), runs))
         if cancelled:
@@ -145,17 +147,17 @@ class Heartbeat:
     def _distrust(self) -> None:
         """Whatever could not be renewed in time is no longer certain."""
         now = self._clock.monotonic()
-        for live in self._lives.snapshot():
-            if now >= live.trusted_until and not live.untrusted and live.held:
-                live.untrusted = True
-                self._emit(ClaimUntrusted(live.claim.run.id, stopped=_stops(live)))
-                if _stops(live):
-                    self._tell(live.stop)
+        for active in self._active_runs.snapshot():
+            if now >= active.trusted_until and not active.untrusted and active.held:
+                active.untrusted = True
+                self._emit(ClaimUntrusted(active.claim.run.id, stopped=_stops(active)))
+                if _stops(active):
+                    self._tell(active.stop)
 
 
-def _stops(live: Live) -> bool:
+def _stops(active: ActiveRun) -> bool:
     """Whether the handler is to be stopped when its lease is in doubt."""
-    return live.claim.run.policy.on_store_loss is StoreLoss.STOP
+    return active.claim.run.policy.on_store_loss is StoreLoss.STOP
 
 
 class HeartbeatThread:
@@ -163,18 +165,18 @@ class HeartbeatThread:
 
     def __init__(
         self,
-        around: Surroundings,
+        env: Environment,
         backend: Backend,
-        make: Callable[[Surroundings, Backend, Callable[..., None]], tuple[Heartbeat, Presence, Timekeeper]],
+        make: Callable[[Environment, Backend, Callable[..., None]], tuple[Heartbeat, Presence, Timekeeper]],
         health: ServiceHealth,
     ) -> None:
         self._home = asyncio.get_running_loop()
-        self._around = replace(around, emit=_Carried(around.emit, self._home))
-        self._session = backend.session(longest_call(around.config.lease))
+        self._env = replace(env, emit=_Carried(env.emit, self._home))
+        self._session = backend.session(longest_call(env.config.lease))
         self._make = make
-        self._longest_retry = longest_retry(around.config)
+        self._longest_retry = longest_retry(env.config)
         self._health = health
-        self._look_up = min(around.config.refresh / 5, _LOOK_UP)
+        self._look_up = min(env.config.refresh / 5, _LOOK_UP)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[None] | None = None
         self._heartbeat: Heartbeat | None = None
@@ -195,7 +197,7 @@ class HeartbeatThread:
             with suppress(RuntimeError):  # it has just ended
                 self._loop.call_soon_threadsafe(self._nudge)
 
-    def give_back(self, unsent: Sequence[tuple[Live, Settlement]], patience: float) -> int:
+    def give_back(self, unsent: Sequence[tuple[ActiveRun, Settlement]], patience: float) -> int:
         """From any thread: give back all claims of a node whose loop is blocked for good; how many were."""
         if self._loop is None or self._heartbeat is None:
             return 0
@@ -238,12 +240,12 @@ class HeartbeatThread:
             await self._session.close()
 
     async def _serve(self) -> None:
-        services = self._make(self._around, self._session, self._tell)
+        services = self._make(self._env, self._session, self._tell)
         self._heartbeat = services[0]
         self._nudge = Nudge(self._heartbeat.signal, NUDGE_PERIOD)
         self._tell(_succeed, self._started)
         async with asyncio.TaskGroup() as group:
-            emit, health, longest = self._around.emit, self._health, self._longest_retry
+            emit, health, longest = self._env.emit, self._health, self._longest_retry
             tasks = [group.create_task(serve(each, emit, health, longest)) for each in services]
             while not self._home.is_closed():  # noqa: ASYNC110  # a loop that is closed tells nobody
                 await asyncio.sleep(self._look_up)

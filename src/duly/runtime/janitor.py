@@ -14,13 +14,13 @@ from duly.model import JobChange, JobRecord, State, shift
 from duly.model.event import JobSaved, PromisesChanged
 from duly.model.job import JOB_SHARD
 from duly.ports import Backend
-from duly.rules import changes
+from duly.rules import job_changes
 from duly.rules.admission import hold_for_job
 from duly.rules.schedules import Schedule
 from duly.runtime.elector import MAIN, Elector
+from duly.runtime.environment import Environment
 from duly.runtime.planner import Schedules, schedule_of
 from duly.runtime.service import Signal
-from duly.runtime.surroundings import Surroundings
 
 _PERIOD = 10.0
 _REVIEW = 300.0  # all jobs are looked at when the nodes' handlers change, and now and then
@@ -36,7 +36,7 @@ class Janitor:
 
     def __init__(
         self,
-        around: Surroundings,
+        env: Environment,
         backend: Backend,
         elector: Elector,
         schedules: Schedules,
@@ -49,10 +49,10 @@ class Janitor:
         self._coordinator = backend.coordinator
         self._elector = elector
         self._schedules = schedules
-        self._clock = around.clock
-        self._emit = around.emit
-        self._retention = around.config.retention
-        self._grace = around.config.grace.total_seconds()
+        self._clock = env.clock
+        self._emit = env.emit
+        self._retention = env.config.retention
+        self._grace = env.config.grace.total_seconds()
         self._changed = changed
         # A deploy that takes a moment must not cost a run (late is better than never): handlers are missed for a while.
         self._missing_since: dict[str, float] = {}
@@ -60,7 +60,7 @@ class Janitor:
         self._review_at = 0.0
         self._purge_at: dict[State | None, float] = {}
         self._durable_start = backend.capabilities.durable_start
-        self._look_at = around.clock.monotonic() + _PROMISES
+        self._look_at = env.clock.monotonic() + _PROMISES
 
     async def tick(self) -> float:
         await self._revive_own()
@@ -148,7 +148,7 @@ class Janitor:
             elif record.retired_at is None:
                 missing[handler] = self._missing_since.get(handler, now)
                 if now - missing[handler] >= self._grace:
-                    await self._save(record, changes.retire(record, self._clock.now()), "retired")
+                    await self._save(record, job_changes.retire(record, self._clock.now()), "retired")
         self._missing_since = missing
 
     async def _jobs(self) -> AsyncIterator[JobRecord]:
@@ -164,7 +164,7 @@ class Janitor:
             return
         schedule = self._schedule(record)
         if schedule is not None:
-            await self._save(record, changes.revive(record, schedule, self._clock.now()), "back")
+            await self._save(record, job_changes.revive(record, schedule, self._clock.now()), "back")
 
     def _schedule(self, record: JobRecord) -> Schedule | None:
         try:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from duly.model import Role
 from duly.ports import Queue
+from duly.runtime.environment import Environment
 from duly.runtime.service import Signal
-from duly.runtime.surroundings import Surroundings
 
 
 class Listener:
@@ -15,15 +15,15 @@ class Listener:
 
     name = "listener"
 
-    def __init__(self, around: Surroundings, queue: Queue, heard: Callable[[], None]) -> None:
+    def __init__(self, env: Environment, queue: Queue, heard: Callable[[], None]) -> None:
         self.signal = Signal()
-        self._around = around
+        self._env = env
         self._queue = queue
         self._heard = heard
 
     async def tick(self) -> float:
-        config = self._around.config
+        config = self._env.config
         queues: Sequence[str] | None = config.queue_names if Role.WORKER in config.roles else []
-        await self._queue.wait(self._around.card.id, queues, config.safety_tick)
+        await self._queue.wait(self._env.card.id, queues, config.safety_tick)
         self._heard()
         return 0.0

@@ -21,32 +21,32 @@ from duly.ports import Backend
 from duly.ports.waiting import noticed
 from duly.rules.namesakes import describe, is_other, surely_lives
 from duly.rules.waiting import CLOSED
+from duly.runtime.active_runs import ActiveRuns
 from duly.runtime.assigner import Assigner
 from duly.runtime.attempt import Attempts
+from duly.runtime.context_link import NodeContexts
 from duly.runtime.deadlines import Deadlines
-from duly.runtime.deployer import Deploy, Deployer
 from duly.runtime.dispatcher import Dispatcher
 from duly.runtime.elector import MAIN, STOPPING, Elector
+from duly.runtime.environment import Environment, process_began
 from duly.runtime.executors import Executor
 from duly.runtime.handler import Catalog, ExecutorKind
 from duly.runtime.heartbeat import NUDGE_PERIOD, Heartbeat, HeartbeatThread, at_once, longest_retry
 from duly.runtime.hooks import Hooks
 from duly.runtime.janitor import Janitor
 from duly.runtime.listener import Listener
-from duly.runtime.live import LiveRuns
-from duly.runtime.nextdue import NextDue
+from duly.runtime.next_due import NextDue
 from duly.runtime.outages import OutageLog
-from duly.runtime.pace import ENDED, LAST_START, STARTED
 from duly.runtime.planner import Planner, Schedules
 from duly.runtime.presence import Presence
 from duly.runtime.quarantine import Quarantine
+from duly.runtime.rates import ENDED, LAST_START, STARTED
 from duly.runtime.reaper import Reaper
+from duly.runtime.resync import Deploy, Resync
 from duly.runtime.service import LONGEST_RETRY, Nudge, Service, ServiceHealth, Signal, serve
 from duly.runtime.settler import Farewell, Settler
 from duly.runtime.stages import Stages
 from duly.runtime.stalls import LONGEST_SILENCE, LoopWatch
-from duly.runtime.surroundings import Surroundings, process_began
-from duly.runtime.tether import NodeContexts
 from duly.runtime.timekeeper import Timekeeper
 from duly.runtime.timer import sleep_by_loop, timerfd
 from duly.runtime.transactions import Compose, Transactions
@@ -96,28 +96,28 @@ class Node:
 
     def __init__(
         self,
-        around: Surroundings,
+        env: Environment,
         backend: Backend,
         code: Code,
         executors: Mapping[ExecutorKind, Executor],
     ) -> None:
-        self._around = around
+        self._env = env
         self._backend = backend
         self._catalog = code.catalog
         self._timer = timerfd(asyncio.get_running_loop())
         self._watch = self._make_watch()
         self._deadlines = Deadlines()
-        self.lives = LiveRuns()
-        self.health = ServiceHealth(around.clock.monotonic)
+        self.active_runs = ActiveRuns()
+        self.health = ServiceHealth(env.clock.monotonic)
         self._build_worker(code, executors)
         self._build_scheduler(code)
-        self.deployer = Deployer(code.deploy)
-        self.listener = Listener(around, backend.queue, heard=self._heard)
-        self.heartbeat, self.presence, self.timekeeper = self._make_heartbeat(around, backend, at_once)
+        self.deployer = Resync(code.deploy)
+        self.listener = Listener(env, backend.queue, heard=self._heard)
+        self.heartbeat, self.presence, self.timekeeper = self._make_heartbeat(env, backend, at_once)
         self._heartbeat_thread: HeartbeatThread | None = None
         self._nudge_elector = Nudge(self.elector.signal, _HINT_PERIOD)
         self._nudge_planner = Nudge(self.planner.signal, _HINT_PERIOD)
-        period = _PLACE_PERIOD if around.config.placement == "assign" else _HINT_PERIOD
+        period = _PLACE_PERIOD if env.config.placement == "assign" else _HINT_PERIOD
         self._nudge_assigner = Nudge(self.assigner.signal, period)
         self._nudge_heartbeat = Nudge(self.heartbeat.signal, NUDGE_PERIOD)
         self._tasks: list[asyncio.Task[None]] = []
@@ -126,66 +126,66 @@ class Node:
         self._hurry = asyncio.Event()
 
     def _build_worker(self, code: Code, executors: Mapping[ExecutorKind, Executor]) -> None:
-        around, queue, store = self._around, self._backend.queue, self._backend.store
-        self._hooks = hooks = Hooks(around.config.on_error, around.config.on_failure, around.emit)
-        transactions = Transactions(store, code.compose, around.config.transaction_limit)
-        contexts = NodeContexts(around.clock.monotonic, transactions)
+        env, queue, store = self._env, self._backend.queue, self._backend.store
+        self._hooks = hooks = Hooks(env.config.on_error, env.config.on_failure, env.emit)
+        transactions = Transactions(store, code.compose, env.config.transaction_limit)
+        contexts = NodeContexts(env.clock.monotonic, transactions)
         due = Signal(self._timer or sleep_by_loop)
-        self.next_due = NextDue(due, around.clock.now)
-        attempts = Attempts(around, executors, self._deadlines, hooks, contexts)
-        self.settler = Settler(around, queue, self.lives, hooks, self.next_due)
-        self.worker = Worker(around, queue, code.catalog, attempts, self.settler, self.lives, self.next_due)
-        self.dispatcher = Dispatcher(around, queue, self.worker, self.next_due, due)
-        self.reaper = Reaper(around, queue, self.settler, code.catalog)
-        self.quarantine = Quarantine(around, self._backend, self.worker, self.lives, code.catalog)
+        self.next_due = NextDue(due, env.clock.now)
+        attempts = Attempts(env, executors, self._deadlines, hooks, contexts)
+        self.settler = Settler(env, queue, self.active_runs, hooks, self.next_due)
+        self.worker = Worker(env, queue, code.catalog, attempts, self.settler, self.active_runs, self.next_due)
+        self.dispatcher = Dispatcher(env, queue, self.worker, self.next_due, due)
+        self.reaper = Reaper(env, queue, self.settler, code.catalog)
+        self.quarantine = Quarantine(env, self._backend, self.worker, self.active_runs, code.catalog)
         self.settler.held = self.quarantine.signal.wake
 
     def _build_scheduler(self, code: Code) -> None:
-        around, store = self._around, self._backend.store
-        self.elector = Elector(around, self._backend.coordinator, store, code.shards, elected=self._became_leader)
-        self.assigner = Assigner(around, self._backend, self.elector)
+        env, store = self._env, self._backend.store
+        self.elector = Elector(env, self._backend.coordinator, store, code.shards, elected=self._became_leader)
+        self.assigner = Assigner(env, self._backend, self.elector)
         wake = self.assigner.signal.wake
-        self.planner = Planner(around, store, self.elector, code.schedules, self.next_due, to_place=wake)
-        self.janitor = Janitor(around, self._backend, self.elector, code.schedules, changed=self.planner.signal.wake)
+        self.planner = Planner(env, store, self.elector, code.schedules, self.next_due, to_place=wake)
+        self.janitor = Janitor(env, self._backend, self.elector, code.schedules, changed=self.planner.signal.wake)
 
     def _make_heartbeat(
-        self, around: Surroundings, backend: Backend, tell: Callable[..., None]
+        self, env: Environment, backend: Backend, tell: Callable[..., None]
     ) -> tuple[Heartbeat, Presence, Timekeeper]:
         return (
-            Heartbeat(around, backend.queue, self.lives, self.worker, OutageLog(around, backend.store), tell),
-            Presence(around, backend.coordinator, self.card_now, self.deployer.ask, self._meet, tell),
-            Timekeeper(around, backend.store),
+            Heartbeat(env, backend.queue, self.active_runs, self.worker, OutageLog(env, backend.store), tell),
+            Presence(env, backend.coordinator, self.card_now, self.deployer.ask, self._meet, tell),
+            Timekeeper(env, backend.store),
         )
 
     def _make_watch(self) -> LoopWatch | None:
         """What notices that this loop is blocked; none for a simulated loop, whose time no thread can share."""
         if self._timer is None and not self._backend.capabilities.threads:
             return None
-        limit = min(self._around.config.refresh, LONGEST_SILENCE)
-        return LoopWatch(self._around.emit, self._around.clock.monotonic, limit)
+        limit = min(self._env.config.refresh, LONGEST_SILENCE)
+        return LoopWatch(self._env.emit, self._env.clock.monotonic, limit)
 
     @property
     def id(self) -> str:
-        return self._around.card.id
+        return self._env.card.id
 
     def card_now(self) -> NodeCard:
         """How this node announces itself at this moment."""
         metrics = {
             "running": float(self.worker.busy),
-            "slots": float(self._around.config.max_concurrent),
+            "slots": float(self._env.config.max_concurrent),
             "leader": float(self.elector.leads),
             **self.worker.pace.rates(STARTED),
             **self.settler.pace.rates(ENDED),
         }
         if failing := self.health.failing():
             metrics[FAILING] = float(len(failing))
-        if doubt := self._around.clock.doubt:
+        if doubt := self._env.clock.doubt:
             metrics[CLOCK_DOUBT] = doubt
         if self.worker.closed:
             metrics[CLOSED] = 1.0
         if self.worker.last_start is not None:
             metrics[LAST_START] = self.worker.last_start
-        card = replace(self._around.card, handlers=self._catalog.names, metrics=metrics)
+        card = replace(self._env.card, handlers=self._catalog.names, metrics=metrics)
         return replace(card, capacity=0, metrics=metrics | {STOPPING: 1.0}) if self.worker.stopping else card
 
     def services(self) -> list[Service]:
@@ -199,11 +199,11 @@ class Node:
 
     @property
     def _works(self) -> bool:
-        return Role.WORKER in self._around.card.roles
+        return Role.WORKER in self._env.card.roles
 
     @property
     def _schedules(self) -> bool:
-        return Role.SCHEDULER in self._around.card.roles
+        return Role.SCHEDULER in self._env.card.roles
 
     # --- who wakes whom
 
@@ -220,7 +220,7 @@ class Node:
             (self._nudge_planner if self.elector.leads else self._nudge_elector)()
             if self.elector.leads:
                 self._nudge_assigner()
-        if len(self.lives) == 0:
+        if len(self.active_runs) == 0:
             return
         if self._heartbeat_thread is not None:
             self._heartbeat_thread.nudge()
@@ -230,7 +230,7 @@ class Node:
     def _meet(self, other: NodeCard | None) -> None:
         """Another process has announced itself under this node's id, or has not for a while."""
         if other is not None and not self.health.namesake:
-            self._around.emit(NodeIdShared(other.id, other.host, other.pid, other.started_at))
+            self._env.emit(NodeIdShared(other.id, other.host, other.pid, other.started_at))
         self.health.namesake = "" if other is None else describe(other)
 
     def changed(self) -> None:
@@ -239,7 +239,7 @@ class Node:
 
     def cancel(self, run_ids: Sequence[str]) -> None:
         """Stop these runs if they run here; quicker than waiting for the next heartbeat."""
-        self.worker.cancel(self.lives.of_runs(run_ids))
+        self.worker.cancel(self.active_runs.of_runs(run_ids))
 
     # --- life
 
@@ -252,18 +252,18 @@ class Node:
             await self._refuse_namesakes()
         try:
             with suppress(BackendUnavailable):
-                await self._backend.coordinator.announce(self.card_now(), self._around.config.lease)
+                await self._backend.coordinator.announce(self.card_now(), self._env.config.lease)
             await self._begin()
         except BaseException:
-            await self._end(Stages(self._around.emit))
+            await self._end(Stages(self._env.emit))
             raise
-        self._around.emit(NodeStarted(self.id, self._backend.url))
+        self._env.emit(NodeStarted(self.id, self._backend.url))
 
     async def _refuse_namesakes(self) -> None:
         """Do not start beside a process of the same id. What one that is gone has left behind does not matter."""
-        card = self._around.card
+        card = self._env.card
         for each in await self._backend.coordinator.nodes():
-            if is_other(each, card) and surely_lives(each, card, process_began(each.pid, self._around.clock.now())):
+            if is_other(each, card) and surely_lives(each, card, process_began(each.pid, self._env.clock.now())):
                 way_out = "give each process a node id of its own (--node-id, WORKER_ID, SchedulerConfig(node_id=…))"
                 raise ConfigurationError(f"node id {self.id!r} is in use by {describe(each)}: {way_out}")
 
@@ -271,7 +271,7 @@ class Node:
         if self._watch is not None:
             self._watch.start()
         if self._backend.capabilities.threads:
-            self._heartbeat_thread = HeartbeatThread(self._around, self._backend, self._make_heartbeat, self.health)
+            self._heartbeat_thread = HeartbeatThread(self._env, self._backend, self._make_heartbeat, self.health)
             await self._heartbeat_thread.start()
         self._runner = asyncio.get_running_loop().create_task(self._run(), name=f"duly-node-{self.id}")
         await asyncio.wait([self._serving, self._runner], return_when=asyncio.FIRST_COMPLETED)
@@ -282,13 +282,13 @@ class Node:
         async with asyncio.TaskGroup() as group:
             if self._heartbeat_thread is None:
                 for keeper in (self.heartbeat, self.presence, self.timekeeper):
-                    self._serve(group, keeper, longest_retry(self._around.config))
+                    self._serve(group, keeper, longest_retry(self._env.config))
             for service in self.services():
                 self._serve(group, service)
             self._serving.set_result(None)
 
     def _serve(self, group: asyncio.TaskGroup, service: Service, longest: float = LONGEST_RETRY) -> None:
-        serving = serve(service, self._around.emit, self.health, longest)
+        serving = serve(service, self._env.emit, self.health, longest)
         self._tasks.append(group.create_task(serving, name=f"duly-{service.name}"))
 
     def rescue(self, patience: float) -> int:
@@ -308,24 +308,24 @@ class Node:
         After that it takes less than a second and a half, whatever handlers, hooks and the store do: what still runs is
         cancelled, then given back. Never raises; what was in the way is told by events.
         """
-        stages = stages or Stages(self._around.emit)
+        stages = stages or Stages(self._env.emit)
         self.settler.farewell = farewell = Farewell()
         self.worker.stopping = True
-        stepping_back = stages.aside("step back", self._step_back(Stages(self._around.emit)))
+        stepping_back = stages.aside("step back", self._step_back(Stages(self._env.emit)))
         await self._drain(timeout)
         stages.begin()
         await stages.run("interrupt", self._interrupt(), _SETTLED_AFTER)
         await stages.run("settle", self._stored(), _SETTLED_AFTER)
         await stages.end("step back", stepping_back, _SETTLED_AFTER)
         await self._end(stages)
-        stopped = Stopped(farewell.finished, farewell.given_back, farewell.interrupted, len(self.lives))
+        stopped = Stopped(farewell.finished, farewell.given_back, farewell.interrupted, len(self.active_runs))
         told = NodeStopped(self.id, stopped.drained, stopped.released, stopped.interrupted, stopped.left)
-        self._around.emit(told)
+        self._env.emit(told)
         return stopped
 
     async def _step_back(self, stages: Stages) -> None:
         """Say that nothing more is for this node, hand over the leadership, and give back what waits for this node."""
-        coordinator, lease = self._backend.coordinator, self._around.config.lease
+        coordinator, lease = self._backend.coordinator, self._env.config.lease
         await stages.run("announce", coordinator.announce(self.card_now(), lease), _STEP)
         await stages.run("resign", self.elector.resign(), 2 * _STEP)
         if self._works:

@@ -9,16 +9,16 @@ import msgspec
 from duly.model.event import OutageNoted
 from duly.model.outage import KEPT_OUTAGES, OUTAGES, Outage
 from duly.ports import Store
-from duly.runtime.surroundings import Surroundings
+from duly.runtime.environment import Environment
 
 
 class OutageLog:
     """Keeps an outage until the store has it."""
 
-    def __init__(self, around: Surroundings, store: Store) -> None:
+    def __init__(self, env: Environment, store: Store) -> None:
         self._store = store
-        self._clock = around.clock
-        self._emit = around.emit
+        self._clock = env.clock
+        self._emit = env.emit
         self._unwritten: list[Outage] = []
 
     def note(self, since: datetime) -> None:

@@ -17,11 +17,11 @@ from duly.ports import Store
 from duly.rules.planning import Outlook, plan, postpone
 from duly.rules.schedules import Schedule, from_spec
 from duly.runtime.elector import Elector
+from duly.runtime.environment import Environment
 from duly.runtime.failures import failure_of
 from duly.runtime.isolation import Refused, send_isolated
-from duly.runtime.nextdue import NextDue
+from duly.runtime.next_due import NextDue
 from duly.runtime.service import Signal
-from duly.runtime.surroundings import Surroundings
 
 _SLICE = 200
 _PAUSE_AFTER = 0.003
@@ -37,7 +37,7 @@ class Planner:
 
     def __init__(
         self,
-        around: Surroundings,
+        env: Environment,
         store: Store,
         elector: Elector,
         schedules: Schedules,
@@ -50,10 +50,10 @@ class Planner:
         self._schedules = schedules
         self._next_due = next_due
         self._to_place = to_place
-        self._clock = around.clock
-        self._emit = around.emit
-        self._outlook = Outlook(around.config.horizon, around.config.grace, around.config.placement)
-        self._tick = around.config.safety_tick
+        self._clock = env.clock
+        self._emit = env.emit
+        self._outlook = Outlook(env.config.horizon, env.config.grace, env.config.placement)
+        self._tick = env.config.safety_tick
 
     async def tick(self) -> float:
         delays = [await self._plan(shard) for shard in self._elector.led()]

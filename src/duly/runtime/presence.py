@@ -11,8 +11,8 @@ from collections.abc import Callable
 from duly.model import Node
 from duly.ports import Coordinator
 from duly.rules.namesakes import is_other
+from duly.runtime.environment import Environment
 from duly.runtime.service import Signal
-from duly.runtime.surroundings import Surroundings
 
 
 class Presence:
@@ -26,7 +26,7 @@ class Presence:
 
     def __init__(
         self,
-        around: Surroundings,
+        env: Environment,
         coordinator: Coordinator,
         card_now: Callable[[], Node],
         forgotten: Callable[[], None],
@@ -39,8 +39,8 @@ class Presence:
         self._forgotten = forgotten
         self._met = met
         self._tell = tell
-        self._lease = around.config.lease
-        self._refresh = around.config.refresh
+        self._lease = env.config.lease
+        self._refresh = env.config.refresh
         self._announced: Node | None = None
         self._alone = True
 

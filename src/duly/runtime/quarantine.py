@@ -16,10 +16,10 @@ from duly.ports import Backend
 from duly.rules.admission import ALONE
 from duly.rules.placement import lacks
 from duly.rules.suspects import is_suspect, seconds_alone
+from duly.runtime.active_runs import ActiveRun, ActiveRuns
+from duly.runtime.environment import Environment
 from duly.runtime.handler import Catalog
-from duly.runtime.live import Live, LiveRuns
 from duly.runtime.service import Signal
-from duly.runtime.surroundings import Surroundings
 from duly.runtime.worker import Worker, sent_at
 
 _LOOK_AGAIN = 0.05  # while the node is closed; asks nobody
@@ -35,18 +35,18 @@ class Quarantine:
     name = "quarantine"
 
     def __init__(
-        self, around: Surroundings, backend: Backend, worker: Worker, lives: LiveRuns, catalog: Catalog
+        self, env: Environment, backend: Backend, worker: Worker, active_runs: ActiveRuns, catalog: Catalog
     ) -> None:
         self.signal = Signal()
         self._queue = backend.queue
         self._store = backend.store
         self._worker = worker
-        self._lives = lives
+        self._active_runs = active_runs
         self._catalog = catalog
-        self._card = around.card
-        self._clock = around.clock
-        self._lease = around.config.lease
-        self._most = around.config.max_losses
+        self._card = env.card
+        self._clock = env.clock
+        self._lease = env.config.lease
+        self._most = env.config.max_losses
         self._period = min(_PERIOD, self._lease / 3)
         self._closed_at: float | None = None
         self._draining = False
@@ -58,7 +58,7 @@ class Quarantine:
         if self._worker.stopping:
             return math.inf
         now = self._clock.monotonic()
-        if any(self._is_alone(live) for live in self._lives):
+        if any(self._is_alone(active) for active in self._active_runs):
             self._close(now, draining=False)
             return _LOOK_AGAIN
         if self._closed_at is not None and not (self._draining and self._idle):
@@ -77,7 +77,7 @@ class Quarantine:
 
     @property
     def _idle(self) -> bool:
-        return not len(self._lives) and not self._worker.busy
+        return not len(self._active_runs) and not self._worker.busy
 
     async def _look(self, now: float) -> float:
         found = await self._queue.held(ALONE, _LOOKED_AT, self._after)
@@ -114,16 +114,16 @@ class Quarantine:
 
     # --- alone
 
-    def _is_alone(self, live: Live) -> bool:
+    def _is_alone(self, active: ActiveRun) -> bool:
         """Whether nothing else may be claimed beside this attempt yet.
 
         Until its time alone is over and a renewal that was sent after that is acknowledged: whoever takes it over then
         sees from its expiry that others may have joined it.
         """
-        losses = live.claim.run.losses
+        losses = active.claim.run.losses
         if not is_suspect(losses, self._most):
             return False
-        return sent_at(live, self._lease) < live.started + seconds_alone(losses, self._most, self._lease)
+        return sent_at(active, self._lease) < active.started + seconds_alone(losses, self._most, self._lease)
 
     def _close(self, now: float, *, draining: bool) -> None:
         self._worker.closed = True

@@ -6,11 +6,11 @@ from duly.model import Claim, Lost, Run, seconds_between
 from duly.model.event import RunsReaped
 from duly.ports import Queue
 from duly.rules.suspects import vanished, was_alone
+from duly.runtime.active_runs import ActiveRun
+from duly.runtime.environment import Environment
 from duly.runtime.handler import Catalog
-from duly.runtime.live import Live
 from duly.runtime.service import Signal
 from duly.runtime.settler import Settler
-from duly.runtime.surroundings import Surroundings
 from duly.runtime.worker import trusted_until
 
 _MOST_AT_ONCE = 100
@@ -22,17 +22,17 @@ class Reaper:
 
     name = "reaper"
 
-    def __init__(self, around: Surroundings, queue: Queue, settler: Settler, catalog: Catalog) -> None:
+    def __init__(self, env: Environment, queue: Queue, settler: Settler, catalog: Catalog) -> None:
         self.signal = Signal()
         self._queue = queue
         self._settler = settler
         self._catalog = catalog
-        self._card = around.card
-        self._clock = around.clock
-        self._emit = around.emit
-        self._lease = around.config.lease
-        self._silence = around.config.silence
-        self._most_losses = around.config.max_losses
+        self._card = env.card
+        self._clock = env.clock
+        self._emit = env.emit
+        self._lease = env.config.lease
+        self._silence = env.config.silence
+        self._most_losses = env.config.max_losses
 
     async def tick(self) -> float:
         sent = self._clock.monotonic()
@@ -46,11 +46,11 @@ class Reaper:
         return 0.0 if len(claims) == _MOST_AT_ONCE else min(_PERIOD, self._lease / 3)
 
     def _settle(self, claim: Claim, sent: float) -> None:
-        live = Live(claim, self._catalog.find(claim.run), sent, trusted_until(sent, self._lease))
-        live.ended = True
+        active = ActiveRun(claim, self._catalog.find(claim.run), sent, trusted_until(sent, self._lease))
+        active.ended = True
         started_at = claim.run.started_at
-        live.elapsed = 0.0 if started_at is None else max(0.0, seconds_between(started_at, self._clock.now()))
-        self._settler.offer(live, Lost(self._is_to_blame(claim.run)))
+        active.elapsed = 0.0 if started_at is None else max(0.0, seconds_between(started_at, self._clock.now()))
+        self._settler.offer(active, Lost(self._is_to_blame(claim.run)))
 
     def _is_to_blame(self, run: Run) -> bool:
         return was_alone(run, self._most_losses, self._lease) and vanished(run, self._card)

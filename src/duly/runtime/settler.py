@@ -14,14 +14,14 @@ from duly.model import Outcome, OutcomeKind, Run, Settlement, State, sanitize, s
 from duly.model.event import RunEnded, RunMissed, RunReleased, RunsSettled, SettlementAbandoned, SettlementRefused
 from duly.ports import Queue
 from duly.rules.settling import plain, settle
+from duly.runtime.active_runs import ActiveRun, ActiveRuns
+from duly.runtime.environment import Environment
 from duly.runtime.failures import failure_of
 from duly.runtime.hooks import Hooks
 from duly.runtime.isolation import Refused, send_isolated
-from duly.runtime.live import Live, LiveRuns
-from duly.runtime.nextdue import NextDue
-from duly.runtime.pace import Pace
+from duly.runtime.next_due import NextDue
+from duly.runtime.rates import Rates
 from duly.runtime.service import Signal
-from duly.runtime.surroundings import Surroundings
 
 MOST_AT_ONCE = 500
 
@@ -37,12 +37,12 @@ class Farewell:
         self.given_back = 0
         self.interrupted = 0
 
-    def count(self, live: Live, settlement: Settlement) -> None:
+    def count(self, active: ActiveRun, settlement: Settlement) -> None:
         if settlement.outcome is None:
             self.given_back += settlement.state is State.PENDING  # else it came too late to start
         elif settlement.outcome is OutcomeKind.INTERRUPTED:
             self.interrupted += 1
-        elif live.task is not None:  # else it was another node's, and this one has reaped it
+        elif active.task is not None:  # else it was another node's, and this one has reaped it
             self.finished += 1
 
 
@@ -51,20 +51,22 @@ class Settler:
 
     name = "settler"
 
-    def __init__(self, around: Surroundings, queue: Queue, lives: LiveRuns, hooks: Hooks, next_due: NextDue) -> None:
+    def __init__(
+        self, env: Environment, queue: Queue, active_runs: ActiveRuns, hooks: Hooks, next_due: NextDue
+    ) -> None:
         self.signal = Signal()
         self._queue = queue
-        self._lives = lives
+        self._active_runs = active_runs
         self._hooks = hooks
         self._next_due = next_due
-        self._emit = around.emit
-        self._rng = around.rng
-        self._clock = around.clock
-        self._most_losses = around.config.max_losses
-        self.pace = Pace(around.clock.monotonic)
-        self._bound = max(2 * MOST_AT_ONCE, 4 * around.config.max_concurrent)
-        self._offered: deque[tuple[Live, Outcome]] = deque()
-        self._waiting: deque[tuple[Live, Settlement]] = deque()
+        self._emit = env.emit
+        self._rng = env.rng
+        self._clock = env.clock
+        self._most_losses = env.config.max_losses
+        self.pace = Rates(env.clock.monotonic)
+        self._bound = max(2 * MOST_AT_ONCE, 4 * env.config.max_concurrent)
+        self._offered: deque[tuple[ActiveRun, Outcome]] = deque()
+        self._waiting: deque[tuple[ActiveRun, Settlement]] = deque()
         self._sending = asyncio.Lock()
         self.drained: Callable[[], None] = lambda: None
         self.held: Callable[[], None] = lambda: None
@@ -79,9 +81,9 @@ class Settler:
     def empty(self) -> bool:
         return not self._offered and not self._waiting
 
-    def offer(self, live: Live, outcome: Outcome) -> None:
+    def offer(self, active: ActiveRun, outcome: Outcome) -> None:
         """Settle this run; returns at once."""
-        self._offered.append((live, outcome))
+        self._offered.append((active, outcome))
         self.signal.wake()
 
     async def tick(self) -> float:
@@ -94,11 +96,11 @@ class Settler:
     def _work_out(self) -> None:
         """What becomes of the runs that were offered; once for each, however often it is sent."""
         while self._offered:
-            live, outcome = self._offered.popleft()
-            run = live.claim.run
-            ended_at = shift(run.started_at, live.elapsed) if run.started_at else run.ready_at
-            settlement = settle(run, live.claim.fence, outcome, ended_at, self._rng.random(), self._most_losses)
-            self._waiting.append((live, settlement))
+            active, outcome = self._offered.popleft()
+            run = active.claim.run
+            ended_at = shift(run.started_at, active.elapsed) if run.started_at else run.ready_at
+            settlement = settle(run, active.claim.fence, outcome, ended_at, self._rng.random(), self._most_losses)
+            self._waiting.append((active, settlement))
 
     async def _send(self) -> float:
         batch = [self._waiting[index] for index in range(min(len(self._waiting), MOST_AT_ONCE))]
@@ -111,31 +113,31 @@ class Settler:
             self._emit(RunsSettled(len(batch), self._clock.monotonic() - sent))
         was_full = self.full
         tell_all = self._emit.wants(RunEnded)
-        for (live, settlement), answer in zip(batch, answers, strict=True):
+        for (active, settlement), answer in zip(batch, answers, strict=True):
             self._waiting.popleft()
             if isinstance(answer, Refused):
-                self._settle_plainly(live, settlement, answer.error)
+                self._settle_plainly(active, settlement, answer.error)
                 continue
-            self._lives.remove(live)
+            self._active_runs.remove(active)
             if answer and self.farewell is not None:
-                self.farewell.count(live, settlement)
+                self.farewell.count(active, settlement)
             if not answer or tell_all or settlement.state is not State.COMPLETED:
-                self._tell(live, settlement, refused=not answer)
+                self._tell(active, settlement, refused=not answer)
         if was_full:
             self.drained()
         return math.inf if self.empty else 0.0
 
-    def _settle_plainly(self, live: Live, settlement: Settlement, error: Exception) -> None:
+    def _settle_plainly(self, active: ActiveRun, settlement: Settlement, error: Exception) -> None:
         """The store cannot take this settlement: offer it once more without anything that came from the handler."""
         bare = plain(settlement, sanitize.text_of(error))
         if bare is not None:
-            self._waiting.append((live, bare))
+            self._waiting.append((active, bare))
             return
-        self._lives.remove(live)  # so that it is no longer renewed, and another node takes it over
-        self._emit(SettlementAbandoned(live.claim.run, failure_of(error)))
+        self._active_runs.remove(active)  # so that it is no longer renewed, and another node takes it over
+        self._emit(SettlementAbandoned(active.claim.run, failure_of(error)))
 
-    def _tell(self, live: Live, settlement: Settlement, *, refused: bool) -> None:
-        run = live.claim.run
+    def _tell(self, active: ActiveRun, settlement: Settlement, *, refused: bool) -> None:
+        run = active.claim.run
         if refused:
             self._emit(SettlementRefused(run.id, settlement.fence, run))
             return
@@ -151,19 +153,19 @@ class Settler:
             return
         self._emit(_ended(run, settlement, settlement.outcome))
         if settlement.state in (State.FAILED, State.LOST):
-            self._tell_hooks(live, settlement)
+            self._tell_hooks(active, settlement)
 
-    def _tell_hooks(self, live: Live, settlement: Settlement) -> None:
+    def _tell_hooks(self, active: ActiveRun, settlement: Settlement) -> None:
         """The run has ended badly and the store knows it: tell the user's hooks, once.
 
         They get the exception that the handler raised; where there is none (a loss, a timeout) one of ours.
         """
-        run = _as_settled(live.claim.run, settlement)
+        run = _as_settled(active.claim.run, settlement)
         error = RunLost if settlement.state is State.LOST else RunFailed
         message = settlement.failure.message if settlement.failure else settlement.state.value
-        self._hooks.ended(run, live.handler, live.error or error(message, run))
+        self._hooks.ended(run, active.handler, active.error or error(message, run))
 
-    def unsent(self) -> list[tuple[Live, Settlement]]:
+    def unsent(self) -> list[tuple[ActiveRun, Settlement]]:
         """What is known and not stored yet; for another thread, while the loop does not turn."""
         return list(self._waiting)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from duly.model.event import ClockDoubted, ClockTrusted
 from duly.ports import Store
+from duly.runtime.environment import Environment
 from duly.runtime.service import Signal
-from duly.runtime.surroundings import Surroundings
 
 _PERIOD = 5.0
 
@@ -19,14 +19,14 @@ class Timekeeper:
 
     name = "timekeeper"
 
-    def __init__(self, around: Surroundings, store: Store) -> None:
+    def __init__(self, env: Environment, store: Store) -> None:
         self.signal = Signal()
         self._store = store
-        self._clock = around.clock
-        self._emit = around.emit
-        self._period = min(_PERIOD, around.config.refresh)
+        self._clock = env.clock
+        self._emit = env.emit
+        self._period = min(_PERIOD, env.config.refresh)
         self._doubt = 0.0
-        self._followed = around.clock.followed
+        self._followed = env.clock.followed
 
     async def tick(self) -> float:
         if self._clock.direct:

@@ -19,7 +19,7 @@ from duly.errors import DulyError
 from duly.model import Delivery, Put, Run
 from duly.ports import Store, Transaction
 from duly.ports.waiting import noticed
-from duly.runtime.live import Live
+from duly.runtime.active_runs import ActiveRun
 
 _inside: ContextVar[bool] = ContextVar("duly_inside_transaction", default=False)
 
@@ -43,25 +43,25 @@ class Transactions:
         self._compose = compose
         self._timeout = timeout
 
-    def open(self, live: Live) -> HandlerTransaction:
+    def open(self, active: ActiveRun) -> HandlerTransaction:
         """The one block of this attempt."""
-        run = live.claim.run
+        run = active.claim.run
         if run.policy.delivery is not Delivery.EXACTLY_ONCE:
             raise DulyError(
                 f"ctx.transaction() needs delivery='exactly_once'; job {run.job!r} is {run.policy.delivery}"
             )
-        if live.committed:
+        if active.committed:
             raise DulyError(f"run {run.id} of {run.job!r} has committed already: one ctx.transaction() per attempt")
         return HandlerTransaction(
-            live, lambda: self._store.transaction(live.claim, timeout=self._timeout), self._compose
+            active, lambda: self._store.transaction(active.claim, timeout=self._timeout), self._compose
         )
 
 
 class HandlerTransaction:
     """`async with ctx.transaction() as tx`, or `with` in a thread."""
 
-    def __init__(self, live: Live, begin: Callable[[], Any], compose: Compose) -> None:
-        self._live = live
+    def __init__(self, active: ActiveRun, begin: Callable[[], Any], compose: Compose) -> None:
+        self._live = active
         self._begin = begin
         self._compose = compose
         self._block: Any = None

@@ -20,15 +20,15 @@ from duly.model import Claim, Interrupted, Missed, Outcome, Run, seconds_between
 from duly.model.event import HandlersAbandoned, HookFailed, RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
 from duly.ports import Queue, Span, Tracer
 from duly.rules.misfires import is_missed
+from duly.runtime.active_runs import ActiveRun, ActiveRuns
 from duly.runtime.attempt import Attempts
+from duly.runtime.environment import Environment
 from duly.runtime.failures import failure_of
 from duly.runtime.handler import Catalog, ExecutorKind
-from duly.runtime.live import Live, LiveRuns
-from duly.runtime.nextdue import NextDue
-from duly.runtime.pace import Pace
+from duly.runtime.next_due import NextDue
+from duly.runtime.rates import Rates
 from duly.runtime.service import Signal
 from duly.runtime.settler import Settler
-from duly.runtime.surroundings import Surroundings
 
 _GATHER = 0.002
 _ASK_AGAIN = 0.05
@@ -41,31 +41,31 @@ class Worker:
 
     def __init__(
         self,
-        around: Surroundings,
+        env: Environment,
         queue: Queue,
         catalog: Catalog,
         attempts: Attempts,
         settler: Settler,
-        lives: LiveRuns,
+        active_runs: ActiveRuns,
         next_due: NextDue,
     ) -> None:
         self.signal = Signal()
-        self._node_id = around.card.id
+        self._node_id = env.card.id
         self._queue = queue
         self._catalog = catalog
         self._attempts = attempts
         self._settler = settler
-        self._lives = lives
+        self._active_runs = active_runs
         self._next_due = next_due
-        self._clock = around.clock
-        self._emit = around.emit
-        self._rng = around.rng
-        self._tracer = around.tracer
-        self._slots = around.config.max_concurrent
-        self._queues = around.config.queues
-        self._lease = around.config.lease
-        self._tick = around.config.safety_tick
-        self._requests = to_micros(around.card.started_at)
+        self._clock = env.clock
+        self._emit = env.emit
+        self._rng = env.rng
+        self._tracer = env.tracer
+        self._slots = env.config.max_concurrent
+        self._queues = env.config.queues
+        self._lease = env.config.lease
+        self._tick = env.config.safety_tick
+        self._requests = to_micros(env.card.started_at)
         self._unanswered: Callable[[], Awaitable[Sequence[Claim]]] | None = None
         self._claiming = asyncio.Lock()
         self._busy = 0
@@ -73,7 +73,7 @@ class Worker:
         self._freed_at: float | None = None
         self._may_be_more = True
         self._tell_starts = True
-        self.pace = Pace(around.clock.monotonic)
+        self.pace = Rates(env.clock.monotonic)
         self.last_start: float | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -147,7 +147,7 @@ class Worker:
             if self._unanswered is not None:
                 await self._answer(self._unanswered)
                 return self.closed
-            if self.stopping or self._busy or len(self._lives):
+            if self.stopping or self._busy or len(self._active_runs):
                 return False
             self._requests += 1
             self._unanswered = partial(self._ask_alone, key, run_id, self._requests)
@@ -200,57 +200,57 @@ class Worker:
         self.last_start = self._clock.now().timestamp()
         create_task = asyncio.get_running_loop().create_task
         for claim in claims:
-            live = Live(claim, self._catalog.find(claim.run), now, trusted)
-            self._lives.add(live)
+            active = ActiveRun(claim, self._catalog.find(claim.run), now, trusted)
+            self._active_runs.add(active)
             if self.stopping:
-                self._settler.offer(live, Interrupted(began=False))
+                self._settler.offer(active, Interrupted(began=False))
                 continue
             if claim.run.start_by is not None and is_missed(claim.run, self._clock.now()):
-                self._settler.offer(live, Missed())
+                self._settler.offer(active, Missed())
                 continue
             self._busy += 1
             # Not in a TaskGroup: it would cost as much again as the task (3 µs), and `_work` lets nothing escape.
-            live.task = create_task(self._work(live))
+            active.task = create_task(self._work(active))
         if self._busy > self._leaked:
             self._idle.clear()
 
-    async def _work(self, live: Live) -> None:
-        live.entered = True
-        span = None if self._tracer is None else self._span(self._tracer, live)
-        if self._tell_starts and live.may_begin(self._clock.monotonic()):
-            self._emit(RunStarted(live.claim.run, seconds_between(live.claim.run.ready_at, self._clock.now())))
+    async def _work(self, active: ActiveRun) -> None:
+        active.entered = True
+        span = None if self._tracer is None else self._span(self._tracer, active)
+        if self._tell_starts and active.may_begin(self._clock.monotonic()):
+            self._emit(RunStarted(active.claim.run, seconds_between(active.claim.run.ready_at, self._clock.now())))
         outcome = None
         try:
-            outcome = await self._attempts.make(live)
+            outcome = await self._attempts.make(active)
         except Exception as exc:  # noqa: BLE001  # a fault of ours: the run is left to its lease, and the event tells
             self._emit(ServiceFailed("attempt", failure_of(exc), self._lease))
         if span is not None:
-            self._end(span, live.claim.run, outcome)
+            self._end(span, active.claim.run, outcome)
         # The slot first: then the claim that it causes is on its way before the settlement, and others start sooner.
-        if live.residue is None or live.residue.done():
+        if active.residue is None or active.residue.done():
             self._free()
         else:
-            self._leave_slot(live.residue, live)
-        if not live.abandoned:
-            self._over(live, outcome)
+            self._leave_slot(active.residue, active)
+        if not active.abandoned:
+            self._over(active, outcome)
 
-    def _over(self, live: Live, outcome: Outcome | None) -> None:
+    def _over(self, active: ActiveRun, outcome: Outcome | None) -> None:
         """This attempt has ended, or nobody waits for it any longer."""
-        live.elapsed = self._clock.monotonic() - live.started
+        active.elapsed = self._clock.monotonic() - active.started
         if outcome is None:
-            self._lives.remove(live)
+            self._active_runs.remove(active)
         else:
-            self._settler.offer(live, outcome)
+            self._settler.offer(active, outcome)
 
-    def _span(self, tracer: Tracer, live: Live) -> Span | None:
+    def _span(self, tracer: Tracer, active: ActiveRun) -> Span | None:
         """Trace this attempt. While it lasts the run's headers name its span: logs and child processes read them."""
-        run = live.claim.run
+        run = active.claim.run
         try:
             span = tracer.attempt(run)
         except Exception as exc:  # noqa: BLE001  # a tracer is foreign code: its failure is told, the run goes on
             self._emit(HookFailed("tracer", run.job, run.id, failure_of(exc)))
             return None
-        live.claim = replace(live.claim, run=replace(run, headers=span.headers))
+        active.claim = replace(active.claim, run=replace(run, headers=span.headers))
         return span
 
     def _end(self, span: Span, run: Run, outcome: Outcome | None) -> None:
@@ -259,10 +259,10 @@ class Worker:
         except Exception as exc:  # noqa: BLE001  # as above: the result is settled all the same
             self._emit(HookFailed("tracer", run.job, run.id, failure_of(exc)))
 
-    def _leave_slot(self, residue: asyncio.Future[None], live: Live) -> None:
+    def _leave_slot(self, residue: asyncio.Future[None], active: ActiveRun) -> None:
         """A thread outlived its attempt: its slot is free when it ends."""
         self._leaked += 1
-        self._emit(SlotLeaked(live.claim.run.id, live.claim.run.job, self._leaked))
+        self._emit(SlotLeaked(active.claim.run.id, active.claim.run.job, self._leaked))
         residue.add_done_callback(lambda _: self._thread_ended())
 
     def _thread_ended(self) -> None:
@@ -278,21 +278,21 @@ class Worker:
 
     # --- being told
 
-    def cancel(self, lives: Sequence[Live]) -> None:
+    def cancel(self, active_runs: Sequence[ActiveRun]) -> None:
         """An operator wants these attempts to stop. A thread is only told; it ends when it looks."""
-        for live in lives:
-            if live.ended:
+        for active in active_runs:
+            if active.ended:
                 continue
-            live.cancelled = True
-            if live.handler is None or live.handler.executor is not ExecutorKind.THREAD:
-                live.stop()
+            active.cancelled = True
+            if active.handler is None or active.handler.executor is not ExecutorKind.THREAD:
+                active.stop()
 
-    def lose(self, lives: Sequence[Live]) -> None:
+    def lose(self, active_runs: Sequence[ActiveRun]) -> None:
         """Somebody else has the runs of these attempts by now."""
-        for live in lives:
-            if not live.ended:
-                live.lost = True
-                live.stop()
+        for active in active_runs:
+            if not active.ended:
+                active.lost = True
+                active.stop()
 
     # --- stopping
 
@@ -302,11 +302,11 @@ class Worker:
 
     def interrupt(self) -> None:
         """Stop what still runs: each is told, and cancelled if it is not in a thread. May be said again."""
-        for live in self._lives:
-            if live.task is not None and not live.ended:
-                live.released = True
-                if live.handler is None or live.handler.executor is not ExecutorKind.THREAD:
-                    live.stop()
+        for active in self._active_runs:
+            if active.task is not None and not active.ended:
+                active.released = True
+                if active.handler is None or active.handler.executor is not ExecutorKind.THREAD:
+                    active.stop()
 
     def abandon(self) -> None:
         """Give back what runs on although it was told to stop.
@@ -314,14 +314,18 @@ class Worker:
         Their handlers cannot be ended but with the process. Nobody waits for them any longer: the event loop must not
         either, when it is closed.
         """
-        left = [live for live in self._lives if live.task is not None and not live.task.done() and not live.abandoned]
-        for live in left:
-            live.abandoned = True
-            self._over(live, self._attempts.cut_short(live))
-            if live.task is not None:
-                _disown(live.task)
+        left = [
+            active
+            for active in self._active_runs
+            if active.task is not None and not active.task.done() and not active.abandoned
+        ]
+        for active in left:
+            active.abandoned = True
+            self._over(active, self._attempts.cut_short(active))
+            if active.task is not None:
+                _disown(active.task)
         if left:
-            self._emit(HandlersAbandoned(tuple(live.claim.run for live in left)))
+            self._emit(HandlersAbandoned(tuple(active.claim.run for active in left)))
 
     async def withdraw(self) -> None:
         """Have no claim under way. What a call lent whose answer was lost is asked for again, to be given back."""
@@ -343,9 +347,9 @@ def trusted_until(sent: float, lease: float) -> float:
     return sent + lease * 5 / 6
 
 
-def sent_at(live: Live, lease: float) -> float:
+def sent_at(active: ActiveRun, lease: float) -> float:
     """When the last renewal was sent that has been acknowledged, or the claim."""
-    return live.trusted_until - lease * 5 / 6
+    return active.trusted_until - lease * 5 / 6
 
 
 def _disown(task: asyncio.Task[None]) -> None:

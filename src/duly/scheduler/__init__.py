@@ -1,9 +1,9 @@
 """The composition root: jobs as users write them, handles, and the scheduler itself."""
 
-from duly.scheduler.definition import Job
-from duly.scheduler.facade import Scheduler
 from duly.scheduler.handles import JobHandle, RunHandle, Submission
+from duly.scheduler.job import Job
 from duly.scheduler.locks import Lock
+from duly.scheduler.scheduler import Scheduler
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
 
 __all__ = [

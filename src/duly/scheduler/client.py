@@ -42,9 +42,9 @@ from duly.ports.waiting import noticed
 from duly.runtime.service import Emit
 from duly.scheduler.audit import Audit
 from duly.scheduler.clock_reader import ClockReader
-from duly.scheduler.definitions import Definitions
 from duly.scheduler.explaining import Explainer
 from duly.scheduler.fleets import Fleets
+from duly.scheduler.job_admin import JobAdmin
 from duly.scheduler.registry import Registry
 from duly.scheduler.submitting import Submitter
 
@@ -78,7 +78,7 @@ class Client:
         self.ids = Ids(clock.now, rng)
         self.clock_reader = ClockReader(backend)
         self.submitter = Submitter(backend, registry, config, self.ids, clock, tracer, emit)
-        self.definitions = Definitions(backend, registry, config, self.ids, clock.now, emit)
+        self.definitions = JobAdmin(backend, registry, config, self.ids, clock.now, emit)
         self.audit = Audit(backend.store, config.audit_key)
         self.explainer = Explainer(backend, config, self.definitions.schedule)
         self.fleets = Fleets(backend, config, self.ids, clock.now, emit)

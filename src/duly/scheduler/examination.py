@@ -5,7 +5,7 @@ from __future__ import annotations
 from duly.model import RunQuery, State
 from duly.ports import Backend, Coordinator, Finding, Severity, Store
 from duly.runtime.node import CLOCK_DOUBT, FAILING
-from duly.scheduler.placing import examine_placement
+from duly.scheduler.placement_reasons import examine_placement
 
 _LOOKED_AT = 1000
 _NAMED = 5

@@ -9,16 +9,16 @@ from duly.runtime.executors import Executor, InlineExecutor, ThreadExecutor
 from duly.runtime.handler import ExecutorKind
 
 if TYPE_CHECKING:
-    from duly.runtime.executors import Wards
+    from duly.runtime.executors import SupervisedProcesses
 
 
 class Executors(Mapping[ExecutorKind, Executor]):
-    """Looks like all of them, holds those that were needed. Processes and commands share one warden."""
+    """Looks like all of them, holds those that were needed. Processes and commands share one supervisor."""
 
     def __init__(self, max_result_bytes: int) -> None:
         self._max_result_bytes = max_result_bytes
         self._made: dict[ExecutorKind, Executor] = {ExecutorKind.ASYNC: InlineExecutor()}
-        self._wards: Wards | None = None
+        self._processes: SupervisedProcesses | None = None
 
     def __getitem__(self, kind: ExecutorKind) -> Executor:
         executor = self._made.get(kind)
@@ -39,12 +39,12 @@ class Executors(Mapping[ExecutorKind, Executor]):
             case ExecutorKind.COMMAND:
                 return CommandExecutor(self._shared(), max_result_bytes=self._max_result_bytes)
 
-    def _shared(self) -> Wards:
-        if self._wards is None:
-            from duly.runtime.executors import Wards  # noqa: PLC0415  # few nodes need it
+    def _shared(self) -> SupervisedProcesses:
+        if self._processes is None:
+            from duly.runtime.executors import SupervisedProcesses  # noqa: PLC0415  # few nodes need it
 
-            self._wards = Wards()
-        return self._wards
+            self._processes = SupervisedProcesses()
+        return self._processes
 
     def __iter__(self) -> Iterator[ExecutorKind]:
         return iter(self._made)
@@ -56,5 +56,5 @@ class Executors(Mapping[ExecutorKind, Executor]):
         """End what they have started."""
         for executor in self._made.values():
             await executor.close()
-        if self._wards is not None:
-            await self._wards.close()
+        if self._processes is not None:
+            await self._processes.close()

@@ -29,7 +29,7 @@ from duly.rules.fleets import (
 )
 from duly.runtime.service import Emit
 from duly.scheduler.audit import Audit
-from duly.scheduler.promises import check_deliveries
+from duly.scheduler.capability_checks import check_deliveries
 
 _SLICE = 1000
 _RACES = 20

@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from duly.model import CancelReply, Put, Run
-from duly.scheduler.definition import Job
+from duly.scheduler.job import Job
 from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options
 
 if TYPE_CHECKING:
-    from duly.scheduler.facade import Scheduler
+    from duly.scheduler.scheduler import Scheduler
     from duly.scheduler.sync import SyncJobHandle, SyncRunHandle, SyncSubmission
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -8,15 +8,15 @@ from duly.errors import DulyError
 from duly.ports import Backend, Composed
 from duly.runtime.elector import MAIN
 from duly.scheduler.client import Client
-from duly.scheduler.placing import overdue
-from duly.scheduler.running import Running
+from duly.scheduler.placement_reasons import overdue
+from duly.scheduler.running_node import RunningNode
 from duly.scheduler.views import Health
 
 _PATIENCE = 2.0
 _AWAY = "away"
 
 
-async def health_of(running: Running | None, client: Client | None) -> Health:
+async def health_of(running: RunningNode | None, client: Client | None) -> Health:
     """Ask each part of the store, within a short time; one that does not answer is part of the answer."""
     node = None if running is None else running.node
     leader: str | None = None
@@ -46,7 +46,7 @@ async def health_of(running: Running | None, client: Client | None) -> Health:
 
 
 def _reasons(
-    running: Running | None,
+    running: RunningNode | None,
     client: Client | None,
     parts: dict[str, str],
     leader: str | None,

@@ -8,7 +8,7 @@ from typing import Any
 
 from duly.errors import SchedulerRunning
 from duly.ports.waiting import shielded
-from duly.scheduler.running import Running
+from duly.scheduler.running_node import RunningNode
 from duly.scheduler.views import ShutdownReport
 
 
@@ -16,13 +16,13 @@ class Life:
     """Knows the node that runs, is being started, or is being stopped, on whichever loop that is."""
 
     def __init__(self) -> None:
-        self._running: Running | None = None
+        self._running: RunningNode | None = None
         self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[ShutdownReport] | None = None
         self._waiters = 0
 
     @property
-    def running(self) -> Running | None:
+    def running(self) -> RunningNode | None:
         """The node that runs; none if its loop was closed without stopping it."""
         if self._running is not None and self._running.loop.is_closed():
             self.over()
@@ -34,7 +34,7 @@ class Life:
 
     # --- starting
 
-    async def start(self, make: Callable[[], Coroutine[Any, Any, Running]]) -> None:
+    async def start(self, make: Callable[[], Coroutine[Any, Any, RunningNode]]) -> None:
         """Have a node running: the one that runs, the one being started, or a new one."""
         if self.running is not None:
             return
@@ -59,7 +59,7 @@ class Life:
             raise SchedulerRunning("start(): this scheduler is being started on another event loop")
         return starting
 
-    async def _start(self, make: Callable[[], Coroutine[Any, Any, Running]]) -> None:
+    async def _start(self, make: Callable[[], Coroutine[Any, Any, RunningNode]]) -> None:
         self._running = await make()
 
     async def _call_off(self, starting: asyncio.Task[None]) -> None:
@@ -72,7 +72,7 @@ class Life:
 
     # --- stopping
 
-    async def stop(self, end: Callable[[Running], Coroutine[Any, Any, ShutdownReport]]) -> ShutdownReport | None:
+    async def stop(self, end: Callable[[RunningNode], Coroutine[Any, Any, ShutdownReport]]) -> ShutdownReport | None:
         """End the node that runs, on its own loop; None if there is none. Cancelling the caller does not stop that."""
         running = self.running
         if running is None:

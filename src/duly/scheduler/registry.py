@@ -17,7 +17,7 @@ from duly.rules.schedules import Cron, Every, Once, Schedule
 from duly.runtime.command import Command
 from duly.runtime.executors import importable
 from duly.runtime.handler import ExecutorKind, Handler
-from duly.scheduler.definition import Job
+from duly.scheduler.job import Job
 from duly.scheduler.signature import EMPTY, Signature, encode_payload
 
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]

@@ -36,7 +36,7 @@ from duly.rules.placement import is_assigned
 from duly.runtime.batcher import Batcher
 from duly.runtime.service import Emit
 from duly.runtime.transactions import inside_transaction
-from duly.scheduler.definition import Job, check_priority, check_queue, check_timeout
+from duly.scheduler.job import Job, check_priority, check_queue, check_timeout
 from duly.scheduler.registry import Registry
 
 _LONGEST_DELAY = 100 * 366 * 86400.0

@@ -17,12 +17,12 @@ from duly.errors import DulyError
 from duly.model import Attempt, CancelReply, Cause, Fleet, Node, Page, Run, State
 from duly.rules.explain import Explanation
 from duly.rules.fleets import Difference
-from duly.scheduler.definition import Job
+from duly.scheduler.job import Job
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
 
 if TYPE_CHECKING:
-    from duly.scheduler.facade import Scheduler
     from duly.scheduler.handles import JobHandle, RunHandle, Submission
+    from duly.scheduler.scheduler import Scheduler
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -20,7 +20,7 @@ from duly.ports import Opening
 from duly.rules.admission import UNPLACED
 from duly.runtime.node import Node
 from duly.scheduler import Scheduler
-from duly.scheduler.running import Running
+from duly.scheduler.running_node import RunningNode
 from duly.testing.clock import ManualClock
 
 T = TypeVar("T")
@@ -100,7 +100,7 @@ class Harness:
 
     # --- stepping
 
-    async def _begin(self) -> Running:
+    async def _begin(self) -> RunningNode:
         client = await self.scheduler._client()  # noqa: SLF001  # the harness is the scheduler's other driver
         running = self.scheduler._build(client, random.Random(0))  # noqa: SLF001
         await running.deploy()
@@ -112,7 +112,7 @@ class Harness:
             await self._plan(node)
             node.worker.look()
             await node.worker.tick()
-            lives = [live.task for live in node.lives if live.task is not None]
+            lives = [live.task for live in node.active_runs if live.task is not None]
             if not lives:
                 return
             await asyncio.wait(lives)
@@ -139,7 +139,7 @@ class Harness:
         ]
         return min([*(stop for stop in stops if stop > self.now), target])
 
-    async def _finish(self, running: Running) -> None:
+    async def _finish(self, running: RunningNode) -> None:
         await running.dispose()
         await self.scheduler.close()
 

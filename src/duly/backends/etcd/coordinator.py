@@ -15,8 +15,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.etcd.faults import LeaseGone
+from duly.backends.etcd.errors import LeaseGone
 from duly.backends.etcd.gateway import Gateway
+from duly.backends.etcd.lease_records import Record, Standing, standing_of, whole_seconds
 from duly.backends.etcd.messages import (
     Done,
     Found,
@@ -31,7 +32,6 @@ from duly.backends.etcd.messages import (
     transaction,
     unchanged,
 )
-from duly.backends.etcd.rights import Record, Standing, standing_of, whole_seconds
 from duly.backends.tolerance import readable
 from duly.errors import BackendUnavailable
 from duly.model import Item, Lease, Node, from_micros, shift, to_micros

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import httpx2
 import msgspec
 
-from duly.backends.etcd.faults import TokenStale, foreign, refusal_of, refused, unreachable
+from duly.backends.backoff import Backoff
+from duly.backends.etcd.errors import TokenStale, foreign, refusal_of, refused, unreachable
 from duly.backends.etcd.messages import Heard, News, Token
 from duly.backends.etcd.url import Place
-from duly.backends.gate import Gate
 from duly.errors import BackendError, BackendUnavailable
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class Member:
     def __init__(self, origin: str) -> None:
         self.origin = origin
         self.host = origin.partition("://")[2]
-        self.gate = Gate()
+        self.gate = Backoff()
 
 
 class Gateway:

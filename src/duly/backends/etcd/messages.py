@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from duly.backends.etcd.faults import Refusal
+from duly.backends.etcd.errors import Refusal
 
 
 class Header(Struct, frozen=True):

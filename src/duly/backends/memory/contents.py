@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 
-from duly.backends.memory.bell import Bell
+from duly.backends.memory.notify import Notifier
 from duly.backends.memory.runs import Runs
 from duly.model import Entry, Item, JobRecord, JobStatistics, JobStatus, Lease, Node
 from duly.ports import Clock, StoreClock
@@ -21,7 +21,7 @@ class Contents:
 
     def __init__(self, local: Clock) -> None:
         self.clock = clock = StoreClock(local, direct=True)
-        self.bell = Bell()
+        self.notifier = Notifier()
         # Fences start at the clock, so that a store which lost everything does not give one out twice.
         self.runs = Runs(last_fence=int(clock.now().timestamp()) * _FENCES_PER_SECOND)
         self.requests: dict[str, int] = {}

@@ -46,7 +46,7 @@ class MemoryCoordinator:
         for lease in leases:
             if self._owns(lease):
                 del self._contents.leases[lease.name]
-        self._contents.bell.ring()
+        self._contents.notifier.ring()
 
     def _owns(self, lease: Lease) -> bool:
         present = self._contents.leases.get(lease.name)
@@ -80,7 +80,7 @@ class MemoryCoordinator:
 
     async def retire(self, node_id: str) -> None:
         self._contents.nodes.pop(node_id, None)
-        self._contents.bell.ring()
+        self._contents.notifier.ring()
 
     async def nodes(self, *, now: datetime | None = None) -> list[Node]:
         at = now or self._contents.clock.now()
@@ -96,15 +96,15 @@ class MemoryCoordinator:
         if expect is not None and expect != version:
             return None
         item = self._contents.shared[key] = Item(key, value, version + 1)
-        self._contents.bell.ring()
+        self._contents.notifier.ring()
         return item
 
     async def watch(self, key: str) -> AsyncIterator[Item]:
         seen = 0
-        heard = self._contents.bell.rings
+        heard = self._contents.notifier.rings
         while True:
             item = self._contents.shared.get(key)
             if item is not None and item.version > seen:
                 seen = item.version
                 yield item
-            heard = await self._contents.bell.wait(heard, math.inf)
+            heard = await self._contents.notifier.wait(heard, math.inf)

@@ -42,12 +42,12 @@ class MemoryQueue:
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
         self._runs = contents.runs
-        self._heard = contents.bell.rings
+        self._heard = contents.notifier.rings
 
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
         at = now or self._contents.clock.now()
         answers = [self._runs.put(run, at) for run in runs]
-        self._contents.bell.ring()
+        self._contents.notifier.ring()
         return answers
 
     async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
@@ -181,7 +181,7 @@ class MemoryQueue:
                 self._runs.by_id[run.id] = replace(run, result=settlement.result)
         self._contents.count(tally(applied))
         if applied:
-            self._contents.bell.ring()
+            self._contents.notifier.ring()
         return fresh
 
     def _apply(self, run: Run, settlement: Settlement) -> Settlement:
@@ -241,7 +241,7 @@ class MemoryQueue:
         for run in chosen:
             self._runs.unhold(run)
         if chosen:
-            self._contents.bell.ring()
+            self._contents.notifier.ring()
         return len(chosen)
 
     async def holds(self) -> dict[str, int]:
@@ -279,7 +279,7 @@ class MemoryQueue:
             else:
                 given.append(False)
         if any(given):
-            self._contents.bell.ring()
+            self._contents.notifier.ring()
         return given
 
     async def unassign(self, node: str, limit: int) -> int:
@@ -288,7 +288,7 @@ class MemoryQueue:
         for run in chosen:
             self._runs.hold(run, UNPLACED)
         if chosen:
-            self._contents.bell.ring()
+            self._contents.notifier.ring()
         return len(chosen)
 
     async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
@@ -304,4 +304,4 @@ class MemoryQueue:
         return shares
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
-        self._heard = await self._contents.bell.wait(self._heard, timeout)
+        self._heard = await self._contents.notifier.wait(self._heard, timeout)

@@ -43,10 +43,10 @@ from duly.model import (
 )
 from duly.ports import Transaction
 from duly.rules.admission import REMOVED, UNPLACED
-from duly.rules.buckets import refill
 from duly.rules.history import told
 from duly.rules.lifecycle import REDRIVABLE
 from duly.rules.statistics import combine
+from duly.rules.token_bucket import refill
 
 
 class MemoryStore:
@@ -61,7 +61,7 @@ class MemoryStore:
     async def save(self, changes: Sequence[JobChange], *, now: datetime | None = None) -> list[JobRecord | None]:
         at = now or self._contents.clock.now()
         saved = [self._save(change, at) for change in changes]
-        self._contents.bell.ring()
+        self._contents.notifier.ring()
         return saved
 
     def _save(self, change: JobChange, now: datetime) -> JobRecord | None:
@@ -134,7 +134,7 @@ class MemoryStore:
             return [Fired.STALE_EPOCH] * len(firings)
         at = now or self._contents.clock.now()
         fired = [self._fire(firing, at) for firing in firings]
-        self._contents.bell.ring()
+        self._contents.notifier.ring()
         return fired
 
     def _fire(self, firing: Firing, now: datetime) -> Fired:
@@ -208,14 +208,14 @@ class MemoryStore:
 
     async def finished(self, run_ids: Sequence[str], timeout: float) -> list[Run]:
         started = self._contents.clock.monotonic()
-        heard, over = self._contents.bell.rings, False
+        heard, over = self._contents.notifier.rings, False
         while True:
             runs = [self._runs.by_id.get(run_id) for run_id in run_ids]
             ended = [run for run in runs if run is not None and run.final]
             left = timeout - (self._contents.clock.monotonic() - started)
             if ended or None in runs or left <= 0 or over:
                 return ended
-            rings = await self._contents.bell.wait(heard, left)
+            rings = await self._contents.notifier.wait(heard, left)
             # Nobody rang: time is up, though the clock may say that a fraction too small to wait for is left.
             heard, over = rings, rings == heard
 
@@ -224,7 +224,7 @@ class MemoryStore:
     ) -> list[CancelReply]:
         at = now or self._contents.clock.now()
         replies = [self._cancel(run_id, reason, at) for run_id in run_ids]
-        self._contents.bell.ring()
+        self._contents.notifier.ring()
         return replies
 
     def _cancel(self, run_id: str, reason: str | None, now: datetime) -> CancelReply:
@@ -242,7 +242,7 @@ class MemoryStore:
     async def redrive(self, run_ids: Sequence[str], *, now: datetime | None = None) -> list[RedriveReply]:
         at = now or self._contents.clock.now()
         replies = [self._redrive(run_id, at) for run_id in run_ids]
-        self._contents.bell.ring()
+        self._contents.notifier.ring()
         return replies
 
     def _redrive(self, run_id: str, now: datetime) -> RedriveReply:
@@ -295,7 +295,7 @@ class MemoryStore:
         if queue not in self._contents.paused_queues:
             return False
         self._contents.paused_queues.remove(queue)
-        self._contents.bell.ring()
+        self._contents.notifier.ring()
         return True
 
     async def paused(self) -> set[str]:

@@ -14,10 +14,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import Record, extra_of, line_of, policy_of, rank_of
-from duly.backends.postgres.moves import place_odd
-from duly.backends.postgres.unit import Row, Unit
+from duly.backends.postgres.notify import WORK
+from duly.backends.postgres.transitions import place_odd
+from duly.backends.postgres.unit_of_work import Row, UnitOfWork
 from duly.backends.rows import duration, micros
 from duly.errors import BackendError
 from duly.model import WAITING, Put, Run, RunPolicy, from_micros, to_micros
@@ -153,7 +153,7 @@ def is_plain(runs: Sequence[Run]) -> bool:
     return plain and len({run.id for run in runs}) == len(runs)
 
 
-async def add_plain(unit: Unit, runs: Sequence[Run], now: datetime | None) -> list[Put]:
+async def add_plain(unit: UnitOfWork, runs: Sequence[Run], now: datetime | None) -> list[Put]:
     """Add such runs; what became of each."""
     return await _answers(unit, runs, await _insert_plain(unit, runs, now))
 
@@ -168,7 +168,7 @@ class _Added(Struct, frozen=True):
         return self.ids is None or run.id in self.ids
 
 
-async def _answers(unit: Unit, runs: Sequence[Run], added: _Added) -> list[Put]:
+async def _answers(unit: UnitOfWork, runs: Sequence[Run], added: _Added) -> list[Put]:
     """What became of runs that were to be inserted: those that were not had been before."""
     if added.ids is None:
         return [Put(run.id, True, added.at) for run in runs]
@@ -177,7 +177,7 @@ async def _answers(unit: Unit, runs: Sequence[Run], added: _Added) -> list[Put]:
     return [Put(run.id, added.has(run), known.get(run.id, added.at)) for run in runs]
 
 
-async def add(unit: Unit, runs: Sequence[Run], now: datetime | None) -> list[Put]:
+async def add(unit: UnitOfWork, runs: Sequence[Run], now: datetime | None) -> list[Put]:
     """Add runs that duplicate nothing, in order; what became of each."""
     answers: dict[int, Put] = {}
     left: Sequence[int] = range(len(runs))
@@ -227,7 +227,7 @@ def _key(run: Run) -> _Key:
 # --- keys
 
 
-async def _add_distinct(unit: Unit, runs: Sequence[Run], now: datetime | None) -> list[Put]:
+async def _add_distinct(unit: UnitOfWork, runs: Sequence[Run], now: datetime | None) -> list[Put]:
     """The same for runs that share no id and no key."""
     keyed = [run for run in runs if run.dedupe_key is not None and not run.final]
     known: dict[str, Put] = {}
@@ -241,7 +241,7 @@ async def _add_distinct(unit: Unit, runs: Sequence[Run], now: datetime | None) -
     return [known[run.id] for run in runs]
 
 
-async def _known(unit: Unit, keyed: Sequence[Run], now: datetime | None) -> tuple[dict[str, Put], datetime]:
+async def _known(unit: UnitOfWork, keyed: Sequence[Run], now: datetime | None) -> tuple[dict[str, Put], datetime]:
     """Take the keys of these runs; those that exist or whose key another one has, with that one; and the time it is.
 
     What is added now must be told to have been created then: a key that is unique for a time says so too.
@@ -274,7 +274,7 @@ def _twin(row: Row, taken: bool) -> Put | None:
     return None if unique is None else Put(unique, False, from_micros(unique_created))
 
 
-async def _give_back(unit: Unit, runs: Sequence[Run]) -> None:
+async def _give_back(unit: UnitOfWork, runs: Sequence[Run]) -> None:
     """Free the keys that were taken for runs that are not added after all."""
     if runs:
         keys = [_key(run) for run in runs]
@@ -284,7 +284,7 @@ async def _give_back(unit: Unit, runs: Sequence[Run]) -> None:
 # --- inserting
 
 
-async def _insert(unit: Unit, runs: Sequence[Run], now: datetime | None) -> _Added:
+async def _insert(unit: UnitOfWork, runs: Sequence[Run], now: datetime | None) -> _Added:
     """Insert runs whose id is new."""
     odd = [run for run in runs if _is_odd(run)]
     plain = [run for run in runs if not _is_odd(run)] if odd else runs
@@ -301,7 +301,7 @@ def _is_odd(run: Run) -> bool:
     return run.state not in WAITING or run.hold is not None or run.until is not None or run.member
 
 
-async def _insert_plain(unit: Unit, runs: Sequence[Run], now: datetime | None) -> _Added:
+async def _insert_plain(unit: UnitOfWork, runs: Sequence[Run], now: datetime | None) -> _Added:
     common = _common(runs[0])
     if all(_common(run) == common for run in runs):
         ids, payloads = [run.id for run in runs], [run.payload for run in runs]
@@ -313,7 +313,7 @@ async def _insert_plain(unit: Unit, runs: Sequence[Run], now: datetime | None) -
     return _Added(None if row[0] == len(runs) else set(row[1] or ()), from_micros(row[2]))
 
 
-async def _insert_odd(unit: Unit, runs: Sequence[Run], now: datetime | None) -> _Added:
+async def _insert_odd(unit: UnitOfWork, runs: Sequence[Run], now: datetime | None) -> _Added:
     at = await unit.at(now)
     rows = await unit.all(_ADD_ODD, *_columns(runs), [micros(run.until) for run in runs], at)
     seqs = {row[1]: row[0] for row in rows}

@@ -8,13 +8,13 @@ from typing import Self
 from msgspec.structs import replace
 
 from duly.backends.options import check_timeout
-from duly.backends.postgres.bell import Bell
 from duly.backends.postgres.connection import Lanes
 from duly.backends.postgres.coordinator import PostgresCoordinator
-from duly.backends.postgres.examine import findings
-from duly.backends.postgres.facts import Facts, capabilities_of, gather
+from duly.backends.postgres.doctor import findings
 from duly.backends.postgres.migrating import check
+from duly.backends.postgres.notify import Notifier
 from duly.backends.postgres.queue import PostgresQueue
+from duly.backends.postgres.server_info import ServerInfo, capabilities_of, gather
 from duly.backends.postgres.session import Session
 from duly.backends.postgres.store import PostgresStore
 from duly.backends.postgres.url import Place, checked_namespace, parse
@@ -45,18 +45,18 @@ class PostgresBackend:
         self._place = place
         self._opening = opening
         self.lanes = Lanes(place, checked_namespace(opening.namespace), self.clock, lease=opening.lease)
-        self.bell = Bell(self.lanes)
-        session = self._session = Session(self.lanes, self.bell)
+        self.notifier = Notifier(self.lanes)
+        session = self._session = Session(self.lanes, self.notifier)
         self.store = PostgresStore(session)
         self.queue = PostgresQueue(session)
-        self.coordinator = PostgresCoordinator(self.lanes, self.bell)
+        self.coordinator = PostgresCoordinator(self.lanes, self.notifier)
 
     async def open(self) -> None:
         if self.lanes.is_open:
             return
-        self.bell.close()  # in a forked child it may have a connection left, which is the parent's
+        self.notifier.close()  # in a forked child it may have a connection left, which is the parent's
         await self.lanes.open()
-        self.bell.open()
+        self.notifier.open()
         try:
             if self._opening.migrates:
                 await check(self.lanes)
@@ -68,7 +68,7 @@ class PostgresBackend:
             raise
 
     async def close(self) -> None:
-        self.bell.close()
+        self.notifier.close()
         await self.lanes.close()
 
     def session(self, timeout: float | None = None) -> Self:
@@ -86,7 +86,7 @@ class PostgresBackend:
     async def examine(self) -> list[Finding]:
         return findings(await self._facts(), self._place, self._opening.namespace)
 
-    async def _facts(self) -> Facts:
+    async def _facts(self) -> ServerInfo:
         return await gather(self.lanes, self._opening.clock)
 
     def __repr__(self) -> str:

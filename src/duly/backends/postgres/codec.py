@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.postgres.unit import Row
+from duly.backends.postgres.unit_of_work import Row
 from duly.backends.rows import instant, micros, to_json
 from duly.backends.tolerance import UNREADABLE, tolerantly
 from duly.model import (

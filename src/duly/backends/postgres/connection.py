@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
-from duly.backends.gate import Gate
-from duly.backends.postgres.faults import FOREIGN, spoils, translated, unreachable
-from duly.backends.postgres.texts import Texts
+from duly.backends.backoff import Backoff
+from duly.backends.postgres.errors import FOREIGN, spoils, translated, unreachable
+from duly.backends.postgres.sql_templates import SqlTemplates
 from duly.backends.postgres.url import Place
 from duly.errors import BackendError, BackendUnavailable
 from duly.model import to_micros
@@ -65,7 +65,7 @@ class Door:
 
     def __init__(self, place: Place, lease: float | None) -> None:
         self.place = place
-        self.gate = Gate()
+        self.gate = Backoff()
         self._idle = round(_idle_limit(lease) * 1000)
         self.pooled = place.pooler == "transaction"
         self._tls: SSLContext | Literal["disable", "prefer"] = "disable"
@@ -282,7 +282,7 @@ class Lanes:
         self.place = place
         self._lease = lease
         self.clock = clock or StoreClock(SystemClock())
-        self.texts = Texts(namespace)
+        self.texts = SqlTemplates(namespace)
         self._door = Door(place, lease)
         self._lanes: dict[str, Lane] = {}
         self._apart: list[Connection] = []

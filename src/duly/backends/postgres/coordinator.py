@@ -15,8 +15,8 @@ from asyncpg import Record
 from msgspec.structs import replace
 
 from duly.backends.announced import life_mark
-from duly.backends.postgres.bell import SHARED, Bell
 from duly.backends.postgres.connection import Connection, Lanes
+from duly.backends.postgres.notify import SHARED, Notifier
 from duly.backends.tolerance import readable
 from duly.model import Item, Lease, Node, from_micros, to_micros
 
@@ -112,9 +112,9 @@ _metrics = msgspec.json.Decoder(dict[str, float])
 class PostgresCoordinator:
     """Who is alive, and who holds which right."""
 
-    def __init__(self, lanes: Lanes, bell: Bell) -> None:
+    def __init__(self, lanes: Lanes, notifier: Notifier) -> None:
         self._lanes = lanes
-        self._bell = bell
+        self._notifier = notifier
         self._texts = lanes.texts
 
     # --- leases
@@ -194,15 +194,15 @@ class PostgresCoordinator:
         return None if row is None else Item(key, value, row[0])
 
     async def watch(self, key: str) -> AsyncIterator[Item]:
-        await self._bell.listen()
+        await self._notifier.listen()
         seen = 0
-        heard = self._bell.rings[SHARED]
+        heard = self._notifier.rings[SHARED]
         while True:
             item = await self.get(key)
             if item is not None and item.version > seen:
                 seen = item.version
                 yield item
-            heard = await self._bell.wait(SHARED, heard, math.inf)
+            heard = await self._notifier.wait(SHARED, heard, math.inf)
 
     # --- statements
 

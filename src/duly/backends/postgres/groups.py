@@ -13,10 +13,10 @@ from itertools import chain
 
 from msgspec import Struct
 
-from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import read_entry
-from duly.backends.postgres.moves import by_seqs, end_within, members
-from duly.backends.postgres.unit import Unit
+from duly.backends.postgres.notify import WORK
+from duly.backends.postgres.transitions import by_seqs, end_within, members
+from duly.backends.postgres.unit_of_work import UnitOfWork
 from duly.backends.rows import to_json
 from duly.model import EPOCH, Run, State, WhenFull
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, hold_for_group
@@ -96,19 +96,19 @@ class Entrant(Struct, frozen=True):
     start_by: int | None
 
 
-async def due_groups(unit: Unit, limit: int, now: int | None) -> tuple[list[str], int]:
+async def due_groups(unit: UnitOfWork, limit: int, now: int | None) -> tuple[list[str], int]:
     """The groups of the `limit` entrants that have been due for the longest time; and what time it is."""
     rows = await unit.all(_DUE_GROUPS, now, limit)
     return sorted({row[0] for row in rows if row[0] is not None}), rows[0][1]
 
 
-async def next_due(unit: Unit, now: int) -> int | None:
+async def next_due(unit: UnitOfWork, now: int) -> int | None:
     """The earliest ready time among runs that are pending."""
     row = await unit.one(_NEXT_DUE, now)
     return None if row is None else row[0]
 
 
-async def decide_about(unit: Unit, groups: Collection[str], now: int, limit: int | None = None) -> int:
+async def decide_about(unit: UnitOfWork, groups: Collection[str], now: int, limit: int | None = None) -> int:
     """Decide about the due entrants of these groups, all or the first ones; how many it were."""
     rows = await unit.all(_DUE, list(groups), now, limit)
     entrants = [_entrant(*row) for row in rows]
@@ -124,7 +124,7 @@ def _entrant(ready_at: int, _: str, seq: int, group: str, extra_text: str | None
 class _Door:
     """Lets due entrants into their groups, in the order of their ready times, or does what their group says."""
 
-    def __init__(self, unit: Unit, entrants: Sequence[Entrant], now: int, present: dict[str, int]) -> None:
+    def __init__(self, unit: UnitOfWork, entrants: Sequence[Entrant], now: int, present: dict[str, int]) -> None:
         self._unit = unit
         self._entrants = entrants
         self._now = now

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from duly.backends.postgres.codec import read_records
-from duly.backends.postgres.unit import Unit
+from duly.backends.postgres.unit_of_work import UnitOfWork
 from duly.backends.rows import instant, optional_json
 from duly.model import Beat, BeatReply, Claim, Renewal, from_micros
 
@@ -90,7 +90,7 @@ ORDER BY c.fence
 """
 
 
-async def renew(unit: Unit, beats: Sequence[Beat], lease: int, silence: int | None, now: int | None) -> Renewal:
+async def renew(unit: UnitOfWork, beats: Sequence[Beat], lease: int, silence: int | None, now: int | None) -> Renewal:
     """Extend what is still owned; what is not, and what an operator wants cancelled. Each statement for itself."""
     row = await unit.one(_BEAT, now, lease, silence)
     assert row is not None
@@ -110,7 +110,7 @@ def _reply(extended: bool, cancelling: bool | None) -> BeatReply:
     return BeatReply.CANCEL if cancelling else BeatReply.KEPT
 
 
-async def reap(unit: Unit, limit: int, lease: int, silence: int | None, now: int | None) -> list[Claim]:
+async def reap(unit: UnitOfWork, limit: int, lease: int, silence: int | None, now: int | None) -> list[Claim]:
     """Take expired claims over under fresh fences, the longest expired first."""
     rows = [tuple(row) for row in await unit.all(_REAP, now, limit, lease, silence)]
     runs = [record.run for record in read_records([row[:-1] for row in rows])]

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from duly.backends.postgres.codec import queue_of, read_records
 from duly.backends.postgres.operating import paused
-from duly.backends.postgres.unit import Row, Unit
+from duly.backends.postgres.unit_of_work import Row, UnitOfWork
 from duly.backends.rows import counts_of, read_attempt, read_statistics
 from duly.model import (
     Attempt,
@@ -110,7 +110,7 @@ FROM {ns}.claims AS c INNER JOIN {ns}.runs AS r ON r.seq = c.seq GROUP BY r.line
 # --- single runs
 
 
-async def find(unit: Unit, run_id: str, now: int | None = None) -> Run | None:
+async def find(unit: UnitOfWork, run_id: str, now: int | None = None) -> Run | None:
     """One run as it stands; by the server's clock, unless told otherwise."""
     rows = await unit.all(_BY_IDS, [run_id])
     return _read(rows, now)
@@ -122,13 +122,13 @@ def _read(rows: Sequence[Row], now: int | None) -> Run | None:
     return records[0].run if records else None
 
 
-async def ended_of(unit: Unit, run_ids: Sequence[str]) -> tuple[list[Run], list[str]]:
+async def ended_of(unit: UnitOfWork, run_ids: Sequence[str]) -> tuple[list[Run], list[str]]:
     """Those of these runs that have ended, and the ids of those that are gone."""
     runs = {record.run.id: record.run for record in read_records(await unit.all(_BY_IDS, list(run_ids)))}
     return [run for run in runs.values() if run.final], [run_id for run_id in run_ids if run_id not in runs]
 
 
-async def covering(unit: Unit, uid: str, at: datetime) -> Run | None:
+async def covering(unit: UnitOfWork, uid: str, at: datetime) -> Run | None:
     """The record of a recurring job that accounts for an instant."""
     exact = recurring_id(uid, at)
     run = await find(unit, exact)
@@ -137,7 +137,7 @@ async def covering(unit: Unit, uid: str, at: datetime) -> Run | None:
     return _read(await unit.all(_COVERING, f"{uid}-", exact, to_micros(at)), None)
 
 
-async def attempts(unit: Unit, run_id: str) -> list[Attempt]:
+async def attempts(unit: UnitOfWork, run_id: str) -> list[Attempt]:
     """The history of a run, oldest first."""
     stored = [read_attempt(row) for row in await unit.all(_ATTEMPTS, run_id)]
     return told(await find(unit, run_id), stored)
@@ -146,7 +146,7 @@ async def attempts(unit: Unit, run_id: str) -> list[Attempt]:
 # --- what comes next
 
 
-async def upcoming(unit: Unit, limit: int, job: str | None, now: int) -> list[Run]:
+async def upcoming(unit: UnitOfWork, limit: int, job: str | None, now: int) -> list[Run]:
     """Waiting runs that nothing holds, or that are yet to be placed, by ready time, then id."""
     if job is None:
         rows = await unit.all(_SOONEST, limit, UNPLACED)
@@ -155,7 +155,7 @@ async def upcoming(unit: Unit, limit: int, job: str | None, now: int) -> list[Ru
     return [record.run for record in read_records(rows, now)]
 
 
-async def next_runs(unit: Unit) -> dict[str, datetime]:
+async def next_runs(unit: UnitOfWork) -> dict[str, datetime]:
     """For every job that has runs which are upcoming: the earliest ready time among them."""
     return {job: from_micros(ready_at) for job, ready_at in await unit.all(_FIRST_READY, UNPLACED)}
 
@@ -163,7 +163,7 @@ async def next_runs(unit: Unit) -> dict[str, datetime]:
 # --- counters
 
 
-async def statistics(unit: Unit, jobs: Sequence[str] | None) -> dict[str, JobStatistics]:
+async def statistics(unit: UnitOfWork, jobs: Sequence[str] | None) -> dict[str, JobStatistics]:
     """Counters by job, summed over nodes; a job that never ended a run is left out."""
     parts: dict[str, list[JobStatistics]] = {}
     for row in await unit.all(_STATISTICS, None if jobs is None else list(jobs)):
@@ -171,7 +171,7 @@ async def statistics(unit: Unit, jobs: Sequence[str] | None) -> dict[str, JobSta
     return {job: combine(of_nodes) for job, of_nodes in parts.items()}
 
 
-async def counts(unit: Unit, now: int | None) -> Counts:
+async def counts(unit: UnitOfWork, now: int | None) -> Counts:
     """Runs by state and queue."""
     lines = [
         (queue_of(line), queued, pending, running, oldest)

@@ -12,10 +12,10 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import Record, extra_of
-from duly.backends.postgres.moves import by_ids, count_ended, end, free_keys, lock_groups_of, wait_again
-from duly.backends.postgres.unit import Unit
+from duly.backends.postgres.notify import WORK
+from duly.backends.postgres.transitions import by_ids, count_ended, end, free_keys, lock_groups_of, wait_again
+from duly.backends.postgres.unit_of_work import UnitOfWork
 from duly.backends.rows import to_json
 from duly.model import CancelReply, RedriveReply, Run, State, from_micros
 from duly.rules.lifecycle import REDRIVABLE
@@ -91,7 +91,7 @@ _PAUSED = "SELECT name FROM {ns}.queues WHERE paused"
 _RESUME = "UPDATE {ns}.queues SET paused = false WHERE name = $1 AND paused RETURNING 1"
 
 
-async def cancel(unit: Unit, run_ids: Sequence[str], reason: str | None, now: int) -> list[CancelReply]:
+async def cancel(unit: UnitOfWork, run_ids: Sequence[str], reason: str | None, now: int) -> list[CancelReply]:
     """Cancel waiting runs, ask the workers of running ones; in order."""
     await unit.alone_with_many(len(run_ids))
     await lock_groups_of(unit, run_ids)
@@ -103,7 +103,7 @@ async def cancel(unit: Unit, run_ids: Sequence[str], reason: str | None, now: in
     return _each(run_ids, replies, {CancelReply.DONE: CancelReply.TOO_LATE})
 
 
-async def _cancel(unit: Unit, run_ids: Sequence[str], reason: str | None, now: int) -> dict[str, CancelReply]:
+async def _cancel(unit: UnitOfWork, run_ids: Sequence[str], reason: str | None, now: int) -> dict[str, CancelReply]:
     """One try, on different runs; those that have moved on meanwhile are left out."""
     found = await by_ids(unit, run_ids)
     replies = {run_id: CancelReply.UNKNOWN for run_id in run_ids if run_id not in found}
@@ -117,7 +117,7 @@ async def _cancel(unit: Unit, run_ids: Sequence[str], reason: str | None, now: i
     return replies | {record.run.id: CancelReply.DONE for record in waiting if record.seq in ended}
 
 
-async def _ask_to_cancel(unit: Unit, running: Sequence[Record], reason: str | None) -> set[int]:
+async def _ask_to_cancel(unit: UnitOfWork, running: Sequence[Record], reason: str | None) -> set[int]:
     """Tell the workers of these runs; the numbers of those that still run under the same fence."""
     if not running:
         return set()
@@ -126,7 +126,7 @@ async def _ask_to_cancel(unit: Unit, running: Sequence[Record], reason: str | No
     return {row[0] for row in await unit.all(_ASK_TO_CANCEL, seqs, fences, why)}
 
 
-async def redrive(unit: Unit, run_ids: Sequence[str], now: int) -> list[RedriveReply]:
+async def redrive(unit: UnitOfWork, run_ids: Sequence[str], now: int) -> list[RedriveReply]:
     """Run failed, lost or cancelled runs again; in order."""
     await unit.alone_with_many(len(run_ids))
     replies: dict[str, RedriveReply] = {}
@@ -137,7 +137,7 @@ async def redrive(unit: Unit, run_ids: Sequence[str], now: int) -> list[RedriveR
     return _each(run_ids, replies, {RedriveReply.DONE: RedriveReply.NOT_ENDED})
 
 
-async def _redrive(unit: Unit, run_ids: Sequence[str], now: int) -> dict[str, RedriveReply]:
+async def _redrive(unit: UnitOfWork, run_ids: Sequence[str], now: int) -> dict[str, RedriveReply]:
     """One try, on different runs. Of those that share a free dedupe key, the ones after the first are left out."""
     found = await by_ids(unit, run_ids)
     replies = {run_id: RedriveReply.UNKNOWN for run_id in run_ids if run_id not in found}
@@ -162,7 +162,7 @@ def _key(run: Run) -> tuple[str, ...]:
     return (run.id,) if run.dedupe_key is None else (run.handler, run.dedupe_key)
 
 
-async def _take_keys(unit: Unit, runs: Sequence[Run], now: int) -> set[str]:
+async def _take_keys(unit: UnitOfWork, runs: Sequence[Run], now: int) -> set[str]:
     """Take the dedupe keys of these runs, all different; the ids of those that have theirs now, or need none."""
     keyed = [run for run in runs if run.dedupe_key is not None]
     free = {run.id for run in runs if run.dedupe_key is None}
@@ -175,7 +175,7 @@ async def _take_keys(unit: Unit, runs: Sequence[Run], now: int) -> set[str]:
     return free
 
 
-async def _begin_again(unit: Unit, records: Sequence[Record], now: int) -> set[str]:
+async def _begin_again(unit: UnitOfWork, records: Sequence[Record], now: int) -> set[str]:
     """Let ended runs wait again; the ids of those that were still ended."""
     if not records:
         return set()
@@ -205,7 +205,7 @@ def _each(run_ids: Iterable[str], replies: Mapping[str, R], later: Mapping[R, R]
     return answers
 
 
-async def purge(unit: Unit, state: State, before: int | None, keep: int | None, limit: int) -> int:
+async def purge(unit: UnitOfWork, state: State, before: int | None, keep: int | None, limit: int) -> int:
     """Delete runs of a final state, the longest ended first; how many."""
     row = await unit.one(_PURGE, state.value, before, keep, limit)
     purged = 0 if row is None else int(row[0])
@@ -214,23 +214,23 @@ async def purge(unit: Unit, state: State, before: int | None, keep: int | None, 
     return purged
 
 
-async def expire(unit: Unit, limit: int, now: int) -> int:
+async def expire(unit: UnitOfWork, limit: int, now: int) -> int:
     """Delete dedupe keys whose time has passed; how many."""
     return len(await unit.all(_EXPIRE, now, limit))
 
 
-async def pause(unit: Unit, queue: str) -> bool:
+async def pause(unit: UnitOfWork, queue: str) -> bool:
     """Stop claims from a queue."""
     return await unit.one(_PAUSE, queue) is not None
 
 
-async def resume(unit: Unit, queue: str) -> bool:
+async def resume(unit: UnitOfWork, queue: str) -> bool:
     """Let claims from a queue go on."""
     resumed = await unit.one(_RESUME, queue) is not None
     unit.rings |= WORK if resumed else 0
     return resumed
 
 
-async def paused(unit: Unit) -> set[str]:
+async def paused(unit: UnitOfWork) -> set[str]:
     """The queues that are paused."""
     return {name for (name,) in await unit.all(_PAUSED)}

@@ -10,7 +10,7 @@ from typing import Any
 
 from duly.backends.cursors import numbers_in
 from duly.backends.postgres.codec import read_records
-from duly.backends.postgres.unit import Unit
+from duly.backends.postgres.unit_of_work import UnitOfWork
 from duly.model import FINAL, WAITING, Page, RunQuery, State, to_micros
 
 _FEW = 50_000
@@ -58,7 +58,7 @@ class _Conditions:
         self.texts.append(self.numbered(text, *parameters))
 
 
-async def page(unit: Unit, query: RunQuery, limit: int, cursor: str | None, now: int) -> Page:
+async def page(unit: UnitOfWork, query: RunQuery, limit: int, cursor: str | None, now: int) -> Page:
     """Runs that match; `cursor` is the number of the last run of the page before."""
     conditions = await _conditions(unit, query, cursor, now)
     most = conditions.numbered("?::bigint", limit + 1)
@@ -69,7 +69,7 @@ async def page(unit: Unit, query: RunQuery, limit: int, cursor: str | None, now:
     return Page([record.run for record in records], str(records[-1].seq) if more else None)
 
 
-async def _conditions(unit: Unit, query: RunQuery, cursor: str | None, now: int) -> _Conditions:
+async def _conditions(unit: UnitOfWork, query: RunQuery, cursor: str | None, now: int) -> _Conditions:
     conditions = _Conditions()
     if cursor is not None:
         conditions.add("r.seq < ?::bigint", *numbers_in(cursor, 1))
@@ -90,7 +90,7 @@ async def _conditions(unit: Unit, query: RunQuery, cursor: str | None, now: int)
     return conditions
 
 
-async def _of_states(unit: Unit, states: frozenset[State], conditions: _Conditions, now: int) -> None:
+async def _of_states(unit: UnitOfWork, states: frozenset[State], conditions: _Conditions, now: int) -> None:
     ended = sorted(state.value for state in states & FINAL)
     one_of: list[str] = []
     if ended:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import MIDDLE, queue_of, read_records
-from duly.backends.postgres.moves import by_seqs, hold, leave, lines_of, move_up
+from duly.backends.postgres.notify import WORK
 from duly.backends.postgres.operating import paused
-from duly.backends.postgres.unit import Unit
+from duly.backends.postgres.transitions import by_seqs, hold, leave, lines_of, move_up
+from duly.backends.postgres.unit_of_work import UnitOfWork
 from duly.model import Assignment, Run, Share, State, to_micros
 from duly.rules.admission import UNPLACED
 
@@ -96,7 +96,7 @@ SELECT seq, "group" FROM {ns}.waiting WHERE line = ANY($1::text[]) ORDER BY line
 """
 
 
-async def held(unit: Unit, key: str, limit: int, after: Run | None, now: int | None) -> list[Run]:
+async def held(unit: UnitOfWork, key: str, limit: int, after: Run | None, now: int | None) -> list[Run]:
     """Runs under a hold, in the order of `rules.placement.placing_order`; those after one of them."""
     start: tuple[int | None, int | None, str | None] = (None, None, None)
     if after is not None:
@@ -105,7 +105,7 @@ async def held(unit: Unit, key: str, limit: int, after: Run | None, now: int | N
     return [record.run for record in read_records(rows)]
 
 
-async def assign(unit: Unit, assignments: Sequence[Assignment]) -> list[bool]:
+async def assign(unit: UnitOfWork, assignments: Sequence[Assignment]) -> list[bool]:
     """Let runs that are yet to be placed wait for their nodes; which were."""
     first = {each.run_id: each for each in reversed(assignments)}
     rows = await unit.all(_ASSIGN, list(first), [each.node for each in first.values()], UNPLACED)
@@ -118,7 +118,7 @@ async def assign(unit: Unit, assignments: Sequence[Assignment]) -> list[bool]:
     return answers
 
 
-async def unassign(unit: Unit, node: str, limit: int) -> int:
+async def unassign(unit: UnitOfWork, node: str, limit: int) -> int:
     """Take runs that wait for a node back; how many. Needs a transaction."""
     lines = [row[0] for row in await unit.all(_NODES, None) if _node(row[0]) == node]
     rows = await unit.all(_WAITING_FOR, lines, limit)
@@ -140,7 +140,7 @@ class _Sum(Struct):
     upcoming: int = 0
 
 
-async def assigned(unit: Unit, now: int | None) -> dict[str, Share]:
+async def assigned(unit: UnitOfWork, now: int | None) -> dict[str, Share]:
     """What each node has been assigned."""
     sums: defaultdict[str, _Sum] = defaultdict(_Sum)
     resting = await paused(unit)

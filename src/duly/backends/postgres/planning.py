@@ -11,10 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.postgres.adding import add
-from duly.backends.postgres.bell import WORK
 from duly.backends.postgres.codec import Record, read_records
-from duly.backends.postgres.moves import by_seqs, end, forget
-from duly.backends.postgres.unit import Unit
+from duly.backends.postgres.notify import WORK
+from duly.backends.postgres.transitions import by_seqs, end, forget
+from duly.backends.postgres.unit_of_work import UnitOfWork
 from duly.backends.rows import micros, read_job, to_json
 from duly.model import (
     Cause,
@@ -112,19 +112,19 @@ WHERE p.name = ANY($1::text[]) AND p.name = i.name
 # --- records
 
 
-async def find_job(unit: Unit, name: str) -> JobRecord | None:
+async def find_job(unit: UnitOfWork, name: str) -> JobRecord | None:
     """The record of that name."""
     row = await unit.one(_JOB, name)
     return None if row is None else read_job(row)
 
 
-async def find_jobs(unit: Unit, names: Sequence[str] | None, after: str, limit: int | None) -> list[JobRecord]:
+async def find_jobs(unit: UnitOfWork, names: Sequence[str] | None, after: str, limit: int | None) -> list[JobRecord]:
     """All records, or those of the given names, by name; a slice of them."""
     rows = await unit.all(_JOBS, None if names is None else list(names), after, limit)
     return [read_job(row) for row in rows]
 
 
-async def _keep(unit: Unit, records: Sequence[JobRecord], *, new: bool) -> set[str]:
+async def _keep(unit: UnitOfWork, records: Sequence[JobRecord], *, new: bool) -> set[str]:
     """Write records down; the names of those that were. With `new` only such as have no record yet."""
     rows = await unit.all(
         _KEEP_PLANS,
@@ -153,7 +153,7 @@ def is_creation(change: JobChange) -> bool:
     return change.expect is None and not change.ledger
 
 
-async def create(unit: Unit, changes: Sequence[JobChange]) -> list[JobRecord | None]:
+async def create(unit: UnitOfWork, changes: Sequence[JobChange]) -> list[JobRecord | None]:
     """Make jobs of new names, all in one transaction."""
     by_name = {change.record.name: change.record for change in reversed(changes)}
     created = await _keep(unit, [by_name[name] for name in sorted(by_name)], new=True)
@@ -165,7 +165,7 @@ async def create(unit: Unit, changes: Sequence[JobChange]) -> list[JobRecord | N
     return answers
 
 
-async def change(unit: Unit, change: JobChange, now: int) -> JobRecord | None:
+async def change(unit: UnitOfWork, change: JobChange, now: int) -> JobRecord | None:
     """Apply one change if its `expect` is the stored revision, in a transaction of its own."""
     record = change.record
     stored = await _locked(unit, record.name)
@@ -184,13 +184,13 @@ async def change(unit: Unit, change: JobChange, now: int) -> JobRecord | None:
     return record
 
 
-async def _locked(unit: Unit, name: str) -> JobRecord | None:
+async def _locked(unit: UnitOfWork, name: str) -> JobRecord | None:
     """The record of that name, which nobody else changes from here on."""
     await unit.run(_LOCK_PLAN, name)
     return await find_job(unit, name)
 
 
-async def remove(unit: Unit, name: str, expect: int, now: int) -> bool:
+async def remove(unit: UnitOfWork, name: str, expect: int, now: int) -> bool:
     """Delete the record of that revision, with its waiting runs."""
     record = await _locked(unit, name)
     if record is None or record.revision != expect:
@@ -201,7 +201,7 @@ async def remove(unit: Unit, name: str, expect: int, now: int) -> bool:
     return True
 
 
-async def _clear(unit: Unit, record: JobRecord, waiting: Waiting, now: int) -> JobRecord:
+async def _clear(unit: UnitOfWork, record: JobRecord, waiting: Waiting, now: int) -> JobRecord:
     """Treat the job's waiting runs as told; the record with its cursor and count as they are afterwards."""
     if waiting is Waiting.KEEP:
         return record
@@ -218,12 +218,14 @@ async def _clear(unit: Unit, record: JobRecord, waiting: Waiting, now: int) -> J
     return record
 
 
-async def waiting_of(unit: Unit, name: str) -> list[tuple[int, str | None]]:
+async def waiting_of(unit: UnitOfWork, name: str) -> list[tuple[int, str | None]]:
     """The numbers and groups of a job's waiting runs, in the order of their creation."""
     return [(row[0], row[1]) for row in await unit.all(_WAITING_OF, name)]
 
 
-async def cancel_some(unit: Unit, name: str, expect: int, some: Sequence[tuple[int, str | None]], now: int) -> bool:
+async def cancel_some(
+    unit: UnitOfWork, name: str, expect: int, some: Sequence[tuple[int, str | None]], now: int
+) -> bool:
     """Cancel some of the waiting runs of a job that is about to be removed; False if it has changed meanwhile."""
     record = await _locked(unit, name)
     if record is None or record.revision != expect:
@@ -234,13 +236,13 @@ async def cancel_some(unit: Unit, name: str, expect: int, some: Sequence[tuple[i
     return True
 
 
-async def _cancel(unit: Unit, seqs: Sequence[int], now: int) -> None:
+async def _cancel(unit: UnitOfWork, seqs: Sequence[int], now: int) -> None:
     """Cancel those of these runs that still wait."""
     records = await by_seqs(unit, seqs) if seqs else []
     await end(unit, [record for record in records if record.run.state is State.PENDING], State.CANCELLED, REMOVED, now)
 
 
-async def _not_yet_due(unit: Unit, job: JobRecord, now: int) -> list[Record]:
+async def _not_yet_due(unit: UnitOfWork, job: JobRecord, now: int) -> list[Record]:
     """The job's recurring runs that are pending, never attempted, and due after now."""
     rows = await unit.all(_LATER, recurring_id(job.uid, from_micros(now)), f"{job.uid}.")
     return [record for record in read_records(rows, now) if _is_untouched(record)]
@@ -255,14 +257,14 @@ def _is_untouched(record: Record) -> bool:
 # --- planning
 
 
-async def install(unit: Unit, shard: str, proposed: int) -> int:
+async def install(unit: UnitOfWork, shard: str, proposed: int) -> int:
     """Make a new leader's epoch known."""
     row = await unit.one(_INSTALL, shard, proposed)
     assert row is not None
     return int(row[0])
 
 
-async def due(unit: Unit, shard: str, limit: int, now: int | None) -> tuple[list[JobRecord], int | None]:
+async def due(unit: UnitOfWork, shard: str, limit: int, now: int | None) -> tuple[list[JobRecord], int | None]:
     """The shard's records whose time to plan has come, and when the next one's comes."""
     rows = [row for row in await unit.all(_DUE, now, shard, limit + 1) if row[0] is not None]
     come = [row for row in rows if row[2] <= row[-1]][:limit]
@@ -281,7 +283,7 @@ class _Standing(Struct):
     touched: bool = False
 
 
-async def fire(unit: Unit, firings: Sequence[Firing], shard: str, epoch: int, now: int) -> list[Fired]:
+async def fire(unit: UnitOfWork, firings: Sequence[Firing], shard: str, epoch: int, now: int) -> list[Fired]:
     """Advance cursors and insert runs, all in one transaction."""
     installed = await unit.one(_EPOCH, shard)
     if installed is None or installed[0] != epoch:
@@ -317,7 +319,7 @@ def _advance(plan: _Standing | None, firing: Firing) -> bool:
     return True
 
 
-async def _insert(unit: Unit, firings: Sequence[Firing], standing: dict[str, _Standing], now: int) -> None:
+async def _insert(unit: UnitOfWork, firings: Sequence[Firing], standing: dict[str, _Standing], now: int) -> None:
     """Insert the runs of these firings where their id is new, and count them."""
     runs = [(firing.name, run) for firing in firings for run in firing.runs]
     answers = await add(unit, [run for _, run in runs], from_micros(now)) if runs else []

@@ -7,13 +7,15 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 
-from duly.backends.postgres import adding, groups, leases, lending, moves, placing, settling
-from duly.backends.postgres.bell import WORK
+from duly.backends.postgres import adding, groups, leases, placing, settling
+from duly.backends.postgres import claiming as lending
+from duly.backends.postgres import transitions as moves
+from duly.backends.postgres.checkpoint import Checkpointer
 from duly.backends.postgres.connection import Connection
-from duly.backends.postgres.relief import Relief
+from duly.backends.postgres.handler_sets import named, tell
+from duly.backends.postgres.notify import WORK
 from duly.backends.postgres.session import BULK, CLAIMING, LISTING, QUICK, SETTLING, STORE, Session
-from duly.backends.postgres.staff import named, tell
-from duly.backends.postgres.unit import Unit
+from duly.backends.postgres.unit_of_work import UnitOfWork
 from duly.backends.rows import answers, duration, instant
 from duly.backends.staff import Staff
 from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
@@ -28,7 +30,7 @@ class PostgresQueue:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._relief = Relief(session.lanes)
+        self._relief = Checkpointer(session.lanes)
         self._staff = Staff(named)
         self._heard = 0
         self._fenced: Connection | None = None
@@ -188,11 +190,11 @@ class PostgresQueue:
     # --- waiting
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
-        bell = self._session.bell
-        if await bell.listen():  # it may have rung while nobody listened
-            self._heard = bell.rings[WORK]
+        notifier = self._session.notifier
+        if await notifier.listen():  # it may have rung while nobody listened
+            self._heard = notifier.rings[WORK]
             return
-        self._heard = await bell.wait(WORK, self._heard, timeout)
+        self._heard = await notifier.wait(WORK, self._heard, timeout)
 
 
 def _more(lent: lending.Lending, step: lending.Step) -> bool:
@@ -200,13 +202,13 @@ def _more(lent: lending.Lending, step: lending.Step) -> bool:
     return (lent.back and not step.put_back) or lent.undecided is not None or lent.held > 0
 
 
-async def _tell_staff(asking: lending.Asking, unit: Unit) -> None:
+async def _tell_staff(asking: lending.Asking, unit: UnitOfWork) -> None:
     assert asking.staff is not None
     assert asking.handlers is not None
     await tell(unit, asking.staff, asking.handlers, asking.now)
 
 
-async def _promote(limit: int, now: int | None, unit: Unit) -> tuple[int, int | None]:
+async def _promote(limit: int, now: int | None, unit: UnitOfWork) -> tuple[int, int | None]:
     due, at = await groups.due_groups(unit, limit, now)
     looked_at = 0
     if due:
@@ -215,7 +217,7 @@ async def _promote(limit: int, now: int | None, unit: Unit) -> tuple[int, int | 
     return looked_at, await groups.next_due(unit, at)
 
 
-async def _hold(key: str, run_ids: Sequence[str], unit: Unit) -> list[str]:
+async def _hold(key: str, run_ids: Sequence[str], unit: UnitOfWork) -> list[str]:
     await moves.lock_groups_of(unit, run_ids)
     records = await moves.by_ids(unit, run_ids)
     waiting = [record for record in records.values() if record.run.state in WAITING and record.run.hold is None]

@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from duly.backends.postgres.bell import Bell
 from duly.backends.postgres.connection import Connection, Lanes
-from duly.backends.postgres.unit import Memory, Unit
+from duly.backends.postgres.notify import Notifier
+from duly.backends.postgres.unit_of_work import Memory, UnitOfWork
 from duly.model import to_micros
 
 T = TypeVar("T")
-Task = Callable[[Unit], Awaitable[T]]
+Task = Callable[[UnitOfWork], Awaitable[T]]
 
 CLAIMING = "claiming"
 SETTLING = "settling"  # and what keeps claims alive
@@ -30,15 +30,15 @@ LISTING = "listing"
 class Session:
     """The way to the store, from the opening of its lanes to their closing."""
 
-    def __init__(self, lanes: Lanes, bell: Bell) -> None:
+    def __init__(self, lanes: Lanes, notifier: Notifier) -> None:
         self.lanes = lanes
-        self.bell = bell
+        self.notifier = notifier
         self.memory = Memory()
         self.stirred: Callable[[], None] = lambda: None
 
     async def run(self, lane: str, task: Task[T], timeout: float | None = None) -> T:
         """Do a task each statement of which stands for itself."""
-        units: list[Unit] = []
+        units: list[UnitOfWork] = []
 
         async def whole(connection: Connection) -> T:
             units.append(self.unit(connection))
@@ -50,7 +50,7 @@ class Session:
 
     async def transact(self, lane: str, task: Task[T], timeout: float | None = None) -> T:
         """Do a task in one transaction; others hear at its commit what it rang for."""
-        units: list[Unit] = []
+        units: list[UnitOfWork] = []
 
         async def whole(connection: Connection) -> T:
             units.append(self.unit(connection))
@@ -62,7 +62,7 @@ class Session:
         self._tell(units)
         return answer
 
-    def _tell(self, units: Sequence[Unit]) -> None:
+    def _tell(self, units: Sequence[UnitOfWork]) -> None:
         """What was done may concern those who do not hear the store's bell."""
         if any(unit.stirs for unit in units):
             self.stirred()
@@ -77,5 +77,5 @@ class Session:
             return to_micros(now)
         return self.lanes.clock.micros() if self.lanes.clock.known else None
 
-    def unit(self, connection: Connection) -> Unit:
-        return Unit(connection, self.lanes, self.memory)
+    def unit(self, connection: Connection) -> UnitOfWork:
+        return UnitOfWork(connection, self.lanes, self.memory)

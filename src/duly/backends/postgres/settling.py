@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.postgres.bell import ENDED, WORK
 from duly.backends.postgres.codec import Record, extra_of
-from duly.backends.postgres.moves import (
+from duly.backends.postgres.notify import ENDED, WORK
+from duly.backends.postgres.transitions import (
     End,
     by_ids,
     count_ended,
@@ -24,7 +24,7 @@ from duly.backends.postgres.moves import (
     release,
     wait_again,
 )
-from duly.backends.postgres.unit import Lent, Unit
+from duly.backends.postgres.unit_of_work import Lent, UnitOfWork
 from duly.backends.rows import optional_json
 from duly.model import Attempt, Run, Settlement, State, to_micros
 from duly.rules.admission import hold_for_group
@@ -177,7 +177,7 @@ def sorted_out(settlements: Sequence[Settlement], lent: Mapping[int, Lent]) -> t
     return first, others
 
 
-async def complete(unit: Unit, first: First) -> list[Settlement]:
+async def complete(unit: UnitOfWork, first: First) -> list[Settlement]:
     """Complete these runs; those whose claim did not stand, or has more to it."""
     results = [settled.result for settled in first.settled]
     row = await unit.one(
@@ -214,7 +214,7 @@ class Applied(Struct, frozen=True):
     after: Record
 
 
-async def settle_each(unit: Unit, settlements: Sequence[Settlement]) -> list[Settlement]:
+async def settle_each(unit: UnitOfWork, settlements: Sequence[Settlement]) -> list[Settlement]:
     """Apply settlements; those whose fence no longer stands. Needs a transaction."""
     ids = [settled.run_id for settled in settlements]
     await lock_groups_of(unit, ids)
@@ -256,7 +256,7 @@ def _after(record: Record, settled: Settlement) -> Run:
     )
 
 
-async def _write(unit: Unit, applied: Sequence[Applied]) -> None:
+async def _write(unit: UnitOfWork, applied: Sequence[Applied]) -> None:
     """Move claimed runs to where their settlements say."""
     if not applied:
         return
@@ -270,7 +270,7 @@ async def _write(unit: Unit, applied: Sequence[Applied]) -> None:
     await _count(unit, tally(each.settled for each in applied))
 
 
-async def _put_back(unit: Unit, applied: Sequence[Applied]) -> None:
+async def _put_back(unit: UnitOfWork, applied: Sequence[Applied]) -> None:
     records = [each.after for each in applied]
     if records:
         ready = [to_micros(record.run.ready_at) for record in records]
@@ -279,7 +279,7 @@ async def _put_back(unit: Unit, applied: Sequence[Applied]) -> None:
         unit.rings |= WORK
 
 
-async def _end(unit: Unit, applied: Sequence[Applied]) -> None:
+async def _end(unit: UnitOfWork, applied: Sequence[Applied]) -> None:
     moved = [each.after for each in applied if each.after.run.ready_at != each.before.run.ready_at]
     if moved:
         ready = [to_micros(record.run.ready_at) for record in moved]
@@ -296,7 +296,7 @@ async def _end(unit: Unit, applied: Sequence[Applied]) -> None:
         await count_ended(unit, Counter(each.settled.state for each in applied), applied[0].settled.node)
 
 
-async def _keep_attempts(unit: Unit, attempts: Sequence[tuple[int, Attempt]]) -> None:
+async def _keep_attempts(unit: UnitOfWork, attempts: Sequence[tuple[int, Attempt]]) -> None:
     if attempts:
         await unit.run(
             _ATTEMPTS,
@@ -311,7 +311,7 @@ async def _keep_attempts(unit: Unit, attempts: Sequence[tuple[int, Attempt]]) ->
         )
 
 
-async def _count(unit: Unit, tallies: Mapping[tuple[str, str], Tally]) -> None:
+async def _count(unit: UnitOfWork, tallies: Mapping[tuple[str, str], Tally]) -> None:
     keys = sorted(tallies)
     if keys:
         entries = [tallies[key] for key in keys]

@@ -8,11 +8,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from duly.backends.postgres import cabinet, listing, migrating, operating, pages, planning
-from duly.backends.postgres.endings import Endings
+from duly.backends.postgres import listing, migrating, operating, pages, planning
+from duly.backends.postgres import values_and_logs as cabinet
+from duly.backends.postgres.completion_waiters import CompletionWaiters
 from duly.backends.postgres.session import LISTING, QUICK, STORE, Session
 from duly.backends.postgres.transaction import Block, Joined
-from duly.backends.postgres.unit import Unit
+from duly.backends.postgres.unit_of_work import UnitOfWork
 from duly.backends.rows import instant, micros, slices_of
 from duly.model import (
     Attempt,
@@ -45,7 +46,7 @@ class PostgresStore:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._endings = Endings(session)
+        self._endings = CompletionWaiters(session)
 
     # --- definitions and planning
 
@@ -208,7 +209,7 @@ class PostgresStore:
 def _at(now: datetime | None, work: Any, *arguments: Any) -> Any:
     """A task that is given, last, the instant at which it happens."""
 
-    async def task(unit: Unit) -> Any:
+    async def task(unit: UnitOfWork) -> Any:
         return await work(unit, *arguments, await unit.at(now))
 
     return task

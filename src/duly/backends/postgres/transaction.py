@@ -18,11 +18,11 @@ from asyncpg.pool import PoolConnectionProxy
 
 from duly.backends.postgres.adding import add
 from duly.backends.postgres.connection import Connection
-from duly.backends.postgres.faults import FOREIGN, translated
-from duly.backends.postgres.moves import lock_groups_of
+from duly.backends.postgres.errors import FOREIGN, translated
 from duly.backends.postgres.session import Session
 from duly.backends.postgres.settling import settle_each
-from duly.backends.postgres.unit import Memory, Unit
+from duly.backends.postgres.transitions import lock_groups_of
+from duly.backends.postgres.unit_of_work import Memory, UnitOfWork
 from duly.errors import BackendError, BackendUnavailable, ClaimLost
 from duly.model import Claim, Put, Run, Succeeded, from_micros
 from duly.rules import settling
@@ -45,7 +45,7 @@ class Block:
         self._alarm = asyncio.timeout(None)
         self._stack = AsyncExitStack()
         self._connection: Connection | None = None
-        self._unit: Unit | None = None
+        self._unit: UnitOfWork | None = None
 
     async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         return await _execute(self._open, sql, parameters)
@@ -191,7 +191,7 @@ class Joined:
                 "no transaction is open on that connection: begin one first (`async with connection.transaction()`)"
             )
         # What is remembered of a transaction that may be rolled back unseen is worth nothing.
-        unit = Unit(self._connection, self._session.lanes, Memory())
+        unit = UnitOfWork(self._connection, self._session.lanes, Memory())
         try:
             answers = await add(unit, runs, None)
             await unit.ring()

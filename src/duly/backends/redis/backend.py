@@ -7,13 +7,13 @@ from typing import Self
 from msgspec.structs import replace
 
 from duly.backends.options import check_timeout
+from duly.backends.redis.client import RedisClient
 from duly.backends.redis.coordinator import RedisCoordinator
-from duly.backends.redis.examine import findings
-from duly.backends.redis.facts import capabilities_of, gather
+from duly.backends.redis.doctor import findings
 from duly.backends.redis.queue import RedisQueue
+from duly.backends.redis.server_info import capabilities_of, gather
 from duly.backends.redis.store import RedisStore
 from duly.backends.redis.url import Place, checked_namespace, parse
-from duly.backends.redis.wire import Wire
 from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store, StoreClock, SystemClock
 
 # Until the server was asked, nothing is promised.
@@ -41,31 +41,31 @@ class RedisBackend:
         self.clock = clock = clock or StoreClock(SystemClock())
         self._place = place
         self._namespace = namespace
-        self.wire = Wire(place, namespace, clock=clock)
-        self.store = RedisStore(self.wire)
-        self.queue = RedisQueue(self.wire)
-        self.coordinator = RedisCoordinator(self.wire)
+        self.client = RedisClient(place, namespace, clock=clock)
+        self.store = RedisStore(self.client)
+        self.queue = RedisQueue(self.client)
+        self.coordinator = RedisCoordinator(self.client)
 
     async def open(self) -> None:
-        await self.wire.open()
+        await self.client.open()
         sent = self.clock.monotonic()
         self.clock.read(await self.store.time(), sent)
         await self.refresh()
 
     async def close(self) -> None:
-        await self.wire.close()
+        await self.client.close()
 
     def session(self, timeout: float | None = None) -> Self:
         place = self._place if timeout is None else replace(self._place, timeout=min(timeout, self._place.timeout))
         return type(self)(place, self._namespace, self.clock)
 
     async def refresh(self) -> Capabilities:
-        self.capabilities = capabilities_of(await gather(self.wire), self._place)
+        self.capabilities = capabilities_of(await gather(self.client), self._place)
         return self.capabilities
 
     async def examine(self) -> list[Finding]:
-        facts = await gather(self.wire)
-        kept = await self.wire.command("HGETALL", self.wire.prefix + b"incarnation")
+        facts = await gather(self.client)
+        kept = await self.client.command("HGETALL", self.client.prefix + b"incarnation")
         words = [word.decode() for word in kept]
         return findings(facts, self._place, dict(zip(words[::2], words[1::2], strict=True)))
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import hiredis
 
-from duly.backends.redis.faults import refused, unreachable
+from duly.backends.redis.errors import refused, unreachable
 from duly.errors import BackendUnavailable
 
 _NOT_YET = object()

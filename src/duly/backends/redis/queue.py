@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from duly.backends.redis import listing
+from duly.backends.redis.client import RedisClient
 from duly.backends.redis.codec import (
     batch_of,
     bodies_of,
@@ -21,9 +22,8 @@ from duly.backends.redis.codec import (
     score_of,
 )
 from duly.backends.redis.settling import rows_of
-from duly.backends.redis.sleep import Sleep
 from duly.backends.redis.staff import RedisStaff
-from duly.backends.redis.wire import Wire
+from duly.backends.redis.wakeup import Wakeup
 from duly.backends.tolerance import UNREADABLE
 from duly.model import (
     EPOCH,
@@ -52,10 +52,10 @@ _T = TypeVar("_T")
 class RedisQueue:
     """One script call per verb and slice. Claims and settlements have connections of their own."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
-        self._sleep = Sleep(wire)
-        self._staff = RedisStaff(wire)
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+        self._sleep = Wakeup(client)
+        self._staff = RedisStaff(client)
 
     # --- putting
 
@@ -74,8 +74,8 @@ class RedisQueue:
 
     async def _put_slice(self, runs: Sequence[Run], now: datetime | None = None) -> list[Put]:
         batch = batch_of(runs)
-        at, *refused = await self._wire.call(
-            "put", self._wire.moment(now), encode(batch.flat), batch.bodies, encode(batch.odd), lane="put"
+        at, *refused = await self._client.call(
+            "put", self._client.moment(now), encode(batch.flat), batch.bodies, encode(batch.odd), lane="put"
         )
         created_at = from_micros(at)
         answers = [Put(run.id, True, created_at) for run in runs]
@@ -84,7 +84,7 @@ class RedisQueue:
         return answers
 
     async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
-        looked_at, next_due = await self._wire.call("promote", self._wire.moment(now), limit)
+        looked_at, next_due = await self._client.call("promote", self._client.moment(now), limit)
         return looked_at, _instant(next_due)
 
     # --- claiming
@@ -102,21 +102,31 @@ class RedisQueue:
     ) -> Claimed:
         wanted = b"" if queues is None else encode(list(queues))
         names, staff = self._staff.words(handlers)
-        words = (self._wire.moment(now), node, request, limit, micros(lease), wanted, names, staff, self._sleep.claim())
-        bell: bytes | int = b""
+        words = (
+            self._client.moment(now),
+            node,
+            request,
+            limit,
+            micros(lease),
+            wanted,
+            names,
+            staff,
+            self._sleep.claim(),
+        )
+        notifier: bytes | int = b""
         try:
-            answer = await self._wire.call("claim", *words, lane="claim")
+            answer = await self._client.call("claim", *words, lane="claim")
             while answer is None and handlers is not None:
                 await self._staff.tell(handlers)
-                answer = await self._wire.call("claim", *words, lane="claim")
-            at, expires, fence, next_due, lent, bodies, lives, bell = answer
+                answer = await self._client.call("claim", *words, lane="claim")
+            at, expires, fence, next_due, lent, bodies, lives, notifier = answer
         finally:
-            self._sleep.claimed(bell)
+            self._sleep.claimed(notifier)
         if expires == 0:
             again = await self._claims(lent[::2], lent[1::2], bodies, lives, at)
             return Claimed(sorted(again, key=lambda claim: claim.fence), _instant(next_due))
         if lent:
-            self._wire.incarnation.saw(fence + len(lent) // 2 - 1)
+            self._client.incarnation.saw(fence + len(lent) // 2 - 1)
         try:
             claims = _lent(node, request, at, expires, fence, lent, bodies, lives)
         except UNREADABLE:  # they are lent all the same: what cannot be read is found out one by one
@@ -125,7 +135,7 @@ class RedisQueue:
 
     async def _running(self, run_ids: Sequence[str], first: int, expires: int) -> list[Claim]:
         """Claims of runs that have just been lent or taken over, under fences from the first on, read one by one."""
-        seen = await listing.look(self._wire, run_ids, None)
+        seen = await listing.look(self._client, run_ids, None)
         until = from_micros(expires)
         fences = {run_id: first + number for number, run_id in enumerate(run_ids)}
         runs = [replace(each.run, state=State.RUNNING, fence=fences[each.run.id], expires_at=until) for each in seen]
@@ -138,9 +148,9 @@ class RedisQueue:
         silent_since: datetime | None = None
         for some in slices_of(beats, _RENEW) if beats else [beats]:
             progress = [b"" if beat.progress is None else encode(beat.progress) for beat in some]
-            gone, wanted, silent = await self._wire.call(
+            gone, wanted, silent = await self._client.call(
                 "renew",
-                self._wire.moment(now),
+                self._client.moment(now),
                 micros(lease),
                 quiet_for(silence),
                 encode([beat.run_id for beat in some]),
@@ -162,7 +172,7 @@ class RedisQueue:
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         fresh: list[bool] = []
         for some in slices_of(settlements, _SETTLE):
-            stale = await self._wire.call("settle", *rows_of(some), lane="settle")
+            stale = await self._client.call("settle", *rows_of(some), lane="settle")
             fresh += [True] * len(some)
             for number in stale:
                 fresh[number - 1 - len(some)] = False
@@ -171,8 +181,8 @@ class RedisQueue:
     async def reap(
         self, limit: int, lease: float, silence: float | None = None, *, now: datetime | None = None
     ) -> list[Claim]:
-        expires, ids, bodies, lives, before = await self._wire.call(
-            "reap", self._wire.moment(now), limit, micros(lease), quiet_for(silence)
+        expires, ids, bodies, lives, before = await self._client.call(
+            "reap", self._client.moment(now), limit, micros(lease), quiet_for(silence)
         )
         claims = await self._claims(ids, [expires] * len(ids), bodies, lives, 0)
         lapsed = {run_id.decode(): instant_of(until) for run_id, until in zip(ids, before, strict=True)}
@@ -185,7 +195,7 @@ class RedisQueue:
         try:
             return _claims(ids, expiries, bodies, lives, now)
         except UNREADABLE:
-            seen = await listing.look(self._wire, [run_id.decode() for run_id in ids], None)
+            seen = await listing.look(self._client, [run_id.decode() for run_id in ids], None)
             return [Claim(each.run, each.run.fence, each.run.expires_at or EPOCH) for each in seen]
 
     # --- holding
@@ -193,34 +203,34 @@ class RedisQueue:
     async def hold(self, key: str, run_ids: Sequence[str]) -> list[str]:
         taken: list[str] = []
         for some in slices_of(run_ids, _HOLD):
-            taken += [run_id.decode() for run_id in await self._wire.call("hold", key, encode(list(some)))]
+            taken += [run_id.decode() for run_id in await self._client.call("hold", key, encode(list(some)))]
         return taken
 
     async def unhold(self, key: str, limit: int) -> int:
         number = 0
         while number < limit:
-            some: int = await self._wire.call("unhold", key, limit - number)
+            some: int = await self._client.call("unhold", key, limit - number)
             number += some
             if some < min(limit, _HOLD):
                 break
         return number
 
     async def holds(self) -> dict[str, int]:
-        counted = await self._wire.call("holds")
+        counted = await self._client.call("holds")
         return {key.decode(): int(number) for key, number in zip(counted[::2], counted[1::2], strict=True)}
 
     async def held(self, key: str, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
-        return await listing.held(self._wire, key, limit, after, now)
+        return await listing.held(self._client, key, limit, after, now)
 
     async def claim_held(
         self, key: str, run_id: str, node: str, lease: float, request: int, *, now: datetime | None = None
     ) -> Claim | None:
-        words = (self._wire.moment(now), key, run_id, node, request, micros(lease))
-        expires, body, life = await self._wire.call("claim_held", *words, lane="claim")
+        words = (self._client.moment(now), key, run_id, node, request, micros(lease))
+        expires, body, life = await self._client.call("claim_held", *words, lane="claim")
         if not life:
             return None
         [claim] = await self._claims([run_id.encode()], [expires], body, [life], 0)
-        self._wire.incarnation.saw(claim.fence)
+        self._client.incarnation.saw(claim.fence)
         return claim
 
     # --- placing
@@ -229,20 +239,20 @@ class RedisQueue:
         given: list[bool] = []
         for some in slices_of(assignments, _HOLD):
             words = [word for assignment in some for word in (assignment.run_id, assignment.node)]
-            given += [bool(number) for number in await self._wire.call("assign", encode(words))]
+            given += [bool(number) for number in await self._client.call("assign", encode(words))]
         return given
 
     async def unassign(self, node: str, limit: int) -> int:
         number = 0
         while number < limit:
-            some: int = await self._wire.call("unassign", node, limit - number)
+            some: int = await self._client.call("unassign", node, limit - number)
             number += some
             if some < _HOLD:
                 break
         return number
 
     async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
-        flat = await self._wire.call("assigned", self._wire.moment(now))
+        flat = await self._client.call("assigned", self._client.moment(now))
         shares = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
         return {node.decode(): Share(due, upcoming) for node, due, upcoming in shares}
 

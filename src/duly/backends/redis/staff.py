@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from duly.backends.redis.client import RedisClient
 from duly.backends.redis.codec import encode
-from duly.backends.redis.wire import Wire
 from duly.backends.staff import Staff, digest_of
 
 _FEW = 32
@@ -18,8 +18,8 @@ _FEW = 32
 class RedisStaff:
     """Tells the server of one session which handlers its node has."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
         self._staff = Staff(_words_of)
 
     def words(self, handlers: Collection[str] | None) -> tuple[bytes, bytes]:
@@ -29,7 +29,7 @@ class RedisStaff:
     async def tell(self, handlers: Collection[str]) -> None:
         """Make the set of these names known."""
         _, name = self.words(handlers)
-        await self._wire.call("staff", name, encode(sorted(handlers)))
+        await self._client.call("staff", name, encode(sorted(handlers)))
 
 
 def _words_of(handlers: Collection[str] | None) -> tuple[bytes, bytes]:

@@ -19,17 +19,17 @@ from duly.ports import (
     Backend,
     Capabilities,
     Coordinator,
+    CoordinatorSession,
     Finding,
     Order,
     Queue,
-    Seat,
     Severity,
     Store,
 )
 
 if TYPE_CHECKING:
-    from duly.backends.split.doorbell import Doorbell
-    from duly.backends.split.porter import Porter
+    from duly.backends.split.notifier import Notifier
+    from duly.backends.split.stream_notifier import StreamNotifier
 
 _PATIENCE = 2.0
 _ANYTHING = "health"
@@ -50,66 +50,68 @@ class SplitBackend:
     queue: Queue
     coordinator: Coordinator
 
-    def __init__(self, truth: Backend, seat: Seat | None = None, doorbell: Doorbell | None = None) -> None:
-        self.url = " + ".join(part.url for part in (truth, doorbell, seat) if part is not None)
+    def __init__(
+        self, truth: Backend, seat: CoordinatorSession | None = None, stream: StreamNotifier | None = None
+    ) -> None:
+        self.url = " + ".join(part.url for part in (truth, stream, seat) if part is not None)
         self._truth = truth
         self._seat = seat
-        self._doorbell = doorbell
+        self._stream = stream
         self.clock = truth.clock
         self.capabilities = self._promised()
         self.store, self.queue = truth.store, truth.queue
-        self._porter = None if doorbell is None else self._answer_the_door(doorbell)
-        self._coordinator = SplitCoordinator(seat or truth, None if self._porter is None else self._porter.look)
+        self._notifier = None if stream is None else self._answer_the_door(stream)
+        self._coordinator = SplitCoordinator(seat or truth, None if self._notifier is None else self._notifier.look)
         self.coordinator = cast("Coordinator", self._coordinator)
 
-    def _answer_the_door(self, doorbell: Doorbell) -> Porter:
+    def _answer_the_door(self, stream: StreamNotifier) -> Notifier:
         # Without a doorbell nothing of Redis is needed, nor need it be installed.
-        from duly.backends.split.porter import Porter  # noqa: PLC0415
+        from duly.backends.split.notifier import Notifier  # noqa: PLC0415
         from duly.backends.split.queue import SplitQueue  # noqa: PLC0415
         from duly.backends.split.store import SplitStore  # noqa: PLC0415
 
-        porter = Porter(doorbell, self._truth.queue, self._truth.store, self.clock)
+        notifier = Notifier(stream, self._truth.queue, self._truth.store, self.clock)
         # What these do not define they pass on, which a protocol cannot express.
-        self.store = cast("Store", SplitStore(self._truth.store, porter))
-        self.queue = cast("Queue", SplitQueue(self._truth.queue, porter))
+        self.store = cast("Store", SplitStore(self._truth.store, notifier))
+        self.queue = cast("Queue", SplitQueue(self._truth.queue, notifier))
         if isinstance(self._truth, Stirring):
-            self._truth.when_stirred(porter.stirred)
-        return porter
+            self._truth.when_stirred(notifier.stirred)
+        return notifier
 
     def _promised(self) -> Capabilities:
         promised = self._truth.capabilities
-        return promised if self._doorbell is None else replace(promised, push=True, order=Order.BANDED)
+        return promised if self._stream is None else replace(promised, push=True, order=Order.BANDED)
 
     async def open(self) -> None:
         try:
             await self._truth.open()
             await self._coordinator.open()
-            if self._doorbell is not None:
-                await self._doorbell.open()
+            if self._stream is not None:
+                await self._stream.open()
         except BaseException:
             await self.close()
             raise
         self.capabilities = self._promised()
 
     async def close(self) -> None:
-        if self._porter is not None:
-            await self._porter.close()
-        if self._doorbell is not None:
-            await self._doorbell.close()
+        if self._notifier is not None:
+            await self._notifier.close()
+        if self._stream is not None:
+            await self._stream.close()
         await self._coordinator.close()
         await self._truth.close()
 
     def session(self, timeout: float | None = None) -> Self:
         seat = None if self._seat is None else self._seat.session(timeout)
-        doorbell = None if self._doorbell is None else self._doorbell.session()
-        return type(self)(self._truth.session(timeout), seat, doorbell)
+        stream = None if self._stream is None else self._stream.session()
+        return type(self)(self._truth.session(timeout), seat, stream)
 
     async def parts(self) -> dict[str, str]:
         """How each part is now: "reachable", or "away" and why."""
         found = {"store": await _asked(self._truth.store.time())}
-        if self._doorbell is not None:
-            await self._doorbell.ring([])
-            found["queue"] = "reachable" if self._doorbell.away is None else f"away: {self._doorbell.away}"
+        if self._stream is not None:
+            await self._stream.ring([])
+            found["queue"] = "reachable" if self._stream.away is None else f"away: {self._stream.away}"
         if self._seat is not None:
             found["coordinator"] = await _asked(self.coordinator.get(_ANYTHING))
         return found
@@ -121,10 +123,10 @@ class SplitBackend:
 
     async def examine(self) -> list[Finding]:
         found = [*await self._truth.examine()]
-        if self._doorbell is not None:
+        if self._stream is not None:
             away = (await self.parts())["queue"]
             severity = Severity.OK if away == "reachable" else Severity.PROBLEM
-            found.append(Finding(severity, "queue", f"{self._doorbell.url} rings, and is {away}"))
+            found.append(Finding(severity, "queue", f"{self._stream.url} rings, and is {away}"))
         return found if self._seat is None else [*found, *await self._seat.examine()]
 
     async def __aenter__(self) -> Self:

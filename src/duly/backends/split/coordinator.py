@@ -12,7 +12,7 @@ from typing import Any
 
 from duly.errors import BackendUnavailable
 from duly.model import Item, Lease
-from duly.ports import Seat
+from duly.ports import CoordinatorSession
 
 PART = "coordinator"
 
@@ -20,7 +20,7 @@ PART = "coordinator"
 class SplitCoordinator:
     """Whatever is not said here is done by the seat's coordinator as it is. `freed` is told of rights given back."""
 
-    def __init__(self, seat: Seat, freed: Callable[[], Awaitable[None]] | None) -> None:
+    def __init__(self, seat: CoordinatorSession, freed: Callable[[], Awaitable[None]] | None) -> None:
         self._seat = seat
         self._freed = freed
         self._wanted = False

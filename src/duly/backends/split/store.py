@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
-from duly.backends.split.porter import Porter
+from duly.backends.split.notifier import Notifier
 from duly.model import CancelReply, Claim, Fired, Firing, JobChange, JobRecord, Put, RedriveReply, Run
 from duly.ports import Store, Transaction
 
@@ -15,23 +15,23 @@ from duly.ports import Store, Transaction
 class SplitStore:
     """Whatever is not said here is done by the store as it is."""
 
-    def __init__(self, truth: Store, porter: Porter) -> None:
+    def __init__(self, truth: Store, notifier: Notifier) -> None:
         self._truth = truth
-        self._porter = porter
+        self._notifier = notifier
 
     def __getattr__(self, verb: str) -> Any:
         return getattr(self._truth, verb)
 
     async def save(self, changes: Sequence[JobChange], *, now: datetime | None = None) -> list[JobRecord | None]:
         saved = await self._truth.save(changes, now=now)
-        await self._porter.look()
+        await self._notifier.look()
         return saved
 
     async def fire(
         self, firings: Sequence[Firing], shard: str, epoch: int, *, now: datetime | None = None
     ) -> list[Fired]:
         fired = await self._truth.fire(firings, shard, epoch, now=now)
-        await self._porter.due([run.ready_at for firing in firings for run in firing.runs])
+        await self._notifier.due([run.ready_at for firing in firings for run in firing.runs])
         return fired
 
     async def cancel(
@@ -39,17 +39,17 @@ class SplitStore:
     ) -> list[CancelReply]:
         replies = await self._truth.cancel(run_ids, reason, now=now)
         if CancelReply.REQUESTED in replies:
-            await self._porter.look()
+            await self._notifier.look()
         return replies
 
     async def redrive(self, run_ids: Sequence[str], *, now: datetime | None = None) -> list[RedriveReply]:
         replies = await self._truth.redrive(run_ids, now=now)
-        await self._porter.look()
+        await self._notifier.look()
         return replies
 
     async def resume(self, queue: str) -> bool:
         resumed = await self._truth.resume(queue)
-        await self._porter.look()
+        await self._notifier.look()
         return resumed
 
     @asynccontextmanager
@@ -58,7 +58,7 @@ class SplitStore:
         async with self._truth.transaction(claim, timeout=timeout) as within:
             noted = Noted(within)
             yield noted
-        await self._porter.added(noted.added)
+        await self._notifier.added(noted.added)
 
 
 class Noted:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from duly.backends.split.bands import ANY, Ready
+from duly.backends.split.priority_bands import ANY, Ready
 from duly.model import Claimed
 
 

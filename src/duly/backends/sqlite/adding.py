@@ -12,9 +12,9 @@ from msgspec import Struct
 
 from duly.backends.rows import duration, micros
 from duly.backends.sqlite.codec import extra_of
-from duly.backends.sqlite.line import earliest_later, survey
-from duly.backends.sqlite.moves import place_odd
-from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
+from duly.backends.sqlite.transitions import place_odd
+from duly.backends.sqlite.unit_of_work import WORK, Row, UnitOfWork, as_list
+from duly.backends.sqlite.waiting_index import earliest_later, survey
 from duly.model import WAITING, Put, Run, from_micros, to_micros
 
 _LAST = "SELECT coalesce(max(seq), 0) FROM {ns}_runs"
@@ -80,7 +80,7 @@ class _Batch(Struct):
     earliest: int | None = None
 
 
-def add(unit: Unit, runs: Sequence[Run], now: int) -> list[Put]:
+def add(unit: UnitOfWork, runs: Sequence[Run], now: int) -> list[Put]:
     """Add runs that duplicate nothing, in order; what became of each. Rings if one is ready, or the next to be."""
     if any(run.dedupe_key is not None for run in runs):
         return _add_keyed(unit, runs, now)
@@ -91,7 +91,7 @@ def add(unit: Unit, runs: Sequence[Run], now: int) -> list[Put]:
     return [Put(run.id, index in created, known[run.id]) for index, run in enumerate(runs)]
 
 
-def _add_keyed(unit: Unit, runs: Sequence[Run], now: int) -> list[Put]:
+def _add_keyed(unit: UnitOfWork, runs: Sequence[Run], now: int) -> list[Put]:
     """The same where keys must be looked up first."""
     ids = {run_id: Put(run_id, False, from_micros(at)) for run_id, at in unit.all(_WITH_IDS, as_list(_ids(runs)))}
     keys = _keys(unit, runs, now)
@@ -121,14 +121,14 @@ def _ids(runs: Sequence[Run]) -> list[str]:
     return [run.id for run in runs]
 
 
-def _keys(unit: Unit, runs: Sequence[Run], now: int) -> dict[tuple[str, str | None], Put]:
+def _keys(unit: UnitOfWork, runs: Sequence[Run], now: int) -> dict[tuple[str, str | None], Put]:
     """Which runs have the keys of these: unfinished ones, else such as are still unique."""
     wanted = as_list((run.handler, run.dedupe_key) for run in runs if run.dedupe_key is not None)
     rows = [*unit.all(_WITH_UNIQUE_KEYS, wanted, now), *unit.all(_WITH_KEYS, wanted)]
     return {(handler, key): Put(run_id, False, from_micros(at)) for handler, key, run_id, at in rows}
 
 
-def _insert(unit: Unit, runs: Sequence[Run], now: int) -> tuple[int, set[int] | None]:
+def _insert(unit: UnitOfWork, runs: Sequence[Run], now: int) -> tuple[int, set[int] | None]:
     """Insert runs whose id is new; the first number given, and which were inserted (None: all)."""
     row = unit.one(_LAST)
     assert row is not None
@@ -149,7 +149,7 @@ def _insert(unit: Unit, runs: Sequence[Run], now: int) -> tuple[int, set[int] | 
     return last + 1, None if inserted == len(runs) else {seq - last - 1 for (seq,) in unit.all(_ADDED, last)}
 
 
-def _rings(unit: Unit, earliest: int | None, now: int) -> int:
+def _rings(unit: UnitOfWork, earliest: int | None, now: int) -> int:
     """Whether others should look: something is ready, or is the next to be."""
     if earliest is None:
         return 0
@@ -159,7 +159,7 @@ def _rings(unit: Unit, earliest: int | None, now: int) -> int:
     return WORK if following is None or earliest < following else 0
 
 
-def _rows(unit: Unit, runs: Sequence[Run], first: int) -> _Batch:
+def _rows(unit: UnitOfWork, runs: Sequence[Run], first: int) -> _Batch:
     batch = _Batch()
     like = None
     kind = line = 0

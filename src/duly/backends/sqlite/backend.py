@@ -6,7 +6,7 @@ from typing import Self
 
 from duly.backends.options import check_timeout
 from duly.backends.sqlite.coordinator import SqliteCoordinator
-from duly.backends.sqlite.examine import examine
+from duly.backends.sqlite.doctor import examine
 from duly.backends.sqlite.file_clock import boot_of
 from duly.backends.sqlite.queue import SqliteQueue
 from duly.backends.sqlite.session import Session
@@ -61,7 +61,7 @@ class SqliteBackend:
 
     async def examine(self) -> list[Finding]:
         session = self._session
-        push = session.gear.bell.reaches_others
+        push = session.gear.notifier.reaches_others
         return await session.browse(lambda unit: examine(unit, session.place, session.namespace, push=push))
 
     async def __aenter__(self) -> Self:

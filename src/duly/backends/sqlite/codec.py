@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Struct
 
 from duly.backends.rows import instant, micros, optional_json, to_json
-from duly.backends.sqlite.names import priority_of
-from duly.backends.sqlite.unit import Row, Unit
+from duly.backends.sqlite.interning import priority_of
+from duly.backends.sqlite.unit_of_work import Row, UnitOfWork
 from duly.backends.tolerance import UNREADABLE, tolerantly
 from duly.model import (
     Attempt,
@@ -117,7 +117,7 @@ class Record(Struct, frozen=True):
         return self.run.group is not None and not self.run.member
 
 
-def read_records(unit: Unit, rows: Sequence[Row], now: int | None = None) -> list[Record]:
+def read_records(unit: UnitOfWork, rows: Sequence[Row], now: int | None = None) -> list[Record]:
     """Runs from rows of `{run}` (see texts). With `now` a waiting run that is ready and not held is queued."""
     return tolerantly(
         lambda some: [_read_record(unit, row, now) for row in some],
@@ -126,14 +126,14 @@ def read_records(unit: Unit, rows: Sequence[Row], now: int | None = None) -> lis
     )
 
 
-def _bare_record(unit: Unit, row: Row, now: int | None, why: str) -> Record:
+def _bare_record(unit: UnitOfWork, row: Row, now: int | None, why: str) -> Record:
     """A row without the columns that hold JSON."""
     bare = tuple(None if place in _JSON else value for place, value in enumerate(row))
     record = _read_record(unit, bare, now)
     return msgspec.structs.replace(record, run=msgspec.structs.replace(record.run, damage=why))
 
 
-def _read_record(unit: Unit, row: Row, now: int | None = None) -> Record:
+def _read_record(unit: UnitOfWork, row: Row, now: int | None = None) -> Record:
     seq, run_id, number, line, due, ready_at, created_at, group, extra_text, until, payload = row[:11]
     hold, held_member, entrant = row[11:14]
     claim, ended = row[14:22], row[22:]

@@ -7,9 +7,9 @@ import sqlite3
 from contextlib import suppress
 from pathlib import Path
 
-from duly.backends.sqlite.faults import translated
+from duly.backends.sqlite.errors import translated
+from duly.backends.sqlite.lock_wait import patiently
 from duly.backends.sqlite.mounts import network_file_system
-from duly.backends.sqlite.patience import patiently
 from duly.backends.sqlite.url import Place
 from duly.errors import BackendError
 

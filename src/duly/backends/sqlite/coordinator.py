@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from duly.backends.announced import life_mark
 from duly.backends.rows import to_json
 from duly.backends.sqlite.session import Session
-from duly.backends.sqlite.unit import SHARED, WORK, Unit
+from duly.backends.sqlite.unit_of_work import SHARED, WORK, UnitOfWork
 from duly.backends.tolerance import readable
 from duly.model import Item, Lease, Node, from_micros, shift, to_micros
 
@@ -67,7 +67,7 @@ class SqliteCoordinator:
         await self._session.write(partial(_release, leases))
 
     async def holder(self, name: str, *, now: datetime | None = None) -> Lease | None:
-        def work(unit: Unit) -> Lease | None:
+        def work(unit: UnitOfWork) -> Lease | None:
             present = _lease(unit, name)
             return present if present and to_micros(present.expires_at) > unit.at(now) else None
 
@@ -93,7 +93,7 @@ class SqliteCoordinator:
         await self._session.write(partial(_retire, node_id))
 
     async def nodes(self, *, now: datetime | None = None) -> list[Node]:
-        def work(unit: Unit) -> list[Node]:
+        def work(unit: UnitOfWork) -> list[Node]:
             alive = readable(lambda row: _node.decode(row[0]), unit.all(_NODES, unit.at(now)))
             return sorted(alive, key=lambda node: (node.started_at, node.id))
 
@@ -108,31 +108,31 @@ class SqliteCoordinator:
         return await self._session.write(partial(_put, key, value, expect))
 
     async def watch(self, key: str) -> AsyncIterator[Item]:
-        bell = self._session.gear.bell
-        bell.listen()
+        notifier = self._session.gear.notifier
+        notifier.listen()
         seen = 0
-        heard = bell.rings[SHARED]
+        heard = notifier.rings[SHARED]
         while True:
             item = await self.get(key)
             if item is not None and item.version > seen:
                 seen = item.version
                 yield item
-            heard = await bell.wait(SHARED, heard, math.inf)
+            heard = await notifier.wait(SHARED, heard, math.inf)
 
 
 # --- on the session's threads
 
 
-def _expiry(unit: Unit, ttl: float, now: datetime | None) -> int:
+def _expiry(unit: UnitOfWork, ttl: float, now: datetime | None) -> int:
     return to_micros(shift(from_micros(unit.at(now)), ttl))
 
 
-def _lease(unit: Unit, name: str) -> Lease | None:
+def _lease(unit: UnitOfWork, name: str) -> Lease | None:
     row = unit.one(_LEASE, name)
     return None if row is None else Lease(row[0], row[1], row[2], from_micros(row[3]))
 
 
-def _acquire(name: str, holder: str, ttl: float, now: datetime | None, unit: Unit) -> Lease | None:
+def _acquire(name: str, holder: str, ttl: float, now: datetime | None, unit: UnitOfWork) -> Lease | None:
     at = unit.at(now)
     present = _lease(unit, name)
     held = present is not None and to_micros(present.expires_at) > at
@@ -144,7 +144,7 @@ def _acquire(name: str, holder: str, ttl: float, now: datetime | None, unit: Uni
     return Lease(name, holder, fence, from_micros(expires_at))
 
 
-def _renew(leases: Sequence[Lease], ttl: float, now: datetime | None, unit: Unit) -> list[Lease | None]:
+def _renew(leases: Sequence[Lease], ttl: float, now: datetime | None, unit: UnitOfWork) -> list[Lease | None]:
     expires_at = _expiry(unit, ttl, now)
     until = from_micros(expires_at)
     return [
@@ -155,13 +155,13 @@ def _renew(leases: Sequence[Lease], ttl: float, now: datetime | None, unit: Unit
     ]
 
 
-def _release(leases: Sequence[Lease], unit: Unit) -> None:
+def _release(leases: Sequence[Lease], unit: UnitOfWork) -> None:
     for lease in leases:
         if unit.run(_RELEASE, lease.name, lease.holder, lease.fence):
             unit.rings |= WORK
 
 
-def _announce(node: Node, ttl: float, now: datetime | None, unit: Unit) -> None:
+def _announce(node: Node, ttl: float, now: datetime | None, unit: UnitOfWork) -> None:
     at = unit.at(now)
     unit.run(_ANNOUNCE, node.id, _expiry(unit, ttl, from_micros(at)), to_json(node))
     unit.run(_FORGET_NODES, at - _MEMORY)
@@ -169,7 +169,7 @@ def _announce(node: Node, ttl: float, now: datetime | None, unit: Unit) -> None:
 
 
 def _beat(
-    node_id: str, ttl: float, metrics: dict[str, float] | None, mark: str, now: datetime | None, unit: Unit
+    node_id: str, ttl: float, metrics: dict[str, float] | None, mark: str, now: datetime | None, unit: UnitOfWork
 ) -> bool:
     at = unit.at(now)
     if not unit.run(_BEAT, node_id, _expiry(unit, ttl, from_micros(at)), at, mark):
@@ -182,17 +182,17 @@ def _beat(
     return True
 
 
-def _retire(node_id: str, unit: Unit) -> None:
+def _retire(node_id: str, unit: UnitOfWork) -> None:
     unit.run(_RETIRE, node_id)
     unit.rings |= WORK
 
 
-def _shared(unit: Unit, key: str) -> Item | None:
+def _shared(unit: UnitOfWork, key: str) -> Item | None:
     row = unit.one(_SHARED, key)
     return None if row is None else Item(*row)
 
 
-def _put(key: str, value: bytes, expect: int | None, unit: Unit) -> Item | None:
+def _put(key: str, value: bytes, expect: int | None, unit: UnitOfWork) -> Item | None:
     present = _shared(unit, key)
     version = present.version if present else 0
     if expect is not None and expect != version:

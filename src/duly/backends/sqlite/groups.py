@@ -15,10 +15,10 @@ from itertools import chain
 from msgspec import Struct
 
 from duly.backends.sqlite.codec import read_start_by
-from duly.backends.sqlite.line import ENTERING, GROUP, READY_AT, SEQ, Line, due_entrants
-from duly.backends.sqlite.moves import by_seqs, end_within, members
-from duly.backends.sqlite.names import Kind, rank_of
-from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
+from duly.backends.sqlite.interning import Kind, rank_of
+from duly.backends.sqlite.transitions import by_seqs, end_within, members
+from duly.backends.sqlite.unit_of_work import WORK, Row, UnitOfWork, as_list
+from duly.backends.sqlite.waiting_index import ENTERING, GROUP, READY_AT, SEQ, WaitingLine, due_entrants
 from duly.model import State, WhenFull
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, hold_for_group
 from duly.rules.misfires import LATE, MISFIRE, is_missed_entrant
@@ -77,7 +77,7 @@ def _entrant(ready_at: int, run_id: str, line: int, seq: int, kind: int, group: 
     return Entrant(ready_at, run_id, line, seq, kind, group, read_start_by(extra))
 
 
-def promote(unit: Unit, lines: Iterable[Line], limit: int, now: int) -> int:
+def promote(unit: UnitOfWork, lines: Iterable[WaitingLine], limit: int, now: int) -> int:
     """Decide about the entrants of these lines that have been due for the longest time; how many it were."""
     entrants = [_entrant(*row) for row in due_entrants(unit, lines, limit, now)]
     if entrants:
@@ -87,7 +87,7 @@ def promote(unit: Unit, lines: Iterable[Line], limit: int, now: int) -> int:
     return len(entrants)
 
 
-def decide_about(unit: Unit, rows: Collection[Row], now: int) -> set[int]:
+def decide_about(unit: UnitOfWork, rows: Collection[Row], now: int) -> set[int]:
     """Decide about the groups of runs that are about to be lent; which of these may not.
 
     Those of `rows` that enter are left to the caller, who lends or holds them; all others are moved here.
@@ -117,7 +117,7 @@ class _Door:
 
     def __init__(
         self,
-        unit: Unit,
+        unit: UnitOfWork,
         entrants: Sequence[Entrant],
         now: int,
         present: defaultdict[str, int],

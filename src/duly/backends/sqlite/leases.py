@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from duly.backends.rows import to_json
-from duly.backends.sqlite.moves import by_seqs
-from duly.backends.sqlite.unit import Unit, as_list
+from duly.backends.sqlite.transitions import by_seqs
+from duly.backends.sqlite.unit_of_work import UnitOfWork, as_list
 from duly.model import Beat, BeatReply, Claim, Renewal, from_micros
 
 BEAT = "beat"
@@ -28,7 +28,7 @@ _TAKE_OVER = "UPDATE {ns}_claims SET fence = ?, expires_at = ?, request = 0 WHER
 _BEGINNING = "SELECT applied_at FROM {ns}_schema WHERE version = 1"
 
 
-def renew(unit: Unit, beats: Sequence[Beat], silence: int | None, now: int, expires_at: int) -> Renewal:
+def renew(unit: UnitOfWork, beats: Sequence[Beat], silence: int | None, now: int, expires_at: int) -> Renewal:
     """Extend what is still owned; what is not, and what an operator wants cancelled."""
     last = _last_beat(unit)
     silent = silence is not None and now - last > silence
@@ -53,7 +53,7 @@ def _reply(standing: tuple[int, bool] | None) -> BeatReply:
     return BeatReply.CANCEL if standing[1] else BeatReply.KEPT
 
 
-def reap(unit: Unit, limit: int, silence: int | None, now: int, expires_at: int) -> list[Claim]:
+def reap(unit: UnitOfWork, limit: int, silence: int | None, now: int, expires_at: int) -> list[Claim]:
     """Take expired claims over under fresh fences, the longest expired first."""
     expired = unit.all(_EXPIRED, now, limit)
     silent = silence is not None and now - _last_beat(unit) > silence
@@ -69,7 +69,7 @@ def reap(unit: Unit, limit: int, silence: int | None, now: int, expires_at: int)
     ]
 
 
-def _last_beat(unit: Unit) -> int:
+def _last_beat(unit: UnitOfWork) -> int:
     """When somebody last reached the store; at the latest when it was made."""
     beat = unit.meta(BEAT)
     if beat is not None:

@@ -7,10 +7,10 @@ from datetime import datetime
 
 from duly.backends.rows import counts_of, read_attempt, read_statistics
 from duly.backends.sqlite.codec import read_records
-from duly.backends.sqlite.line import survey
 from duly.backends.sqlite.operating import paused
 from duly.backends.sqlite.placing import first_unplaced
-from duly.backends.sqlite.unit import Row, Unit, as_list
+from duly.backends.sqlite.unit_of_work import Row, UnitOfWork, as_list
+from duly.backends.sqlite.waiting_index import survey
 from duly.model import (
     Attempt,
     Counts,
@@ -89,25 +89,25 @@ FROM {ns}_claims AS c CROSS JOIN {ns}_runs AS r ON r.seq = c.seq GROUP BY r.line
 # --- single runs
 
 
-def find(unit: Unit, run_id: str, now: int) -> Run | None:
+def find(unit: UnitOfWork, run_id: str, now: int) -> Run | None:
     """One run as it stands."""
     rows = unit.all(_BY_IDS, as_list([run_id]))
     return _first(unit, rows, now)
 
 
-def _first(unit: Unit, rows: Sequence[Row], now: int | None) -> Run | None:
+def _first(unit: UnitOfWork, rows: Sequence[Row], now: int | None) -> Run | None:
     """The run of the first row, if there is one."""
     records = read_records(unit, rows[:1], now)
     return records[0].run if records else None
 
 
-def ended_of(unit: Unit, run_ids: Sequence[str]) -> tuple[list[Run], list[str]]:
+def ended_of(unit: UnitOfWork, run_ids: Sequence[str]) -> tuple[list[Run], list[str]]:
     """Those of these runs that have ended, and the ids of those that are gone."""
     runs = {record.run.id: record.run for record in read_records(unit, unit.all(_BY_IDS, as_list(run_ids)))}
     return [run for run in runs.values() if run.final], [run_id for run_id in run_ids if run_id not in runs]
 
 
-def covering(unit: Unit, uid: str, at: datetime, now: int) -> Run | None:
+def covering(unit: UnitOfWork, uid: str, at: datetime, now: int) -> Run | None:
     """The record of a recurring job that accounts for an instant."""
     exact = recurring_id(uid, at)
     run = find(unit, exact, now)
@@ -116,7 +116,7 @@ def covering(unit: Unit, uid: str, at: datetime, now: int) -> Run | None:
     return _first(unit, unit.all(_COVERING, f"{uid}-", exact, to_micros(at)), now)
 
 
-def attempts(unit: Unit, run_id: str) -> list[Attempt]:
+def attempts(unit: UnitOfWork, run_id: str) -> list[Attempt]:
     """The history of a run, oldest first."""
     return told(find(unit, run_id, 0), [read_attempt(row) for row in unit.all(_ATTEMPTS, run_id)])
 
@@ -124,20 +124,20 @@ def attempts(unit: Unit, run_id: str) -> list[Attempt]:
 # --- what comes next
 
 
-def upcoming(unit: Unit, limit: int, job: str | None, now: int) -> list[Run]:
+def upcoming(unit: UnitOfWork, limit: int, job: str | None, now: int) -> list[Run]:
     """Waiting runs that nothing holds, or that are yet to be placed, by ready time, then id."""
     rows = _soonest(unit, limit, now) if job is None else unit.all(_SOONEST_OF_JOB, job, limit, UNPLACED)
     seqs = [seq for _, _, seq in sorted(rows)[:limit]]
     return [record.run for record in read_records(unit, unit.all(_BY_SEQS, as_list(seqs)), now)]
 
 
-def _soonest(unit: Unit, limit: int, now: int) -> Iterable[Row]:
+def _soonest(unit: UnitOfWork, limit: int, now: int) -> Iterable[Row]:
     for line in survey(unit, now):
         yield from unit.all(_SOONEST_TO_ENTER if line.entering else _SOONEST, line.number, limit)
     yield from first_unplaced(unit, limit)
 
 
-def next_runs(unit: Unit) -> dict[str, datetime]:
+def next_runs(unit: UnitOfWork) -> dict[str, datetime]:
     """For every job that has runs which are upcoming: the earliest ready time among them."""
     first: dict[str, int] = {}
     for number, ready_at in unit.all(_FIRST_READY, UNPLACED):
@@ -149,13 +149,13 @@ def next_runs(unit: Unit) -> dict[str, datetime]:
 # --- counters
 
 
-def statistics(unit: Unit, jobs: Sequence[str] | None) -> dict[str, JobStatistics]:
+def statistics(unit: UnitOfWork, jobs: Sequence[str] | None) -> dict[str, JobStatistics]:
     """Counters by job; a job that never ended a run is left out."""
     rows = unit.all(_STATISTICS) if jobs is None else unit.all(_STATISTICS_OF, as_list(jobs))
     return {row[0]: read_statistics(row) for row in rows}
 
 
-def counts(unit: Unit, now: int) -> Counts:
+def counts(unit: UnitOfWork, now: int) -> Counts:
     """Runs by state and queue."""
     lines = [
         (unit.names.home(unit, line)[0], int(queued), int(pending), running, oldest)

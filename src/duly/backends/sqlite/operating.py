@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from duly.backends.sqlite.codec import Record, extra_of
-from duly.backends.sqlite.moves import by_ids, count_ended, end, wait_again
-from duly.backends.sqlite.unit import WORK, Unit
+from duly.backends.sqlite.transitions import by_ids, count_ended, end, wait_again
+from duly.backends.sqlite.unit_of_work import WORK, UnitOfWork
 from duly.model import CancelReply, RedriveReply, State, from_micros
 from duly.rules.lifecycle import REDRIVABLE
 
@@ -49,13 +49,13 @@ _PAUSED = "SELECT name FROM {ns}_queues WHERE paused = 1"
 _RESUME = "UPDATE {ns}_queues SET paused = 0 WHERE name = ? AND paused = 1"
 
 
-def cancel(unit: Unit, run_ids: Sequence[str], reason: str | None, now: int) -> list[CancelReply]:
+def cancel(unit: UnitOfWork, run_ids: Sequence[str], reason: str | None, now: int) -> list[CancelReply]:
     """Cancel waiting runs, ask the workers of running ones."""
     unit.rings |= WORK
     return [_cancel(unit, by_ids(unit, [run_id]).get(run_id), reason, now) for run_id in run_ids]
 
 
-def _cancel(unit: Unit, record: Record | None, reason: str | None, now: int) -> CancelReply:
+def _cancel(unit: UnitOfWork, record: Record | None, reason: str | None, now: int) -> CancelReply:
     if record is None:
         return CancelReply.UNKNOWN
     if record.run.final:
@@ -67,13 +67,13 @@ def _cancel(unit: Unit, record: Record | None, reason: str | None, now: int) -> 
     return CancelReply.DONE
 
 
-def redrive(unit: Unit, run_ids: Sequence[str], now: int) -> list[RedriveReply]:
+def redrive(unit: UnitOfWork, run_ids: Sequence[str], now: int) -> list[RedriveReply]:
     """Run failed, lost or cancelled runs again."""
     unit.rings |= WORK
     return [_redrive(unit, by_ids(unit, [run_id]).get(run_id), now) for run_id in run_ids]
 
 
-def _redrive(unit: Unit, record: Record | None, now: int) -> RedriveReply:
+def _redrive(unit: UnitOfWork, record: Record | None, now: int) -> RedriveReply:
     if record is None:
         return RedriveReply.UNKNOWN
     run = record.run
@@ -93,7 +93,7 @@ def _redrive(unit: Unit, record: Record | None, now: int) -> RedriveReply:
     return RedriveReply.DONE
 
 
-def purge(unit: Unit, state: State, before: int | None, keep: int | None, limit: int) -> int:
+def purge(unit: UnitOfWork, state: State, before: int | None, keep: int | None, limit: int) -> int:
     """Delete runs of a final state, the longest ended first; how many."""
     number = min(limit, max(_older(unit, state, before, limit), _beyond(unit, state, keep)))
     if number <= 0:
@@ -105,33 +105,33 @@ def purge(unit: Unit, state: State, before: int | None, keep: int | None, limit:
     return purged
 
 
-def _older(unit: Unit, state: State, before: int | None, limit: int) -> int:
+def _older(unit: UnitOfWork, state: State, before: int | None, limit: int) -> int:
     row = None if before is None else unit.one(_OLDER, state.value, before, limit)
     return 0 if row is None else int(row[0])
 
 
-def _beyond(unit: Unit, state: State, keep: int | None) -> int:
+def _beyond(unit: UnitOfWork, state: State, keep: int | None) -> int:
     row = None if keep is None else unit.one(_KEPT, state.value)
     return 0 if row is None or keep is None else int(row[0]) - keep
 
 
-def expire(unit: Unit, limit: int, now: int) -> int:
+def expire(unit: UnitOfWork, limit: int, now: int) -> int:
     """Delete dedupe keys whose time has passed; how many."""
     return unit.run(_EXPIRE, now, limit)
 
 
-def pause(unit: Unit, queue: str) -> bool:
+def pause(unit: UnitOfWork, queue: str) -> bool:
     """Stop claims from a queue."""
     return unit.run(_PAUSE, queue) > 0
 
 
-def resume(unit: Unit, queue: str) -> bool:
+def resume(unit: UnitOfWork, queue: str) -> bool:
     """Let claims from a queue go on."""
     resumed = unit.run(_RESUME, queue) > 0
     unit.rings |= WORK if resumed else 0
     return resumed
 
 
-def paused(unit: Unit) -> set[str]:
+def paused(unit: UnitOfWork) -> set[str]:
     """The queues that are paused."""
     return {name for (name,) in unit.all(_PAUSED)}

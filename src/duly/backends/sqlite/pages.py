@@ -12,7 +12,7 @@ from typing import Any
 
 from duly.backends.cursors import numbers_in
 from duly.backends.sqlite.codec import read_records
-from duly.backends.sqlite.unit import Row, Unit, as_list
+from duly.backends.sqlite.unit_of_work import Row, UnitOfWork, as_list
 from duly.model import FINAL, WAITING, Page, RunQuery, State, to_micros
 
 _FEW = 50_000
@@ -64,7 +64,7 @@ class _Conditions:
         return "(" + " OR ".join(self._texts) + ")"
 
 
-def page(unit: Unit, query: RunQuery, limit: int, cursor: str | None, now: int) -> Page:
+def page(unit: UnitOfWork, query: RunQuery, limit: int, cursor: str | None, now: int) -> Page:
     """Runs that match; `cursor` is the number of the last run of the page before."""
     conditions = _conditions(unit, query, cursor, now)
     kinds = _kinds(unit, query)
@@ -79,18 +79,18 @@ def page(unit: Unit, query: RunQuery, limit: int, cursor: str | None, now: int) 
     return Page([record.run for record in records], str(records[-1].seq) if more else None)
 
 
-def _newest(unit: Unit, conditions: _Conditions, limit: int) -> list[Row]:
+def _newest(unit: UnitOfWork, conditions: _Conditions, limit: int) -> list[Row]:
     return unit.all(_RUNS + conditions.all() + _NEWEST, *conditions.parameters, limit)
 
 
-def _of_kinds(unit: Unit, kinds: Sequence[int], conditions: _Conditions, limit: int) -> list[Row]:
+def _of_kinds(unit: UnitOfWork, kinds: Sequence[int], conditions: _Conditions, limit: int) -> list[Row]:
     """The newest of each kind, put together: a kind's own index knows their order."""
     sql = _RUNS + "r.kind = ? AND " + conditions.all() + _NEWEST
     found = chain.from_iterable(unit.all(sql, kind, *conditions.parameters, limit) for kind in kinds)
     return sorted(found, key=lambda row: int(row[0]), reverse=True)[:limit]
 
 
-def _kinds(unit: Unit, query: RunQuery) -> list[int] | None:
+def _kinds(unit: UnitOfWork, query: RunQuery) -> list[int] | None:
     """The kinds that match what a query says about job, handler and cause; None when it says nothing."""
     if query.job is not None:
         rows = unit.all(_KINDS_OF_JOB, query.job)
@@ -105,7 +105,7 @@ def _kinds(unit: Unit, query: RunQuery) -> list[int] | None:
     ]
 
 
-def _conditions(unit: Unit, query: RunQuery, cursor: str | None, now: int) -> _Conditions:
+def _conditions(unit: UnitOfWork, query: RunQuery, cursor: str | None, now: int) -> _Conditions:
     conditions = _Conditions()
     if cursor is not None:
         conditions.add("r.seq < ?", *numbers_in(cursor, 1))
@@ -121,7 +121,7 @@ def _conditions(unit: Unit, query: RunQuery, cursor: str | None, now: int) -> _C
     return conditions
 
 
-def _of_states(unit: Unit, states: frozenset[State], conditions: _Conditions, now: int) -> None:
+def _of_states(unit: UnitOfWork, states: frozenset[State], conditions: _Conditions, now: int) -> None:
     ended = as_list(state.value for state in states & FINAL)
     one_of = _Conditions()
     if states & FINAL:
@@ -144,7 +144,7 @@ def _of_states(unit: Unit, states: frozenset[State], conditions: _Conditions, no
         conditions.add(narrow.any(), *narrow.parameters)
 
 
-def _number(unit: Unit, states: frozenset[State], ended: str) -> int:
+def _number(unit: UnitOfWork, states: frozenset[State], ended: str) -> int:
     """How many runs may be in one of these states; more than few need not be exact."""
     counts = [unit.one(_SOME_ENDED, ended) if states & FINAL else None]
     counts.append(unit.one(_SOME_RUNNING, _FEW + 1) if State.RUNNING in states else None)

@@ -13,11 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.sqlite.codec import read_records
-from duly.backends.sqlite.line import survey
-from duly.backends.sqlite.moves import by_ids, by_seqs, hold, leave, pass_on, relocate, wait
-from duly.backends.sqlite.names import priority_of
+from duly.backends.sqlite.interning import priority_of
 from duly.backends.sqlite.operating import paused
-from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
+from duly.backends.sqlite.transitions import by_ids, by_seqs, hold, leave, pass_on, relocate, wait
+from duly.backends.sqlite.unit_of_work import WORK, Row, UnitOfWork, as_list
+from duly.backends.sqlite.waiting_index import survey
 from duly.model import Assignment, Run, Share, to_micros
 from duly.rules.admission import UNPLACED
 from duly.rules.placement import placing_order
@@ -53,20 +53,20 @@ SELECT r.line, count(*) FROM {ns}_claims AS c CROSS JOIN {ns}_runs AS r ON r.seq
 """
 
 
-def first_unplaced(unit: Unit, limit: int) -> Iterator[Row]:
+def first_unplaced(unit: UnitOfWork, limit: int) -> Iterator[Row]:
     """The runs of every priority that are to be placed first: ready time, id and number."""
     for (rank,) in unit.all(_RANKS, UNPLACED):
         yield from unit.all(_FIRST_OF_RANK, UNPLACED, rank, limit)
 
 
-def held(unit: Unit, key: str, limit: int, after: Run | None, now: int) -> list[Run]:
+def held(unit: UnitOfWork, key: str, limit: int, after: Run | None, now: int) -> list[Run]:
     """Runs under a hold, in the order of `placing_order`; those after one of them."""
     seqs = [seq for _, seq in sorted(_in_order(unit, key, limit, after, now))[:limit]]
     return [record.run for record in read_records(unit, unit.all(_BY_SEQS, as_list(seqs)))]
 
 
 def _in_order(
-    unit: Unit, key: str, limit: int, after: Run | None, now: int
+    unit: UnitOfWork, key: str, limit: int, after: Run | None, now: int
 ) -> Iterator[tuple[tuple[bool, int, int, str], int]]:
     """At least the first of those runs, with their sort keys."""
     start = (0, "") if after is None else (to_micros(after.ready_at), after.id)
@@ -82,7 +82,7 @@ def _in_order(
             yield placing_order(ready_at, priority, run_id, now), seq
 
 
-def assign(unit: Unit, assignments: Sequence[Assignment]) -> list[bool]:
+def assign(unit: UnitOfWork, assignments: Sequence[Assignment]) -> list[bool]:
     """Let runs that are yet to be placed wait for their nodes; which were."""
     records = by_ids(unit, [assignment.run_id for assignment in assignments])
     given: list[bool] = []
@@ -99,7 +99,7 @@ def assign(unit: Unit, assignments: Sequence[Assignment]) -> list[bool]:
     return given
 
 
-def unassign(unit: Unit, node: str, limit: int) -> int:
+def unassign(unit: UnitOfWork, node: str, limit: int) -> int:
     """Take runs that wait for a node back; how many."""
     seqs: list[int] = []
     for line in survey(unit, unit.at(None)):
@@ -122,7 +122,7 @@ class _Sum(Struct):
     upcoming: int = 0
 
 
-def assigned(unit: Unit, now: int) -> dict[str, Share]:
+def assigned(unit: UnitOfWork, now: int) -> dict[str, Share]:
     """What each node has been assigned."""
     sums: defaultdict[str, _Sum] = defaultdict(_Sum)
     stopped = paused(unit)

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from duly.backends.rows import micros, read_job, to_json
 from duly.backends.sqlite.adding import add
 from duly.backends.sqlite.codec import Record, read_records
-from duly.backends.sqlite.moves import by_seqs, end, forget
-from duly.backends.sqlite.unit import WORK, Unit, as_list
+from duly.backends.sqlite.transitions import by_seqs, end, forget
+from duly.backends.sqlite.unit_of_work import WORK, UnitOfWork, as_list
 from duly.model import (
     Cause,
     Fired,
@@ -104,20 +104,20 @@ ON CONFLICT (name) DO UPDATE SET
 # --- records
 
 
-def find_job(unit: Unit, name: str) -> JobRecord | None:
+def find_job(unit: UnitOfWork, name: str) -> JobRecord | None:
     """The record of that name."""
     row = unit.one(_JOB, name)
     return None if row is None else read_job(row)
 
 
-def find_jobs(unit: Unit, names: Sequence[str] | None, after: str, limit: int | None) -> list[JobRecord]:
+def find_jobs(unit: UnitOfWork, names: Sequence[str] | None, after: str, limit: int | None) -> list[JobRecord]:
     """All records, or those of the given names, by name; a slice of them."""
     most = -1 if limit is None else limit
     rows = unit.all(_JOBS, after, most) if names is None else unit.all(_JOBS_OF, as_list(names), after, most)
     return [read_job(row) for row in rows]
 
 
-def _keep(unit: Unit, record: JobRecord) -> None:
+def _keep(unit: UnitOfWork, record: JobRecord) -> None:
     text = to_json(replace(record, cursor=None, plan_at=None, planned=0))
     unit.run(_KEEP, record.name, int(record.status in _BLOCKING), text)
     unit.run(
@@ -136,13 +136,13 @@ def _keep(unit: Unit, record: JobRecord) -> None:
 # --- changing
 
 
-def save(unit: Unit, changes: Sequence[JobChange], now: int) -> list[JobRecord | None]:
+def save(unit: UnitOfWork, changes: Sequence[JobChange], now: int) -> list[JobRecord | None]:
     """Apply each change whose `expect` is the stored revision."""
     unit.rings |= WORK
     return [_save(unit, change, now) for change in changes]
 
 
-def _save(unit: Unit, change: JobChange, now: int) -> JobRecord | None:
+def _save(unit: UnitOfWork, change: JobChange, now: int) -> JobRecord | None:
     record = change.record
     stored = find_job(unit, record.name)
     if (stored.revision if stored else None) != change.expect:
@@ -158,7 +158,7 @@ def _save(unit: Unit, change: JobChange, now: int) -> JobRecord | None:
     return record
 
 
-def remove(unit: Unit, name: str, expect: int, now: int) -> bool:
+def remove(unit: UnitOfWork, name: str, expect: int, now: int) -> bool:
     """Delete the record of that revision, with its waiting runs."""
     record = find_job(unit, name)
     if record is None or record.revision != expect:
@@ -169,7 +169,7 @@ def remove(unit: Unit, name: str, expect: int, now: int) -> bool:
     return True
 
 
-def _clear(unit: Unit, record: JobRecord, waiting: Waiting, now: int) -> JobRecord:
+def _clear(unit: UnitOfWork, record: JobRecord, waiting: Waiting, now: int) -> JobRecord:
     """Treat the job's waiting runs as told; the record with its cursor and count as they are afterwards."""
     if waiting is Waiting.KEEP:
         return record
@@ -185,12 +185,12 @@ def _clear(unit: Unit, record: JobRecord, waiting: Waiting, now: int) -> JobReco
     return record
 
 
-def waiting_of(unit: Unit, name: str) -> list[int]:
+def waiting_of(unit: UnitOfWork, name: str) -> list[int]:
     """The numbers of a job's waiting runs."""
     return [seq for (seq,) in unit.all(_WAITING_OF, name)]
 
 
-def cancel_some(unit: Unit, name: str, expect: int, seqs: Sequence[int], now: int) -> bool:
+def cancel_some(unit: UnitOfWork, name: str, expect: int, seqs: Sequence[int], now: int) -> bool:
     """Cancel some of the waiting runs of a job that is about to be removed; False if it has changed meanwhile."""
     record = find_job(unit, name)
     if record is None or record.revision != expect:
@@ -199,7 +199,7 @@ def cancel_some(unit: Unit, name: str, expect: int, seqs: Sequence[int], now: in
     return True
 
 
-def _cancel(unit: Unit, seqs: Iterable[int], now: int) -> None:
+def _cancel(unit: UnitOfWork, seqs: Iterable[int], now: int) -> None:
     """Cancel those of these runs that wait."""
     for seq in seqs:
         for record in by_seqs(unit, [seq]):  # ending one may have moved the next
@@ -207,7 +207,7 @@ def _cancel(unit: Unit, seqs: Iterable[int], now: int) -> None:
                 end(unit, record, State.CANCELLED, REMOVED, now)
 
 
-def _not_yet_due(unit: Unit, job: JobRecord, now: int) -> list[Record]:
+def _not_yet_due(unit: UnitOfWork, job: JobRecord, now: int) -> list[Record]:
     """The job's recurring runs that are pending, never attempted, and due after now."""
     rows = unit.all(_LATER, recurring_id(job.uid, from_micros(now)), f"{job.uid}.")
     later = read_records(unit, rows, now)
@@ -223,19 +223,19 @@ def _is_untouched(record: Record) -> bool:
 # --- planning
 
 
-def install(unit: Unit, shard: str, proposed: int) -> int:
+def install(unit: UnitOfWork, shard: str, proposed: int) -> int:
     """Make a new leader's epoch known."""
     epoch = max(proposed, (_epoch(unit, shard) or 0) + 1)
     unit.run(_INSTALL, shard, epoch)
     return epoch
 
 
-def _epoch(unit: Unit, shard: str) -> int | None:
+def _epoch(unit: UnitOfWork, shard: str) -> int | None:
     row = unit.one(_EPOCH, shard)
     return None if row is None else int(row[0])
 
 
-def due(unit: Unit, shard: str, limit: int, now: int) -> tuple[list[JobRecord], int | None]:
+def due(unit: UnitOfWork, shard: str, limit: int, now: int) -> tuple[list[JobRecord], int | None]:
     """The shard's records whose time to plan has come, and when the next one's comes."""
     rows = unit.all(_DUE, shard, now, limit + 1)
     if len(rows) > limit:
@@ -256,7 +256,7 @@ class _Standing(Struct):
     touched: bool = False
 
 
-def fire(unit: Unit, firings: Sequence[Firing], shard: str, epoch: int, now: int) -> list[Fired]:
+def fire(unit: UnitOfWork, firings: Sequence[Firing], shard: str, epoch: int, now: int) -> list[Fired]:
     """Advance cursors and insert runs."""
     if _epoch(unit, shard) != epoch:
         return [Fired.STALE_EPOCH] * len(firings)
@@ -282,7 +282,7 @@ def _advance(plan: _Standing | None, firing: Firing) -> bool:
     return True
 
 
-def _insert(unit: Unit, firings: Sequence[Firing], standing: dict[str, _Standing], now: int) -> None:
+def _insert(unit: UnitOfWork, firings: Sequence[Firing], standing: dict[str, _Standing], now: int) -> None:
     """Insert the runs of these firings where their id is new, and count them."""
     runs = [(firing.name, run) for firing in firings for run in firing.runs]
     answers = add(unit, [run for _, run in runs], now) if runs else ()

@@ -7,9 +7,12 @@ from datetime import datetime
 from functools import partial
 
 from duly.backends.rows import answers, instant
-from duly.backends.sqlite import adding, groups, leases, lending, line, moves, placing, settling
+from duly.backends.sqlite import adding, groups, leases, placing, settling
+from duly.backends.sqlite import claiming as lending
+from duly.backends.sqlite import transitions as moves
+from duly.backends.sqlite import waiting_index as line
 from duly.backends.sqlite.session import Session
-from duly.backends.sqlite.unit import WORK, Unit
+from duly.backends.sqlite.unit_of_work import WORK, UnitOfWork
 from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
 _HOLDS = "SELECT hold, count(*) FROM {ns}_held GROUP BY hold"
@@ -39,7 +42,7 @@ class SqliteQueue:
         *,
         now: datetime | None = None,
     ) -> Claimed:
-        def work(unit: Unit) -> Claimed:
+        def work(unit: UnitOfWork) -> Claimed:
             at = unit.at(now)
             asking = lending.Asking(node, queues, handlers, limit, request, at, at + _micros(lease))
             claims, next_due = lending.claim(unit, asking)
@@ -52,7 +55,7 @@ class SqliteQueue:
     ) -> Renewal:
         quiet = None if silence is None else _micros(silence)
 
-        def work(unit: Unit) -> Renewal:
+        def work(unit: UnitOfWork) -> Renewal:
             at = unit.at(now)
             return leases.renew(unit, beats, quiet, at, at + _micros(lease))
 
@@ -67,7 +70,7 @@ class SqliteQueue:
     ) -> list[Claim]:
         quiet = None if silence is None else _micros(silence)
 
-        def work(unit: Unit) -> list[Claim]:
+        def work(unit: UnitOfWork) -> list[Claim]:
             at = unit.at(now)
             return leases.reap(unit, limit, quiet, at, at + _micros(lease))
 
@@ -88,7 +91,7 @@ class SqliteQueue:
     async def claim_held(
         self, key: str, run_id: str, node: str, lease: float, request: int, *, now: datetime | None = None
     ) -> Claim | None:
-        def work(unit: Unit) -> Claim | None:
+        def work(unit: UnitOfWork) -> Claim | None:
             at = unit.at(now)
             return lending.claim_held(unit, key, run_id, lending.Taking(node, request, at, at + _micros(lease)))
 
@@ -104,23 +107,23 @@ class SqliteQueue:
         return await self._session.browse(lambda unit: placing.assigned(unit, unit.at(now)))
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
-        bell = self._session.gear.bell
-        if bell.listen():  # it may have rung while nobody listened
+        notifier = self._session.gear.notifier
+        if notifier.listen():  # it may have rung while nobody listened
             return
-        self._heard = await bell.wait(WORK, self._heard, timeout)
+        self._heard = await notifier.wait(WORK, self._heard, timeout)
 
 
 def _micros(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
-def _promote(limit: int, now: datetime | None, unit: Unit) -> tuple[int, datetime | None]:
+def _promote(limit: int, now: datetime | None, unit: UnitOfWork) -> tuple[int, datetime | None]:
     at = unit.at(now)
     looked_at = groups.promote(unit, line.survey(unit, at), limit, at)
     return looked_at, instant(line.next_due(unit, at))
 
 
-def _hold(key: str, run_ids: Sequence[str], unit: Unit) -> list[str]:
+def _hold(key: str, run_ids: Sequence[str], unit: UnitOfWork) -> list[str]:
     records = moves.by_ids(unit, run_ids)
     taken: list[str] = []
     for run_id in dict.fromkeys(run_ids):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from duly.backends.sqlite.unit import Unit
+from duly.backends.sqlite.unit_of_work import UnitOfWork
 from duly.errors import BackendError
 
 _TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{ns}_schema'"
@@ -54,7 +54,7 @@ def steps() -> tuple[Step, ...]:
     return tuple(Step(int(name[:4]), name, scripts[name]) for name in sorted(scripts))
 
 
-def version_of(unit: Unit) -> int:
+def version_of(unit: UnitOfWork) -> int:
     """The version of the namespace's tables; 0 when there are none."""
     if unit.one(_TABLE) is None:
         return 0
@@ -63,7 +63,7 @@ def version_of(unit: Unit) -> int:
     return int(row[0])
 
 
-def apply_next(unit: Unit, namespace: str, path: Path) -> str | None:
+def apply_next(unit: UnitOfWork, namespace: str, path: Path) -> str | None:
     """Apply the next step that is missing; its name, or None when there is none."""
     version, latest = version_of(unit), steps()[-1].version
     if version > latest:

@@ -11,15 +11,15 @@ from contextvars import ContextVar
 from typing import Protocol, TypeVar
 
 from duly.backends.sqlite import schema
-from duly.backends.sqlite.bell import Bell
+from duly.backends.sqlite.checkpoint import Checkpointer, checkpoint
+from duly.backends.sqlite.completion_waiters import CompletionWaiters
 from duly.backends.sqlite.connection import check_file, check_library, connect_reader, forks
-from duly.backends.sqlite.endings import Endings
 from duly.backends.sqlite.listing import ended_of
-from duly.backends.sqlite.meeting import Meeting
-from duly.backends.sqlite.relief import Relief, checkpoint
+from duly.backends.sqlite.notify import Notifier
+from duly.backends.sqlite.runtime_dir import RuntimeDir
 from duly.backends.sqlite.threads import Reader, Work
-from duly.backends.sqlite.transactor import Transactor
-from duly.backends.sqlite.unit import Unit
+from duly.backends.sqlite.transaction_thread import TransactionThread
+from duly.backends.sqlite.unit_of_work import UnitOfWork
 from duly.backends.sqlite.url import Place
 from duly.backends.sqlite.writer import Writer
 from duly.errors import BackendError
@@ -63,9 +63,9 @@ class Session:
             await self.close()
             raise
 
-    def _prepare(self) -> Meeting:
+    def _prepare(self) -> RuntimeDir:
         check_file(self.place.path)
-        return Meeting(self.place.path.resolve(), self.namespace)
+        return RuntimeDir(self.place.path.resolve(), self.namespace)
 
     async def close(self) -> None:
         """Finish what was begun and let go."""
@@ -125,31 +125,33 @@ class Session:
             applied.append(name)
         return applied
 
-    def _apply_next(self, unit: Unit) -> str | None:
+    def _apply_next(self, unit: UnitOfWork) -> str | None:
         return schema.apply_next(unit, self.namespace, self.place.path)
 
 
 class Gear:
     """What an open session has."""
 
-    def __init__(self, place: Place, namespace: str, clock: Clock, meeting: Meeting) -> None:
-        self.bell = Bell(meeting)
-        self.relief = Relief(lambda: self.lister.submit(checkpoint))
+    def __init__(self, place: Place, namespace: str, clock: Clock, meeting: RuntimeDir) -> None:
+        self.notifier = Notifier(meeting)
+        self.relief = Checkpointer(lambda: self.lister.submit(checkpoint))
         self.writer = Writer(
             place,
             namespace,
             clock,
             meeting,
-            ring=self.bell.ring_others,
-            hear=self.bell.ring,
+            ring=self.notifier.ring_others,
+            hear=self.notifier.ring,
             relieve=self.relief.come,
-            orphaned=self.bell.let_go,
+            orphaned=self.notifier.let_go,
         )
-        self.transactor = Transactor(place, namespace, clock, meeting, ring=self.bell.ring_others)
+        self.transactor = TransactionThread(place, namespace, clock, meeting, ring=self.notifier.ring_others)
         self.one_block = asyncio.Lock()
         self.reader = Reader("duly-sqlite-reader", place, namespace, clock, connect_reader)
         self.lister = Reader("duly-sqlite-lister", place, namespace, clock, connect_reader)
-        self.endings = Endings(self.bell, lambda run_ids: self.reader.submit(lambda unit: ended_of(unit, run_ids)))
+        self.endings = CompletionWaiters(
+            self.notifier, lambda run_ids: self.reader.submit(lambda unit: ended_of(unit, run_ids))
+        )
         self._forks = forks()
 
     @property
@@ -161,4 +163,4 @@ class Gear:
         for thread in (self.transactor, self.writer, self.lister, self.reader):  # the writer may ask for a relief
             await thread.stop()
         self.endings.close()
-        self.bell.close()
+        self.notifier.close()

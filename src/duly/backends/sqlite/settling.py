@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.sqlite.codec import Record, attempt_row, extra_of
-from duly.backends.sqlite.moves import by_ids, count_ended, free_keys, insert_ended, release, wait_again
-from duly.backends.sqlite.unit import WORK, Row, Unit, as_list
+from duly.backends.sqlite.transitions import by_ids, count_ended, free_keys, insert_ended, release, wait_again
+from duly.backends.sqlite.unit_of_work import WORK, Row, UnitOfWork, as_list
 from duly.model import OutcomeKind, Settlement, State, to_micros
 from duly.rules.admission import hold_for_group
 from duly.rules.misfires import start_by_after
@@ -90,7 +90,7 @@ ON CONFLICT (job) DO UPDATE SET
 """
 
 
-def settle(unit: Unit, settlements: Sequence[Settlement]) -> list[Settlement]:
+def settle(unit: UnitOfWork, settlements: Sequence[Settlement]) -> list[Settlement]:
     """Apply settlements; those whose fence no longer stands."""
     first, others = _sorted_out(settlements, unit.memory.lent)
     if first.seqs and not _complete(unit, first):
@@ -146,7 +146,7 @@ def _sorted_out(
     return first, others
 
 
-def _complete(unit: Unit, first: _First) -> bool:
+def _complete(unit: UnitOfWork, first: _First) -> bool:
     """Complete these runs if all of their claims stand; whether they did."""
     seqs = as_list(first.seqs)
     lowest = min(first.fences)
@@ -173,7 +173,7 @@ def _complete(unit: Unit, first: _First) -> bool:
 # --- one by one
 
 
-def _settle_each(unit: Unit, settlements: Sequence[Settlement]) -> list[Settlement]:
+def _settle_each(unit: UnitOfWork, settlements: Sequence[Settlement]) -> list[Settlement]:
     records = by_ids(unit, [settled.run_id for settled in settlements])
     stale: list[Settlement] = []
     applied: list[Settlement] = []
@@ -192,7 +192,7 @@ def _settle_each(unit: Unit, settlements: Sequence[Settlement]) -> list[Settleme
     return stale
 
 
-def _apply(unit: Unit, record: Record, settled: Settlement) -> Record:
+def _apply(unit: UnitOfWork, record: Record, settled: Settlement) -> Record:
     """Move one claimed run to where its settlement says; the record as it is afterwards."""
     ended = settled.state is not State.PENDING
     run = replace(
@@ -231,7 +231,7 @@ def _apply(unit: Unit, record: Record, settled: Settlement) -> Record:
 # --- counting
 
 
-def _count(unit: Unit, tallies: Mapping[tuple[str, str], Tally]) -> None:
+def _count(unit: UnitOfWork, tallies: Mapping[tuple[str, str], Tally]) -> None:
     unit.insert(_COUNT, [_counters(job, entry) for (job, _), entry in tallies.items()])
 
 

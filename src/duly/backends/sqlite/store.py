@@ -9,11 +9,12 @@ from functools import partial
 from typing import Any
 
 from duly.backends.rows import instant, micros, slices_of
-from duly.backends.sqlite import cabinet, listing, operating, pages, planning
+from duly.backends.sqlite import listing, operating, pages, planning
+from duly.backends.sqlite import values_and_logs as cabinet
 from duly.backends.sqlite.file_clock import FileClock, boot_of
 from duly.backends.sqlite.session import Session
 from duly.backends.sqlite.transaction import Block, Joined
-from duly.backends.sqlite.unit import Unit
+from duly.backends.sqlite.unit_of_work import UnitOfWork
 from duly.model import (
     Attempt,
     CancelReply,
@@ -83,7 +84,7 @@ class SqliteStore:
     async def due(
         self, shard: str, limit: int, *, now: datetime | None = None
     ) -> tuple[list[JobRecord], datetime | None]:
-        def work(unit: Unit) -> tuple[list[JobRecord], datetime | None]:
+        def work(unit: UnitOfWork) -> tuple[list[JobRecord], datetime | None]:
             records, following = planning.due(unit, shard, limit, unit.at(now))
             return records, instant(following)
 
@@ -203,13 +204,13 @@ class SqliteStore:
         return from_micros(now)
 
 
-def _cancel_some(name: str, expect: int, seqs: Sequence[int], now: datetime | None, unit: Unit) -> bool:
+def _cancel_some(name: str, expect: int, seqs: Sequence[int], now: datetime | None, unit: UnitOfWork) -> bool:
     return planning.cancel_some(unit, name, expect, seqs, unit.at(now))
 
 
-def _cancel(run_ids: Sequence[str], reason: str | None, now: datetime | None, unit: Unit) -> list[CancelReply]:
+def _cancel(run_ids: Sequence[str], reason: str | None, now: datetime | None, unit: UnitOfWork) -> list[CancelReply]:
     return operating.cancel(unit, run_ids, reason, unit.at(now))
 
 
-def _redrive(run_ids: Sequence[str], now: datetime | None, unit: Unit) -> list[RedriveReply]:
+def _redrive(run_ids: Sequence[str], now: datetime | None, unit: UnitOfWork) -> list[RedriveReply]:
     return operating.redrive(unit, run_ids, unit.at(now))

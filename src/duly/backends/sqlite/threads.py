@@ -18,16 +18,16 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from duly.backends.sqlite.connection import close
-from duly.backends.sqlite.faults import is_busy, translated
-from duly.backends.sqlite.patience import pauses
-from duly.backends.sqlite.texts import Texts
-from duly.backends.sqlite.unit import Memory, Unit
+from duly.backends.sqlite.errors import is_busy, translated
+from duly.backends.sqlite.lock_wait import pauses
+from duly.backends.sqlite.sql_templates import SqlTemplates
+from duly.backends.sqlite.unit_of_work import Memory, UnitOfWork
 from duly.backends.sqlite.url import Place
 from duly.errors import BackendError, BackendUnavailable
 from duly.ports import Clock
 
 T = TypeVar("T")
-Work = Callable[[Unit], T]
+Work = Callable[[UnitOfWork], T]
 
 _LOOK_UP = 10.0  # how often an idle thread looks whether its loop is still there
 
@@ -43,7 +43,7 @@ class Call(Generic[T]):
         self.error: BaseException | None = None
         self._result: list[T] = []
 
-    def run(self, unit: Unit) -> bool:
+    def run(self, unit: UnitOfWork) -> bool:
         """Call the function; whether it returned."""
         self.error = None
         with self:
@@ -74,7 +74,7 @@ class Thread(ABC):
         self.place = place
         self.memory = Memory()
         self._name = name
-        self._texts = Texts(namespace)
+        self._texts = SqlTemplates(namespace)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[Call[Any] | None] = SimpleQueue()
@@ -164,8 +164,8 @@ class Thread(ABC):
             self._taken.append(call)
             yield call
 
-    def _unit(self, connection: sqlite3.Connection) -> Unit:
-        return Unit(connection, self._texts, self._clock, self.memory)
+    def _unit(self, connection: sqlite3.Connection) -> UnitOfWork:
+        return UnitOfWork(connection, self._texts, self._clock, self.memory)
 
     def _translate(self, call: Call[Any]) -> None:
         if isinstance(call.error, sqlite3.Error):

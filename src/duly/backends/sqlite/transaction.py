@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from duly.backends.sqlite.adding import add
-from duly.backends.sqlite.faults import translated
+from duly.backends.sqlite.errors import translated
 from duly.backends.sqlite.session import Gear, Session
-from duly.backends.sqlite.texts import Texts
-from duly.backends.sqlite.unit import Memory, Row, Unit
+from duly.backends.sqlite.sql_templates import SqlTemplates
+from duly.backends.sqlite.unit_of_work import Memory, Row, UnitOfWork
 from duly.errors import BackendError
 from duly.model import Claim, Put, Run
 
@@ -114,7 +114,7 @@ class Block:
 def _ring(gear: Gear, completing: asyncio.Future[int]) -> None:
     """Wake those of this session who wait for the run, even if the block's own task does not come so far."""
     if not completing.cancelled() and completing.exception() is None:
-        gear.bell.ring(completing.result())
+        gear.notifier.ring(completing.result())
 
 
 class Joined:
@@ -125,7 +125,7 @@ class Joined:
             raise BackendError(f"within() takes a sqlite3.Connection to {session.place.path}, not {connection!r}")
         self._session = session
         self._connection = connection
-        self._texts = Texts(session.namespace)
+        self._texts = SqlTemplates(session.namespace)
 
     async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
         return self._connection.execute(sql, parameters).fetchall()
@@ -134,7 +134,7 @@ class Joined:
         gear = self._session.gear
         self._check_file()
         # What is remembered of a transaction that may be rolled back unseen is worth nothing: a new memory each time.
-        unit = Unit(Plain(self._connection), self._texts, self._session.clock, Memory())
+        unit = UnitOfWork(Plain(self._connection), self._texts, self._session.clock, Memory())
         try:
             self._check_transaction()
             answers = add(unit, runs, unit.at(None))
@@ -167,8 +167,8 @@ class Joined:
             if going_on and after < _LAST_LOOK:
                 self._ring_when_over(gear, rings, after * 2)
             else:
-                gear.bell.ring(rings)
-                gear.bell.ring_others(rings)
+                gear.notifier.ring(rings)
+                gear.notifier.ring_others(rings)
 
         asyncio.get_running_loop().call_later(after, look)
 

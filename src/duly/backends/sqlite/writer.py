@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from duly.backends.sqlite.connection import connect_writer
-from duly.backends.sqlite.faults import translated
-from duly.backends.sqlite.meeting import Meeting
-from duly.backends.sqlite.patience import Turnstile
+from duly.backends.sqlite.errors import translated
+from duly.backends.sqlite.lock_wait import LockWait
+from duly.backends.sqlite.runtime_dir import RuntimeDir
 from duly.backends.sqlite.threads import Call, Thread, deliver
-from duly.backends.sqlite.unit import Unit
+from duly.backends.sqlite.unit_of_work import UnitOfWork
 from duly.backends.sqlite.url import Place
 from duly.errors import BackendError
 from duly.ports import Clock
@@ -48,7 +48,7 @@ class Writer(Thread):
         place: Place,
         namespace: str,
         clock: Clock,
-        meeting: Meeting,
+        meeting: RuntimeDir,
         *,
         ring: Callable[[int], None],
         hear: Callable[[int], None],
@@ -56,7 +56,7 @@ class Writer(Thread):
         orphaned: Callable[[], None],
     ) -> None:
         super().__init__("duly-sqlite-writer", place, namespace, clock)
-        self._turnstile = Turnstile(meeting)
+        self._turnstile = LockWait(meeting)
         self._ring = ring
         self._hear = hear
         self._relieve = relieve
@@ -98,7 +98,7 @@ class Writer(Thread):
         for call in calls:
             self._hand_over([call], self._run_alone(connection, call))
 
-    def _run_together(self, unit: Unit, first: Call[Any]) -> tuple[list[Call[Any]], bool]:
+    def _run_together(self, unit: UnitOfWork, first: Call[Any]) -> tuple[list[Call[Any]], bool]:
         """Run what waits, until one raises or it is enough; those that were run, and whether all returned."""
         calls: list[Call[Any]] = []
         call: Call[Any] | None = first
@@ -139,7 +139,7 @@ class Writer(Thread):
             return False
         return True
 
-    def _secure(self, connection: sqlite3.Connection, unit: Unit, calls: Sequence[Call[Any]]) -> None:
+    def _secure(self, connection: sqlite3.Connection, unit: UnitOfWork, calls: Sequence[Call[Any]]) -> None:
         """Where at-most-once runs were lent, make that durable before anybody hears of it.
 
         If that fails nobody does: the same request brings the same claims again, and another attempt to sync.
@@ -153,7 +153,7 @@ class Writer(Thread):
                 call.error = error
                 self._translate(call)
 
-    def _sync(self, connection: sqlite3.Connection, unit: Unit) -> None:
+    def _sync(self, connection: sqlite3.Connection, unit: UnitOfWork) -> None:
         """A commit that syncs the log, and with it everything that was committed before."""
         connection.execute("PRAGMA synchronous=full")
         try:
@@ -191,7 +191,7 @@ class Writer(Thread):
             self._hear(rings)
 
 
-def begin(connection: sqlite3.Connection, turnstile: Turnstile, place: Place) -> None:
+def begin(connection: sqlite3.Connection, turnstile: LockWait, place: Place) -> None:
     """Open a transaction for writing, as soon as nobody else has one."""
     try:
         turnstile.pass_through(lambda: connection.execute("BEGIN IMMEDIATE"), place.busy_timeout)

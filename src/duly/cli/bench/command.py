@@ -162,8 +162,8 @@ def _run(
     kind: str, url: str | None, as_json: bool, concurrency: int, schedules: int, measure: Callable[..., Any]
 ) -> None:
     from duly.cli.bench.report import circumstances, show  # noqa: PLC0415  # imports asyncio and more
-    from duly.cli.bench.stints import Assignment  # noqa: PLC0415
-    from duly.scheduler.forever import run_alone  # noqa: PLC0415
+    from duly.cli.bench.worker_kinds import Assignment  # noqa: PLC0415
+    from duly.scheduler.run_forever import run_alone  # noqa: PLC0415
 
     with _store(url) as (address, namespace), _bar() as progress:
         assignment = Assignment(kind, address, namespace, concurrency, schedules, *_parts(url))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from duly.cli.bench.stints import BUSY, Assignment
+from duly.cli.bench.worker_kinds import BUSY, Assignment
 
 LAYOUTS = {
     "nodes": "idle nodes that plan and work, as many as --processes says",

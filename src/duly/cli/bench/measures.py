@@ -10,11 +10,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from duly.cli.bench.crew import crew_of, until
 from duly.cli.bench.layouts import laid_out
 from duly.cli.bench.report import percentiles
-from duly.cli.bench.stints import PERIOD, Assignment, client
 from duly.cli.bench.worker import Report
+from duly.cli.bench.worker_kinds import PERIOD, Assignment, client
+from duly.cli.bench.workers import crew_of, until
 from duly.model import State
 from duly.scheduler import Scheduler
 
@@ -33,10 +33,10 @@ async def drain(assignment: Assignment, jobs: int, processes: int, progress: Pro
         for start in range(0, jobs, _CHUNK):
             await scheduler.submit_many("noop", [{}] * min(_CHUNK, jobs - start))
             progress("putting", start, jobs)
-        async with crew_of([assignment] * processes) as crew:
-            await crew.go()
-            await until(crew, jobs, _PATIENCE, lambda done: progress("draining", done, jobs))
-            reports = await crew.stop()
+        async with crew_of([assignment] * processes) as workers:
+            await workers.go()
+            await until(workers, jobs, _PATIENCE, lambda done: progress("draining", done, jobs))
+            reports = await workers.stop()
         counts = await scheduler.counts()
     seconds = max(report.ended for report in reports) - min(report.started for report in reports)
     return {
@@ -105,9 +105,9 @@ async def latency(
     """From the call of submit to the first line of the handler: one submission after the other."""
     scheduler = client(assignment)
     nodes = laid_out(layout, assignment, processes)
-    async with scheduler.client(), crew_of(nodes) as crew:
-        await crew.go()
-        warm = await _warm_up(scheduler, crew, occupied=layout == "full")
+    async with scheduler.client(), crew_of(nodes) as workers:
+        await workers.go()
+        warm = await _warm_up(scheduler, workers, occupied=layout == "full")
         loop = asyncio.get_running_loop()
         next_at = loop.time()
         for number in range(jobs):
@@ -115,8 +115,8 @@ async def latency(
             await asyncio.sleep(max(0.0, next_at - loop.time()))
             await scheduler.submit("ping", {"number": number, "sent": time.time_ns()})
             progress("submitting", number, jobs)
-        await until(crew, warm + jobs, _PATIENCE)
-        reports = await crew.stop()
+        await until(workers, warm + jobs, _PATIENCE)
+        reports = await workers.stop()
     late = [
         seconds
         for report in reports
@@ -126,16 +126,16 @@ async def latency(
     return {"layout": layout, "jobs": jobs, "processes": len(nodes), **percentiles(late), **_tally(reports, jobs)}
 
 
-async def _warm_up(scheduler: Scheduler, crew: Any, *, occupied: bool) -> int:
+async def _warm_up(scheduler: Scheduler, workers: Any, *, occupied: bool) -> int:
     """A few runs before those that count, so that everything is imported and open; how many were done."""
     runs = 20
     if occupied:
         await scheduler.submit("occupy", {"seconds": 3600.0})
-        await until(crew, 1, _PATIENCE)
+        await until(workers, 1, _PATIENCE)
         runs += 1
     for _ in range(20):
         await scheduler.submit("ping", {"number": int(_WARM), "sent": time.time_ns()})
-    await until(crew, runs, _PATIENCE)
+    await until(workers, runs, _PATIENCE)
     await asyncio.sleep(_SETTLING)
     return runs
 
@@ -143,14 +143,14 @@ async def _warm_up(scheduler: Scheduler, crew: Any, *, occupied: bool) -> int:
 async def lateness(assignment: Assignment, jobs: int, processes: int, progress: Progress) -> dict[str, Any]:
     """How late one-time jobs start that are spread over ten seconds."""
     scheduler = client(assignment)
-    async with scheduler.client(), crew_of([assignment] * processes) as crew:
-        await crew.go()
+    async with scheduler.client(), crew_of([assignment] * processes) as workers:
+        await workers.go()
         first = datetime.now(UTC) + timedelta(seconds=2)
         spread = [first + timedelta(seconds=10 * number / jobs, microseconds=number % 997) for number in range(jobs)]
         for number, at in enumerate(spread):
             await scheduler.submit("alarm", {"number": number}, at=at)
-        await until(crew, jobs, _PATIENCE, lambda done: progress("ringing", done, jobs))
-        reports = await crew.stop()
+        await until(workers, jobs, _PATIENCE, lambda done: progress("ringing", done, jobs))
+        reports = await workers.stop()
     return {"jobs": jobs, "processes": processes, **percentiles(_all(reports)), **_tally(reports, jobs)}
 
 
@@ -170,16 +170,16 @@ async def recurring(assignment: Assignment, processes: int, periods: int, progre
     Counted from the first instant at least ten seconds after the start, when registration and the first planning are
     over.
     """
-    async with crew_of([assignment] * processes) as crew:
-        await crew.go()
-        await until(crew, 1, _PATIENCE * 5)
+    async with crew_of([assignment] * processes) as workers:
+        await workers.go()
+        await until(workers, 1, _PATIENCE * 5)
         first = (math.floor(time.time() / PERIOD) + 2) * PERIOD
         last = first + PERIOD * (periods - 1)
         end = last + PERIOD * 0.8
         while time.time() < end:
             progress("beating", max(0, round(time.time() - first)), round(end - first))
             await asyncio.sleep(0.2)
-        reports = await crew.stop()
+        reports = await workers.stop()
     return {
         "schedules": assignment.schedules,
         "periods": periods,
@@ -208,28 +208,28 @@ def _beats(reports: list[Report], schedules: int, first: float, last: float) -> 
 async def recovery(assignment: Assignment, seconds: float, progress: Progress) -> dict[str, Any]:
     """How long after the death of its worker a run begins again elsewhere, with default settings."""
     scheduler = client(assignment)
-    async with scheduler.client(), crew_of([assignment] * 2) as crew:
-        await crew.go()
+    async with scheduler.client(), crew_of([assignment] * 2) as workers:
+        await workers.go()
         await scheduler.submit("linger", {"seconds": seconds})
-        await until(crew, 1, _PATIENCE)
-        killed_at = await crew.kill_a_busy_one()
-        await until(crew, 1, _PATIENCE, lambda _: progress("waiting", round(time.time() - killed_at), 20))
-        [survivor] = await crew.stop()
+        await until(workers, 1, _PATIENCE)
+        killed_at = await workers.kill_a_busy_one()
+        await until(workers, 1, _PATIENCE, lambda _: progress("waiting", round(time.time() - killed_at), 20))
+        [survivor] = await workers.stop()
     return {"recovery_s": round(survivor.seen[0][1] - killed_at, 3), "attempts": 1 + len(survivor.seen)}
 
 
 async def idle(assignment: Assignment, seconds: float, progress: Progress) -> dict[str, Any]:
     """What a node costs that has many schedules and nothing to do."""
-    async with crew_of([assignment]) as crew:
-        await crew.go()
-        await _settled(crew, progress)
-        before, started = crew.cpu(), time.monotonic()
+    async with crew_of([assignment]) as workers:
+        await workers.go()
+        await _settled(workers, progress)
+        before, started = workers.cpu(), time.monotonic()
         while time.monotonic() - started < seconds:
             progress("idling", round(time.monotonic() - started), round(seconds))
             await asyncio.sleep(0.2)
-        used, elapsed = crew.cpu() - before, time.monotonic() - started
-        memory = crew.memory_mb()
-        await crew.stop()
+        used, elapsed = workers.cpu() - before, time.monotonic() - started
+        memory = workers.memory_mb()
+        await workers.stop()
     return {
         "schedules": assignment.schedules,
         "seconds": round(elapsed, 1),
@@ -238,11 +238,11 @@ async def idle(assignment: Assignment, seconds: float, progress: Progress) -> di
     }
 
 
-async def _settled(crew: Any, progress: Progress) -> None:
+async def _settled(workers: Any, progress: Progress) -> None:
     """Until registration and the first planning are over: the processor has been quiet for a few seconds."""
     quiet, last = 0, -1.0
     while quiet < 10:
         progress("settling", 0, 1)
         await asyncio.sleep(0.5)
-        quiet = quiet + 1 if last >= 0 and crew.cpu() - last < 0.02 else 0
-        last = crew.cpu()
+        quiet = quiet + 1 if last >= 0 and workers.cpu() - last < 0.02 else 0
+        last = workers.cpu()

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from duly.scheduler.forever import fastest_loop
+from duly.scheduler.run_forever import fastest_loop
 from duly.version import __version__
 
 

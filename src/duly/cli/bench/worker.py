@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from duly.cli.bench.stints import Assignment, Notes, build
-from duly.scheduler.forever import run_alone
+from duly.cli.bench.worker_kinds import Assignment, Notes, build
+from duly.scheduler.run_forever import run_alone
 
 REPORT_EVERY = 0.2
 

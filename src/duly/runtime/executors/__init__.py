@@ -13,9 +13,9 @@ from duly.runtime.executors.threads import ThreadExecutor
 
 if TYPE_CHECKING:
     from duly.runtime.executors.commands import CommandExecutor
+    from duly.runtime.executors.import_path import importable
     from duly.runtime.executors.processes import ProcessExecutor
-    from duly.runtime.executors.targets import importable
-    from duly.runtime.executors.wards import Wards
+    from duly.runtime.executors.supervised import SupervisedProcesses
 
 __all__ = [
     "CommandExecutor",
@@ -23,13 +23,18 @@ __all__ = [
     "InlineExecutor",
     "ProcessExecutor",
     "RemoteFailure",
+    "SupervisedProcesses",
     "ThreadExecutor",
-    "Wards",
     "importable",
 ]
 
 # Loaded at first use: every child interpreter imports this package, and few nodes need all of it.
-_LATE = {"CommandExecutor": "commands", "ProcessExecutor": "processes", "Wards": "wards", "importable": "targets"}
+_LATE = {
+    "CommandExecutor": "commands",
+    "ProcessExecutor": "processes",
+    "SupervisedProcesses": "process",
+    "importable": "import_path",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Protocol
 
+from duly.runtime.active_runs import ActiveRun
 from duly.runtime.context import Contexts
 from duly.runtime.handler import Handler
-from duly.runtime.live import Live
 
 
 class Executor(Protocol):
     """Runs handlers of one kind. Opened with the node, closed with it."""
 
-    def invoke(self, live: Live, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Awaitable[Any]:
+    def invoke(
+        self, active: ActiveRun, handler: Handler, contexts: Contexts, arguments: dict[str, Any]
+    ) -> Awaitable[Any]:
         """Call the handler. Awaited, it gives the value, or raises what was raised, SystemExit and all.
 
         `contexts` makes the context, if the handler takes one or the executor needs one. `contexts.begin` is called as

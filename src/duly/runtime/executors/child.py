@@ -25,7 +25,7 @@ def main() -> None:
     likeness = json.loads(link.recv(length, socket.MSG_WAITALL))
     sys.path[:] = likeness["path"]
     sys.argv[:] = likeness["argv"]
-    from duly.runtime.executors.serving import serve  # noqa: PLC0415  # cannot be found before
+    from duly.runtime.executors.child_main import serve  # noqa: PLC0415  # cannot be found before
 
     serve(link)
 

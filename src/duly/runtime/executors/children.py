@@ -14,8 +14,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from duly.errors import ClaimLost, RunCancelled
+from duly.runtime.active_runs import ActiveRun
 from duly.runtime.context import Context
-from duly.runtime.executors.calls import (
+from duly.runtime.executors.channel import Channel
+from duly.runtime.executors.messages import (
     Advanced,
     Began,
     Call,
@@ -25,12 +27,10 @@ from duly.runtime.executors.calls import (
     decode_for_worker,
     encode,
 )
-from duly.runtime.executors.channel import Channel
-from duly.runtime.executors.wards import Exit, Ward, Wards
-from duly.runtime.live import Live
+from duly.runtime.executors.supervised import Exit, Supervised, SupervisedProcesses
 
 _CHILD = Path(__file__).with_name("child.py")
-_BACKSTOP = 5.0  # how much later than the worker the warden stops a handler, should the worker be stuck
+_BACKSTOP = 5.0  # how much later than the worker the supervisor stops a handler, should the worker be stuck
 _LAST_WORDS = 1.0  # how long a child that has closed its end may take to be gone
 _HEADROOM = 1 << 20  # for what is in a frame besides the value: texts are cut before they are sent
 
@@ -53,17 +53,17 @@ Answer = Ended | Died
 class Child:
     """One child interpreter: idle, or busy with one call."""
 
-    def __init__(self, wards: Wards, max_result_bytes: int) -> None:
+    def __init__(self, processes: SupervisedProcesses, max_result_bytes: int) -> None:
         self.idle_since = 0.0
         self.stopping = False
-        self._live: Live | None = None
+        self._live: ActiveRun | None = None
         self._context: Context | None = None
         self._answer: asyncio.Future[Answer] | None = None
         self._began = False
         self._said = Signs()
         ours, theirs = socket.socketpair()
         try:
-            self.ward: Ward = wards.spawn(
+            self.process: Supervised = processes.spawn(
                 [sys.executable, *_flags(), str(_CHILD)], os.environ, working_directory(), _descriptors(theirs)
             )
         except BaseException:
@@ -71,16 +71,16 @@ class Child:
             raise
         self._channel = Channel(ours, self._hear, self._lost, max_result_bytes + _HEADROOM)
         self._channel.send(json.dumps({"path": [str(place) for place in sys.path], "argv": sys.argv}).encode())
-        self.ward.ended.add_done_callback(self._exited)
+        self.process.ended.add_done_callback(self._exited)
 
     @property
     def usable(self) -> bool:
         """Whether it can take the next call."""
-        return not self.stopping and not self.ward.ended.done()
+        return not self.stopping and not self.process.ended.done()
 
-    def begin(self, call: Call, live: Live, context: Context) -> asyncio.Future[Answer]:
+    def begin(self, call: Call, active: ActiveRun, context: Context) -> asyncio.Future[Answer]:
         """Send a call; the future completes with the answer, or with the child's death."""
-        self._live = live
+        self._live = active
         self._context = context
         self._began = False
         self._said = Signs()
@@ -88,14 +88,14 @@ class Child:
         self._channel.send(encode(call))
         self.tell(stop=False)
         if (timeout := call.run.policy.timeout) is not None:
-            self.ward.limit(timeout + _BACKSTOP)
+            self.process.limit(timeout + _BACKSTOP)
         return self._answer
 
     def release(self, call: Call) -> None:
         """The call is over; what comes from now on belongs to no run."""
         self._live = self._context = self._answer = None
         if call.run.policy.timeout is not None:
-            self.ward.limit(None)
+            self.process.limit(None)
 
     def tell(self, *, stop: bool) -> None:
         """Let the handler's context say what is true now. A stop is never taken back."""
@@ -107,16 +107,16 @@ class Child:
             self._channel.send(encode(signs))
 
     async def stop(self, grace: float) -> bool:
-        """Tell the handler, then kill the child with its group; return when it is dead (see `Ward.end`)."""
+        """Tell the handler, then kill the child with its group; return when it is dead (see `Supervised.end`)."""
         self.stopping = True
         self.tell(stop=True)
-        return await self.ward.end(grace)
+        return await self.process.end(grace)
 
     def retire(self, grace: float) -> None:
         """Let an idle child end by itself; kill it, and what its handlers left behind, if it takes longer."""
         self.stopping = True
         self._channel.finish()
-        self.ward.kill(grace)
+        self.process.kill(grace)
 
     def _hear(self, frame: bytes) -> None:
         match decode_for_worker(frame):
@@ -126,11 +126,11 @@ class Child:
                 if self._live is not None:
                     self._live.progress = progress
             case Logged() as logged:
-                _relay(logged, self.ward.pid)
+                _relay(logged, self.process.pid)
             case Ended() as ended:
                 self._settle(ended)
                 if self.stopping:
-                    self.ward.kill(0)  # it has said all there is to say: no need to wait for the grace
+                    self.process.kill(0)  # it has said all there is to say: no need to wait for the grace
 
     def _settle(self, answer: Answer) -> None:
         if self._answer is not None and not self._answer.done():
@@ -139,7 +139,7 @@ class Child:
     def _lost(self) -> None:
         """It closed its end or talks nonsense: there is no use in it any more. Its exit follows, or is made to."""
         self.stopping = True
-        self.ward.limit(_LAST_WORDS)
+        self.process.limit(_LAST_WORDS)
 
     def _exited(self, ended: asyncio.Future[Exit]) -> None:
         self._channel.drain()  # the answer may have been sent just before the end
@@ -147,12 +147,12 @@ class Child:
         self._settle(Died(ended.result(), self._began))
 
 
-def _signs(live: Live, context: Context, *, stop: bool) -> Signs:
+def _signs(active: ActiveRun, context: Context, *, stop: bool) -> Signs:
     """What the context here says, and the flags by which the worker knows why it stops a run."""
-    told = live.cancelled or live.timed_out or live.released or live.lost
+    told = active.cancelled or active.timed_out or active.released or active.lost
     return Signs(
         cancelled=stop or told or context.cancelled,
-        owned=not live.lost and not live.untrusted and _owned(context),
+        owned=not active.lost and not active.untrusted and _owned(context),
         stop=stop,
     )
 

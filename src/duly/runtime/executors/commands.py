@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 
 from duly.model import Claim, iso
+from duly.runtime.active_runs import ActiveRun
 from duly.runtime.command import Command
 from duly.runtime.context import Contexts
 from duly.runtime.executors.base import RemoteFailure
 from duly.runtime.executors.children import working_directory
 from duly.runtime.executors.failures import executor_failed, failed
 from duly.runtime.executors.output import Tail, fit
-from duly.runtime.executors.wards import Exit, Trouble, Ward, Wards, forget_cancellation
+from duly.runtime.executors.supervised import Exit, Supervised, SupervisedProcesses, Trouble, forget_cancellation
 from duly.runtime.handler import Handler
-from duly.runtime.live import Live
 
 _BACKSTOP = 5.0
 
@@ -29,66 +29,66 @@ class CommandExecutor:
 
     The value is `{"exit_code": 0, "stdout": …, "stderr": …}`, the last `max_output_bytes` of each, less if it would not
     fit into `max_result_bytes` of JSON. Any other exit is a `RemoteFailure`: `CommandFailed`, `CommandNotFound`,
-    `CommandNotExecutable`, `DirectoryNotFound`, `ExecutorFailed`. `wards` may be shared and is then closed by whoever
-    made it. `grace` is the time between SIGTERM and SIGKILL.
+    `CommandNotExecutable`, `DirectoryNotFound`, `ExecutorFailed`. `processes` may be shared; its owner then closes
+    it. `grace` is the time between SIGTERM and SIGKILL.
     """
 
     def __init__(
         self,
-        wards: Wards | None = None,
+        processes: SupervisedProcesses | None = None,
         *,
         grace: float = 1.0,
         max_output_bytes: int = 65536,
         max_result_bytes: int = 65536,
     ) -> None:
-        self._wards = Wards() if wards is None else wards
-        self._owns_wards = wards is None
+        self._processes = SupervisedProcesses() if processes is None else processes
+        self._owns_processes = processes is None
         self._grace = grace
         self._max_output_bytes = max_output_bytes
         self._max_result_bytes = max_result_bytes
-        self._running: set[Ward] = set()
+        self._running: set[Supervised] = set()
         self._closed = False
 
-    async def invoke(self, live: Live, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Any:
+    async def invoke(self, active: ActiveRun, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Any:
         """Run the command; the payload is in its environment. When cancelled, it is dead before this returns."""
-        command = handler.target if isinstance(handler.target, Command) else await handler.target(live.claim.run)
+        command = handler.target if isinstance(handler.target, Command) else await handler.target(active.claim.run)
         if self._closed:
             raise executor_failed("the executor is closed")
         with closing(Tail(self._max_output_bytes)) as stdout, closing(Tail(self._max_output_bytes)) as stderr:
-            contexts.begin(live)
-            ended = await self._ended(self._spawn(command, live.claim, stdout, stderr))
-            return self._judge(ended, command, live.claim, stdout.finish(), stderr.finish())
+            contexts.begin(active)
+            ended = await self._ended(self._spawn(command, active.claim, stdout, stderr))
+            return self._judge(ended, command, active.claim, stdout.finish(), stderr.finish())
 
     async def close(self) -> None:
-        """End all commands, by force where needed, and the warden unless it is shared. Idempotent."""
+        """End all commands, by force where needed, and the supervisor unless it is shared. Idempotent."""
         self._closed = True
-        for ward in self._running:
-            ward.kill(self._grace)
+        for process in self._running:
+            process.kill(self._grace)
         if self._running:
-            await asyncio.wait([ward.ended for ward in self._running], timeout=self._grace + 5)
-        if self._owns_wards:
-            await self._wards.close()
+            await asyncio.wait([process.ended for process in self._running], timeout=self._grace + 5)
+        if self._owns_processes:
+            await self._processes.close()
 
-    def _spawn(self, command: Command, claim: Claim, stdout: Tail, stderr: Tail) -> Ward:
+    def _spawn(self, command: Command, claim: Claim, stdout: Tail, stderr: Tail) -> Supervised:
         cwd = working_directory() if command.cwd is None else os.fspath(command.cwd)
         fds = [stdout.take_writer(), stderr.take_writer()]
-        ward = self._wards.spawn(command.words, environment(command, claim), cwd, fds)
+        process = self._processes.spawn(command.words, environment(command, claim), cwd, fds)
         if (timeout := claim.run.policy.timeout) is not None:
-            ward.limit(timeout + _BACKSTOP)
-        self._running.add(ward)
-        ward.ended.add_done_callback(lambda _: self._running.discard(ward))
-        return ward
+            process.limit(timeout + _BACKSTOP)
+        self._running.add(process)
+        process.ended.add_done_callback(lambda _: self._running.discard(process))
+        return process
 
-    async def _ended(self, ward: Ward) -> Exit:
+    async def _ended(self, process: Supervised) -> Exit:
         try:
-            await asyncio.wait({ward.ended})
+            await asyncio.wait({process.ended})
         except asyncio.CancelledError:
-            if not ward.ended.done():
-                await ward.end(self._grace)
-            if not ward.ended.done() or ward.ended.result().stopped or ward.ended.result().code is None:
+            if not process.ended.done():
+                await process.end(self._grace)
+            if not process.ended.done() or process.ended.result().stopped or process.ended.result().code is None:
                 raise
             forget_cancellation()  # too late: it had ended by itself
-        return ward.ended.result()
+        return process.ended.result()
 
     def _judge(self, ended: Exit, command: Command, claim: Claim, stdout: str, stderr: str) -> dict[str, Any]:
         if self._closed and (ended.stopped or ended.code is None):

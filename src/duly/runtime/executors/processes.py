@@ -13,41 +13,41 @@ from typing import Any
 import msgspec
 
 from duly.errors import GiveUp, Retry
+from duly.runtime.active_runs import ActiveRun, Unbegun
 from duly.runtime.context import Context, Contexts
 from duly.runtime.executors.base import RemoteFailure
-from duly.runtime.executors.calls import Call, Ended, NotCalled, Raised, RaisedGiveUp, RaisedRetry, Result, Returned
 from duly.runtime.executors.children import Answer, Child, Died, working_directory
 from duly.runtime.executors.failures import executor_failed, failed
-from duly.runtime.executors.targets import locate
-from duly.runtime.executors.wards import Wards, forget_cancellation
+from duly.runtime.executors.import_path import locate
+from duly.runtime.executors.messages import Call, Ended, NotCalled, Raised, RaisedGiveUp, RaisedRetry, Result, Returned
+from duly.runtime.executors.supervised import SupervisedProcesses, forget_cancellation
 from duly.runtime.handler import Handler
-from duly.runtime.live import Live, Unbegun
 
 _log = logging.getLogger("duly.executor")
 _LOOK_EVERY = 0.1
-_BINDING = "duly.runtime.executors.binding"
+_ARGUMENTS = "duly.runtime.executors.arguments"
 
 
 class ProcessExecutor:
     """As many child interpreters as there are calls at a time; idle ones end after a while.
 
-    `wards` may be shared with other executors and is then closed by whoever made it. `binder` and `encoder` name the
+    `processes` may be shared with other executors; its owner then closes it. `binder` and `encoder` name the
     functions (`module:name`) that make arguments from a payload and a result from a value, in the child. `grace` is the
     time between SIGTERM and SIGKILL. A value of more than `max_result_bytes` is a failure of type `ResultError`.
     """
 
     def __init__(
         self,
-        wards: Wards | None = None,
+        processes: SupervisedProcesses | None = None,
         *,
-        binder: str = f"{_BINDING}:bind",
-        encoder: str = f"{_BINDING}:encode",
+        binder: str = f"{_ARGUMENTS}:bind",
+        encoder: str = f"{_ARGUMENTS}:encode",
         grace: float = 1.0,
         idle_seconds: float = 60.0,
         max_result_bytes: int = 1024 * 1024,
     ) -> None:
-        self._wards = Wards() if wards is None else wards
-        self._owns_wards = wards is None
+        self._processes = SupervisedProcesses() if processes is None else processes
+        self._owns_processes = processes is None
         self._binder = binder
         self._encoder = encoder
         self._grace = grace
@@ -60,22 +60,22 @@ class ProcessExecutor:
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def invoke(self, live: Live, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Any:
+    async def invoke(self, active: ActiveRun, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Any:
         """Call the handler in a child interpreter, by the run's own payload.
 
         Raises `Retry` and `GiveUp` as they are and everything else as `RemoteFailure`: the handler's own exceptions,
         `ProcessDied`, `ResultError`, `HandlerNotFound`, `ExecutorFailed`. When it is cancelled the child is dead before
         it returns; a handler that had ended before it could be told to stop still has its say.
         """
-        call, context = self._call(live, handler), contexts.of(live)
-        contexts.begin(live)
-        answer = await self._perform(call, live, context)
+        call, context = self._call(active, handler), contexts.of(active)
+        contexts.begin(active)
+        answer = await self._perform(call, active, context)
         if isinstance(answer, Died) and answer.never_ran and not self._closed:
-            answer = await self._perform(call, live, context)  # an idle child had died
+            answer = await self._perform(call, active, context)  # an idle child had died
         return self._open(answer)
 
     async def close(self) -> None:
-        """End all children, by force where needed, and the warden unless it is shared. Idempotent."""
+        """End all children, by force where needed, and the supervisor unless it is shared. Idempotent."""
         self._closed = True
         for timer in (self._looking, self._sweeping):
             if timer is not None:
@@ -86,17 +86,17 @@ class ProcessExecutor:
                 child.tell(stop=True)
             child.retire(self._grace)
         if self._children:
-            await asyncio.wait([child.ward.ended for child in self._children], timeout=self._grace + 5)
-        if self._owns_wards:
-            await self._wards.close()
+            await asyncio.wait([child.process.ended for child in self._children], timeout=self._grace + 5)
+        if self._owns_processes:
+            await self._processes.close()
 
-    def _call(self, live: Live, handler: Handler) -> Call:
+    def _call(self, active: ActiveRun, handler: Handler) -> Call:
         assert callable(handler.target)
         try:
             target = locate(handler.target)
         except LookupError as exc:
             raise failed("HandlerNotFound", str(exc)) from exc
-        run = live.claim.run
+        run = active.claim.run
         level = min(logging.getLogger(name).getEffectiveLevel() for name in ("", f"duly.job.{run.job}"))
         return Call(
             target=target,
@@ -109,9 +109,9 @@ class ProcessExecutor:
             level=level,
         )
 
-    async def _perform(self, call: Call, live: Live, context: Context) -> Answer:
+    async def _perform(self, call: Call, active: ActiveRun, context: Context) -> Answer:
         child = self._take()
-        answer = child.begin(call, live, context)
+        answer = child.begin(call, active, context)
         self._busy.add(child)
         self._look()
         try:
@@ -127,7 +127,7 @@ class ProcessExecutor:
             self._busy.discard(child)
             child.release(call)
             self._put_back(child, answer)
-        if isinstance(answer.result(), Ended) and child.stopping and await child.ward.end(self._grace):
+        if isinstance(answer.result(), Ended) and child.stopping and await child.process.end(self._grace):
             forget_cancellation()  # while what the handler left behind was being killed: it has ended all the same
         return answer.result()
 
@@ -139,9 +139,9 @@ class ProcessExecutor:
             child = self._idle.pop()
             if child.usable:
                 return child
-        child = Child(self._wards, self._max_result_bytes)
+        child = Child(self._processes, self._max_result_bytes)
         self._children.add(child)
-        child.ward.ended.add_done_callback(lambda _: self._children.discard(child))
+        child.process.ended.add_done_callback(lambda _: self._children.discard(child))
         return child
 
     def _put_back(self, child: Child, answer: asyncio.Future[Answer]) -> None:

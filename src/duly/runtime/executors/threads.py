@@ -11,9 +11,9 @@ import contextvars
 from collections.abc import Callable
 from typing import Any
 
+from duly.runtime.active_runs import ActiveRun
 from duly.runtime.context import Context, Contexts
 from duly.runtime.handler import Handler
-from duly.runtime.live import Live
 from duly.runtime.threads import DaemonThreads
 
 
@@ -23,14 +23,14 @@ class ThreadExecutor:
     def __init__(self) -> None:
         self._threads = DaemonThreads("duly-handler")
 
-    async def invoke(self, live: Live, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Any:
-        context = contexts.of(live) if handler.takes_context else None
-        future = self._threads.submit(_call(live, handler, contexts, context, arguments))
+    async def invoke(self, active: ActiveRun, handler: Handler, contexts: Contexts, arguments: dict[str, Any]) -> Any:
+        context = contexts.of(active) if handler.takes_context else None
+        future = self._threads.submit(_call(active, handler, contexts, context, arguments))
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
             if not future.done():
-                live.residue = _ended(future)
+                active.residue = _ended(future)
             raise
 
     async def close(self) -> None:
@@ -39,7 +39,7 @@ class ThreadExecutor:
 
 
 def _call(
-    live: Live, handler: Handler, contexts: Contexts, context: Context | None, arguments: dict[str, Any]
+    active: ActiveRun, handler: Handler, contexts: Contexts, context: Context | None, arguments: dict[str, Any]
 ) -> Callable[[], Any]:
     assert callable(handler.target)
     target = handler.target
@@ -47,7 +47,7 @@ def _call(
     variables = contextvars.copy_context()
 
     def call() -> Any:
-        contexts.begin(live)
+        contexts.begin(active)
         return variables.run(target, *given, **arguments)
 
     return call

@@ -23,6 +23,7 @@ Handlers call `history.begin` and `history.end`. The same seed gives the same hi
 from duly.testing.sim.clock import EPOCH, SimClock
 from duly.testing.sim.contents import TapedContents, TapedRuns
 from duly.testing.sim.facts import Fact, read, story
+from duly.testing.sim.fault_plan import FaultPlan
 from duly.testing.sim.fleet import Fleet, Serve
 from duly.testing.sim.history import Begin, Call, Change, End, Event, History, Note
 from duly.testing.sim.invariants import JUDGES, NextRun, Schedules, Violation, check, no_invention
@@ -30,7 +31,6 @@ from duly.testing.sim.liveness import no_silent_miss, nothing_left_behind
 from duly.testing.sim.loop import Deadlock, OutOfBounds, SimLoop, SimulationStopped, Step
 from duly.testing.sim.network import FAIR, FOUL, Fault, FaultySession, Network, Weather
 from duly.testing.sim.node import SimNode, current_node
-from duly.testing.sim.storm import Storm
 
 __all__ = [
     "EPOCH",
@@ -45,6 +45,7 @@ __all__ = [
     "Event",
     "Fact",
     "Fault",
+    "FaultPlan",
     "FaultySession",
     "Fleet",
     "History",
@@ -59,7 +60,6 @@ __all__ = [
     "SimNode",
     "SimulationStopped",
     "Step",
-    "Storm",
     "TapedContents",
     "TapedRuns",
     "Violation",

@@ -13,17 +13,17 @@ from typing import Any
 from msgspec import Struct
 
 from duly.model import shift
-from duly.testing.sim.cast import Actor, Operator, Placement, schedules
 from duly.testing.sim.clock import SimClock
 from duly.testing.sim.contents import TapedContents
 from duly.testing.sim.facts import read
+from duly.testing.sim.fault_plan import FaultPlan
 from duly.testing.sim.fleet import Fleet
 from duly.testing.sim.history import Begin, History
 from duly.testing.sim.invariants import Violation, check
 from duly.testing.sim.liveness import no_silent_miss, nothing_left_behind
 from duly.testing.sim.loop import SimLoop
 from duly.testing.sim.network import FAIR, Network
-from duly.testing.sim.storm import Storm
+from duly.testing.sim.scenarios import Actor, Operator, Placement, schedules
 
 NODES = ("n1", "n2", "n3")
 STORM = 40.0
@@ -83,7 +83,7 @@ async def storm(stage: Stage) -> None:
     stage.enter()
     async with asyncio.TaskGroup() as acts:
         acts.create_task(stage.operator().submit_for(STORM))
-        acts.create_task(Storm().rage(stage.fleet, stage.clock, STORM))
+        acts.create_task(FaultPlan().rage(stage.fleet, stage.clock, STORM))
     await asyncio.sleep(QUIET)
 
 
@@ -92,7 +92,7 @@ async def steps(stage: Stage) -> None:
     stage.enter()
     async with asyncio.TaskGroup() as acts:
         acts.create_task(stage.operator().submit_for(STORM))
-        acts.create_task(Storm(steps=2).rage(stage.fleet, stage.clock, STORM))
+        acts.create_task(FaultPlan(steps=2).rage(stage.fleet, stage.clock, STORM))
     await asyncio.sleep(QUIET)
 
 

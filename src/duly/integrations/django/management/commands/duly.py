@@ -28,7 +28,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, arguments: list[str], **options: Any) -> None:
         given = [each for each in arguments if each != "--"] or ["--help"]
-        with _environment(_around()):
+        with _environment(_env()):
             try:
                 cli.main(args=given, prog_name="manage.py duly")
             except SystemExit as ended:
@@ -36,7 +36,7 @@ class Command(BaseCommand):
                     raise
 
 
-def _around() -> dict[str, str]:
+def _env() -> dict[str, str]:
     """What the command line would otherwise be told by flags. The settings are code: they outrank the environment."""
     url = getattr(settings, "DULY", {}).get("URL")
     known = {"DULY_APP": "duly.integrations.django:scheduler", "DULY_NAMESPACE": scheduler.config.namespace}

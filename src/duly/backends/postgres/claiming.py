@@ -1,0 +1,643 @@
+"""Lending: claims.
+
+Nearly every claim is one statement: it takes the first rows of the lines it may take from under lock, passing over what
+others have locked, and moves them into the claims, or into their hold. Only where due runs wait before their groups is
+there more to do: their groups are decided about first (`groups`), in one transaction with the lending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Self
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from duly.backends.postgres.codec import (
+    MIDDLE,
+    SCHEDULED,
+    read_extra,
+    read_policy,
+    read_records,
+    urgency_of,
+)
+from duly.backends.postgres.groups import decide_about
+from duly.backends.postgres.notify import WORK
+from duly.backends.postgres.transitions import by_ids, unhold
+from duly.backends.postgres.unit_of_work import Lent, Row, UnitOfWork
+from duly.backends.rows import instant
+from duly.backends.tolerance import tolerantly
+from duly.model import Cause, Claim, Run, State, from_micros
+from duly.rules.admission import hold_for_handler
+from duly.rules.misfires import LATE
+from duly.rules.sharing import scheduled_share
+
+_UNHOLD_SLICE = 1_000
+_SIFT_SLICE = 1_000
+_SLICE = 32
+_DECIDED_AT_ONCE = 500
+
+# What the statements below begin with. $1 now, $2 node, $3 queues.
+# lines: every line and rank that has runs, with the first run in it, found by leaping from one to the next.
+# open: those with something due that this node may take from. Whoever reads one begins at its first run, and does not
+# walk again over the dead entries that earlier claims left before it.
+_SURVEY = """
+WITH RECURSIVE {clock},
+lines (line, rank, since, head) AS (
+    (SELECT line, rank, ready_at, id FROM {ns}.waiting ORDER BY line, rank, ready_at, id LIMIT 1)
+    UNION ALL
+    SELECT n.line, n.rank, n.ready_at, n.id FROM lines AS l CROSS JOIN LATERAL (
+        SELECT line, rank, ready_at, id FROM {ns}.waiting
+        WHERE (line, rank) > (l.line, l.rank) ORDER BY line, rank, ready_at, id LIMIT 1
+    ) AS n
+),
+open AS MATERIALIZED (
+    SELECT line, rank, {urgency} AS urgency, since, head FROM lines
+    WHERE since <= (SELECT now FROM clock)
+        AND ($3::text[] IS NULL OR split_part(line, '@', 1) = ANY($3::text[]))
+        AND (strpos(line, '@') = 0 OR line = split_part(line, '@', 1) || '@' || $2)
+        AND NOT EXISTS (SELECT FROM {ns}.queues WHERE name = split_part(line, '@', 1) AND paused)
+)
+"""
+
+# As `rules.sharing.scheduled_share` says: of room, by request $4.
+_SHARE = "CASE WHEN room >= 4 THEN (room + 3) / 4 WHEN $4::bigint % 4 < room THEN 1 ELSE 0 END"
+
+# What this node cannot start is for others: such as have the handler, or whoever places runs. They may have asked just
+# now, and passed over the rows that were locked here.
+_RING_FOR_OTHERS = """(
+    SELECT pg_notify({bell}, '{work}') FROM {rows} WHERE hold IS NOT NULL AND NOT starts_with(hold, 'job:') LIMIT 1
+)""".replace("{work}", str(WORK))
+
+# Lend the first $6 runs of the open lines to node $2 for $7 microseconds, and hold those among them whose job is paused
+# or removed, or whose handler is not among the set $8 (NULL: all are known). Nothing is lent
+#   if that set is unknown: `fresh` is then NULL;
+#   if request $4 of this node has been here before ($5: then it lent nothing that is still running, and may);
+#   if runs are held for a handler that this node has ($12: never mind, a slice of them has been put back);
+#   if groups have to be decided about first ($9: never mind, those that matter have been).
+# Rows are locked in the order in which they are to be lent, those that others have locked are passed over; fences come
+# after the locks. How many of the rows are in which line is counted first: one line needs no counting.
+#
+# If that leaves the scheduled runs of the last priority with less than their share ($13 to $15: a priority and how many
+# runs of it, scheduled ones among them, this request has lent before), the first of those that come later take the
+# places of the last others (`rules.sharing`). More urgent priorities have no more than was taken from them.
+#
+# A run that waits to enter its group is lent at once if it is alone before an empty group, which lets it in whatever
+# the rule: `alone` looks for that, as the store is after the group was locked. Groups are in the way if one of the
+# first runs is before a group that is not like that, or too late to enter one (`missed`, as `rules.misfires` says), or
+# a member of a group that others want to enter, or if a few due runs wait before groups elsewhere. A burst elsewhere is
+# left to those whose lines it is in.
+_LEND = """
+{survey},
+staffed AS MATERIALIZED (
+    SELECT 1 WHERE $8::text IS NULL OR EXISTS (SELECT FROM {ns}.staff WHERE digest = $8 AND handler = '')
+),
+fresh AS (
+    INSERT INTO {ns}.requests AS q (node, request, at) SELECT $2, $4, now FROM clock WHERE EXISTS (SELECT FROM staffed)
+    ON CONFLICT (node) DO UPDATE SET request = greatest(q.request, excluded.request), at = excluded.at
+    WHERE q.request < excluded.request OR $5
+    RETURNING 1
+),
+holds (hold) AS (
+    (SELECT hold FROM {ns}.held WHERE hold >= $10 AND hold < $11 ORDER BY hold LIMIT 1)
+    UNION ALL
+    SELECT n.hold FROM holds AS h CROSS JOIN LATERAL (
+        SELECT hold FROM {ns}.held WHERE hold > h.hold AND hold < $11 ORDER BY hold LIMIT 1
+    ) AS n
+),
+back AS MATERIALIZED (
+    SELECT 1 FROM holds AS h
+    WHERE $8::text IS NULL
+        OR (SELECT true FROM {ns}.staff WHERE digest = $8 AND handler = substr(h.hold, length($10) + 1) LIMIT 1)
+    LIMIT 1
+),
+chosen AS MATERIALIZED (
+    SELECT * FROM open WHERE EXISTS (SELECT FROM fresh) AND ($12 OR NOT EXISTS (SELECT FROM back))
+),
+counted AS (
+    SELECT l.* FROM chosen AS l CROSS JOIN LATERAL (
+        SELECT w.ready_at, w.id FROM {ns}.waiting AS w
+        WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
+            AND w.ready_at <= (SELECT now FROM clock)
+            AND NOT (w.entering AND $9)
+        ORDER BY w.ready_at, w.id LIMIT $6
+    ) AS w
+    WHERE (SELECT count(*) FROM chosen) > 1
+    ORDER BY l.urgency, w.ready_at, w.id LIMIT $6
+),
+shares AS (
+    SELECT chosen.*, $6::bigint AS share FROM chosen WHERE (SELECT count(*) FROM chosen) = 1
+    UNION ALL
+    SELECT counted.*, count(*) FROM counted GROUP BY line, rank, urgency, since, head
+),
+in_order AS MATERIALIZED (
+    SELECT w.*, s.urgency, s.rank < {scheduled} AS scheduled FROM shares AS s CROSS JOIN LATERAL (
+        SELECT w.ctid AS place, w.seq, w.entering, w."group", w.ready_at, w.id FROM {ns}.waiting AS w
+        WHERE w.line = s.line AND w.rank = s.rank AND (w.ready_at, w.id) >= (s.since, s.head)
+            AND w.ready_at <= (SELECT now FROM clock)
+            AND NOT (w.entering AND $9)
+        ORDER BY w.ready_at, w.id LIMIT s.share
+        FOR UPDATE SKIP LOCKED
+    ) AS w
+),
+edge AS MATERIALIZED (
+    SELECT urgency, greatest(0, {share} - scheduled) AS owed FROM (
+        SELECT
+            urgency,
+            count(*) + max(CASE WHEN urgency = $13 THEN $14::bigint ELSE 0 END) AS room,
+            count(*) FILTER (WHERE scheduled) + max(CASE WHEN urgency = $13 THEN $15::bigint ELSE 0 END) AS scheduled
+        FROM in_order
+        WHERE urgency = (SELECT max(urgency) FROM in_order HAVING count(*) = $6)
+            AND EXISTS (SELECT FROM chosen WHERE rank < {scheduled})
+            AND EXISTS (SELECT FROM chosen WHERE rank >= {scheduled})
+        GROUP BY urgency
+    ) AS last
+),
+late AS MATERIALIZED (
+    SELECT w.* FROM edge AS e INNER JOIN chosen AS l ON l.urgency = e.urgency AND l.rank < {scheduled}
+    CROSS JOIN LATERAL (
+        SELECT w.ctid AS place, w.seq, w.entering, w."group", w.ready_at, w.id FROM {ns}.waiting AS w
+        WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
+            AND w.ready_at <= (SELECT now FROM clock)
+            AND NOT (w.entering AND $9) AND NOT EXISTS (SELECT FROM in_order AS i WHERE i.seq = w.seq)
+        ORDER BY w.ready_at, w.id LIMIT e.owed
+        FOR UPDATE SKIP LOCKED
+    ) AS w
+    ORDER BY w.ready_at, w.id LIMIT (SELECT owed FROM edge)
+),
+first AS MATERIALIZED (
+    SELECT place, seq, entering, "group", ready_at FROM in_order
+    WHERE NOT EXISTS (SELECT FROM late) OR seq NOT IN (
+        SELECT i.seq FROM in_order AS i INNER JOIN edge AS e ON e.urgency = i.urgency WHERE NOT i.scheduled
+        ORDER BY i.ready_at DESC, i.id DESC LIMIT (SELECT count(*) FROM late)
+    )
+    UNION ALL
+    SELECT place, seq, entering, "group", ready_at FROM late
+),
+entering AS MATERIALIZED (
+    SELECT count(*) AS number, count(DISTINCT "group") AS groups, array_agg("group") AS names FROM first WHERE entering
+),
+missed AS MATERIALIZED (
+    SELECT 1 FROM first AS f INNER JOIN {ns}.runs AS r ON r.seq = f.seq, clock
+    WHERE f.entering AND f.ready_at < now - {late} AND (substring(r.extra FROM '"start_by":(-?[0-9]+)'))::bigint < now
+    LIMIT 1
+),
+undecided AS MATERIALIZED (
+    SELECT 1 FROM {ns}.waiting
+    WHERE entering AND ready_at <= (SELECT now FROM clock) AND (SELECT number FROM entering) <= {slice}
+    ORDER BY ready_at, id LIMIT {slice} + 1
+),
+in_the_way AS MATERIALIZED (
+    SELECT 1 FROM entering AS e CROSS JOIN (SELECT count(*) AS number FROM undecided) AS u
+    WHERE NOT $9 AND e.number + u.number > 0 AND (
+        (u.number <= {slice} AND u.number > e.number)
+        OR e.number > e.groups
+        OR EXISTS (SELECT FROM missed)
+        OR EXISTS (
+            SELECT FROM first AS m INNER JOIN {ns}.waiting AS w ON w."group" = m."group"
+            WHERE NOT m.entering AND w.entering AND w.ready_at <= (SELECT now FROM clock)
+        )
+        OR (e.number > 0 AND NOT {ns}.alone(e.names, (SELECT now FROM clock)))
+    )
+),
+taken AS MATERIALIZED (
+    SELECT place, seq FROM first WHERE NOT EXISTS (SELECT FROM in_the_way)
+),
+found AS (
+    SELECT
+        r.seq, r.id, r.job, r.handler, r.line, r.rank, r.cause, r.due, r.ready_at, r.created_at, r."group", r.policy,
+        r.extra, r.payload,
+        CASE
+            WHEN EXISTS (SELECT FROM {ns}.jobs WHERE blocked)
+                AND (SELECT true FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked LIMIT 1)
+                THEN 'job:' || r.job
+            WHEN $8::text IS NOT NULL
+                AND (SELECT true FROM {ns}.staff AS s WHERE s.digest = $8 AND s.handler = r.handler LIMIT 1) IS NULL
+                THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
+        END AS hold
+    FROM {ns}.runs AS r WHERE r.seq = ANY(ARRAY(SELECT seq FROM taken))
+),
+judged AS MATERIALIZED (
+    SELECT CASE WHEN f.hold IS NULL THEN nextval('{ns}.fences') END AS fence, f.*
+    FROM (SELECT * FROM found ORDER BY {urgency}, ready_at, id) AS f
+),
+gone AS (
+    DELETE FROM {ns}.waiting WHERE ctid = ANY(ARRAY(SELECT place FROM taken))
+),
+held AS (
+    INSERT INTO {ns}.held (seq, line, rank, ready_at, id, "group", member, hold)
+    SELECT
+        seq, CASE WHEN hold = 'place' THEN split_part(line, '@', 1) || '@' ELSE line END, {urgency}, ready_at, id,
+        "group", "group" IS NOT NULL, hold
+    FROM judged WHERE hold IS NOT NULL
+    RETURNING 1
+),
+nobodys AS (
+    UPDATE {ns}.runs AS r SET line = split_part(r.line, '@', 1) || '@'
+    WHERE r.seq = ANY(ARRAY(SELECT seq FROM judged WHERE hold = 'place'))
+),
+lent AS (
+    INSERT INTO {ns}.claims (seq, fence, node, request, started_at, expires_at, "group", keyed)
+    SELECT
+        seq, fence, $2, $4, clock.now, clock.now + $7, "group", coalesce(strpos(extra, '"dedupe_key"') > 0, false)
+    FROM clock, judged WHERE hold IS NULL
+),
+before AS MATERIALIZED (
+    SELECT ready_at FROM {ns}.waiting
+    WHERE entering AND ready_at <= (SELECT now FROM clock) AND seq NOT IN (SELECT seq FROM taken)
+        AND (SELECT count(*) FROM judged WHERE hold IS NULL) < $6
+    ORDER BY ready_at, id LIMIT 1
+),
+next AS MATERIALIZED (
+    SELECT min(n.ready_at) AS later FROM lines AS l CROSS JOIN LATERAL (
+        SELECT w.ready_at FROM {ns}.waiting AS w
+        WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at > (SELECT now FROM clock) ORDER BY w.ready_at LIMIT 1
+    ) AS n
+    WHERE strpos(l.line, '@') = 0 OR l.line = split_part(l.line, '@', 1) || '@' || $2
+)
+SELECT
+    clock.now, CASE WHEN EXISTS (SELECT FROM staffed) THEN EXISTS (SELECT FROM fresh) END, EXISTS (SELECT FROM back),
+    EXISTS (SELECT FROM in_the_way),
+    (SELECT ready_at FROM before), next.later, (SELECT count(*) FROM held),
+    f.fence, f.seq, f.id, f.job, f.handler, f.line, f.rank, f.cause, f.due, f.ready_at, f.created_at, f."group",
+    f.policy, f.extra, f.payload, {ring_for_others}
+FROM clock CROSS JOIN next
+LEFT JOIN judged AS f ON f.hold IS NULL
+""".replace("{survey}", _SURVEY).replace("{slice}", str(_SLICE))
+_LEND = (
+    _LEND.replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "judged"))
+    .replace("{share}", _SHARE)
+    .replace("{late}", str(LATE))
+    .replace("{scheduled}", str(SCHEDULED))
+)
+
+# Hold those of the first $5 runs of the open lines whose job is paused or removed, or whose handler is not in the set
+# $4, as far as they come before the first $6 that may start: so that a claim, which takes no more rows than it may
+# lend, does not have to ask again and again. Where both scheduled and other runs wait, up to $7 of those $6 may lose
+# their places to later scheduled ones: then as far as they certainly come before one that is lent. Answers how many.
+_SIFT = """
+{survey},
+first AS MATERIALIZED (
+    SELECT w.place, w.seq, l.rank, l.urgency, w.ready_at, w.id FROM open AS l CROSS JOIN LATERAL (
+        SELECT w.ctid AS place, w.seq, w.ready_at, w.id FROM {ns}.waiting AS w
+        WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
+            AND w.ready_at <= (SELECT now FROM clock) AND NOT w.entering
+        ORDER BY w.ready_at, w.id LIMIT $5
+    ) AS w
+    ORDER BY l.urgency, w.ready_at, w.id LIMIT $5
+),
+mixed AS MATERIALIZED (
+    SELECT 1 WHERE EXISTS (SELECT FROM first WHERE rank >= {scheduled})
+        AND EXISTS (SELECT FROM open WHERE rank < {scheduled})
+),
+judged AS MATERIALIZED (
+    SELECT first.*, (
+        SELECT CASE
+            WHEN EXISTS (SELECT FROM {ns}.jobs WHERE blocked)
+                AND (SELECT true FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked LIMIT 1)
+                THEN 'job:' || r.job
+            WHEN $4::text IS NOT NULL
+                AND (SELECT true FROM {ns}.staff AS s WHERE s.digest = $4 AND s.handler = r.handler LIMIT 1) IS NULL
+                THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
+        END FROM {ns}.runs AS r WHERE r.seq = first.seq
+    ) AS hold
+    FROM first
+),
+found AS MATERIALIZED (
+    SELECT place, seq, hold FROM (
+        SELECT *, count(*) FILTER (WHERE hold IS NULL) OVER (ORDER BY urgency, ready_at, id) AS startable FROM judged
+    ) AS j
+    WHERE hold IS NOT NULL
+        AND startable < $6::bigint - (SELECT CASE WHEN EXISTS (SELECT FROM mixed) THEN $7::bigint ELSE 0 END)
+),
+taken AS MATERIALIZED (
+    SELECT ctid AS place FROM {ns}.waiting
+    WHERE ctid = ANY(ARRAY(SELECT place FROM found))
+    FOR UPDATE SKIP LOCKED
+),
+gone AS (
+    DELETE FROM {ns}.waiting WHERE ctid = ANY(ARRAY(SELECT place FROM taken))
+    RETURNING seq, line, rank, ready_at, id, "group"
+),
+held AS (
+    INSERT INTO {ns}.held (seq, line, rank, ready_at, id, "group", member, hold)
+    SELECT
+        g.seq, CASE WHEN f.hold = 'place' THEN split_part(g.line, '@', 1) || '@' ELSE g.line END, {urgency},
+        g.ready_at, g.id, g."group", g."group" IS NOT NULL, f.hold
+    FROM gone AS g INNER JOIN found AS f ON f.seq = g.seq
+    RETURNING seq, line
+),
+nobodys AS (
+    UPDATE {ns}.runs AS r SET line = h.line FROM held AS h WHERE r.seq = h.seq AND r.line <> h.line
+)
+SELECT count(*), {ring_for_others} FROM held
+""".replace("{survey}", _SURVEY).replace("{scheduled}", str(SCHEDULED))
+_SIFT = _SIFT.replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "found"))
+
+# The groups to decide about: those of the first $4 runs in the open lines, so that the next claims of a burst find them
+# decided, of the first $4 scheduled ones, and those of the entrants that have been due for the longest time ($5 of
+# them); as far as somebody is due before them.
+_GROUPS = """
+{survey}
+SELECT DISTINCT "group", (SELECT now FROM clock) FROM (
+    (
+        SELECT w."group" FROM open AS l CROSS JOIN LATERAL (
+            SELECT w."group", w.ready_at, w.id FROM {ns}.waiting AS w
+            WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
+            AND w.ready_at <= (SELECT now FROM clock)
+            ORDER BY w.ready_at, w.id LIMIT $4
+        ) AS w
+        ORDER BY l.urgency, w.ready_at, w.id LIMIT $4
+    )
+    UNION ALL
+    (
+        SELECT w."group" FROM open AS l CROSS JOIN LATERAL (
+            SELECT w."group", w.ready_at, w.id FROM {ns}.waiting AS w
+            WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
+            AND w.ready_at <= (SELECT now FROM clock)
+            ORDER BY w.ready_at, w.id LIMIT $4
+        ) AS w
+        WHERE l.rank < {scheduled}
+        ORDER BY l.urgency, w.ready_at, w.id LIMIT $4
+    )
+    UNION ALL
+    (
+        SELECT "group" FROM {ns}.waiting
+        WHERE entering AND ready_at <= (SELECT now FROM clock) ORDER BY ready_at, id LIMIT $5
+    )
+) AS g
+WHERE "group" IS NOT NULL
+    AND EXISTS (
+        SELECT FROM {ns}.waiting AS e
+        WHERE e."group" = g."group" AND e.entering AND e.ready_at <= (SELECT now FROM clock)
+    )
+""".replace("{survey}", _SURVEY).replace("{scheduled}", str(SCHEDULED))
+
+_LENT_BEFORE = """
+SELECT {run} FROM {ns}.runs AS r {standing}
+WHERE r.seq = ANY(ARRAY(SELECT seq FROM {ns}.claims WHERE node = $1 AND request = $2)) AND c.request = $2
+ORDER BY c.fence
+"""
+
+# The holds that begin with a text, found by leaping from one to the next.
+_HANDLER_HOLDS = """
+WITH RECURSIVE holds (hold) AS (
+    SELECT min(hold) FROM {ns}.held WHERE hold >= $1 AND hold < $2
+    UNION ALL
+    SELECT (SELECT min(hold) FROM {ns}.held WHERE hold > holds.hold AND hold < $2)
+    FROM holds WHERE holds.hold IS NOT NULL
+)
+SELECT hold FROM holds WHERE hold IS NOT NULL
+"""
+
+# From the oldest copy of the store on, no fence may come twice: a connection that may be to one begins at the clock,
+# 2**20 to the second. Under a lock, since two that do so at once must not set each other back.
+_RAISE_FENCES = """
+SELECT setval('{ns}.fences', least(
+    (extract(epoch FROM clock_timestamp()) * 1048576)::bigint, 4503599627370496
+))
+FROM {ns}.fences, pg_advisory_xact_lock(hashtextextended($1, 0))
+WHERE last_value < (extract(epoch FROM clock_timestamp()) * 1048576)::bigint
+"""
+
+# Lend run $2, held under $3, to node $4 by request $5 for $6 microseconds, if it may start now. A member of a group is
+# one as well before as after, so its group need not be locked. Answers its number.
+_CLAIM_HELD = """
+WITH {clock},
+gone AS (
+    DELETE FROM {ns}.held AS h USING {ns}.runs AS r, clock
+    WHERE r.id = $2 AND h.seq = r.seq AND h.hold = $3 AND h.ready_at <= clock.now
+        AND (h."group" IS NULL OR h.member)
+        AND NOT EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked)
+        AND NOT EXISTS (SELECT FROM {ns}.queues AS q WHERE q.name = split_part(r.line, '@', 1) AND q.paused)
+    RETURNING h.seq, h."group", coalesce(strpos(r.extra, '"dedupe_key"') > 0, false) AS keyed
+)
+INSERT INTO {ns}.claims (seq, fence, node, request, started_at, expires_at, "group", keyed)
+SELECT gone.seq, nextval('{ns}.fences'), $4, $5, clock.now, clock.now + $6, gone."group", gone.keyed FROM gone, clock
+RETURNING seq
+"""
+
+_PREFIX = hold_for_handler("")
+_BEYOND = _PREFIX[:-1] + chr(ord(_PREFIX[-1]) + 1)
+_CAUSES = {cause.value: cause for cause in Cause}
+
+
+class Asking(Struct, frozen=True):
+    """Who asks for runs, and for which. `now` is None, or given by a test; durations and instants in microseconds."""
+
+    node: str
+    queues: list[str] | None
+    handlers: Collection[str] | None
+    staff: str | None
+    request: int
+    now: int | None
+    lease: int
+
+
+class Taking(Struct, frozen=True):
+    """Who takes one run from under its hold. `now` is None, or given by a test; durations in microseconds."""
+
+    node: str
+    request: int
+    now: int | None
+    lease: int
+
+
+async def claim_held(unit: UnitOfWork, key: str, run_id: str, taking: Taking) -> Claim | None:
+    """Lend one run that is held under a key, or the one that the same call lent before."""
+    await unit.one(_CLAIM_HELD, taking.now, run_id, key, taking.node, taking.request, taking.lease)
+    record = (await by_ids(unit, [run_id])).get(run_id)
+    if record is None or record.run.state is not State.RUNNING or record.run.expires_at is None:
+        return None
+    run = record.run
+    return Claim(run, run.fence, record.run.expires_at) if (run.node, run.request) == _who(taking) else None
+
+
+def _who(taking: Taking) -> tuple[str, int]:
+    return taking.node, taking.request
+
+
+class Lending(Struct):
+    """What one statement brought. `later` is when the next run is ready that is not ready yet.
+
+    `fresh` is None where the set of handlers is unknown to the store.
+    """
+
+    claims: list[Claim]
+    now: int
+    fresh: bool | None
+    back: bool
+    in_the_way: bool
+    undecided: int | None
+    later: int | None
+    held: int
+
+    @property
+    def next_due(self) -> int | None:
+        return self.later if self.undecided is None else self.undecided
+
+
+class Step(Struct, frozen=True):
+    """How far a claim is. `again`: the request is known and may lend; `put_back`: so is what was held for handlers.
+
+    `lent` and `scheduled` are how many runs of `urgency`, the last priority that was reached, it has lent, and how many
+    of those are scheduled.
+    """
+
+    again: bool = False
+    put_back: bool = False
+    urgency: int = -1
+    lent: int = 0
+    scheduled: int = 0
+
+    @classmethod
+    def after(cls, claims: Sequence[Claim], *, put_back: bool) -> Self:
+        """The step after these were lent."""
+        if not claims:
+            return cls(again=True, put_back=put_back)
+        last = [claim.run for claim in claims if claim.run.priority == claims[-1].run.priority]
+        scheduled = sum(run.cause is Cause.SCHEDULE for run in last)
+        return cls(True, put_back, MIDDLE - last[0].priority, len(last), scheduled)
+
+    def owed(self, room: int, request: int) -> int:
+        """How many of the next `room` runs may be scheduled ones that come before their turn, at most."""
+        of_this = scheduled_share(room + self.lent, request) - self.scheduled
+        return max(of_this, scheduled_share(room, request))
+
+
+async def lend(unit: UnitOfWork, asking: Asking, limit: int, step: Step, *, decided: bool = False) -> Lending:
+    """One statement's worth of lending."""
+    rows = await unit.all(
+        _LEND,
+        asking.now,
+        asking.node,
+        asking.queues,
+        asking.request,
+        step.again,
+        limit,
+        asking.lease,
+        asking.staff,
+        decided,
+        _PREFIX,
+        _BEYOND,
+        step.put_back,
+        step.urgency,
+        step.lent,
+        step.scheduled,
+    )
+    now, fresh, back, in_the_way, undecided, later, held = tuple(rows[0])[:7]
+    unit.stirs |= held > 0
+    lent = [] if rows[0][7] is None else rows
+    claims = tolerantly(partial(_claims, asking, now), lent, partial(_bare_claim, asking, now))
+    unit.memory.remember({row[7]: Lent(row[9], row[8]) for row in lent})
+    return Lending(claims, now, fresh, back, in_the_way, undecided, later, held)
+
+
+async def decide_and_lend(unit: UnitOfWork, asking: Asking, limit: int, step: Step) -> Lending:
+    """Decide about the groups of what is about to be lent, then lend. Needs a transaction."""
+    rows = await unit.all(_GROUPS, asking.now, asking.node, asking.queues, max(limit, _DECIDED_AT_ONCE), _SLICE)
+    if rows:
+        groups = [row[0] for row in rows]
+        await unit.lock_groups(groups)
+        await decide_about(unit, groups, rows[0][1])
+    return await lend(unit, asking, limit, step, decided=True)
+
+
+async def sift(unit: UnitOfWork, asking: Asking, limit: int, step: Step) -> None:
+    """Hold what this node may not start, as far as it comes before the first `limit` runs that it may."""
+    owed = step.owed(limit, asking.request)
+    await unit.run(_SIFT, asking.now, asking.node, asking.queues, asking.staff, _SIFT_SLICE, limit, owed)
+
+
+async def lent_before(unit: UnitOfWork, asking: Asking) -> list[Claim]:
+    """What this request of the node lent and is still running."""
+    runs = [record.run for record in read_records(await unit.all(_LENT_BEFORE, asking.node, asking.request))]
+    return [Claim(run, run.fence, run.expires_at) for run in runs if run.expires_at is not None]
+
+
+async def unhold_handlers(unit: UnitOfWork, handlers: Collection[str] | None, limit: int) -> None:
+    """Put back what was held for a handler that the asking node has; in slices, the most urgent first."""
+    for (key,) in await unit.all(_HANDLER_HOLDS, _PREFIX, _BEYOND):
+        if handlers is None or key.removeprefix(_PREFIX) in handlers:
+            await unhold(unit, key, max(_UNHOLD_SLICE, limit))
+
+
+async def raise_fences(unit: UnitOfWork, namespace: str) -> None:
+    """Let fences begin at the clock, if they are behind it. Needs a transaction."""
+    await unit.run(_RAISE_FENCES, f"duly fences {namespace}")
+
+
+# --- claims as the executor needs them
+
+
+def _bare_claim(asking: Asking, now: int, row: Row, why: str) -> Claim:
+    """A claim of a run whose policy and extras cannot be read."""
+    [claim] = _claims(asking, now, [(*tuple(row)[:19], None, None, row[21])])
+    return replace(claim, run=replace(claim.run, damage=why))
+
+
+def _claims(asking: Asking, now: int, rows: Sequence[Row]) -> list[Claim]:
+    """Built field by field: the hottest loop."""
+    if not rows:
+        return []
+    started_at, expires_at = from_micros(now), from_micros(now + asking.lease)
+    node, request = asking.node, asking.request
+    claims: list[Claim] = []
+    due_before = created_before = -1
+    due = created = started_at
+    line_before = queue = sign = assignee = ""
+    for row in rows:
+        fence, _, run_id, job, handler, line, rank, cause, due_at, ready_at = row[7:17]
+        created_at, group, policy, extra_text, payload = row[17:22]
+        if due_at != due_before:
+            due_before, due = due_at, from_micros(due_at)
+        if created_at != created_before:
+            created_before, created = created_at, from_micros(created_at)
+        if line != line_before:
+            line_before = line
+            queue, sign, assignee = line.partition("@")
+        extra = read_extra(extra_text)
+        run = Run(
+            run_id,
+            job,
+            handler,
+            due,
+            due if ready_at == due_at else from_micros(ready_at),
+            extra.uid,
+            extra.revision,
+            _CAUSES[cause],
+            queue,
+            MIDDLE - urgency_of(rank),
+            payload,
+            read_policy(policy),
+            group,
+            extra.limit,
+            extra.when_full,
+            extra.dedupe_key,
+            extra.headers,
+            State.RUNNING,
+            extra.reason,
+            None,
+            None,
+            group is not None,
+            extra.failures,
+            extra.losses,
+            fence,
+            node,
+            request,
+            created,
+            started_at,
+            expires_at,
+            None,
+            extra.cancelling,
+            None,
+            extra.result,
+            extra.failure,
+            sign != "",
+            assignee or None,
+            start_by=instant(extra.start_by),
+            strict=extra.strict,
+        )
+        claims.append(Claim(run, fence, expires_at))
+    return claims

@@ -1,0 +1,114 @@
+"""Live runs: what a node is executing now, shared by its worker, settler and heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterator
+
+from duly.model import Claim, Progress
+from duly.runtime.handler import Handler
+
+
+class Unbegun(Exception):
+    """The handler was not called: its claim had expired by then, or it was to be stopped already."""
+
+
+class ActiveRun:
+    """One claimed run in this process, from its claim until its settlement is acknowledged.
+
+    Flags are set by others and read by the attempt when it is cancelled, so that it knows why. The heartbeat's thread
+    only writes `trusted_until`.
+    """
+
+    # Defaults live on the class: a live run is made for every claim, and most of these are never set.
+    task: asyncio.Task[None] | None = None
+    progress: Progress | None = None
+    error: BaseException | None = None  # what the handler raised, for hooks
+    residue: asyncio.Future[None] | None = None  # completes when a thread that could not be stopped ends
+    elapsed = 0.0
+    entered = False  # its task has taken its first step
+    began = False  # the handler is being called
+    ended = False  # the handler is over; what follows is ours
+    cancelled = False  # an operator asked
+    timed_out = False  # past its timeout
+    released = False  # the node is stopping
+    abandoned = False  # given back while its handler goes on: what becomes of that concerns nobody any more
+    lost = False  # somebody else has the run
+    untrusted = False  # the lease could not be renewed in time
+    committing = False  # its transaction is being committed
+    committed = False  # its transaction committed, the run is completed
+    to_stop = False  # to be stopped when the commit is known
+
+    def __init__(self, claim: Claim, handler: Handler | None, started: float, trusted_until: float) -> None:
+        self.claim = claim
+        self.handler = handler
+        self.started = started
+        self.trusted_until = trusted_until
+
+    @property
+    def told(self) -> bool:
+        """Whether somebody wanted it to stop, for whatever reason."""
+        return self.lost or self.timed_out or self.cancelled
+
+    @property
+    def held(self) -> bool:
+        """Whether this attempt lives by its claim: it is not over, and not completed by its own transaction."""
+        return not (self.ended or self.committing or self.committed)
+
+    def begin(self, now: float) -> None:
+        """To be called right before the handler. Raises `Unbegun` if it must not be called any more."""
+        if not self.may_begin(now):
+            raise Unbegun
+        self.began = True
+
+    def may_begin(self, now: float) -> bool:
+        """Whether the handler may be called: nobody wants it to stop, and its claim has not expired.
+
+        After a pause of the process a claim may have expired before its handler was called: somebody else may have the
+        run by now.
+        """
+        return now < self.trusted_until and not (self.told or self.released)
+
+    def stop(self) -> None:
+        """Cancel the handler; the flag set before says why.
+
+        A commit is not interrupted, so that what became of it is known. A task that has not taken its first step must
+        not be cancelled either: it would end without a word, and its slot with it. It finds the flag in `begin`.
+        """
+        if self.committing:
+            self.to_stop = True
+        elif self.entered and self.task is not None and not self.ended:
+            self.task.cancel()
+
+    def commit_known(self, *, committed: bool) -> None:
+        """The commit has succeeded or failed; whoever wanted to stop the handler meanwhile does so now."""
+        self.committing, self.committed = False, committed
+        if self.to_stop:
+            self.stop()
+
+
+class ActiveRuns:
+    """All live attempts of a node, by fence: a run may be live twice, lost under one fence and claimed again."""
+
+    def __init__(self) -> None:
+        self._by_fence: dict[int, ActiveRun] = {}
+
+    def add(self, active: ActiveRun) -> None:
+        self._by_fence[active.claim.fence] = active
+
+    def remove(self, active: ActiveRun) -> None:
+        self._by_fence.pop(active.claim.fence, None)
+
+    def of_runs(self, run_ids: Collection[str]) -> list[ActiveRun]:
+        """The live attempts at these runs."""
+        return [active for active in self.snapshot() if active.claim.run.id in run_ids]
+
+    def snapshot(self) -> list[ActiveRun]:
+        """The live attempts at this moment; safe to call from the heartbeat's thread."""
+        return list(self._by_fence.values())
+
+    def __iter__(self) -> Iterator[ActiveRun]:
+        return iter(self.snapshot())
+
+    def __len__(self) -> int:
+        return len(self._by_fence)

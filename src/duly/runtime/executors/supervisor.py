@@ -1,0 +1,368 @@
+"""The supervisor: a small process beside a worker that starts the worker's processes and lets none outlive it.
+
+`supervised.SupervisedProcesses` runs it as a script, on the standard library alone and in one thread: forking here is
+safe whatever the worker does, and "my parent died" (PR_SET_PDEATHSIG) means this process and not one thread of it.
+Every process that it starts leads a session of its own. When such a process ends, the rest of its group is killed, and
+so is whatever it had detached: the started processes and the supervisor are subreapers, so that a process which has
+lost its parent stays below them. When the worker is gone, everything is.
+
+In:  ["spawn", id, argv, env, cwd, n] with n descriptors (stdout, stderr, more), ["kill", id, grace], ["limit", id, s]
+Out: ["spawned", id, pid], ["exited", id, wait status, whether it was told to stop, [stage, errno, text] or null]
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, NoReturn
+
+_HEADER = struct.Struct("!I")
+_LINK_FD = 3
+_MAX_FDS = 8
+_LONGEST_POLL = 3600.0  # the system counts milliseconds in 31 bits: 24.8 days
+_PATIENCE = 1.0  # how long a report waits for detached processes to be dead as well
+_FAREWELL = 5.0  # how long the end waits for everybody to be dead
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_UNCHANGEABLE = {signal.SIGKILL, signal.SIGSTOP}
+
+
+class Supervised:
+    """One process that was started, from fork until its exit is known."""
+
+    __slots__ = ("ident", "kill_at", "limit_at", "pid", "stopped", "trouble")
+
+    def __init__(self, ident: int, pid: int, trouble: int) -> None:
+        self.ident = ident
+        self.pid = pid
+        self.trouble = trouble  # a pipe that says why the program could not be executed, empty if it could
+        self.kill_at = math.inf
+        self.limit_at = math.inf
+        self.stopped = False
+
+    def stop(self, now: float, grace: float) -> None:
+        """SIGTERM now and SIGKILL after the grace, or SIGKILL now if there is none."""
+        if grace > 0 and not self.stopped:
+            signal_group(self.pid, signal.SIGTERM)
+        self.stopped = True
+        self.kill_at = min(self.kill_at, now + grace)
+
+    def expire(self, now: float) -> None:
+        if now >= min(self.kill_at, self.limit_at):
+            signal_group(self.pid, signal.SIGKILL)
+            self.kill_at = self.limit_at = math.inf
+
+    def explain(self) -> list[Any] | None:
+        """Why it never became the program it was meant to be, None if it did. Asked once, when it is dead."""
+        try:
+            said = os.read(self.trouble, 65536)
+        finally:
+            os.close(self.trouble)
+        return list(json.loads(said)) if said else None
+
+
+class Supervisor:
+    """One loop over the link to the worker, the deaths of children, and the times at which to kill."""
+
+    def __init__(self, link: socket.socket, worker: int) -> None:
+        self._link = link
+        self._worker = worker
+        self._prctl = _load_prctl()
+        self._inbox = bytearray()
+        self._outbox = bytearray()
+        self._fds: list[int] = []  # received, in order, and not yet claimed by a spawn
+        self._processes: dict[int, Supervised] = {}  # by pid
+        self._pids: dict[int, int] = {}  # by id
+        self._exits: list[list[Any]] = []  # to be reported when nothing of theirs is left
+        self._patience = math.inf
+
+    def run(self) -> None:
+        """Serve until the worker is gone, then kill everything."""
+        self._prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        watched = select.poll()
+        watched.register(self._link, select.POLLIN)
+        bell = _ring_on_death_of_children()
+        watched.register(bell, select.POLLIN)
+        worker = _watch(self._worker)
+        if worker is not None:
+            watched.register(worker, select.POLLIN)
+        try:
+            while os.getppid() == self._worker and self._serve(watched, bell):
+                pass
+        finally:
+            self._finish(bell)
+
+    def _serve(self, watched: select.poll, bell: int) -> bool:
+        """One round; False when the worker has closed the link."""
+        watched.modify(self._link, select.POLLIN | (select.POLLOUT if self._outbox else 0))
+        ready = {fd for fd, _ in watched.poll(self._milliseconds())}
+        if bell in ready:
+            _silence(bell)
+        alive = self._receive() if self._link.fileno() in ready else True
+        now = time.monotonic()
+        for process in self._processes.values():
+            process.expire(now)
+        self._reap(now)
+        self._flush()
+        return alive
+
+    def _milliseconds(self) -> float:
+        """How long nothing needs doing, but no longer than `poll` can count."""
+        times = [
+            self._patience,
+            *(min(process.kill_at, process.limit_at) for process in self._processes.values()),
+        ]
+        left = min(times) - time.monotonic()
+        return max(0.0, min(left, _LONGEST_POLL) * 1000 + 1)
+
+    def _receive(self) -> bool:
+        try:
+            data, ancillary, flags, _ = self._link.recvmsg(
+                65536, socket.CMSG_SPACE(4 * _MAX_FDS), getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+            )
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        for _, _, packed in ancillary:
+            self._fds.extend(struct.unpack(f"{len(packed) // 4}i", packed[: len(packed) // 4 * 4]))
+        if flags & socket.MSG_CTRUNC:
+            raise OSError("the supervisor has no file descriptors left")
+        self._inbox += data
+        for frame in self._frames():
+            self._obey(json.loads(frame))
+        return bool(data)
+
+    def _frames(self) -> Iterator[bytes]:
+        while len(self._inbox) >= _HEADER.size:
+            end = _HEADER.size + _HEADER.unpack_from(self._inbox)[0]
+            if len(self._inbox) < end:
+                return
+            frame = bytes(self._inbox[_HEADER.size : end])
+            del self._inbox[:end]
+            yield frame
+
+    def _obey(self, order: list[Any]) -> None:
+        match order:
+            case ["spawn", ident, argv, env, cwd, count]:
+                fds, self._fds = self._fds[:count], self._fds[count:]
+                self._spawn(ident, argv, env, cwd, fds)
+            case ["kill", ident, grace]:
+                if (process := self._processes.get(self._pids.get(ident, 0))) is not None:
+                    process.stop(time.monotonic(), grace)
+            case ["limit", ident, seconds]:
+                if (process := self._processes.get(self._pids.get(ident, 0))) is not None:
+                    process.limit_at = math.inf if seconds is None else time.monotonic() + seconds
+
+    def _spawn(self, ident: int, argv: list[str], env: dict[str, str], cwd: str, fds: list[int]) -> None:
+        try:
+            pid, said = self._fork(argv, env, cwd, fds)
+        except OSError as exc:
+            self._say(["exited", ident, 127 << 8, False, ["fork", exc.errno, str(exc)]])
+        else:
+            self._processes[pid] = Supervised(ident, pid, said)
+            self._pids[ident] = pid
+            self._say(["spawned", ident, pid])
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _fork(self, argv: list[str], env: dict[str, str], cwd: str, fds: list[int]) -> tuple[int, int]:
+        supervisor = os.getpid()
+        said, say = os.pipe()
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become(argv, env, cwd, fds, say, supervisor)
+        except OSError:
+            os.close(said)
+            raise
+        finally:
+            os.close(say)
+        return pid, said
+
+    def _become(
+        self, argv: list[str], env: dict[str, str], cwd: str, fds: list[int], say: int, supervisor: int
+    ) -> NoReturn:
+        """In the new process: turn into the program. Says on a pipe why not, if not."""
+        stage = "start"
+        try:
+            signal.set_wakeup_fd(-1)
+            os.setsid()
+            self._prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            self._prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+            if os.getppid() != supervisor:  # it died before it could be the death of this one
+                os._exit(127)
+            for number in signal.valid_signals() - _UNCHANGEABLE:  # whatever started the node may have ignored some
+                signal.signal(number, signal.SIG_DFL)
+            for target, fd in enumerate(fds, start=1):  # every fd is above the link's, so none is overwritten
+                os.dup2(fd, target)
+            stage = "cwd"
+            os.chdir(cwd)
+            stage = "exec"
+            os.execvpe(argv[0], argv, env)  # noqa: S606  # no shell is the point
+        except BaseException as exc:  # noqa: BLE001  # nothing may return into the supervisor's own loop from here
+            os.write(say, json.dumps([stage, getattr(exc, "errno", None), str(exc)[:1000]]).encode())
+        os._exit(127)
+
+    def _reap(self, now: float) -> None:
+        """Bury the dead, kill what they left, and report them when nothing of theirs lives."""
+        for pid, buried in _dead():
+            process = self._processes.pop(pid, None)
+            if process is not None:
+                signal_group(pid, signal.SIGKILL)  # before burying it: until then nobody else can have its number
+            status = _bury(pid) if buried is None else buried
+            if process is not None:
+                del self._pids[process.ident]
+                self._exits.append(["exited", process.ident, status, process.stopped, process.explain()])
+                self._patience = min(self._patience, now + _PATIENCE)
+        if self._exits and (not self._kill_strays() or now >= self._patience):
+            for exited in self._exits:
+                self._say(exited)
+            self._exits.clear()
+            self._patience = math.inf
+
+    def _kill_strays(self) -> bool:
+        """Kill every child that is no process: a living process keeps its own, so these belonged to dead ones."""
+        strays = [pid for pid in _children() if pid not in self._processes]
+        for pid in strays:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        return bool(strays)
+
+    def _say(self, message: list[Any]) -> None:
+        body = json.dumps(message).encode()
+        self._outbox += _HEADER.pack(len(body)) + body
+
+    def _flush(self) -> None:
+        with suppress(OSError):  # full: the next round; gone: the next receive tells
+            while self._outbox:
+                del self._outbox[: self._link.send(self._outbox)]
+
+    def _finish(self, bell: int) -> None:
+        """The worker is gone: nothing that it started may go on."""
+        for pid in self._processes:
+            signal_group(pid, signal.SIGKILL)
+        deadline = time.monotonic() + _FAREWELL
+        while time.monotonic() < deadline:
+            for pid, buried in _dead():
+                if self._processes.pop(pid, None) is not None:
+                    signal_group(pid, signal.SIGKILL)  # once more: it may have been forking the first time
+                if buried is None:
+                    _bury(pid)
+            if not self._kill_strays() and not self._processes:
+                return
+            select.select([bell], [], [], 0.05)
+            _silence(bell)
+
+
+def signal_group(pid: int, number: int) -> None:
+    """Signal the process group of a process, or the process alone if it has not made its group yet."""
+    with suppress(OSError):
+        try:
+            os.killpg(pid, number)
+        except ProcessLookupError:
+            os.kill(pid, number)
+
+
+def _load_prctl() -> Callable[..., int]:
+    """The system call; where there is none, something that does nothing."""
+    if sys.platform == "linux":
+        with suppress(ImportError, OSError, AttributeError):
+            import ctypes  # noqa: PLC0415  # not every Python has it
+
+            return ctypes.CDLL(None).prctl
+    return lambda *_: -1
+
+
+def _dead() -> Iterator[tuple[int, int | None]]:
+    """The children that have ended and wait to be buried. Where one cannot look without burying: with their status."""
+    with suppress(ChildProcessError):
+        if not hasattr(os, "waitid"):
+            while (buried := os.waitpid(-1, os.WNOHANG))[0] > 0:
+                yield buried
+            return
+        while (dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+            yield dead.si_pid, None
+
+
+def _bury(pid: int) -> int:
+    return os.waitpid(pid, 0)[1]
+
+
+def _children() -> list[int]:
+    """The children of this process, the dead included; empty where the system does not tell."""
+    me = os.getpid()
+    try:
+        with open(f"/proc/self/task/{me}/children", "rb") as listing:  # noqa: PTH123  # pathlib would cost memory
+            return [int(word) for word in listing.read().split()]
+    except OSError:
+        return [pid for pid in _processes() if _parent(pid) == me]
+
+
+def _processes() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208  # as above
+    except OSError:
+        return []
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:  # noqa: PTH123  # as above
+            return int(stat.read().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def _watch(pid: int) -> int | None:
+    """A descriptor that becomes readable when the process dies: a fork of the worker may keep the link open."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _ring_on_death_of_children() -> int:
+    """A descriptor that becomes readable with every SIGCHLD."""
+    bell, rope = os.pipe()
+    os.set_blocking(bell, False)
+    os.set_blocking(rope, False)
+    signal.set_wakeup_fd(rope, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    return bell
+
+
+def _silence(bell: int) -> None:
+    with suppress(BlockingIOError):
+        while os.read(bell, 4096):
+            pass
+
+
+def main() -> None:
+    """Called with the descriptor of the link and the worker's pid."""
+    inherited, worker = int(sys.argv[1]), int(sys.argv[2])
+    if inherited != _LINK_FD:
+        os.dup2(inherited, _LINK_FD, inheritable=False)
+        os.close(inherited)
+    os.set_inheritable(_LINK_FD, False)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP"):  # the worker decides when to end, and says so by closing the link
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    os.chdir("/")
+    link = socket.socket(fileno=_LINK_FD)
+    link.setblocking(False)
+    Supervisor(link, worker).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""What nodes have published, as it is read back: notices with their numbers in the log of events."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from duly.model import Entry
+from duly.model.published_event import EVENTS
+from duly.ports import Store
+
+UNREADABLE = "events.unreadable"  # the kind of what somebody has garbled
+
+
+class _Words(Struct, frozen=True):
+    """What a notice can be chosen by. Kinds are plain text here: a newer node may tell more than this one knows."""
+
+    kind: str
+    run_id: str | None = None
+    job: str | None = None
+    queue: str | None = None
+    handler: str | None = None
+    shard: str | None = None
+
+
+class Told(Struct, frozen=True):
+    """One notice as it stands in the log: its number, what it can be chosen by, and its JSON as it was written."""
+
+    id: int
+    words: _Words
+    text: bytes
+
+
+class Choice(Struct, frozen=True):
+    """Which notices; everything given must match, any of the kinds."""
+
+    kinds: frozenset[str] = frozenset()
+    run: str | None = None
+    job: str | None = None
+    queue: str | None = None
+    handler: str | None = None
+
+    @property
+    def chooses(self) -> bool:
+        """Whether anything is left out."""
+        return self != Choice()
+
+    def takes(self, told: Told) -> bool:
+        words = told.words
+        return (
+            (not self.kinds or words.kind in self.kinds)
+            and (self.run is None or words.run_id == self.run)
+            and (self.job is None or words.job == self.job)
+            and (self.queue is None or words.queue == self.queue)
+            and (self.handler is None or words.handler == self.handler)
+        )
+
+
+class EventReader:
+    """Belongs to one session on a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def last(self) -> int:
+        """The number of the newest notice there ever was."""
+        last = await self._store.append(EVENTS, [])
+        assert last is not None  # nothing was expected
+        return last
+
+    async def read(self, after: int, limit: int) -> list[Told]:
+        """Notices with a greater number than `after`, in order, as far as they are kept."""
+        entries = await self._store.read(EVENTS, after, limit)
+        return [_told(entry) for entry in entries]
+
+
+def _told(entry: Entry) -> Told:
+    """An entry of the log; one that cannot be read takes its number and says nothing."""
+    try:
+        return Told(entry.sequence, _decode(entry.value), entry.value)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Told(entry.sequence, _Words(UNREADABLE), b'{"kind":"%b"}' % UNREADABLE.encode())
+
+
+_decode = msgspec.json.Decoder(_Words).decode

@@ -1,0 +1,290 @@
+"""Definitions: jobs in the store, as operators and deploys change them.
+
+Each operation reads the record, lets a rule decide, and saves with a comparison of revisions; a lost race is tried
+again from the start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+
+from duly.errors import ConfigurationError, InvalidSchedule, JobChanged, JobNotFound, shown
+from duly.model import (
+    Ids,
+    JobChange,
+    JobRecord,
+    JobStatistics,
+    JobStatus,
+    Origin,
+    SchedulerConfig,
+    is_job_name,
+    sanitize,
+)
+from duly.model.event import JobConflict, JobSaved
+from duly.ports import Backend
+from duly.rules import job_changes
+from duly.rules.admission import hold_for_job
+from duly.rules.planning import run_for
+from duly.rules.schedules import Schedule, step
+from duly.runtime.planner import schedule_of
+from duly.runtime.service import Emit
+from duly.scheduler.capability_checks import check_deliveries, check_placement
+from duly.scheduler.job import Job, bound_schedule
+from duly.scheduler.registry import Registry
+from duly.scheduler.views import JobView, Upcoming, job_view
+
+_SLICE = 500
+_RACES = 20
+_AT_A_TIME = 8  # schedules computed before others get their turn; one takes up to 20 ms
+
+Decide = Callable[[JobRecord], JobChange | None]
+Guard = Callable[[JobRecord | None], None]
+
+
+def unguarded(_: JobRecord | None) -> None:
+    """A guard that lets everything pass."""
+
+
+class JobAdmin:
+    """What can be done to jobs. `changed` is told after every write.
+
+    A `guard` is shown the very record that a change is compared with, None for a job that is new; it raises what the
+    caller shall get instead of the change. A record that was changed meanwhile is shown to it again.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        registry: Registry,
+        config: SchedulerConfig,
+        ids: Ids,
+        now: Callable[[], datetime],
+        emit: Emit,
+    ) -> None:
+        self._backend = backend
+        self._store = backend.store
+        self._queue = backend.queue
+        self._registry = registry
+        self._config = config
+        self._ids = ids
+        self._now = now
+        self._emit = emit
+        self.changed: Callable[[], None] = lambda: None
+
+    # --- deploying
+
+    async def deploy(self, jobs: Sequence[Job], code_since: datetime) -> None:
+        """Bring the store in line with the code; what did not change is not touched."""
+        for start in range(0, len(jobs), _SLICE):
+            part = {job.name: job for job in jobs[start : start + _SLICE]}
+            for _ in range(_RACES):
+                part = await self._deploy(part, code_since)
+                if not part:
+                    break
+
+    async def _deploy(self, jobs: dict[str, Job], code_since: datetime) -> dict[str, Job]:
+        """Save what is new or changed; returns what lost a race."""
+        stored = {record.name: record for record in await self._store.jobs(list(jobs))}
+        wanted: list[tuple[Job, JobChange]] = []
+        for job in jobs.values():
+            change = self._change(job, stored.get(job.name), code_since)
+            if change is not None:
+                wanted.append((job, change))
+        if not wanted:
+            return {}
+        saved = await self._store.save([change for _, change in wanted])
+        for record in saved:
+            if record is not None:
+                self._emit(JobSaved.of(record, "deployed"))
+        self.changed()
+        return {job.name: job for (job, _), record in zip(wanted, saved, strict=True) if record is None}
+
+    def _change(self, job: Job, record: JobRecord | None, code_since: datetime) -> JobChange | None:
+        spec = self._registry.spec(job, self._config)
+        now = self._now()
+        if record is None:
+            return job_changes.create(self._ids.new(), spec, bound_schedule(job, spec), Origin.CODE, now, code_since)
+        if record.origin is not Origin.CODE:
+            self._emit(JobConflict(job.name, f"the {record.origin.value} defines it; code does not overwrite that"))
+            return None
+        if record.status is JobStatus.REMOVED:
+            if job.restore:
+                return job_changes.restore(self._ids.new(), record, spec, bound_schedule(job, spec), now, code_since)
+            self._emit(JobConflict(job.name, "it was removed; register it with restore=True to bring it back"))
+            return None
+        return job_changes.deploy(record, spec, bound_schedule(job, spec), now, code_since)
+
+    async def define(self, job: Job, guard: Guard = unguarded) -> tuple[JobRecord, JobRecord | None]:
+        """Create or replace a job of the API's; the record, and the one before it.
+
+        `JobChanged` if the job is not the API's.
+        """
+        await check_deliveries({job.name: job.delivery}, self._backend, self._config)
+        check_placement(job.name, job.selector, self._config)
+        spec = self._registry.spec_for_handler(job, self._config)
+        for _ in range(_RACES):
+            record = await self._store.job(job.name)
+            guard(record)
+            _refuse_foreign(job.name, record)
+            now, schedule = self._now(), bound_schedule(job, spec)
+            change = (
+                job_changes.create(self._ids.new(), spec, schedule, Origin.API, now, None)
+                if record is None
+                else job_changes.deploy(record, spec, schedule, now, None)
+            )
+            if change is None:
+                assert record is not None
+                return record, record
+            [saved] = await self._store.save([change])
+            if saved is not None:
+                self._emit(JobSaved.of(saved, "defined"))
+                self.changed()
+                return saved, record
+        raise _busy(job.name)
+
+    # --- operating
+
+    async def pause(self, name: str, note: str, guard: Guard = unguarded) -> JobRecord:
+        why = sanitize.text_of(note, sanitize.MOST_REASON)
+        return await self._edit(name, lambda record: job_changes.pause(record, self._now(), why), "paused", guard)
+
+    async def resume(self, name: str, guard: Guard = unguarded) -> JobRecord:
+        record = await self._edit(
+            name, lambda record: job_changes.resume(record, self.schedule(record), self._now()), "resumed", guard
+        )
+        while await self._queue.unhold(hold_for_job(name), _SLICE):
+            pass
+        return record
+
+    async def remove(self, name: str, guard: Guard = unguarded) -> None:
+        """Code would bring its job back at the next start: it leaves a tombstone. Others are forgotten."""
+        for _ in range(_RACES):
+            record = await self.record(name)
+            guard(record)
+            if record.origin is Origin.CODE:
+                await self._edit(name, lambda record: job_changes.remove(record, self._now()), "removed", guard)
+                return
+            if await self._store.remove(name, record.revision):
+                self._emit(JobSaved.of(record, "removed"))
+                self.changed()
+                return
+        raise _busy(name)
+
+    async def _edit(self, name: str, decide: Decide, what: str, guard: Guard) -> JobRecord:
+        for _ in range(_RACES):
+            record = await self.record(name)
+            guard(record)
+            if record.damage is not None:
+                raise ConfigurationError(f"job {shown(name)}: {record.damage}; define it again, or remove it")
+            change = decide(record)
+            if change is None:
+                return record
+            [saved] = await self._store.save([change])
+            if saved is not None:
+                self._emit(JobSaved.of(saved, what))
+                self.changed()
+                return saved
+        raise _busy(name)
+
+    # --- asking
+
+    async def record(self, name: str) -> JobRecord:
+        """The record of a job that has not been removed."""
+        record = await self._store.job(name) if is_job_name(name) else None
+        if record is None or record.status is JobStatus.REMOVED:
+            raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
+        return record
+
+    async def view(self, name: str) -> JobView:
+        record = await self.record(name)
+        statistics = await self._store.statistics([name])
+        waiting = await self._store.upcoming(1, name)
+        return self._view(record, statistics.get(name), waiting[0].ready_at if waiting else None)
+
+    async def views(self, *, removed: bool = False) -> list[JobView]:
+        records = [record for record in await self._store.jobs() if removed or record.status is not JobStatus.REMOVED]
+        statistics = await self._store.statistics()
+        first = await self._store.next_runs()
+        return [self._view(record, statistics.get(record.name), first.get(record.name)) for record in records]
+
+    async def page(self, after: str, limit: int, *, removed: bool = False) -> tuple[list[JobView], str | None]:
+        """Jobs by name, those after `after`, at most `limit`; and where to go on, None at the end."""
+        records = await self._store.jobs(after=after, limit=limit + 1)
+        more, records = len(records) > limit, records[:limit]
+        alive = [record for record in records if removed or record.status is not JobStatus.REMOVED]
+        statistics = await self._store.statistics([record.name for record in alive])
+        first = await self._store.next_runs()
+        views = [self._view(record, statistics.get(record.name), first.get(record.name)) for record in alive]
+        return views, records[-1].name if more else None
+
+    def _view(self, record: JobRecord, statistics: JobStatistics | None, waiting: datetime | None) -> JobView:
+        known = [at for at in (waiting, record.cursor) if at is not None]
+        schedule = self.schedule(record)
+        return job_view(record, statistics or JobStatistics(), min(known, default=None), schedule)
+
+    async def upcoming(self, limit: int, job: str | None) -> list[Upcoming]:
+        """The next runs, those that are made already and those that the schedules will ask for.
+
+        Schedules are computed a few at a time, so that others on the event loop get their turn.
+        """
+        sanitize.checked_whole("limit", limit, 1, sanitize.MOST_LISTED)
+        if job is not None and not is_job_name(job):
+            return []
+        made = [Upcoming(run.job, run.ready_at, run.due, run.id) for run in await self._store.upcoming(limit, job)]
+        heap: list[tuple[datetime, int, Upcoming, Iterator[Upcoming]]] = []
+        for number, record in enumerate(await self._store.jobs(None if job is None else [job])):
+            await _share_loop(number)
+            instants = self._instants(record)
+            for first in instants:
+                heap.append((first.at, number, first, instants))
+                break
+        heapq.heapify(heap)
+        for taken in range(limit):
+            if not heap:
+                break
+            await _share_loop(taken)
+            _, number, found, instants = heap[0]
+            made.append(found)
+            following = next(instants, None)
+            if following is None:
+                heapq.heappop(heap)
+            else:
+                heapq.heapreplace(heap, (following.at, number, following, instants))
+        return sorted(made, key=lambda upcoming: upcoming.at)[:limit]
+
+    def _instants(self, record: JobRecord) -> Iterator[Upcoming]:
+        """The instants of a job beyond those planned: of a schedule that only other code knows, the next one."""
+        schedule = self.schedule(record)
+        due = record.cursor if record.plannable else None
+        left = None if record.spec.max_runs is None else record.spec.max_runs - record.planned
+        while due is not None and left != 0:
+            yield Upcoming(record.name, run_for(record, due).ready_at, due)
+            due = None if schedule is None else step(schedule, due)
+            left = None if left is None else left - 1
+
+    def schedule(self, record: JobRecord) -> Schedule | None:
+        """The schedule of a job, None where only another process's code can compute it."""
+        try:
+            return schedule_of(record, self._registry.schedule_in_code)
+        except InvalidSchedule:
+            return None
+
+
+async def _share_loop(number: int) -> None:
+    if number % _AT_A_TIME == _AT_A_TIME - 1:
+        await asyncio.sleep(0)
+
+
+def _refuse_foreign(name: str, record: JobRecord | None) -> None:
+    """Raise if a job is not the API's to write."""
+    if record is not None and record.origin is not Origin.API:
+        raise JobChanged(
+            f"job {shown(name)} belongs to the {record.origin.value}: change it there, or choose another name"
+        )
+
+
+def _busy(name: str) -> JobChanged:
+    return JobChanged(f"job {shown(name)} is being changed by others all the time: try again")

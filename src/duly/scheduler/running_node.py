@@ -1,0 +1,137 @@
+"""Running: a node built from a client and this process's code, and how it comes and goes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from datetime import datetime
+
+from duly.model import Fleet, SchedulerConfig
+from duly.model.job import COMMAND_HANDLER
+from duly.ports import Tracer
+from duly.runtime.elector import MAIN
+from duly.runtime.environment import Environment, make_card
+from duly.runtime.handler import Catalog
+from duly.runtime.node import Code, Node
+from duly.runtime.service import Emit
+from duly.runtime.stages import Stages
+from duly.runtime.stored_commands import stored_commands
+from duly.scheduler.capability_checks import check_deliveries, check_placement
+from duly.scheduler.client import Client
+from duly.scheduler.executors import Executors
+from duly.scheduler.job import Job
+from duly.scheduler.loop_end import LoopEnd
+from duly.scheduler.registry import Registry
+from duly.scheduler.views import ShutdownReport
+from duly.version import __version__
+
+_CLOSED_AFTER = 1.5  # seconds after the time for handlers was up, when nothing of theirs may be waited for any more
+
+
+class RunningNode:
+    """A node and what it needs from the scheduler around it. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        client: Client,
+        registry: Registry,
+        config: SchedulerConfig,
+        emit: Emit,
+        rng: random.Random,
+        tracer: Tracer | None = None,
+    ) -> None:
+        self.client = client
+        self.loop = asyncio.get_running_loop()
+        self._registry = registry
+        self.config = config
+        self._emit = emit
+        self._catalog = Catalog()
+        card = make_card(config, client.clock, rng, __version__)
+        env = Environment(card, config, client.clock, emit, rng, tracer)
+        client.fleets.actor = f"node {env.card.id}"
+        if client.publisher is not None:
+            client.publisher.node = env.card.id
+        code = Code(
+            catalog=self._catalog,
+            compose=client.submitter.compose,
+            deploy=self.deploy,
+            shards=lambda: (MAIN, *registry.shards()),
+            schedules=registry.schedule_in_code,
+        )
+        self._started_at = env.card.started_at
+        self._executors = Executors(config.max_result_bytes)
+        self.node = Node(env, client.backend, code, self._executors)
+        self._over = asyncio.Event()
+        self._loop_end = LoopEnd(self._end_with_loop)
+        self._fleet: tuple[Fleet, datetime] | None = None
+        if config.allow_commands == "stored":
+            self._catalog.add(COMMAND_HANDLER, stored_commands(client.backend.store))
+
+    async def start(self) -> None:
+        """Bring the store in line with the code, and run."""
+        await self.deploy()
+        self.client.definitions.changed = self.client.fleets.changed = self.node.changed
+        await self.node.start()
+        await self._loop_end.arm()
+
+    async def deploy(self) -> None:
+        """Check the code against the store, and save what is new or changed."""
+        jobs = self._registry.jobs()
+        await self._adopt(jobs)
+        await self.client.definitions.deploy(jobs, self._started_at)
+        if self._fleet is not None:
+            await self.client.fleets.deploy(*self._fleet)
+
+    async def carry(self, fleet: Fleet) -> None:
+        """Take over the jobs of a file: they are deployed at the start, and again if the store forgets this node."""
+        self._fleet = (fleet, await self.client.backend.store.time())
+
+    async def reload(self, fleet: Fleet, *, changed: bool) -> bool:
+        """Deploy a file that was read again; False if a newer one stands. If that fails, what was carried stays."""
+        since = await self.client.backend.store.time()
+        stands = await self.client.fleets.deploy(fleet, since, changed=changed)
+        self._fleet = (fleet, since)
+        return stands
+
+    async def _adopt(self, jobs: Sequence[Job]) -> None:
+        """Make the handlers of these jobs known to the node."""
+        await check_deliveries({job.name: job.delivery for job in jobs}, self.client.backend, self.config)
+        found = {}
+        for job in jobs:
+            check_placement(job.name, job.selector, self.config)
+            handler = self._registry.handler(job, self.config)
+            if handler is not None:
+                found[job.name] = handler
+        self._catalog.update(found)
+
+    async def register(self, job: Job) -> None:
+        """Add a job while running."""
+        await self._adopt([job])
+        await self.client.definitions.deploy([job], self._started_at)
+        await self.client.backend.coordinator.announce(self.node.card_now(), self.config.lease)
+
+    async def stop(self, timeout: float | None) -> ShutdownReport:
+        """Stop gracefully, once. Never raises, and takes no more than a moment longer than `timeout`."""
+        stages = Stages(self._emit)
+        await self._loop_end.call_off()
+        stopped = await self.node.stop(timeout, stages)
+        await stages.run("close executors", self._executors.close(), _CLOSED_AFTER)
+        self._over.set()
+        return ShutdownReport(stopped.drained, stopped.released, stopped.interrupted, stopped.left)
+
+    async def dispose(self) -> None:
+        """Let go of everything without having been started."""
+        await self._loop_end.call_off()
+        self.node.dispose()
+        await self._executors.close()
+
+    async def _end_with_loop(self) -> None:
+        """The loop ends and nobody has stopped the node: it gives up its claims, which expire."""
+        stages = Stages(self._emit)
+        await stages.run("end services", self.node.abandon(), _CLOSED_AFTER)
+        await stages.run("close executors", self._executors.close(), _CLOSED_AFTER)
+        self._over.set()
+
+    async def wait(self) -> None:
+        await self._over.wait()

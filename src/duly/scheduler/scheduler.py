@@ -1,0 +1,575 @@
+"""The scheduler: where jobs are defined, a store is opened, and a node is run. Constructing one does no I/O.
+
+closed → open (a client: nothing is planned or run) → running (a node as well). Any call on a closed scheduler opens it
+as a client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime, timedelta
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from duly.errors import ConfigurationError, DulyError, SchedulerRunning, shown
+from duly.model import (
+    Attempt,
+    CancelReply,
+    Cause,
+    Counts,
+    Fleet,
+    Node,
+    Page,
+    Put,
+    Run,
+    RunQuery,
+    SchedulerConfig,
+    State,
+    as_utc,
+    is_run_id,
+)
+from duly.ports import Backend, Clock, Finding, SystemClock
+from duly.rules.explain import Explanation
+from duly.rules.fleets import Difference
+from duly.rules.retry import RetryPolicy
+from duly.rules.schedules import Schedule
+from duly.runtime.context import Context
+from duly.runtime.executors.import_path import loading_main
+from duly.runtime.handler import ErrorHook, FailureHook
+from duly.scheduler.client import Client, cause_of, states_of
+from duly.scheduler.decorator import JobDecorator
+from duly.scheduler.examination import examine
+from duly.scheduler.handles import JobHandle, RunHandle
+from duly.scheduler.health import health_of
+from duly.scheduler.job import (
+    DeliveryName,
+    Duration,
+    ExecutorName,
+    Job,
+    MisfireName,
+    OverlapName,
+    StoreLossName,
+)
+from duly.scheduler.life import Life
+from duly.scheduler.locks import Lock, locked
+from duly.scheduler.registry import Registry, Wrapper, place_of
+from duly.scheduler.running_node import RunningNode
+from duly.scheduler.sessions import Sessions
+from duly.scheduler.store_address import StoreAddress
+from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, name_of
+from duly.scheduler.subscriptions import Subscriptions, joined, publisher_for
+from duly.scheduler.sync import Portal, SyncScheduler
+from duly.scheduler.user_transaction import UserTransaction
+from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NOTHING = (None,) * 6
+_LAST_WORDS = 0.2  # what closing the store may take after a stop, which has been given two seconds
+
+
+class Scheduler(Subscriptions):
+    """A distributed job scheduler: decorate functions, start as many copies of the program as you like.
+
+    Without arguments it uses the file `duly.db` beside the program, or `DULY_URL`. `imports` names modules to load at
+    start, so that their jobs are defined.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        config: SchedulerConfig | None = None,
+        *,
+        store: str | None = None,
+        queue: str | None = None,
+        coordinator: str | None = None,
+        imports: Sequence[str] = (),
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__()
+        self._binding = StoreAddress(url, config or SchedulerConfig(), store, queue, coordinator)
+        self._imports = tuple(imports)
+        self._clock: Clock = clock or SystemClock()
+        self._rng = random.Random()
+        self._registry = Registry()
+        self._portal = Portal()
+        self._sessions = self._new_sessions()
+        self._life = Life()
+        self._holds = 0
+        self._fleet: Fleet | None = None
+        self.sync = SyncScheduler(self, self._sync_loop)
+
+    # --- settings
+
+    @property
+    def config(self) -> SchedulerConfig:
+        return self._binding.config
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a node runs in this process."""
+        return self._running is not None
+
+    @property
+    def _running(self) -> RunningNode | None:
+        return self._life.running
+
+    def configure(self, url: str | None = None, *, config: SchedulerConfig | None = None) -> None:
+        """Bind to another store or other settings. What was open is closed."""
+        self._refuse_running("configure()")
+        chosen = config or self.config
+        self._binding = StoreAddress(url, chosen) if url else replace(self._binding, config=chosen)
+        self._sessions.abandon()
+        self._sessions = self._new_sessions()
+
+    @contextmanager
+    def override(
+        self, url: str, *, config: SchedulerConfig | None = None, clock: Clock | None = None
+    ) -> Iterator[Self]:
+        """Talk to another store inside the block; meant for tests: `with scheduler.override("memory://"):`."""
+        self._refuse_running("override()")
+        before = (self._binding, self._sessions, self._clock)
+        self._binding = StoreAddress(url, config or self.config)
+        self._sessions = self._new_sessions()
+        self._clock = clock or self._clock
+        try:
+            yield self
+        finally:
+            self._sessions.abandon()
+            self._binding, self._sessions, self._clock = before
+
+    def wrap(self, wrapper: Wrapper) -> None:
+        """Put something around every handler, for frameworks: given a handler it returns what is called instead.
+
+        Called on the node's loop when the node is built. What it returns is async where the handler is, and runs where
+        the handler does, in its task or its thread. Handlers in processes of their own are not wrapped.
+        """
+        self._refuse_running("wrap()")
+        self._registry.wrap(wrapper)
+
+    # --- defining jobs
+
+    @overload
+    def job(
+        self, schedule: Callable[Concatenate[Context, P], Awaitable[R]], /
+    ) -> JobHandle[Callable[Concatenate[Context, P], Awaitable[R]], P, R]: ...
+
+    @overload
+    def job(self, schedule: Callable[P, Awaitable[R]], /) -> JobHandle[Callable[P, Awaitable[R]], P, R]: ...
+
+    @overload
+    def job(
+        self,
+        schedule: Schedule | None = None,
+        *,
+        name: str = "",
+        description: str | None = None,
+        payload: Mapping[str, Any] | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        timeout: Duration | None = None,
+        retry: RetryPolicy | int | UnsetType | None = UNSET,
+        delivery: DeliveryName = "at_least_once",
+        overlap: OverlapName | None = None,
+        misfire: MisfireName = "latest",
+        executor: ExecutorName | None = None,
+        tags: Sequence[str] = (),
+        on_error: ErrorHook | None = None,
+        on_failure: FailureHook | None = None,
+        on_store_loss: StoreLossName = "continue",
+        start_at: datetime | None = None,
+        end_at: datetime | None = None,
+        max_runs: int | None = None,
+        selector: Mapping[str, str] | None = None,
+        restore: bool = False,
+    ) -> JobDecorator: ...
+
+    def job(self, schedule: Any = None, **options: Any) -> Any:
+        """Define a job by decorating its handler. Keywords as of `Job`; the name is the function's unless given."""
+        if callable(schedule) and not hasattr(schedule, "next_run"):
+            return self._define(None, {}, schedule)
+        return lambda function: self._define(schedule, options, function)
+
+    def _define(
+        self, schedule: Schedule | None, options: dict[str, Any], function: Callable[..., Any]
+    ) -> JobHandle[Any, Any, Any]:
+        plain = function.function if isinstance(function, JobHandle) else function
+        job = Job(handler=plain, schedule=schedule, **options)
+        self.add(job)
+        return JobHandle(self, job, plain)
+
+    def add(self, job: Job) -> None:
+        """Define a job before the start. While running, use `register`."""
+        if self._running is not None:
+            raise SchedulerRunning(f"job {job.name!r}: the scheduler runs; use `await scheduler.register(job)`")
+        self._registry.add(job, place_of(job))
+
+    # --- life
+
+    async def start(self) -> None:
+        """Open the store, bring it in line with the code, and run a node. Does nothing if one runs.
+
+        Whoever calls it while it is being started waits for the same start. One that fails, or that everybody who
+        waited for it has given up, leaves nothing behind.
+        """
+        if loading_main():
+            way_out = 'put it under `if __name__ == "__main__":`'
+            raise DulyError(f"a handler's process is loading the main script, which starts a scheduler: {way_out}")
+        await self._life.start(self._start)
+
+    async def _start(self) -> RunningNode:
+        was_open = self._sessions.is_open()
+        try:
+            running = self._build(await self._client(), self._rng)
+            try:
+                if self._fleet is not None:
+                    await running.carry(self._fleet)
+                await running.start()
+            except BaseException:
+                await running.dispose()
+                raise
+        except BaseException:
+            if not was_open:
+                await self.close()
+            raise
+        return running
+
+    def _build(self, client: Client, rng: random.Random) -> RunningNode:
+        self._load()
+        return RunningNode(client, self._registry, self.config, client.emit, rng, self._tracer)
+
+    def _load(self) -> None:
+        """Import the modules that define jobs."""
+        for module in (*self._imports, *self.config.imports):
+            importlib.import_module(module)
+
+    async def stop(self, timeout: float | timedelta | None = None) -> ShutdownReport:
+        """Stop the node gracefully, within `timeout` seconds (default: `shutdown_timeout`), and close the store.
+
+        What handlers, hooks or the store do cannot delay it by more than two seconds. Whoever asks again waits for the
+        same end.
+        """
+        patience = self._patience(timeout)
+        report = await self._life.stop(lambda running: self._stop(running, patience))
+        if report is not None:
+            return report
+        await self.close()
+        return ShutdownReport()
+
+    async def _stop(self, running: RunningNode, patience: float | None) -> ShutdownReport:
+        report = await running.stop(patience)
+        self._life.over()
+        await self._close(_LAST_WORDS)
+        return report
+
+    def _patience(self, timeout: float | timedelta | None) -> float | None:
+        chosen = self.config.shutdown_timeout if timeout is None else timeout
+        return chosen.total_seconds() if isinstance(chosen, timedelta) else chosen
+
+    @property
+    def patience(self) -> float | None:
+        """How many seconds a stop waits for running handlers; None: as long as they take."""
+        return self._patience(None)
+
+    def rescue(self, patience: float) -> int:
+        """Give back all runs of the node from another thread: its loop is blocked, and the process has to exit."""
+        running = self._running
+        return 0 if running is None else running.node.rescue(patience)
+
+    def hurry(self) -> None:
+        """While stopping: do not wait for running handlers any longer."""
+        if self._running is not None:
+            self._running.node.hurry()
+
+    async def wait(self) -> None:
+        """Return when the node has stopped."""
+        if self._running is not None:
+            await self._running.wait()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Self]:
+        """Open the store for the block without running a node."""
+        self._holds += 1
+        try:
+            await self._sessions.client()
+            yield self
+        finally:
+            self._holds -= 1
+            await self.close()
+
+    async def close(self) -> None:
+        """Close what this event loop has open. Not while a node runs, nor inside `client()`."""
+        await self._close(None)
+
+    async def _close(self, patience: float | None) -> None:
+        if self._running is None and not self._holds:
+            await self._sessions.close(patience)
+
+    def run_forever(self, *, log_level: str = "INFO", log_format: str = "TEXT") -> ShutdownReport:
+        """Run a node until SIGINT or SIGTERM: the first drains, the second stops at once. Configures logging."""
+        from duly.scheduler.run_forever import run_forever  # noqa: PLC0415  # only programs need signals and log handlers
+
+        return run_forever(self, log_level, log_format)
+
+    def _new_sessions(self) -> Sessions:
+        return Sessions(lambda: self._binding.open(self._clock), self._make_client)
+
+    def _make_client(self, backend: Backend) -> Client:
+        publisher = publisher_for(backend.store, self.config, backend.clock)
+        emit = joined(self._events, publisher)
+        tracer = lambda: self._tracer  # noqa: E731  # it may be plugged in later
+        return Client(backend, self._registry, self.config, emit, self._rng, tracer, publisher)
+
+    async def _client(self) -> Client:
+        return await self._sessions.client()
+
+    async def opened(self) -> Client:
+        """The client of the running loop, for what is built on a scheduler: its API, a dashboard."""
+        return await self._client()
+
+    def _sync_loop(self) -> asyncio.AbstractEventLoop:
+        return self._portal.loop() if self._running is None else self._running.loop
+
+    # --- operating jobs
+
+    def refuse_if_frozen(self, what: str) -> None:
+        """Raise if the jobs of this running node are not to be changed, for what is built on a scheduler."""
+        if self._running is not None and self.config.registry == "frozen":
+            raise SchedulerRunning(f"{what} while running is refused: SchedulerConfig(registry='frozen')")
+
+    async def register(self, job: Job) -> None:
+        """Define a job now, running or not; a job of the same name is replaced by the new definition."""
+        self.refuse_if_frozen(f"registering {job.name!r}")
+        client = await self._client()
+        self._registry.check(job, self.config)
+        self._registry.replace(job, place_of(job))
+        client.submitter.forget(job.name)
+        if self._running is not None:
+            await self._running.register(job)
+        else:
+            await client.definitions.deploy([job], client.clock.now())
+
+    async def remove(self, name: str) -> None:
+        """Stop planning a job and cancel its waiting runs; what runs may end. History stays."""
+        self.refuse_if_frozen(f"removing {shown(name)}")
+        await (await self._client()).definitions.remove(name)
+
+    async def pause(self, name: str, note: str = "") -> None:
+        """Neither plan nor start runs of this job until it is resumed; survives restarts and deploys."""
+        await (await self._client()).definitions.pause(name, note)
+
+    async def resume(self, name: str) -> None:
+        """Let a paused job go on; what it missed is recorded as skipped."""
+        await (await self._client()).definitions.resume(name)
+
+    async def trigger(self, name: str, payload: Mapping[str, Any] | None = None) -> RunHandle[Any]:
+        """Run a job once more, now, with its own payload or this one."""
+        return RunHandle(self, await (await self._client()).submitter.trigger(name, payload))
+
+    async def get_job(self, name: str) -> JobView:
+        """A job as it stands; `JobNotFound` if there is none."""
+        return await (await self._client()).definitions.view(name)
+
+    async def jobs(self, *, removed: bool = False) -> list[JobView]:
+        """All jobs, by name; with those that were removed and may be restored, if asked for."""
+        return await (await self._client()).definitions.views(removed=removed)
+
+    async def upcoming(self, limit: int = 20, job: str | None = None) -> list[Upcoming]:
+        """The next runs, by time, as far as schedules tell."""
+        return await (await self._client()).definitions.upcoming(limit, job)
+
+    async def explain(self, job: str, at: datetime | None = None) -> Explanation:
+        """Why the run of that instant (now, unless given) did or did not happen, or why the run of that id is as it is.
+
+        If the job has no instant then, the nearest one is explained.
+        """
+        explainer = (await self._client()).explainer
+        return await (explainer.run(job) if is_run_id(job) else explainer.instant(job, at))
+
+    # --- fleets: jobs that a file defines
+
+    async def carry(self, fleet: Fleet) -> bool:
+        """Define the jobs of a file: at the start, or now if a node runs; whether it stands, as far as that is known.
+
+        A file that was replaced by a newer one does not come back by itself. One that has changed while the node ran is
+        newer than what the node had.
+        """
+        stands = True
+        if self._running is not None:
+            changed = self._fleet is None or self._fleet.digest() != fleet.digest()
+            stands = await self._running.reload(fleet, changed=changed)
+        self._fleet = fleet
+        return stands
+
+    async def compare(self, fleet: Fleet) -> Difference:
+        """What the jobs of a file would change in the store."""
+        return await (await self._client()).fleets.compare(fleet)
+
+    async def apply(self, difference: Difference) -> list[str]:
+        """Write what `compare` found, whichever file stood before; the names of what others changed meanwhile."""
+        return await (await self._client()).fleets.apply(difference)
+
+    # --- submitting
+
+    async def submit(
+        self,
+        handler: str | JobHandle[Any, Any, R] | Callable[..., Any],
+        payload: Mapping[str, Any] | None = None,
+        *,
+        at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int | None = None,
+        dedupe_key: str | None = None,
+        unique_for: float | timedelta | None = None,
+        queue: str | None = None,
+    ) -> RunHandle[Any]:
+        """Submit a run to a handler by name or handle. A name unknown here is checked when it is claimed.
+
+        While a run with the same `dedupe_key` is unfinished, and for `unique_for` seconds from its acceptance whatever
+        becomes of it, no second one is made: the handle is that of the first, and says `deduplicated`.
+        """
+        options = AS_THE_JOB_SAYS
+        if (at, delay, priority, dedupe_key, unique_for, queue) != _NOTHING:
+            options = Options(
+                at=at, delay=delay, priority=priority, dedupe_key=dedupe_key, unique_for=unique_for, queue=queue
+            )
+        return await self._submit(name_of(handler), (), {} if payload is None else payload, options)
+
+    async def submit_many(
+        self,
+        handler: str | JobHandle[Any, Any, R] | Callable[..., Any],
+        payloads: Iterable[Mapping[str, Any]],
+        *,
+        at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+    ) -> list[RunHandle[Any]]:
+        """Submit many runs to one handler in as few round trips as possible; in order."""
+        options = Options(at=at, delay=delay, priority=priority, queue=queue)
+        return await self._submit_many(name_of(handler), payloads, options)
+
+    def within(self, connection: Any) -> UserTransaction:
+        """Submit in a transaction that you have open on a connection of yours to the same database.
+
+        `await scheduler.within(connection).submit(send_mail, {"to": "ada@example.org"})`: the run exists if and when
+        you commit. Only where the store has transactions: SQLite (`sqlite3`), PostgreSQL (asyncpg).
+        """
+        return UserTransaction(self._client, lambda put: RunHandle(self, put), connection)
+
+    async def _submit(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options
+    ) -> RunHandle[Any]:
+        client = self._sessions.at_hand() or await self._client()
+        if args:
+            signature = self._registry.signature(name)
+            assert signature is not None
+            kwargs = signature.bind(args, dict(kwargs))
+        return RunHandle(self, await client.submitter.submit(name, kwargs, options))
+
+    def _check(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        signature = self._registry.signature(name)
+        bound = kwargs if signature is None else signature.bind(args, kwargs)
+        self._registry.payload(name, bound, self.config.max_payload_bytes)
+
+    async def _submit_many(
+        self, name: str, payloads: Iterable[Mapping[str, Any]], options: Options
+    ) -> list[RunHandle[Any]]:
+        client = await self._client()
+        return [RunHandle(self, put) for put in await client.submitter.submit_many(name, payloads, options)]
+
+    # --- runs
+
+    async def get_run(self, run_id: str) -> Run:
+        """A run as it stands; `RunNotFound` if there is none."""
+        return await (await self._client()).run(run_id)
+
+    async def runs(
+        self,
+        job: str | None = None,
+        state: State | str | Iterable[State | str] | None = None,
+        *,
+        handler: str | None = None,
+        queue: str | None = None,
+        cause: Cause | str | None = None,
+        due_from: datetime | None = None,
+        due_until: datetime | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page:
+        """Runs that match, newest first, a page at a time: `page.runs`, and `page.next` for the following one."""
+        query = RunQuery(
+            job=job,
+            handler=handler,
+            queue=queue,
+            states=states_of(state),
+            cause=None if cause is None else cause_of(cause),
+            due_from=None if due_from is None else as_utc(due_from, "due_from", ConfigurationError),
+            due_until=None if due_until is None else as_utc(due_until, "due_until", ConfigurationError),
+        )
+        return await (await self._client()).runs(query, limit, cursor)
+
+    async def attempts(self, run_id: str) -> list[Attempt]:
+        """The history of a run, oldest first."""
+        return await (await self._client()).attempts(run_id)
+
+    async def waits_for(self, run_id: str) -> str | None:
+        """Why a waiting run waits, in plain words; None if it does not wait."""
+        client = await self._client()
+        return await client.explainer.waits_for(await client.run(run_id))
+
+    async def cancel(self, run_id: str, reason: str | None = None) -> CancelReply:
+        """Cancel a run: at once while it waits, by asking its worker while it runs."""
+        client = await self._client()
+        reply = await client.cancel(run_id, reason)
+        if reply is CancelReply.REQUESTED and self._running is not None and self._running.client is client:
+            self._running.node.cancel([run_id])
+        return reply
+
+    async def redrive(self, run_id: str) -> RunHandle[Any]:
+        """Run a failed, lost or cancelled run again under the same id."""
+        run = await (await self._client()).redrive(run_id)
+        return RunHandle(self, Put(run.id, True, run.created_at or run.due))
+
+    async def _result(self, run_id: str, timeout: float | None) -> Any:
+        return await (await self._client()).result(run_id, timeout)
+
+    # --- the cluster
+
+    @asynccontextmanager
+    async def lock(self, name: str, ttl: float = 30, wait: float = 0) -> AsyncIterator[Lock]:
+        """Hold a named lock for the block; `lock.fence` grows with every holder."""
+        client = await self._client()
+        async with locked(client.backend.coordinator, client.clock, name, client.ids.new(), ttl, wait) as lock:
+            yield lock
+
+    async def nodes(self) -> list[Node]:
+        """The live nodes, the longest-started first."""
+        return await (await self._client()).backend.coordinator.nodes()
+
+    async def health(self) -> Health:
+        """How this process is, as a value; never raises because the store is away."""
+        client = await self._sessions.client() if self._sessions.is_open() else None
+        return await health_of(self._running, client)
+
+    async def counts(self) -> Counts:
+        """How many runs there are by state, and what waits in which queue."""
+        return await (await self._client()).backend.store.counts()
+
+    async def examine(self) -> list[Finding]:
+        """What an operator should know about the store as it is configured."""
+        return await examine((await self._client()).backend)

@@ -1,0 +1,108 @@
+"""A storm: a seeded script of faults. Nodes pause, die and come back; they are cut off; the store goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from duly.testing.sim.clock import SimClock
+from duly.testing.sim.fleet import Fleet
+from duly.testing.sim.network import FOUL, Weather
+
+
+class FaultPlan(Struct, frozen=True):
+    """How bad it gets: seconds between two faults and how long each lasts, (least, most), and how likely each kind is.
+
+    `skews` steps a node's wall clock, `steps` the store's.
+    """
+
+    between: tuple[float, float] = (0.5, 6.0)
+    lasting: tuple[float, float] = (0.2, 20.0)
+    weather: Weather = FOUL
+    pauses: int = 4
+    kills: int = 4
+    cuts: int = 3
+    outages: int = 1
+    freezes: int = 1
+    skews: int = 1
+    steps: int = 0
+    stride: tuple[float, float] = (-8.0, 8.0)
+
+    async def rage(self, fleet: Fleet, store_clock: SimClock, seconds: float) -> None:
+        """Trouble for that many virtual seconds; then everybody is well again."""
+        loop = asyncio.get_running_loop()
+        dice = random.Random(f"storm/{fleet.network.loop.seed}")
+        end = loop.time() + seconds
+        fleet.network.weather = self.weather
+        trouble = _Trouble(self, fleet, store_clock, dice)
+        async with asyncio.TaskGroup() as faults:
+            while loop.time() < end:
+                faults.create_task(trouble.strike(end))
+                await asyncio.sleep(dice.uniform(*self.between))
+        fleet.recover()
+
+
+class _Trouble:
+    """Chooses what happens next and lets it happen."""
+
+    def __init__(self, storm: FaultPlan, fleet: Fleet, store_clock: SimClock, dice: random.Random) -> None:
+        self._storm = storm
+        self._fleet = fleet
+        self._network = fleet.network
+        self._store_clock = store_clock
+        self._dice = dice
+        self._kinds: dict[Callable[[str, float], Awaitable[None]], int] = {
+            self._pause: storm.pauses,
+            self._kill: storm.kills,
+            self._cut: storm.cuts,
+            self._take_away: storm.outages,
+            self._freeze: storm.freezes,
+            self._skew: storm.skews,
+            self._step: storm.steps,
+        }
+
+    async def strike(self, end: float) -> None:
+        name = self._dice.choice(sorted(self._fleet.nodes))
+        [kind] = self._dice.choices(list(self._kinds), list(self._kinds.values()))
+        left = max(0.0, end - asyncio.get_running_loop().time())
+        await kind(name, min(left, self._dice.uniform(*self._storm.lasting)))
+
+    async def _pause(self, name: str, seconds: float) -> None:
+        if self._fleet.nodes[name].awake:
+            self._fleet.pause(name)
+            await asyncio.sleep(seconds)
+            self._fleet.resume(name)
+
+    async def _kill(self, name: str, seconds: float) -> None:
+        if not self._fleet.nodes[name].killed:
+            self._fleet.kill(name)
+            await asyncio.sleep(seconds)
+            self._fleet.start(name)
+
+    async def _cut(self, name: str, seconds: float) -> None:
+        self._network.cut(name)
+        await asyncio.sleep(seconds)
+        self._network.join(name)
+
+    async def _take_away(self, _: str, seconds: float) -> None:
+        self._network.take_away()
+        await asyncio.sleep(seconds)
+        self._network.bring_back()
+
+    async def _freeze(self, _: str, seconds: float) -> None:
+        self._network.store.pause()
+        self._network.history.note("the store is frozen")
+        await asyncio.sleep(seconds)
+        self._network.store.resume()
+        self._network.history.note("the store goes on")
+
+    async def _skew(self, name: str, _: float) -> None:
+        self._fleet.clocks[name].skew += self._dice.uniform(*self._storm.stride)
+        self._network.history.note(f"clock now {self._fleet.clocks[name].skew:+.3f}s", name)
+
+    async def _step(self, _: str, __: float) -> None:
+        self._store_clock.skew += self._dice.uniform(*self._storm.stride)
+        self._network.history.note(f"the store's clock now {self._store_clock.skew:+.3f}s")
