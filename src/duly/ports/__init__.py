@@ -6,8 +6,9 @@ Obligations of every adapter, said once:
   atomically; what did not apply (duplicate, stale, lost) is returned as a value, in order, never raised.
 * **Idempotent.** Repeating a call after a lost answer does no harm. `claim` carries a request number per node: a repeat
   returns the same claims. A settlement repeated with the settling fence is success, not stale.
-* **No policy, no talk.** Adapters never decide about retries or misfires, never log or measure. They raise
-  `BackendUnavailable` (try again) or `BackendError` (do not), and translate foreign exceptions at their edge.
+* **No policy, no talk.** Adapters never decide about retries, and about misfires only by the time that a run carries
+  (`Run.start_by`); they never log or measure. They raise `BackendUnavailable` (try again) or `BackendError` (do not),
+  and translate foreign exceptions at their edge.
 * **The store's clock decides** about due times and leases. Methods take an optional `now` for tests and simulation;
   without it the server's clock counts as long as it agrees with `Backend.clock`, else that: a clock that jumps starts
   nothing early and takes nothing over.
