@@ -6,7 +6,7 @@ import pytest
 
 from duly.backends.sqlite import open_url
 from duly.backends.sqlite.file_clock import FileClock
-from duly.model import shift, to_micros
+from duly.model import shift
 from duly.ports import Opening, SystemClock
 from duly.ports.clock import BELIEVE_AFTER
 
@@ -61,9 +61,13 @@ async def test_who_comes_first_with_a_wrong_clock_goes_by_that_of_the_machine(op
 
 
 async def test_where_files_have_no_times_the_process_has_its_own(tmp_path):
-    clock = Off(600)
-    file_clock = FileClock(clock, "boot", tmp_path / "nowhere")
-    assert abs(file_clock._machines(to_micros(clock.now())) - to_micros(clock.now())) < 1_000_000
+    assert FileClock(Off(600), "boot", tmp_path / "nowhere")._machines(7) == 7
+
+
+async def test_the_time_of_the_machine_is_never_ahead(opened):
+    async with opened(Off(600)) as backend:
+        for _ in range(20):
+            assert await _read(backend) <= Off().now()
 
 
 @pytest.mark.parametrize("off", [-600, 600])

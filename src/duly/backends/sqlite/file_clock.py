@@ -46,7 +46,7 @@ class FileClock:
         wall = to_micros(self._local.now()) - steady
         written = unit.meta(_OFFSET) if unit.meta(_BOOT) == self._boot else None
         if written is None or (self._lead is None and _is_abandoned(unit, steady + written)):
-            true = self._machines(wall + steady) - steady
+            true = self._machines(wall)
             self._lead = true - wall
             return steady + true, true
         if self._lead is None:
@@ -61,13 +61,17 @@ class FileClock:
         return steady + written, None
 
     def _machines(self, wall: int) -> int:
-        """The machine's wall clock. That of the process is finer, and is taken if it agrees."""
+        """How far the machine's wall clock is from its steady one.
+
+        By its own clocks the process says `wall`, which is finer and is taken if it agrees with the time of a new file.
+        """
         try:
             with tempfile.TemporaryFile(dir=self._folder) as made:
                 told = os.fstat(made.fileno()).st_mtime_ns // 1000
         except OSError:
             return wall
-        return wall if abs(told - wall) <= _TOLERATED else told
+        true = told - round(self._local.monotonic() * 1e6)  # read afterwards: rather a little behind than ahead
+        return wall if abs(true - wall) <= _TOLERATED else true
 
     def _has_stayed(self) -> bool:
         now = self._local.monotonic()
