@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from duly.backends.sqlite import open_url
+from duly.backends.sqlite.file_clock import FileClock
 from duly.model import shift
 from duly.ports import Opening, SystemClock
 from duly.ports.clock import BELIEVE_AFTER
@@ -47,11 +48,34 @@ async def test_who_comes_later_goes_by_the_time_of_those_who_are_there(opened, o
             assert second.clock.doubt == 0
 
 
-@pytest.mark.parametrize("off", [-600, 600])
-async def test_what_a_process_with_a_wrong_clock_left_behind_binds_nobody(opened, off):
-    async with opened(Off(off)) as wrong:
-        assert abs((wrong.clock.now() - Off(off).now()).total_seconds()) < 0.5
+@pytest.mark.parametrize("off", [-600, -60, 60, 600])
+async def test_who_comes_first_with_a_wrong_clock_goes_by_that_of_the_machine(opened, off):
     right = Off()
+    async with opened(Off(off)) as first, opened(Off(-off)) as second, opened(right) as third:
+        for backend in (first, second, third):
+            assert abs((backend.clock.now() - right.now()).total_seconds()) < 0.5
+            assert backend.clock.doubt == 0
+        await first.queue.renew([], 15)
+        for backend in (first, second, third):
+            assert abs((await _read(backend) - right.now()).total_seconds()) < 0.5
+
+
+async def test_where_files_have_no_times_the_process_has_its_own(tmp_path):
+    assert FileClock(Off(600), "boot", tmp_path / "nowhere")._machines(7) == 7
+
+
+async def test_the_time_of_the_machine_is_never_ahead(opened):
+    async with opened(Off(600)) as backend:
+        for _ in range(20):
+            assert await _read(backend) <= Off().now()
+
+
+@pytest.mark.parametrize("off", [-600, 600])
+async def test_what_was_written_before_a_long_silence_binds_nobody(opened, off):
+    right = Off()
+    async with opened(right) as backend:
+        await backend.queue.renew([], 15)
+        await backend._session.write(lambda unit: backend.store._file_clock.write(unit, off * 1_000_000))
     async with opened(right) as backend:
         assert abs((backend.clock.now() - right.now()).total_seconds()) < 0.5
 

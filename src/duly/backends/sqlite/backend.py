@@ -40,7 +40,7 @@ class SqliteBackend:
         place = parse(url)
         check_timeout("busy_timeout", place.busy_timeout, opening.lease, redacted(url))
         self._session = Session(place, checked_namespace(opening.namespace), self.clock, migrates=opening.migrates)
-        self.store = SqliteStore(self._session, opening.clock)
+        self.store = SqliteStore(self._session, opening.clock, place.path.parent)
         self.queue = SqliteQueue(self._session)
         self.coordinator = SqliteCoordinator(self._session)
 

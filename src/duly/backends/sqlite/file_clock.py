@@ -1,13 +1,17 @@
 """The clock of a file: one time for all processes that use it, even if one of them has a wrong clock.
 
-A file has no clock of its own. The first node writes down how far its wall clock is from the machine's steady clock,
-which all processes share until the machine is restarted; the others go by that. A step of the machine's wall clock is
-followed when it has stayed for a while; a process whose clock was wrong from the beginning changes nothing.
+A file has no clock of its own, but its machine has one. The first node writes down how far the machine's wall clock is
+from its steady clock, which all processes share until the machine is restarted; the others go by that. Whose own clock
+differs from the times that the machine gives to files takes those. A step of the machine's wall clock is followed when
+it has stayed for a while; a process whose clock was wrong from the beginning changes nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
+import tempfile
+from pathlib import Path
 
 from duly.backends.sqlite.leases import BEAT
 from duly.backends.sqlite.unit_of_work import UnitOfWork
@@ -23,10 +27,15 @@ _ABANDONED = 60_000_000  # microseconds without a beat after which nobody goes b
 
 
 class FileClock:
-    """What one process makes of it. `local` are the machine's clocks, `boot` says since which start of the machine."""
+    """What one process makes of it.
 
-    def __init__(self, local: Clock, boot: str) -> None:
+    `local` are the clocks of the process, `boot` says since which start of the machine its steady one counts, `folder`
+    is where the machine's wall clock can be read.
+    """
+
+    def __init__(self, local: Clock, boot: str, folder: Path) -> None:
         self._local = local
+        self._folder = folder
         self._boot = int.from_bytes(hashlib.sha256(boot.encode()).digest()[:6], "big")
         self._lead: int | None = None  # by how much the file's time was ahead of our wall clock when we last looked
         self._off_since: float | None = None
@@ -37,8 +46,9 @@ class FileClock:
         wall = to_micros(self._local.now()) - steady
         written = unit.meta(_OFFSET) if unit.meta(_BOOT) == self._boot else None
         if written is None or (self._lead is None and _is_abandoned(unit, steady + written)):
-            self._lead = 0
-            return steady + wall, wall
+            true = self._machines(wall)
+            self._lead = true - wall
+            return steady + true, true
         if self._lead is None:
             self._lead = written - wall
         # What would be written if all had kept step with our wall clock: its step, unless others have noted that too.
@@ -49,6 +59,19 @@ class FileClock:
         if abs(wanted - written) <= _TOLERATED or self._has_stayed():
             return steady + wanted, wanted
         return steady + written, None
+
+    def _machines(self, wall: int) -> int:
+        """How far the machine's wall clock is from its steady one.
+
+        By its own clocks the process says `wall`, which is finer and is taken if it agrees with the time of a new file.
+        """
+        try:
+            with tempfile.TemporaryFile(dir=self._folder) as made:
+                told = os.fstat(made.fileno()).st_mtime_ns // 1000
+        except OSError:
+            return wall
+        true = told - round(self._local.monotonic() * 1e6)  # read afterwards: rather a little behind than ahead
+        return wall if abs(true - wall) <= _TOLERATED else true
 
     def _has_stayed(self) -> bool:
         now = self._local.monotonic()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from duly.backends.rows import instant, micros, slices_of
@@ -43,10 +44,10 @@ _MOST = 1_000
 class SqliteStore:
     """The control plane and the memory."""
 
-    def __init__(self, session: Session, local: Clock) -> None:
+    def __init__(self, session: Session, local: Clock, folder: Path) -> None:
         self._session = session
         boot = boot_of(local)
-        self._file_clock = None if boot is None else FileClock(local, boot)
+        self._file_clock = None if boot is None else FileClock(local, boot, folder)
 
     # --- definitions and planning
 
