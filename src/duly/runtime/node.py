@@ -53,11 +53,12 @@ from duly.runtime.transactions import Compose, Transactions
 from duly.runtime.worker import Worker
 
 # When what is over at the latest, in seconds after the time for handlers was up. The process has two seconds in all.
-_SECOND_WORD_AFTER = 0.4
-_ABANDONED_AFTER = 0.7
-_SETTLED_AFTER = 1.1
-_ENDED_AFTER = 1.25
-_RETIRED_AFTER = 1.35
+# Most of it is for the store: it may stall for a moment just then, and what it does not hear of counts as a crash.
+_SECOND_WORD_AFTER = 0.3
+_ABANDONED_AFTER = 0.5
+_SETTLED_AFTER = 1.45
+_ENDED_AFTER = 1.55
+_RETIRED_AFTER = 1.62
 _ASK_AGAIN = 0.1
 _STEP = 1.0  # what stepping back gives the store for one answer, beside the draining
 _HINT_PERIOD = 0.1
@@ -305,7 +306,7 @@ class Node:
     async def stop(self, timeout: float | None, stages: Stages | None = None) -> Stopped:
         """Hand over and end. Handlers may run on for `timeout` seconds (None: as long as they take).
 
-        After that it takes less than a second and a half, whatever handlers, hooks and the store do: what still runs is
+        After that it takes less than 1.7 seconds, whatever handlers, hooks and the store do: what still runs is
         cancelled, then given back. Never raises; what was in the way is told by events.
         """
         stages = stages or Stages(self._env.emit)

@@ -26,7 +26,7 @@ from duly.scheduler.registry import Registry
 from duly.scheduler.views import ShutdownReport
 from duly.version import __version__
 
-_CLOSED_AFTER = 1.5  # seconds after the time for handlers was up, when nothing of theirs may be waited for any more
+_CLOSED_AFTER = 1.7  # seconds after the time for handlers was up, when nothing of theirs may be waited for any more
 
 
 class RunningNode:
