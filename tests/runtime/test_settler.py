@@ -146,12 +146,12 @@ async def test_what_cannot_be_stored_at_all_is_given_up_and_reported():
     settler = settler_of(queue, events)
     active_runs = [live(number) for number in (1, 2, 3)]
     for each in active_runs:
-        settler._lives.add(each)
+        settler._active_runs.add(each)
         settler.offer(each, Succeeded())
     await settler.flush()
     assert [settlement.fence for settlement in queue.taken] == [1, 3]
     assert [event.run.id for event in events if isinstance(event, SettlementAbandoned)] == ["r2"]
-    assert len(settler._lives) == 0  # it is no longer renewed: another node takes it over
+    assert len(settler._active_runs) == 0  # it is no longer renewed: another node takes it over
 
 
 async def test_a_store_that_refuses_everything_loses_nothing():

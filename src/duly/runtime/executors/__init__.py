@@ -32,7 +32,7 @@ __all__ = [
 _LATE = {
     "CommandExecutor": "commands",
     "ProcessExecutor": "processes",
-    "SupervisedProcesses": "process",
+    "SupervisedProcesses": "supervised",
     "importable": "import_path",
 }
 
