@@ -61,7 +61,7 @@ class Bench:
         """How long the server's processor has worked so far; 0 where there is none."""
         if not isinstance(self.backend, RedisBackend):
             return 0.0
-        text = (await self.backend.wire.command("INFO", "cpu")).decode()
+        text = (await self.backend.client.command("INFO", "cpu")).decode()
         used = dict(line.split(":") for line in text.splitlines() if ":" in line)
         return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
 

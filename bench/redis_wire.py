@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import redis.asyncio
 
-from duly.backends.redis.client import Wire
+from duly.backends.redis.client import RedisClient
 from duly.backends.redis.loader import made, scripts
 from duly.backends.redis.url import parse
 from duly.testing.servers import redis_server
@@ -36,7 +36,7 @@ async def measure(label: str, call: Callable[[], Awaitable[object]], calls: int,
 
 async def main() -> None:
     with redis_server() as server:
-        wire = Wire(parse(server.url), "bench", {"hello": scripts()["hello"], "echo": ECHO})
+        wire = RedisClient(parse(server.url), "bench", {"hello": scripts()["hello"], "echo": ECHO})
         client = redis.asyncio.Redis.from_url(server.url)
         await wire.open()
         sha = await client.script_load(ECHO.text.decode())

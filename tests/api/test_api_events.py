@@ -11,7 +11,7 @@ from tests.conftest import eventually
 
 from duly.api import Api, ApiSettings, app, events
 from duly.api import tokens as access
-from duly.api.event_tail import _RECENT, SLICE, Tail
+from duly.api.event_tail import _RECENT, SLICE, EventTail
 from duly.errors import BackendUnavailable
 from duly.model.published_event import EVENTS, PublishedEvent, PublishedEventKind
 from duly.observe.publisher import _encode
@@ -281,7 +281,7 @@ async def test_an_outage_of_the_store_is_waited_out(store, monkeypatch):
             raise BackendUnavailable("nobody answers")
         return EventReader(store)
 
-    tail = Tail(published, 1, 1, period=0.01)
+    tail = EventTail(published, 1, 1, period=0.01)
     tail.join("ada")
     news = tail.news
     await asyncio.sleep(0)

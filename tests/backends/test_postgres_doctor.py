@@ -12,13 +12,13 @@ import pytest
 from duly import Scheduler, SchedulerConfig
 from duly.backends.postgres.backend import open_url
 from duly.backends.postgres.doctor import findings
-from duly.backends.postgres.server_info import Facts, capabilities_of
+from duly.backends.postgres.server_info import ServerInfo, capabilities_of
 from duly.backends.postgres.url import parse
 from duly.errors import BackendError, ConfigurationError
 from duly.ports import Opening, Severity
 from duly.testing.postgres_servers import postgres_server
 
-GOOD = Facts(
+GOOD = ServerInfo(
     version="18.4",
     number=180004,
     fsync=True,

@@ -10,14 +10,14 @@ from redis_wires import new_namespace, operator
 from duly import Job, Scheduler, SchedulerConfig
 from duly.backends.redis.backend import RedisBackend
 from duly.backends.redis.doctor import findings
-from duly.backends.redis.server_info import SETTINGS, Facts, capabilities_of, gather, read
+from duly.backends.redis.server_info import SETTINGS, ServerInfo, capabilities_of, gather, read
 from duly.backends.redis.url import Place, parse
 from duly.backends.tls import Tls
 from duly.errors import BackendUnavailable, ConfigurationError
 from duly.ports import Severity
 from duly.testing.servers import redis_server as start_redis
 
-FACTS = Facts(
+FACTS = ServerInfo(
     kind="Valkey",
     version="9.1",
     appendonly=True,
@@ -41,11 +41,11 @@ FAR = Place((("redis.example.org", 6379),))
 SENTINELS = Place((("127.0.0.1", 26379),), service="jobs")
 
 
-def _but(**changes) -> Facts:
+def _but(**changes) -> ServerInfo:
     return replace(FACTS, **changes)
 
 
-def _said(facts: Facts, subject: str, place: Place = HERE, incarnation=None):
+def _said(facts: ServerInfo, subject: str, place: Place = HERE, incarnation=None):
     [finding] = [each for each in findings(facts, place, incarnation or {}) if each.subject == subject]
     return finding.severity, finding.message
 
@@ -221,7 +221,7 @@ async def test_what_is_said_of_replicas_and_scripts_is_so():
     with start_redis() as server, operator(server) as client:
         async with RedisBackend(parse(server.url), new_namespace()) as backend:
             client.config_set("min-replicas-to-write", "1")
-            facts = replace(await gather(backend.wire), replicas=1)
+            facts = replace(await gather(backend.client), replicas=1)
             severity, _ = _said(facts, "replication")
             try:
                 await backend.coordinator.put("key", b"value")
@@ -274,7 +274,7 @@ def test_a_server_that_tells_nothing_is_unknown_in_every_respect():
 async def test_a_server_that_forbids_config_is_asked_by_info():
     with start_redis(appendonly=True, config={"rename-command CONFIG": '""'}) as server:
         async with RedisBackend(parse(server.url), new_namespace()) as backend:
-            facts = await gather(backend.wire)
+            facts = await gather(backend.client)
             assert (facts.appendonly, facts.appendfsync, facts.min_replicas) == (True, None, None)
             assert (facts.maxmemory, facts.policy, facts.role) == (0, "noeviction", "master")
             assert (backend.capabilities.durable, backend.capabilities.durable_start) == (True, False)

@@ -212,12 +212,12 @@ async def test_fences_go_on_even_if_the_clock_of_the_new_server_is_behind():
     with start_redis() as server, operator(server) as client:
         async with RedisBackend(parse(server.url), new_namespace()) as backend:
             ahead = 8 * 10**15  # as from a server whose clock ran centuries ahead of this one's
-            client.hset(backend.wire.prefix + b"meta", "fence", ahead)
+            client.hset(backend.client.prefix + b"meta", "fence", ahead)
             before = await backend.coordinator.acquire("leader", "a", 60)
             assert before.fence == ahead + 1
             client.flushall()
             with pytest.raises(BackendUnavailable):
-                await backend.wire.recognise()
+                await backend.client.recognise()
             after = await backend.coordinator.acquire("leader", "a", 60)
             assert after.fence > before.fence
 
@@ -246,7 +246,7 @@ async def test_a_restart_with_a_log_loses_nothing_and_is_no_news():
                     return None
 
             assert await eventually(held) == lease
-            assert backend.wire.incarnation.number == 1
+            assert backend.client.incarnation.number == 1
 
 
 # --- clusters and sentinels
@@ -295,7 +295,7 @@ async def test_sentinels_lead_to_the_master_also_after_it_died():
             before = await backend.coordinator.acquire("leader", "a", 60)
 
             async def replicated():
-                return at_replica.hexists(backend.wire.prefix + b"leases", "leader")
+                return at_replica.hexists(backend.client.prefix + b"leases", "leader")
 
             await eventually(replicated)
             master.kill()

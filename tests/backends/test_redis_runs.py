@@ -70,7 +70,7 @@ async def finish(world: World, *, keep: int = 0) -> None:
 
 
 async def info(backend, section: str) -> dict[str, str]:
-    text = (await backend.wire.command("INFO", section)).decode()
+    text = (await backend.client.command("INFO", section)).decode()
     return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
 
 
@@ -123,7 +123,7 @@ async def _live(backend) -> None:
 
 async def test_every_key_is_under_one_hash_tag(alone):
     await _live(alone)
-    keys = await alone.wire.command("KEYS", "*")
+    keys = await alone.client.command("KEYS", "*")
     assert len(keys) > 20
     assert all(key.startswith(b"duly:{alone}:") for key in keys), keys
 
@@ -160,10 +160,10 @@ async def _parts(backend) -> dict[bytes, tuple[bytes, list[bytes]]]:
         b"string": ("GET",),
     }
     found = {}
-    for key in await backend.wire.command("KEYS", "*"):
-        kind = await backend.wire.command("TYPE", key)
+    for key in await backend.client.command("KEYS", "*"):
+        kind = await backend.client.command("TYPE", key)
         name, *words = readers[kind]
-        content = await backend.wire.command(name, key, *words)
+        content = await backend.client.command(name, key, *words)
         found[key] = kind, [content] if kind == b"string" else content
     return found
 
@@ -241,12 +241,12 @@ async def test_what_is_purged_leaves_nothing(alone):
     for state in (State.COMPLETED, State.FAILED, State.CANCELLED, State.SKIPPED, State.LOST):
         await alone.store.purge(state, None, 0, 1000)
     assert (await alone.store.runs(RunQuery(), 10)).runs == []
-    left = {key.removeprefix(b"duly:{alone}:").decode() for key in await alone.wire.command("KEYS", "*")}
+    left = {key.removeprefix(b"duly:{alone}:").decode() for key in await alone.client.command("KEYS", "*")}
     counters = {"meta", "totals", "statistics", "depths", "bell", "incarnation", "epochs"}
     small = {"request:node-1", "log:audit", "kind:token", "bucket:api"}
     assert left <= counters | small | {"running", "groups"}, left
     keels = [
-        await alone.wire.command(*words)
+        await alone.client.command(*words)
         for words in (("ZCARD", "duly:{alone}:running"), ("HLEN", "duly:{alone}:groups"))
     ]
     assert max(keels) <= 1
@@ -307,7 +307,7 @@ async def test_a_burst_of_planned_runs_is_started_in_slices(world):
 
 async def lanes(world: World) -> list[bytes]:
     """Where runs are queued."""
-    return await world.backend.wire.command("SMEMBERS", world.backend.wire.prefix + b"lanes")
+    return await world.backend.client.command("SMEMBERS", world.backend.client.prefix + b"lanes")
 
 
 async def claimed(world: World, limit: int = 100, **options) -> list[str]:
@@ -373,9 +373,9 @@ async def test_many_handlers_are_told_once(backend):
     claimed = await backend.queue.claim("n", None, handlers, 10, LEASE, 1)
     assert len(claimed.claims) == 3
     assert await backend.queue.holds() == {"handler:stranger": 1}
-    [staff] = await backend.wire.command("KEYS", backend.wire.prefix + b"staff:*")
-    assert await backend.wire.command("TTL", staff) > 0
-    await backend.wire.command("DEL", staff)
+    [staff] = await backend.client.command("KEYS", backend.client.prefix + b"staff:*")
+    assert await backend.client.command("TTL", staff) > 0
+    await backend.client.command("DEL", staff)
     claimed = await backend.queue.claim("n", None, handlers | {"stranger"}, 10, LEASE, 2)
     assert [claim.run.id for claim in claimed.claims] == [stranger.id]
 
@@ -390,7 +390,7 @@ async def test_the_roster_of_a_schedule_does_not_grow_without_end(world):
         world.advance(10)
         await finish(world)
         [record] = await world.store.jobs()
-    roster = await world.backend.wire.command("HGET", world.backend.wire.prefix + b"plans", "report")
+    roster = await world.backend.client.command("HGET", world.backend.client.prefix + b"plans", "report")
     assert len(roster) < 1_200
     assert record.planned == 60
 
@@ -406,7 +406,7 @@ async def ran(world: World, jobs: int, outcome: Outcome | None = None) -> None:
 
 async def noted(world: World) -> int:
     """How many settlements are noted and not yet added up; each is three texts."""
-    return await world.backend.wire.command("LLEN", world.backend.wire.prefix + b"tallies") // 3
+    return await world.backend.client.command("LLEN", world.backend.client.prefix + b"tallies") // 3
 
 
 async def test_what_is_settled_for_many_jobs_is_counted_when_somebody_asks(world):
@@ -457,7 +457,7 @@ async def test_no_fence_is_given_twice_though_the_server_forgot_everything():
                 await backend.queue.put(runs_of(300))
                 claimed = await backend.queue.claim("n", None, None, 300, LEASE, 1)
                 given += [claim.fence for claim in claimed.claims]
-                await backend.wire.command("FLUSHALL")
+                await backend.client.command("FLUSHALL")
         server.kill()
         server.restart()
         async with open_url(server.url, Opening(namespace="fences")) as backend:
@@ -561,7 +561,7 @@ async def test_the_next_run_of_every_job_is_found_among_thousands(world):
 
 async def asleep(backend, number: int) -> bool:
     """Whether so many have gone to sleep since the counters were reset, and nobody has rung."""
-    bell = int(await backend.wire.command("GET", backend.wire.prefix + b"bell") or 0)
+    bell = int(await backend.client.command("GET", backend.client.prefix + b"bell") or 0)
     return bell % 2 == 1 and await calls(backend, "evalsha") >= number
 
 
@@ -584,7 +584,7 @@ async def test_everybody_who_sleeps_is_woken_by_one_word(alone):
     async with alone.session() as second:
         for backend in (alone, second):
             await backend.queue.wait("n", None, 0.01)
-        await alone.wire.command("CONFIG", "RESETSTAT")
+        await alone.client.command("CONFIG", "RESETSTAT")
         async with asyncio.timeout(30):
             sleepers = [asyncio.create_task(backend.queue.wait("n", None, 60)) for backend in (alone, second)]
             await eventually(lambda: asleep(alone, 2))
@@ -603,7 +603,7 @@ async def test_a_ring_before_the_sleep_is_not_lost(alone):
 async def test_a_claim_that_finds_no_more_goes_to_sleep_along_the_way(alone):
     await alone.queue.wait("n", None, 0.01)
     await alone.queue.claim("n", None, None, 10, LEASE, 1)
-    await alone.wire.command("CONFIG", "RESETSTAT")
+    await alone.client.command("CONFIG", "RESETSTAT")
     await alone.queue.claim("n", None, None, 10, LEASE, 2)
     await alone.queue.wait("n", None, 0.01)
     assert await calls(alone, "evalsha") == 1
@@ -627,7 +627,7 @@ async def test_whoever_wants_to_sleep_waits_for_the_claim_under_way(alone):
     await alone.queue.wait("n", None, 0.01)
     await alone.queue.claim("n", None, None, 10, LEASE, 1)
     await alone.queue.wait("n", None, 0.01)
-    await alone.wire.command("CONFIG", "RESETSTAT")
+    await alone.client.command("CONFIG", "RESETSTAT")
     claim = asyncio.create_task(alone.queue.claim("n", None, None, 10, LEASE, 2))
     await asyncio.sleep(0)
     await asyncio.gather(claim, alone.queue.wait("n", None, 0.01))
@@ -673,11 +673,11 @@ async def test_the_end_of_a_run_is_told_to_other_sessions(backend):
     [claim] = (await backend.queue.claim("n", None, None, 1, LEASE, 1)).claims
     async with backend.session() as other, asyncio.timeout(30):
         waiting = asyncio.create_task(other.store.finished([run.id], 60))
-        await eventually(lambda: backend.wire.command("EXISTS", backend.wire.prefix + b"awaited"))
+        await eventually(lambda: backend.client.command("EXISTS", backend.client.prefix + b"awaited"))
         await backend.queue.settle([settle(claim.run, claim.fence, Succeeded(), datetime.now(UTC), 0.5)])
         [ended] = await waiting
     assert ended.state is State.COMPLETED
-    assert not await backend.wire.command("EXISTS", backend.wire.prefix + b"awaited")
+    assert not await backend.client.command("EXISTS", backend.client.prefix + b"awaited")
 
 
 async def test_instants_beyond_the_horizon_are_exact(world):

@@ -93,7 +93,7 @@ async def test_the_server_is_taught_no_more_than_it_is_asked_for(server):
     """Each script makes the server's collector of Lua's garbage slower, for all of them."""
     async with RedisBackend(parse(server.url), new_namespace()) as backend:
         await backend.queue.promote(1)
-        memory = await backend.wire.command("INFO", "memory")
+        memory = await backend.client.command("INFO", "memory")
     [known] = [line for line in memory.decode().splitlines() if line.startswith("number_of_cached_scripts:")]
     assert known == "number_of_cached_scripts:2"  # hello, promote
 
@@ -123,7 +123,7 @@ def test_every_script_is_understood(redis_url):
     async def load():
         async with RedisBackend(parse(redis_url), new_namespace()) as backend:
             for script in scripts().values():
-                assert await backend.wire.command("SCRIPT", "LOAD", script.text) == script.sha
+                assert await backend.client.command("SCRIPT", "LOAD", script.text) == script.sha
 
     asyncio.run(load())
 
@@ -430,7 +430,7 @@ async def test_a_dead_connection_is_noticed_though_nothing_is_said(server):
 
         async def noticed():
             await ear.wait(0)
-            return wire._bell.deaf
+            return wire._notifier.deaf
 
         await eventually(noticed)
         waiting = asyncio.ensure_future(ear.wait(60))
@@ -444,4 +444,4 @@ async def test_an_ear_cannot_be_opened_while_the_server_is_away(server):
         with pytest.raises(BackendUnavailable):
             async with wire.ear("door"):
                 pass
-        assert wire._bell._ears == {}
+        assert wire._notifier._ears == {}

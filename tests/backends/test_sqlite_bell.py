@@ -38,14 +38,14 @@ async def waiter(backend):
 
 
 def _rings(session) -> dict[int, int]:
-    return dict(session._session.gear.bell.rings)
+    return dict(session._session.gear.notifier.rings)
 
 
 async def _settled(backend, waiter) -> None:
     """Everything rung so far has been heard: rings of one session arrive in order."""
     seen = _rings(waiter)[SHARED]
     await backend.coordinator.put("marker", b"")
-    await waiter._session.gear.bell.wait(SHARED, seen, 30)
+    await waiter._session.gear.notifier.wait(SHARED, seen, 30)
 
 
 async def _heard(backend, waiter, change) -> int:
