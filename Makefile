@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # Many tests wait for processes and servers: half as many workers again as there are cores keep these busy.
-CORES  ?= $(shell echo $$(( $$(nproc) * 3 / 2 )))
+CORES  ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 3 // 2)')
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-oldest test-versions check lint format types imports bench figures bench-peers sim fuzz-api stops outages clocks load clean
