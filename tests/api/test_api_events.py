@@ -298,8 +298,8 @@ async def test_the_document_describes_the_stream_and_its_data(caller):
     document = (await caller.get("/openapi.json")).json
     operation = document["paths"]["/events"]["get"]
     schema = operation["responses"]["200"]["content"]["text/event-stream"]["schema"]
-    assert schema["contentSchema"]["anyOf"][0] == {"$ref": "#/components/schemas/Notice"}
-    assert {"kind", "at", "node"} == set(document["components"]["schemas"]["Notice"]["required"])
+    assert schema["contentSchema"]["anyOf"][0] == {"$ref": "#/components/schemas/PublishedEvent"}
+    assert {"kind", "at", "node"} == set(document["components"]["schemas"]["PublishedEvent"]["required"])
     assert {each["name"] for each in operation["parameters"]} == {
         *("kind", "job", "handler", "queue", "run", "after"),
         "Last-Event-ID",

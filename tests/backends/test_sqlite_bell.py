@@ -181,6 +181,23 @@ async def test_the_directory_is_private_and_gone_afterwards(tmp_path):
     assert not directory.exists()
 
 
+async def test_who_is_woken_by_the_end_does_not_listen_again(tmp_path):
+    meeting = _meeting(tmp_path)
+    notifier = Notifier(meeting)
+    assert notifier.listen()
+
+    async def wait_again():
+        await notifier.wait(WORK, notifier.rings[WORK], 60)
+        return notifier.listen()
+
+    waiting = asyncio.create_task(wait_again())
+    await asyncio.sleep(0)
+    notifier.close()
+    assert not await waiting
+    assert notifier._socket is None
+    assert not meeting.directory.exists()
+
+
 async def test_a_place_that_somebody_took_away_is_made_anew(backend, world, tmp_path):
     async with backend.session():
         pass

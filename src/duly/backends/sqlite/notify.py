@@ -150,8 +150,12 @@ class Notifier:
         self.ring(WORK | ENDED | SHARED)
 
     def let_go(self) -> None:
-        """Close the sockets; on any thread, once the loop does not listen any more."""
+        """Close the sockets; on any thread, once the loop does not listen any more. Nothing listens again after that.
+
+        Whoever waited is woken by the end, and may try to wait once more.
+        """
         with self._ringing:
+            self._deaf = True
             for each in (self._sender, self._socket):
                 if each is not None:
                     each.close()
