@@ -198,6 +198,20 @@ async def test_who_is_woken_by_the_end_does_not_listen_again(tmp_path):
     assert not meeting.directory.exists()
 
 
+async def test_a_close_that_nobody_waits_for_leaves_no_socket(tmp_path):
+    backend = open_url(f"sqlite:///{tmp_path}/jobs.db", Opening())
+    await backend.open()
+    await backend.queue.wait("n", None, 0)
+    notifier = backend._session.gear.notifier
+    closing = asyncio.create_task(backend.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait([closing])
+    assert notifier._socket is None
+    notifier.ring_others(WORK)
+    assert notifier._sender is None
+
+
 async def test_a_place_that_somebody_took_away_is_made_anew(backend, world, tmp_path):
     async with backend.session():
         pass

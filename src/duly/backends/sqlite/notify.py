@@ -35,6 +35,7 @@ class Notifier:
         self._callbacks: dict[int, list[Callable[[], None]]] = {kind: [] for kind in KINDS}
         self._meeting = meeting
         self._deaf = False
+        self._closed = False
         self._loop = asyncio.get_running_loop()
         self._socket: socket.socket | None = None
         self._name = f"{os.getpid()}-{secrets.token_hex(4)}"
@@ -119,6 +120,8 @@ class Notifier:
             self._ring_others(kinds)
 
     def _ring_others(self, kinds: int) -> None:
+        if self._closed:
+            return
         for name in self._listeners():
             if self._sender is None:
                 self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -155,7 +158,7 @@ class Notifier:
         Whoever waited is woken by the end, and may try to wait once more.
         """
         with self._ringing:
-            self._deaf = True
+            self._deaf = self._closed = True
             for each in (self._sender, self._socket):
                 if each is not None:
                     each.close()

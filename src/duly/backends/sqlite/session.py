@@ -160,7 +160,9 @@ class Gear:
         return self._forks != forks()
 
     async def close(self) -> None:
-        for thread in (self.transactor, self.writer, self.lister, self.reader):  # the writer may ask for a relief
-            await thread.stop()
-        self.endings.close()
-        self.notifier.close()
+        try:
+            for thread in (self.transactor, self.writer, self.lister, self.reader):  # the writer may ask for a relief
+                await thread.stop()
+        finally:  # also if nobody waits for the threads any longer
+            self.endings.close()
+            self.notifier.close()
