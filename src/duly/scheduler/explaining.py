@@ -29,6 +29,7 @@ from duly.model.outage import KEPT_OUTAGES, OUTAGES, Outage
 from duly.ports import Backend
 from duly.rules.admission import OVERLAP
 from duly.rules.explain import Explanation, Facts, explain, nearest
+from duly.rules.misfires import MISFIRE
 from duly.rules.schedules import Schedule
 from duly.rules.waiting import Situation, why_waiting
 from duly.runtime.elector import MAIN
@@ -97,7 +98,7 @@ class Explainer:
                 grace=self._config.grace.total_seconds(),
                 retention=self._config.retention,
                 occupant=await self._occupant(run),
-                outages=await self._outages(),
+                outages=await self._outages(run),
             )
         )
 
@@ -167,7 +168,10 @@ class Explainer:
         began = [each for each in unfinished if each.started_at is not None and each.started_at <= skipped_at]
         return next(iter(began or unfinished), None)
 
-    async def _outages(self) -> list[Outage]:
+    async def _outages(self, run: Run | None) -> list[Outage]:
+        """The latest outages, for a run that was missed; nothing else is explained by them."""
+        if run is None or run.reason != MISFIRE:
+            return []
         found: list[Outage] = []
         for entry in await self._store.read(OUTAGES, limit=KEPT_OUTAGES):
             with suppress(msgspec.MsgspecError):
