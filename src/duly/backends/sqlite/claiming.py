@@ -41,7 +41,8 @@ from duly.backends.sqlite.waiting_index import (
 )
 from duly.backends.tolerance import tolerantly
 from duly.model import Claim, Delivery, Run, State, from_micros, to_micros
-from duly.rules.admission import UNPLACED, hold_for_handler, hold_of
+from duly.model.holds import UNPLACED, hold_for_handler
+from duly.rules.admission import hold_of
 from duly.rules.sharing import scheduled_share
 
 _MOST_EXAMINED = 5_000

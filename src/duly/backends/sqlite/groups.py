@@ -20,7 +20,8 @@ from duly.backends.sqlite.transitions import by_seqs, end_within, members
 from duly.backends.sqlite.unit_of_work import WORK, Row, UnitOfWork, as_list
 from duly.backends.sqlite.waiting_index import ENTERING, GROUP, READY_AT, SEQ, WaitingLine, due_entrants
 from duly.model import State, WhenFull
-from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, hold_for_group
+from duly.model.holds import hold_for_group
+from duly.rules.admission import OVERLAP, REPLACED, Admission, admit
 from duly.rules.misfires import LATE, MISFIRE, is_missed_entrant
 
 # Whether one of these groups has a member, or more than one run before it that is due at ?2.

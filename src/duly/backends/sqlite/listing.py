@@ -20,7 +20,7 @@ from duly.model import (
     recurring_id,
     to_micros,
 )
-from duly.rules.admission import UNPLACED
+from duly.model.holds import UNPLACED
 from duly.rules.history import told
 
 _BY_IDS = "SELECT {run} FROM json_each(?) AS wanted CROSS JOIN {ns}_runs AS r ON r.id = wanted.value {standing}"

@@ -19,7 +19,7 @@ from duly.backends.sqlite.transitions import by_ids, by_seqs, hold, leave, pass_
 from duly.backends.sqlite.unit_of_work import WORK, Row, UnitOfWork, as_list
 from duly.backends.sqlite.waiting_index import survey
 from duly.model import Assignment, Run, Share, to_micros
-from duly.rules.admission import UNPLACED
+from duly.model.holds import UNPLACED
 from duly.rules.placement import placing_order
 
 # The ranks among the runs under a hold, found by leaping from one to the next.

@@ -13,7 +13,7 @@ from duly.backends.sqlite import transitions as moves
 from duly.backends.sqlite import waiting_index as line
 from duly.backends.sqlite.session import Session
 from duly.backends.sqlite.unit_of_work import WORK, UnitOfWork
-from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
+from duly.model import Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
 _HOLDS = "SELECT hold, count(*) FROM {ns}_held GROUP BY hold"
 
@@ -76,9 +76,6 @@ class SqliteQueue:
 
         return await self._session.write(work)
 
-    async def hold(self, key: str, run_ids: Sequence[str]) -> list[str]:
-        return await self._session.write(partial(_hold, key, run_ids))
-
     async def unhold(self, key: str, limit: int) -> int:
         return await self._session.write(lambda unit: moves.unhold(unit, key, limit))
 
@@ -121,17 +118,3 @@ def _promote(limit: int, now: datetime | None, unit: UnitOfWork) -> tuple[int, d
     at = unit.at(now)
     looked_at = groups.promote(unit, line.survey(unit, at), limit, at)
     return looked_at, instant(line.next_due(unit, at))
-
-
-def _hold(key: str, run_ids: Sequence[str], unit: UnitOfWork) -> list[str]:
-    records = moves.by_ids(unit, run_ids)
-    taken: list[str] = []
-    for run_id in dict.fromkeys(run_ids):
-        record = records.get(run_id)
-        if record is not None and record.run.state in WAITING and record.run.hold is None:
-            moves.leave(unit, record)
-            moves.hold(unit, record, key)
-            if record.entrant and record.run.group is not None:
-                moves.pass_on(unit, record.run.group)
-            taken.append(run_id)
-    return taken

@@ -16,7 +16,7 @@ from duly.backends.sqlite.codec import Record, attempt_row, extra_of
 from duly.backends.sqlite.transitions import by_ids, count_ended, free_keys, insert_ended, release, wait_again
 from duly.backends.sqlite.unit_of_work import WORK, Row, UnitOfWork, as_list
 from duly.model import OutcomeKind, Settlement, State, to_micros
-from duly.rules.admission import hold_for_group
+from duly.model.holds import hold_for_group
 from duly.rules.misfires import start_by_after
 from duly.rules.settling import as_stored
 from duly.rules.statistics import Tally, tally

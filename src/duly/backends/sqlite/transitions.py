@@ -10,7 +10,7 @@ from duly.backends.sqlite.codec import Record, read_records
 from duly.backends.sqlite.interning import SPAN, rank_of
 from duly.backends.sqlite.unit_of_work import ENDED, WORK, Row, UnitOfWork, as_list
 from duly.model import Run, State, to_micros
-from duly.rules.admission import UNPLACED, hold_for_group
+from duly.model.holds import UNPLACED, hold_for_group
 
 _BY_IDS = "SELECT {run} FROM json_each(?) AS wanted CROSS JOIN {ns}_runs AS r ON r.id = wanted.value {standing}"
 _BY_SEQS = "SELECT {run} FROM json_each(?) AS wanted CROSS JOIN {ns}_runs AS r ON r.seq = wanted.value {standing}"
