@@ -10,6 +10,7 @@ edge, so that callers only ever need this module. Absence inside the ports is a 
     ├── RunNotFound
     ├── DuplicateJob
     ├── JobChanged
+    ├── SettingChanged
     ├── SchedulerRunning
     ├── PayloadError ── PayloadTooLarge
     ├── LockUnavailable
@@ -84,6 +85,10 @@ class DuplicateJob(DulyError):
 
 class JobChanged(DulyError):
     """A job is not as the caller believes: another revision, another origin, or there already. Read it again."""
+
+
+class SettingChanged(DulyError):
+    """A setting of the cluster is at another revision than the caller believes. Read it again."""
 
 
 class SchedulerRunning(DulyError):

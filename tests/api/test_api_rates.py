@@ -4,8 +4,9 @@ import pytest
 from tests.api.api_support import Caller, caller_for, new_token
 
 from duly.api import Api, ApiSettings
-from duly.api.rates import Limits, Rate, parse, parse_each
+from duly.api.rates import Limits
 from duly.errors import ConfigurationError
+from duly.rules.rate_limits import Rate, parse, parse_each
 
 SLOWLY = parse("1/h:2")
 
@@ -20,13 +21,13 @@ def test_rates(text, rate):
 
 @pytest.mark.parametrize("text", ["", "10", "10/d", "0/s", "-1/s", "1.5/s", "10/s:0", "ten/s"])
 def test_what_is_no_rate(text):
-    with pytest.raises(ConfigurationError, match="is no rate"):
+    with pytest.raises(ConfigurationError, match="invalid rate"):
         parse(text)
 
 
 def test_rates_of_handlers():
     assert parse_each("greet=10/s, note=1/m") == {"greet": Rate(10, 10), "note": Rate(1 / 60, 1)}
-    with pytest.raises(ConfigurationError, match="names no rate"):
+    with pytest.raises(ConfigurationError, match="invalid rate"):
         parse_each("greet")
 
 

@@ -18,6 +18,7 @@ from duly.errors import BackendUnavailable, ConfigurationError, DulyError
 from duly.model import Node
 from duly.observe.metrics import MetricsRecorder
 from duly.ports import Store, SystemClock
+from duly.rules.cluster_settings import InForce
 from duly.scheduler import Scheduler
 from duly.scheduler.audit_check import Recorded
 from duly.scheduler.client import Client
@@ -78,6 +79,8 @@ class ApiContext:
         )
         self.tail = EventTail(self._published, settings.max_streams, settings.max_streams_per_token)
         self.computing = Computing()
+        self._limits = settings.limits
+        self._limits_of: InForce | None = None
         self.seals = Seals(self._store, self._local.monotonic)
 
     async def now(self) -> datetime:
@@ -98,8 +101,17 @@ class ApiContext:
         return "+".join(self.scheduler.config.roles) if self.scheduler.is_running else "api"
 
     async def client(self) -> Client:
-        """The store, opened if need be."""
-        return await self.scheduler.opened()
+        """The store, opened if need be. From then on this process follows the cluster's settings."""
+        client = await self.scheduler.opened()
+        client.follow_settings()
+        return client
+
+    async def limits(self) -> Limits:
+        """The rate limits in force: the cluster's settings over those of this process."""
+        live = (await self.client()).live
+        if live.in_force is not self._limits_of:
+            self._limits_of, self._limits = live.in_force, self.settings.limits.under(live.in_force)
+        return self._limits
 
     async def nodes(self) -> list[Node]:
         """The nodes that are known to live: none while the coordinator is away, which health tells."""

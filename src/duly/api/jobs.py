@@ -165,7 +165,7 @@ async def trigger(call: Call[None, TriggerBody]) -> Reply:
     view, guard = await the_job(call), _Guard(call)
     with _missing(call):
         guard(await client.definitions.record(view.name))  # before anything is counted
-    await call.context.settings.limits.count_submissions(client.backend.store, {view.handler: 1})
+    await (await call.context.limits()).count_submissions(client.backend.store, {view.handler: 1})
     payload = None if call.body.payload is UNSET else requests.arguments(call.body.payload)
     with _missing(call):
         put = await client.submitter.trigger(view.name, payload, guard)

@@ -24,6 +24,7 @@ from duly.errors import (
     PayloadTooLarge,
     RunNotFound,
     SchedulerRunning,
+    SettingChanged,
 )
 
 CONTENT_TYPE = b"application/problem+json"
@@ -108,7 +109,7 @@ def problem_of(error: DulyError) -> Problem | None:
             return Problem(422, "invalid-payload", text, pointer="/payload")
         case InvalidSchedule():
             return Problem(422, "invalid-schedule", text, pointer="/schedule")
-        case JobChanged() | DuplicateJob() | SchedulerRunning():
+        case JobChanged() | SettingChanged() | DuplicateJob() | SchedulerRunning():
             return Problem(409, "conflict", text)
         case ConfigurationError():
             return Problem(422, "invalid", text)

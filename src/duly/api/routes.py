@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from duly.api import cluster, events, health, jobs, metrics, queries, requests, responses, runs, submissions
+from duly.api import cluster, events, health, jobs, metrics, queries, requests, responses, runs, settings, submissions
 from duly.api.calls import Call, Reply, Stream
 from duly.api.json_input import shaped
 from duly.api.permissions import Permission
@@ -177,6 +177,27 @@ ROUTES: tuple[Route, ...] = (
         {200: Streamed((PublishedEvent, events.Gap))},
         query=queries.EventsQuery,
         headers=("Last-Event-ID",),
+    ),
+    Route("GET", "/config", _READ, settings.list_settings, {200: list[settings.SettingAnswer]}),
+    Route("GET", "/config/{name}", _READ, settings.get_setting, {200: settings.SettingAnswer}),
+    Route(
+        "PUT",
+        "/config/{name}",
+        _ADMINISTER,
+        settings.set_setting,
+        {200: settings.SettingAnswer},
+        body=_one(settings.SettingBody),
+        conflicts=True,
+        headers=_IF_MATCH,
+    ),
+    Route(
+        "DELETE",
+        "/config/{name}",
+        _ADMINISTER,
+        settings.unset_setting,
+        {204: None},
+        conflicts=True,
+        headers=_IF_MATCH,
     ),
     Route("GET", "/audit", _ADMINISTER, cluster.audit, {200: list[responses.AuditAnswer]}, query=queries.AuditQuery),
     Route("POST", "/preview", _READ, cluster.preview, {200: responses.PreviewAnswer}, body=_one(requests.PreviewBody)),

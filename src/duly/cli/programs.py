@@ -173,6 +173,7 @@ def env(settings: Settings) -> dict[str, Any]:
         "keep_events": settings.keep_events,
         "audit_key": settings.audit_key,
         "default_handler": settings.default_handler,
+        "pinned": settings.pinned,
     }
 
 
@@ -249,13 +250,12 @@ def _unique_for(settings: Settings) -> float | None:
 
 def _limits(settings: Settings) -> Limits:
     """The rate limits that are set, if any."""
-    from duly.api import rates  # noqa: PLC0415
+    from duly.api.rates import Limits  # noqa: PLC0415
+    from duly.rules.rate_limits import parse, parse_each  # noqa: PLC0415
 
     given = settings.handler_rates or {}
-    handlers = (
-        rates.parse_each(given) if isinstance(given, str) else {name: rates.parse(text) for name, text in given.items()}
-    )
-    return rates.Limits(None if settings.token_rate is None else rates.parse(settings.token_rate), handlers)
+    handlers = parse_each(given) if isinstance(given, str) else {name: parse(text) for name, text in given.items()}
+    return Limits(None if settings.token_rate is None else parse(settings.token_rate), handlers)
 
 
 def run_program(program: Program, port: Port, *, node: bool = True) -> None:
@@ -268,7 +268,7 @@ def run_program(program: Program, port: Port, *, node: bool = True) -> None:
     serving = serving_for(port, program.settings)
     if serving is not None or port.default is not None:
         _publish(program.scheduler)
-    with Signals(program.scheduler.patience, program.scheduler.rescue, kept=True) as signals:
+    with Signals(lambda: program.scheduler.patience, program.scheduler.rescue, kept=True) as signals:
         run_alone(_live(program, serving, signals, node=node))
 
 

@@ -51,6 +51,7 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     keep_events: int | None = None
     audit_key: str | None = None
     default_handler: str | None = None
+    pinned: tuple[str, ...] | None = None
     max_connections: int | None = None
     max_header_bytes: int | None = None
     max_request_line: int | None = None
@@ -98,6 +99,7 @@ VARIABLES = {
     "keep_events": ("DULY_KEEP_EVENTS",),
     "audit_key": ("DULY_AUDIT_KEY",),
     "default_handler": ("DULY_DEFAULT_HANDLER", "DEFAULT_HANDLER"),
+    "pinned": ("DULY_PINNED",),
     "max_connections": ("DULY_MAX_CONNECTIONS",),
     "max_header_bytes": ("DULY_MAX_HEADER_BYTES",),
     "max_request_line": ("DULY_MAX_REQUEST_LINE",),
@@ -110,7 +112,7 @@ VARIABLES = {
 }
 
 _STORES = frozenset({"url", "store", "queue", "coordinator"})
-_LISTS = frozenset({"queues", "labels"})
+_LISTS = frozenset({"queues", "labels", "pinned"})
 _NUMBERS = frozenset(
     {
         "concurrency",
@@ -201,7 +203,7 @@ def _typed(name: str, said: Said) -> Any:
     """A variable's text as its setting has it."""
     if name in _LISTS:
         parts = tuple(part.strip() for part in said.value.split(",") if part.strip())
-        return parts if name == "queues" else read_labels(said.source, parts)
+        return read_labels(said.source, parts) if name == "labels" else parts
     if name == "publish_events":
         if said.value.lower() not in _SWITCHES:
             raise ConfigurationError(f"{said.source}={said.value!r}: yes or no is needed")

@@ -20,6 +20,29 @@ Hook = Callable[..., Any]
 Duration = float | timedelta
 
 _DAY = 86400.0
+
+# The settings that can change while nodes run (`rules.cluster_settings`).
+CHANGEABLE = (
+    "max_concurrent",
+    "tick_interval",
+    "misfire_grace",
+    "max_losses",
+    "assign_ahead",
+    "shutdown_timeout",
+    "transaction_timeout",
+    "max_payload_bytes",
+    "keep_events",
+    "retention.completed",
+    "retention.failed",
+    "retention.cancelled",
+    "retention.lost",
+    "retention.skipped",
+    "retention.max_completed",
+    "log_level",
+    "token_rate",
+    "handler_rates",
+)
+
 _LEAST_KEY = 16
 _NAMESPACE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _NODE_ID = re.compile(r"[A-Za-z0-9][\w.:-]{0,127}", re.ASCII)
@@ -75,6 +98,14 @@ def _queues(value: object) -> tuple[str, ...] | dict[str, float] | None:
     return _strings("queues", value)
 
 
+def _pinned(value: object) -> tuple[str, ...]:
+    names = _strings("pinned", value)
+    for name in names:
+        if name not in CHANGEABLE and name != "*":
+            raise ConfigurationError(f"pinned={shown(name)}: expected * or one of {', '.join(CHANGEABLE)}")
+    return names
+
+
 def labels_of(name: str, value: object) -> dict[str, str]:
     """Labels, as a node has them and as a selector asks for them."""
     if not isinstance(value, Mapping) or not all(_fits(_LABEL, part) for pair in value.items() for part in pair):
@@ -114,7 +145,8 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     `allow_commands` lets jobs in code run commands; "stored" lets the node also run those that definitions in the store
     name, such as the jobs of a file. `publish_events` writes what happens to runs, jobs and nodes into a log of the
     store that others can follow, the newest `keep_events` of them; None is off, but on in processes that serve. With
-    `audit_key`, a secret of at least 16 characters, entries of the audit log are authenticated.
+    `audit_key`, a secret of at least 16 characters, entries of the audit log are authenticated. `pinned` names settings
+    for which this process keeps its own value whatever the cluster's settings say; "*" pins all.
     """
 
     tick_interval: Duration = 5.0
@@ -145,6 +177,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     publish_events: bool | None = None
     keep_events: int = 50_000
     audit_key: str | None = None
+    pinned: tuple[str, ...] = ()
     on_error: Hook | None = None
     on_failure: Hook | None = None
 
@@ -166,6 +199,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
         force_setattr(self, "queues", _queues(self.queues))
         force_setattr(self, "imports", _strings("imports", self.imports))
         force_setattr(self, "labels", labels_of("labels", self.labels))
+        force_setattr(self, "pinned", _pinned(self.pinned))
 
     def _check_durations(self) -> None:
         for name, least, most in (

@@ -261,6 +261,14 @@ class StoreBack(Event, frozen=True):
     seconds: float
 
 
+class SettingsApplied(Event, frozen=True):
+    """The cluster's settings of this revision apply: what this process does differently now, and what it refuses."""
+
+    revision: int
+    changes: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+
+
 class PromisesChanged(Event, frozen=True):
     """The settings of the store's server were changed: whether it keeps starts that it acknowledged has changed."""
 

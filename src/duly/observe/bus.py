@@ -22,8 +22,8 @@ class Subscriber(Protocol):
 class Bus:
     """Calls every subscriber in turn. One that fails is logged, never felt by the node."""
 
-    def __init__(self) -> None:
-        self._subscribers: tuple[Subscriber, ...] = ()
+    def __init__(self, *subscribers: Subscriber) -> None:
+        self._subscribers = subscribers
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Add a subscriber; what is returned takes it off again."""

@@ -33,9 +33,15 @@ class Publisher:
     """A subscriber on one event loop, with that loop's session on the store. `node` is the name it tells under."""
 
     def __init__(
-        self, store: ValueStore, now: Callable[[], datetime], node: str, keep: int, *, period: float = PERIOD
+        self,
+        store: ValueStore,
+        now: Callable[[], datetime],
+        node: str,
+        keep: Callable[[], int],
+        *,
+        period: float = PERIOD,
     ) -> None:
-        self.node = node
+        self._node = node
         self._store = store
         self._now = now
         self._keep = keep
@@ -54,7 +60,7 @@ class Publisher:
         if type(event) not in PUBLISHED or self._closing.is_set():
             return
         room = MOST_AT_ONCE - len(self._waiting)
-        notices, over = notices_of(event, self._now(), self.node, room)
+        notices, over = notices_of(event, self._now(), self._node, room)
         self._waiting += notices
         self._dropped += over
         if self._task is None and self._waiting:
@@ -78,9 +84,9 @@ class Publisher:
         dropped, self._dropped = self._dropped, 0
         if dropped:
             at = iso(self._now())
-            batch.append(PublishedEvent(kind=PublishedEventKind.DROPPED, at=at, node=self.node, count=dropped))
+            batch.append(PublishedEvent(kind=PublishedEventKind.DROPPED, at=at, node=self._node, count=dropped))
         try:
-            await self._store.append(EVENTS, [_encode(notice) for notice in batch], keep=self._keep)
+            await self._store.append(EVENTS, [_encode(notice) for notice in batch], keep=self._keep())
         except Exception as exc:  # noqa: BLE001  # the loop of a service: told once, counted, tried again
             self._dropped += dropped + len(batch) - bool(dropped)
             if not self._away:

@@ -37,16 +37,17 @@ class Assigner:
         self._elector = elector
         self._clock = env.clock
         self._emit = env.emit
-        self._ahead = env.config.assign_ahead
+        self._live = env.live
         self._horizon = env.config.horizon
-        self._tick = env.config.safety_tick
-        self._calm = min(env.config.lease / 3, self._tick)
-        self._period = min(_PERIOD, self._calm)
         self._pause = 0.0
         self._check_at = 0.0
         self._after: Run | None = None
         self._selectors: dict[str, Selector | None] = {}
         self._selectors_until = 0.0
+
+    @property
+    def _tick(self) -> float:
+        return self._live.config.safety_tick
 
     async def tick(self) -> float:
         if not self._elector.leads:
@@ -57,7 +58,8 @@ class Assigner:
         if not first and self._after is None and now < self._check_at:
             return self._check_at - now
         shares = await self._queue.assigned()
-        period = self._period if self._is_urgent(first, shares) else self._calm
+        calm = min(self._live.config.lease / 3, self._tick)
+        period = min(_PERIOD, calm) if self._is_urgent(first, shares) else calm
         self._check_at = now + (period if shares else self._tick)
         if not shares and not first and self._after is None:
             return self._tick
@@ -89,7 +91,7 @@ class Assigner:
     async def _place(self, first: Sequence[Run], rooms: Sequence[Room]) -> float:
         """Place one slice, large if the nodes take many; the seconds until there is more to do."""
         runs, most = first, _SMALLEST
-        wanted = min(sum(room.free + self._ahead for room in rooms), _LARGEST)
+        wanted = min(sum(room.free + self._live.config.assign_ahead for room in rooms), _LARGEST)
         if len(first) == _SMALLEST and wanted > _SMALLEST:
             runs, most = await self._queue.held(UNPLACED, wanted, self._after), wanted
         placing = await self._decide(runs, rooms)
@@ -108,7 +110,7 @@ class Assigner:
         if any(run.ready_at <= until for run in runs):
             paused = await self._store.paused()
         selectors = await self._selectors_of({run.job for run in runs})
-        return place(runs, rooms, self._ahead, selectors, paused, now, until)
+        return place(runs, rooms, self._live.config.assign_ahead, selectors, paused, now, until)
 
     async def _give(self, placing: Placing) -> int:
         if not placing.assignments:

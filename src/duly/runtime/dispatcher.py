@@ -25,7 +25,7 @@ class Dispatcher:
         self._queue = queue
         self._worker = worker
         self._next_due = next_due
-        self._tick = env.config.safety_tick
+        self._live = env.live
         self._asked = False
 
     def look(self) -> None:
@@ -36,15 +36,16 @@ class Dispatcher:
             self.signal.wake()
 
     async def tick(self) -> float:
+        longest = self._live.config.safety_tick
         if self._worker.stopping:
-            return self._tick  # what becomes due now is for those who stay
-        if not self._asked and (left := self._next_due.left(self._tick)) > 0:
+            return longest  # what becomes due now is for those who stay
+        if not self._asked and (left := self._next_due.left(longest)) > 0:
             return left
         if self._worker.room > 0:
             self._next_due.forget()
             self._worker.look()  # its claim tells the next
-            return self._tick
+            return longest
         self._asked = False
         looked_at, next_due = await self._queue.promote(_MOST_AT_ONCE)
         self._next_due.learn(next_due)
-        return 0.0 if looked_at == _MOST_AT_ONCE else self._next_due.left(self._tick)
+        return 0.0 if looked_at == _MOST_AT_ONCE else self._next_due.left(longest)

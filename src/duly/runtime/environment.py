@@ -14,6 +14,7 @@ from msgspec import Struct
 from duly.model import Node as NodeCard
 from duly.model import Role, SchedulerConfig, shift
 from duly.ports import Clock, StoreClock, Tracer
+from duly.runtime.live_config import LiveConfig
 from duly.runtime.service import Emit
 
 
@@ -21,11 +22,16 @@ class Environment(Struct, frozen=True):
     """Handed to each service as a whole, so that clocks and randomness are never read behind anybody's back."""
 
     card: NodeCard
-    config: SchedulerConfig
+    live: LiveConfig
     clock: StoreClock
     emit: Emit
     rng: random.Random
     tracer: Tracer | None = None
+
+    @property
+    def config(self) -> SchedulerConfig:
+        """The configuration in force now. What cannot change while a node runs may be read once."""
+        return self.live.config
 
 
 def process_began(pid: int, now: datetime) -> datetime | None:
@@ -41,12 +47,16 @@ def process_began(pid: int, now: datetime) -> datetime | None:
         return None
 
 
-def make_card(config: SchedulerConfig, clock: Clock, rng: random.Random, version: str) -> NodeCard:
-    """Who this process is."""
-    host = socket.gethostname()
+def new_node_id(rng: random.Random) -> str:
+    """An id for a process whose configuration names none."""
+    return f"{socket.gethostname()}-{os.getpid()}-{rng.getrandbits(32):08x}"
+
+
+def make_card(node_id: str, config: SchedulerConfig, clock: Clock, version: str) -> NodeCard:
+    """How this process announces itself."""
     return NodeCard(
-        id=config.node_id or f"{host}-{os.getpid()}-{rng.getrandbits(32):08x}",
-        host=host,
+        id=node_id,
+        host=socket.gethostname(),
         pid=os.getpid(),
         started_at=clock.now(),
         roles=tuple(Role(role) for role in config.roles),

@@ -71,7 +71,7 @@ class Heartbeat:
         self._lease = env.config.lease
         self._refresh = env.config.refresh
         self._silence = env.config.silence
-        self._most_losses = env.config.max_losses
+        self._live = env.live
 
     async def tick(self) -> float:
         self._distrust()
@@ -131,7 +131,8 @@ class Heartbeat:
             claim = active.claim
             if claim.fence not in settled:
                 stopped = Interrupted(active.began)
-                known.append(settle(claim.run, claim.fence, stopped, now, dice=0.0, max_losses=self._most_losses))
+                most = self._live.config.max_losses
+                known.append(settle(claim.run, claim.fence, stopped, now, dice=0.0, max_losses=most))
         return sum(await self._queue.settle(known)) if known else 0
 
     def _report(self, lost: Sequence[ActiveRun], cancelled: Sequence[ActiveRun]) -> None:
@@ -180,6 +181,7 @@ class HeartbeatThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[None] | None = None
         self._heartbeat: Heartbeat | None = None
+        self._presence: Presence | None = None
         self._nudge: Nudge | None = None
         self._stopping = False
         self._started: asyncio.Future[None] = self._home.create_future()
@@ -196,6 +198,12 @@ class HeartbeatThread:
         if self._loop is not None and self._nudge is not None:
             with suppress(RuntimeError):  # it has just ended
                 self._loop.call_soon_threadsafe(self._nudge)
+
+    def announce(self) -> None:
+        """What the node announces has changed."""
+        if self._loop is not None and self._presence is not None:
+            with suppress(RuntimeError):  # it has just ended
+                self._loop.call_soon_threadsafe(self._presence.signal.wake)
 
     def give_back(self, unsent: Sequence[tuple[ActiveRun, Settlement]], patience: float) -> int:
         """From any thread: give back all claims of a node whose loop is blocked for good; how many were."""
@@ -241,7 +249,7 @@ class HeartbeatThread:
 
     async def _serve(self) -> None:
         services = self._make(self._env, self._session, self._tell)
-        self._heartbeat = services[0]
+        self._heartbeat, self._presence, _ = services
         self._nudge = Nudge(self._heartbeat.signal, NUDGE_PERIOD)
         self._tell(_succeed, self._started)
         async with asyncio.TaskGroup() as group:

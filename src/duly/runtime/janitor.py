@@ -51,8 +51,8 @@ class Janitor:
         self._schedules = schedules
         self._clock = env.clock
         self._emit = env.emit
-        self._retention = env.config.retention
-        self._grace = env.config.grace.total_seconds()
+        self._live = env.live
+        self._kept = env.config.retention
         self._changed = changed
         # A deploy that takes a moment must not cost a run (late is better than never): handlers are missed for a while.
         self._missing_since: dict[str, float] = {}
@@ -78,7 +78,9 @@ class Janitor:
     async def _purge(self) -> bool:
         """Delete one slice of each state, and of dedupe keys whose time has passed; whether there may be more."""
         now = self._clock.now()
-        keep = self._retention
+        keep = self._live.config.retention
+        if keep != self._kept:
+            self._kept, self._purge_at = keep, {}
         purged = [
             await self._purge_state(State.COMPLETED, keep.completed, keep.max_completed, now),
             await self._purge_state(State.FAILED, keep.failed, None, now),
@@ -138,6 +140,7 @@ class Janitor:
         if known == self._known and not self._missing_since and now < self._review_at:
             return
         self._known, self._review_at = known, now + _REVIEW
+        grace = self._live.config.grace.total_seconds()
         missing: dict[str, float] = {}
         async for record in self._jobs():
             handler = record.spec.handler
@@ -147,7 +150,7 @@ class Janitor:
                 await self._revive(record)
             elif record.retired_at is None:
                 missing[handler] = self._missing_since.get(handler, now)
-                if now - missing[handler] >= self._grace:
+                if now - missing[handler] >= grace:
                     await self._save(record, job_changes.retire(record, self._clock.now()), "retired")
         self._missing_since = missing
 

@@ -19,6 +19,7 @@ from duly.model import Role
 from duly.model.event import NodeIdShared, NodeStarted, NodeStopped
 from duly.ports import Backend
 from duly.ports.waiting import noticed
+from duly.rules.cluster_settings import InForce
 from duly.rules.namesakes import describe, is_other, surely_lives
 from duly.rules.waiting import CLOSED
 from duly.runtime.active_runs import ActiveRuns
@@ -35,6 +36,7 @@ from duly.runtime.heartbeat import NUDGE_PERIOD, Heartbeat, HeartbeatThread, at_
 from duly.runtime.hooks import Hooks
 from duly.runtime.janitor import Janitor
 from duly.runtime.listener import Listener
+from duly.runtime.live_config import SettingsWatcher
 from duly.runtime.next_due import NextDue
 from duly.runtime.outages import OutageLog
 from duly.runtime.planner import Planner, Schedules
@@ -67,6 +69,8 @@ _GIVE_BACK = 500
 
 FAILING = "failing"  # among a node's metrics: how many of its services fail again and again
 CLOCK_DOUBT = "clock_doubt"  # likewise: by how many seconds the store's clock has jumped
+SETTINGS = "settings"  # likewise: the revision of the cluster's settings that it applies
+PINNED = "pinned:"  # likewise, before a name: a setting of the cluster that its own configuration keeps out
 
 
 class Code(Struct, frozen=True):
@@ -114,6 +118,7 @@ class Node:
         self._build_scheduler(code)
         self.deployer = Resync(code.deploy)
         self.listener = Listener(env, backend.queue, heard=self._heard)
+        self.settings = SettingsWatcher(backend.coordinator, env.live)
         self.heartbeat, self.presence, self.timekeeper = self._make_heartbeat(env, backend, at_once)
         self._heartbeat_thread: HeartbeatThread | None = None
         self._nudge_elector = Nudge(self.elector.signal, _HINT_PERIOD)
@@ -125,11 +130,12 @@ class Node:
         self._runner: asyncio.Task[None] | None = None
         self._serving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._hurry = asyncio.Event()
+        self._ignore_settings = env.live.subscribe(self._reconfigured)
 
     def _build_worker(self, code: Code, executors: Mapping[ExecutorKind, Executor]) -> None:
         env, queue, store = self._env, self._backend.queue, self._backend.store
         self._hooks = hooks = Hooks(env.config.on_error, env.config.on_failure, env.emit)
-        transactions = Transactions(store, code.compose, env.config.transaction_limit)
+        transactions = Transactions(store, code.compose, lambda: env.config.transaction_limit)
         contexts = NodeContexts(env.clock.monotonic, transactions)
         due = Signal(self._timer or sleep_by_loop)
         self.next_due = NextDue(due, env.clock.now)
@@ -178,6 +184,10 @@ class Node:
             **self.worker.pace.rates(STARTED),
             **self.settler.pace.rates(ENDED),
         }
+        in_force = self._env.live.in_force
+        if in_force.revision:
+            metrics[SETTINGS] = float(in_force.revision)
+        metrics |= {f"{PINNED}{name}": 1.0 for name in in_force.pinned}
         if failing := self.health.failing():
             metrics[FAILING] = float(len(failing))
         if doubt := self._env.clock.doubt:
@@ -186,12 +196,13 @@ class Node:
             metrics[CLOSED] = 1.0
         if self.worker.last_start is not None:
             metrics[LAST_START] = self.worker.last_start
-        card = replace(self._env.card, handlers=self._catalog.names, metrics=metrics)
+        capacity = self._env.config.max_concurrent
+        card = replace(self._env.card, handlers=self._catalog.names, capacity=capacity, metrics=metrics)
         return replace(card, capacity=0, metrics=metrics | {STOPPING: 1.0}) if self.worker.stopping else card
 
     def services(self) -> list[Service]:
         """The services of this node's roles."""
-        services: list[Service] = [self.listener, self.deployer]
+        services: list[Service] = [self.listener, self.deployer, self.settings]
         if self._works:
             services += [self.settler, self.worker, self.dispatcher, self.reaper, self.quarantine]
         if self._schedules:
@@ -233,6 +244,16 @@ class Node:
         if other is not None and not self.health.namesake:
             self._env.emit(NodeIdShared(other.id, other.host, other.pid, other.started_at))
         self.health.namesake = "" if other is None else describe(other)
+
+    def _reconfigured(self, _before: InForce, _after: InForce) -> None:
+        """The settings have changed: what sleeps by the old ones looks again."""
+        self.worker.look()
+        for service in (self.worker, self.dispatcher, self.planner, self.assigner, self.janitor):
+            service.signal.wake()
+        if self._heartbeat_thread is not None:
+            self._heartbeat_thread.announce()
+        else:
+            self.presence.signal.wake()
 
     def changed(self) -> None:
         """Definitions were written from this process: no need to wait for the store to say so."""
@@ -391,6 +412,7 @@ class Node:
 
     def dispose(self) -> None:
         """Free what belongs to this process alone."""
+        self._ignore_settings()
         self._deadlines.close()
         self._hooks.close()
         for nudge in (self._nudge_elector, self._nudge_planner, self._nudge_assigner, self._nudge_heartbeat):

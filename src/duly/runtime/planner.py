@@ -52,12 +52,11 @@ class Planner:
         self._to_place = to_place
         self._clock = env.clock
         self._emit = env.emit
-        self._outlook = Outlook(env.config.horizon, env.config.grace, env.config.placement)
-        self._tick = env.config.safety_tick
+        self._live = env.live
 
     async def tick(self) -> float:
         delays = [await self._plan(shard) for shard in self._elector.led()]
-        return min([self._tick, *delays])
+        return min([self._live.config.safety_tick, *delays])
 
     async def _plan(self, shard: str) -> float:
         """Plan one slice of a shard; the seconds until there is more to plan."""
@@ -76,23 +75,24 @@ class Planner:
         return max(_SOONEST, seconds_between(self._clock.now(), next_at))
 
     async def _decide(self, records: list[JobRecord]) -> list[Firing]:
-        now = self._clock.now()
+        now, config = self._clock.now(), self._live.config
+        outlook = Outlook(config.horizon, config.grace, config.placement)
         firings: list[Firing] = []
         since = self._clock.monotonic()
         for record in records:
-            firings.append(self._decide_one(record, now))
+            firings.append(self._decide_one(record, now, outlook))
             if self._clock.monotonic() - since > _PAUSE_AFTER:
                 await asyncio.sleep(0)
                 since = self._clock.monotonic()
         return firings
 
-    def _decide_one(self, record: JobRecord, now: datetime) -> Firing:
+    def _decide_one(self, record: JobRecord, now: datetime, outlook: Outlook) -> Firing:
         if record.damage is not None:
             self._emit(RecordUnreadable("job", record.name, record.damage))
             return postpone(record, now)
         try:
             schedule = schedule_of(record, self._schedules)
-            return postpone(record, now) if schedule is None else plan(record, schedule, now, self._outlook)
+            return postpone(record, now) if schedule is None else plan(record, schedule, now, outlook)
         except Exception as exc:  # noqa: BLE001  # one broken schedule must not keep the others from being planned
             self._emit(PlanFailed(record.name, failure_of(exc)))
             return postpone(record, now)

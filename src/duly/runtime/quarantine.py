@@ -46,7 +46,7 @@ class Quarantine:
         self._card = env.card
         self._clock = env.clock
         self._lease = env.config.lease
-        self._most = env.config.max_losses
+        self._live = env.live
         self._period = min(_PERIOD, self._lease / 3)
         self._closed_at: float | None = None
         self._draining = False
@@ -120,10 +120,10 @@ class Quarantine:
         Until its time alone is over and a renewal that was sent after that is acknowledged: whoever takes it over then
         sees from its expiry that others may have joined it.
         """
-        losses = active.claim.run.losses
-        if not is_suspect(losses, self._most):
+        losses, most = active.claim.run.losses, self._live.config.max_losses
+        if not is_suspect(losses, most):
             return False
-        return sent_at(active, self._lease) < active.started + seconds_alone(losses, self._most, self._lease)
+        return sent_at(active, self._lease) < active.started + seconds_alone(losses, most, self._lease)
 
     def _close(self, now: float, *, draining: bool) -> None:
         self._worker.closed = True

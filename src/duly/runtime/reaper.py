@@ -32,7 +32,7 @@ class Reaper:
         self._emit = env.emit
         self._lease = env.config.lease
         self._silence = env.config.silence
-        self._most_losses = env.config.max_losses
+        self._live = env.live
 
     async def tick(self) -> float:
         sent = self._clock.monotonic()
@@ -53,4 +53,4 @@ class Reaper:
         self._settler.offer(active, Lost(self._is_to_blame(claim.run)))
 
     def _is_to_blame(self, run: Run) -> bool:
-        return was_alone(run, self._most_losses, self._lease) and vanished(run, self._card)
+        return was_alone(run, self._live.config.max_losses, self._lease) and vanished(run, self._card)

@@ -62,9 +62,8 @@ class Settler:
         self._emit = env.emit
         self._rng = env.rng
         self._clock = env.clock
-        self._most_losses = env.config.max_losses
+        self._live = env.live
         self.pace = Rates(env.clock.monotonic)
-        self._bound = max(2 * MOST_AT_ONCE, 4 * env.config.max_concurrent)
         self._offered: deque[tuple[ActiveRun, Outcome]] = deque()
         self._waiting: deque[tuple[ActiveRun, Settlement]] = deque()
         self._sending = asyncio.Lock()
@@ -75,7 +74,8 @@ class Settler:
     @property
     def full(self) -> bool:
         """Whether so many results are unsettled that no more work should be claimed."""
-        return len(self._offered) + len(self._waiting) >= self._bound
+        bound = max(2 * MOST_AT_ONCE, 4 * self._live.config.max_concurrent)
+        return len(self._offered) + len(self._waiting) >= bound
 
     @property
     def empty(self) -> bool:
@@ -99,7 +99,8 @@ class Settler:
             active, outcome = self._offered.popleft()
             run = active.claim.run
             ended_at = shift(run.started_at, active.elapsed) if run.started_at else run.ready_at
-            settlement = settle(run, active.claim.fence, outcome, ended_at, self._rng.random(), self._most_losses)
+            most_losses = self._live.config.max_losses
+            settlement = settle(run, active.claim.fence, outcome, ended_at, self._rng.random(), most_losses)
             self._waiting.append((active, settlement))
 
     async def _send(self) -> float:

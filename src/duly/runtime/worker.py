@@ -61,10 +61,9 @@ class Worker:
         self._emit = env.emit
         self._rng = env.rng
         self._tracer = env.tracer
-        self._slots = env.config.max_concurrent
+        self._live = env.live
         self._queues = env.config.queues
         self._lease = env.config.lease
-        self._tick = env.config.safety_tick
         self._requests = to_micros(env.card.started_at)
         self._unanswered: Callable[[], Awaitable[Sequence[Claim]]] | None = None
         self._claiming = asyncio.Lock()
@@ -86,7 +85,9 @@ class Worker:
     @property
     def room(self) -> int:
         """How many runs could start now."""
-        return 0 if self.stopping or self.closed or self._settler.full else self._slots - self._busy
+        if self.stopping or self.closed or self._settler.full:
+            return 0
+        return self._live.config.max_concurrent - self._busy
 
     @property
     def busy(self) -> int:
@@ -110,12 +111,12 @@ class Worker:
         asked = self.room
         started = await self._claim_all(asked)
         self._may_be_more = self._may_be_more or started >= asked
-        return 0.0 if self._may_be_more and self.room > 0 else self._tick
+        return 0.0 if self._may_be_more and self.room > 0 else self._live.config.safety_tick
 
     def _gathering(self) -> float:
         """How long to wait for more free slots before asking the store."""
         free = self.room
-        if free * 4 >= self._slots:
+        if free * 4 >= self._live.config.max_concurrent:
             return 0.0
         now = self._clock.monotonic()
         self._freed_at = self._freed_at or now

@@ -6,6 +6,7 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from duly.errors import (
@@ -34,12 +35,17 @@ from duly.model import (
     is_run_id,
     sanitize,
 )
-from duly.model.event import CancelAsked, QueuePaused, QueueResumed, RunRedriven
+from duly.model.event import CancelAsked, QueuePaused, QueueResumed, RunRedriven, SettingsApplied
 from duly.model.job import COMMAND_HANDLER
+from duly.observe.bus import Bus
+from duly.observe.logs import set_log_level
 from duly.observe.publisher import Publisher
 from duly.ports import Backend, Tracer
 from duly.ports.waiting import noticed
-from duly.runtime.service import Emit
+from duly.rules.cluster_settings import LOG_LEVEL, InForce, changes
+from duly.runtime.environment import new_node_id
+from duly.runtime.live_config import LiveConfig, SettingsWatcher
+from duly.runtime.service import ServiceHealth, serve
 from duly.scheduler.audit import Audit
 from duly.scheduler.clock_reader import ClockReader
 from duly.scheduler.explaining import Explainer
@@ -64,24 +70,31 @@ class Client:
         backend: Backend,
         registry: Registry,
         config: SchedulerConfig,
-        emit: Emit,
+        events: Bus,
         rng: random.Random,
         tracer: Callable[[], Tracer | None] = lambda: None,
-        publisher: Publisher | None = None,
     ) -> None:
         self.backend = backend
-        self.emit = emit
-        self.publisher = publisher
         self.config = config
         self.clock = clock = backend.clock
+        self.node_id = config.node_id or new_node_id(rng)
+        self.live = live = LiveConfig(config)
+        self.publisher = self._make_publisher() if config.publish_events else None
+        self.emit = emit = events if self.publisher is None else Bus(self.publisher, events)
         self._registry = registry
         self.ids = Ids(clock.now, rng)
         self.clock_reader = ClockReader(backend)
-        self.submitter = Submitter(backend, registry, config, self.ids, clock, tracer, emit)
-        self.definitions = JobAdmin(backend, registry, config, self.ids, clock.now, emit)
+        self.submitter = Submitter(backend, registry, live, self.ids, clock, tracer, emit)
+        self.definitions = JobAdmin(backend, registry, live, self.ids, clock.now, emit)
         self.audit = Audit(backend.store, config.audit_key)
         self.explainer = Explainer(backend, config, self.definitions.schedule)
         self.fleets = Fleets(backend, config, self.ids, clock.now, emit)
+        self._following: asyncio.Task[None] | None = None
+        live.subscribe(self._settings_changed)
+
+    def _make_publisher(self) -> Publisher:
+        keep = lambda: self.live.config.keep_events  # noqa: E731
+        return Publisher(self.backend.store, self.clock.now, self.node_id, keep)
 
     async def close(self, patience: float = _LAST_WORDS) -> None:
         """Tell what is left to tell, and let go of the store; within that time, whatever the store does."""
@@ -95,11 +108,32 @@ class Client:
 
     async def _close(self) -> None:
         self.clock_reader.stop()
+        if self._following is not None:
+            self._following.cancel()
+        if self.live.in_force.text(LOG_LEVEL) is not None:
+            set_log_level(None)
         try:
             if self.publisher is not None:
                 await self.publisher.close()
         finally:
             await self.backend.close()
+
+    async def read_settings(self) -> None:
+        """Apply the cluster's settings as they are now; while the coordinator is away, what is configured holds."""
+        with suppress(BackendUnavailable):
+            await SettingsWatcher(self.backend.coordinator, self.live).read()
+
+    def follow_settings(self) -> None:
+        """Apply every change of the cluster's settings until this client is closed; a node does that by itself."""
+        if self._following is None:
+            watcher = SettingsWatcher(self.backend.coordinator, self.live)
+            serving = serve(watcher, self.emit, ServiceHealth(self.clock.monotonic))
+            self._following = asyncio.get_running_loop().create_task(serving, name="duly-settings")
+
+    def _settings_changed(self, before: InForce, after: InForce) -> None:
+        set_log_level(after.text(LOG_LEVEL))
+        news = tuple(why for name, why in after.problems.items() if before.problems.get(name) != why)
+        self.emit(SettingsApplied(after.revision, tuple(changes(before, after)), news))
 
     # --- queues
 

@@ -19,7 +19,6 @@ from duly.model import (
     JobStatistics,
     JobStatus,
     Origin,
-    SchedulerConfig,
     is_job_name,
     sanitize,
 )
@@ -29,6 +28,7 @@ from duly.ports import Backend
 from duly.rules import job_changes
 from duly.rules.planning import run_for
 from duly.rules.schedules import Schedule, step
+from duly.runtime.live_config import LiveConfig
 from duly.runtime.planner import schedule_of
 from duly.runtime.service import Emit
 from duly.scheduler.capability_checks import check_deliveries, check_placement
@@ -59,7 +59,7 @@ class JobAdmin:
         self,
         backend: Backend,
         registry: Registry,
-        config: SchedulerConfig,
+        live: LiveConfig,
         ids: Ids,
         now: Callable[[], datetime],
         emit: Emit,
@@ -68,7 +68,7 @@ class JobAdmin:
         self._store = backend.store
         self._queue = backend.queue
         self._registry = registry
-        self._config = config
+        self._live = live
         self._ids = ids
         self._now = now
         self._emit = emit
@@ -103,7 +103,7 @@ class JobAdmin:
         return {job.name: job for (job, _), record in zip(wanted, saved, strict=True) if record is None}
 
     def _change(self, job: Job, record: JobRecord | None, code_since: datetime) -> JobChange | None:
-        spec = self._registry.spec(job, self._config)
+        spec = self._registry.spec(job, self._live.config)
         now = self._now()
         if record is None:
             return job_changes.create(self._ids.new(), spec, bound_schedule(job, spec), Origin.CODE, now, code_since)
@@ -122,9 +122,9 @@ class JobAdmin:
 
         `JobChanged` if the job is not the API's.
         """
-        await check_deliveries({job.name: job.delivery}, self._backend, self._config)
-        check_placement(job.name, job.selector, self._config)
-        spec = self._registry.spec_for_handler(job, self._config)
+        await check_deliveries({job.name: job.delivery}, self._backend, self._live.config)
+        check_placement(job.name, job.selector, self._live.config)
+        spec = self._registry.spec_for_handler(job, self._live.config)
         for _ in range(_RACES):
             record = await self._store.job(job.name)
             guard(record)

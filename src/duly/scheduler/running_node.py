@@ -47,11 +47,9 @@ class RunningNode:
         self.config = config
         self._emit = emit
         self._catalog = Catalog()
-        card = make_card(config, client.clock, rng, __version__)
-        env = Environment(card, config, client.clock, emit, rng, tracer)
+        card = make_card(client.node_id, config, client.clock, __version__)
+        env = Environment(card, client.live, client.clock, emit, rng, tracer)
         client.fleets.actor = f"node {env.card.id}"
-        if client.publisher is not None:
-            client.publisher.node = env.card.id
         code = Code(
             catalog=self._catalog,
             compose=client.submitter.compose,
@@ -69,7 +67,8 @@ class RunningNode:
             self._catalog.add(COMMAND_HANDLER, stored_commands(client.backend.store))
 
     async def start(self) -> None:
-        """Bring the store in line with the code, and run."""
+        """Take over the cluster's settings, bring the store in line with the code, and run."""
+        await self.client.read_settings()
         await self.deploy()
         self.client.definitions.changed = self.client.fleets.changed = self.node.changed
         await self.node.start()

@@ -43,6 +43,7 @@ from duly.runtime.context import Context
 from duly.runtime.executors.import_path import loading_main
 from duly.runtime.handler import ErrorHook, FailureHook
 from duly.scheduler.client import Client, cause_of, states_of
+from duly.scheduler.cluster_settings import ClusterSettings
 from duly.scheduler.decorator import JobDecorator
 from duly.scheduler.examination import examine
 from duly.scheduler.handles import JobHandle, RunHandle
@@ -63,7 +64,7 @@ from duly.scheduler.running_node import RunningNode
 from duly.scheduler.sessions import Sessions
 from duly.scheduler.store_address import StoreAddress
 from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, name_of
-from duly.scheduler.subscriptions import Subscriptions, joined, publisher_for
+from duly.scheduler.subscriptions import Subscriptions
 from duly.scheduler.sync import Portal, SyncScheduler
 from duly.scheduler.user_transaction import UserTransaction
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
@@ -105,6 +106,7 @@ class Scheduler(Subscriptions):
         self._holds = 0
         self._fleet: Fleet | None = None
         self.sync = SyncScheduler(self, self._sync_loop)
+        self.settings = ClusterSettings(self._client)
 
     # --- settings
 
@@ -270,7 +272,9 @@ class Scheduler(Subscriptions):
         return report
 
     def _patience(self, timeout: float | timedelta | None) -> float | None:
-        chosen = self.config.shutdown_timeout if timeout is None else timeout
+        running = self._running
+        config = self.config if running is None else running.client.live.config
+        chosen = config.shutdown_timeout if timeout is None else timeout
         return chosen.total_seconds() if isinstance(chosen, timedelta) else chosen
 
     @property
@@ -329,10 +333,8 @@ class Scheduler(Subscriptions):
         return Sessions(lambda: self._binding.open(self._clock), self._make_client)
 
     def _make_client(self, backend: Backend) -> Client:
-        publisher = publisher_for(backend.store, self.config, backend.clock)
-        emit = joined(self._events, publisher)
         tracer = lambda: self._tracer  # noqa: E731  # it may be plugged in later
-        return Client(backend, self._registry, self.config, emit, self._rng, tracer, publisher)
+        return Client(backend, self._registry, self.config, self._events, self._rng, tracer)
 
     async def _client(self) -> Client:
         return await self._sessions.client()

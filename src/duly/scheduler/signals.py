@@ -37,7 +37,7 @@ class Deadline:
     `done` says that the stop itself has come to its end: what is left then is only what will not end by itself.
     """
 
-    def __init__(self, patience: float | None) -> None:
+    def __init__(self, patience: Callable[[], float | None]) -> None:
         self._patience = patience
         self._at: float | None = None
         self.done = False
@@ -51,8 +51,8 @@ class Deadline:
         """The process was told to stop, the second time not to wait for handlers."""
         if times > 1:
             self._by(LAST_WORDS)
-        elif self._patience is not None:
-            self._by(self._patience + LAST_WORDS)
+        elif (patience := self._patience()) is not None:
+            self._by(patience + LAST_WORDS)
 
     def _by(self, seconds: float) -> None:
         at = time.monotonic() + seconds
@@ -84,7 +84,9 @@ class Signals:
     deadline after the block, for programs that have nothing else to do than to exit.
     """
 
-    def __init__(self, patience: float | None, rescue: Callable[[float], int], *, kept: bool = False) -> None:
+    def __init__(
+        self, patience: Callable[[], float | None], rescue: Callable[[float], int], *, kept: bool = False
+    ) -> None:
         self.deadline = Deadline(patience)
         self._rescue = rescue
         self._rescued: int | None = None

@@ -35,6 +35,7 @@ from duly.ports import Backend, StoreClock, Tracer, Transaction
 from duly.rules.admission import group_of
 from duly.rules.placement import is_assigned
 from duly.runtime.batcher import Batcher
+from duly.runtime.live_config import LiveConfig
 from duly.runtime.service import Emit
 from duly.runtime.transactions import inside_transaction
 from duly.scheduler.job import Job, check_priority, check_queue, check_timeout
@@ -206,7 +207,7 @@ class Submitter:
         self,
         backend: Backend,
         registry: Registry,
-        config: SchedulerConfig,
+        live: LiveConfig,
         ids: Ids,
         clock: StoreClock,
         tracer: Callable[[], Tracer | None],
@@ -214,7 +215,7 @@ class Submitter:
     ) -> None:
         self._backend = backend
         self._registry = registry
-        self._config = config
+        self._live = live
         self._ids = ids
         self._clock = clock
         self._tracer = tracer
@@ -228,7 +229,7 @@ class Submitter:
         """The run of a submission to a handler of this process, or of one that will be checked when it is claimed."""
         name = name_of(handler)
         return self._run(
-            self._known(name) or blueprint_of_name(name, self._config), payload, Options(**options), Cause.SUBMIT
+            self._known(name) or blueprint_of_name(name, self._live.config), payload, Options(**options), Cause.SUBMIT
         )
 
     async def submit(
@@ -271,7 +272,7 @@ class Submitter:
                 f"dedupe_key={shown(options.dedupe_key)} would make all but one of many a duplicate"
             )
         due = options.due(self._clock)
-        most, check = self._config.max_payload_bytes, self._registry.payload
+        most, check = self._live.config.max_payload_bytes, self._registry.payload
         checked = [check(name, payload, most) for payload in payloads]
         alike = blueprint.run("", b"", due, options, Cause.SUBMIT, self._headers(options))
         new_ids = self._ids.many(len(checked))
@@ -315,7 +316,7 @@ class Submitter:
             raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
         guard(record)
         default = Overlap.ALLOW if record.spec.schedule is None else Overlap.SKIP
-        blueprint = blueprint_of_record(record, default, self._config)
+        blueprint = blueprint_of_record(record, default, self._live.config)
         if payload is not None or record.spec.schedule is None:
             return await self._put(self._run(blueprint, payload, AS_THE_JOB_SAYS, Cause.TRIGGER))
         trace = self._headers(AS_THE_JOB_SAYS)
@@ -326,7 +327,7 @@ class Submitter:
 
     def _run(self, blueprint: Blueprint, payload: Mapping[str, Any] | None, options: Options, cause: Cause) -> Run:
         encoded = self._registry.payload(
-            blueprint.alike.handler, {} if payload is None else payload, self._config.max_payload_bytes
+            blueprint.alike.handler, {} if payload is None else payload, self._live.config.max_payload_bytes
         )
         trace = self._headers(options)
         due = options.due(self._clock)
@@ -342,7 +343,7 @@ class Submitter:
     def _known(self, name: str) -> Blueprint | None:
         blueprint = self._blueprints.get(name)
         if blueprint is None and (job := self._registry.get(name)) is not None:
-            blueprint = self._blueprints[name] = blueprint_of(job, self._config)
+            blueprint = self._blueprints[name] = blueprint_of(job, self._live.config)
         return blueprint
 
     async def blueprint(self, name: str) -> Blueprint:
@@ -352,8 +353,8 @@ class Submitter:
             return known
         record = await self._backend.store.job(name)
         if record is None:
-            return blueprint_of_name(name, self._config)
-        return blueprint_of_record(record, Overlap.ALLOW, self._config)
+            return blueprint_of_name(name, self._live.config)
+        return blueprint_of_record(record, Overlap.ALLOW, self._live.config)
 
     def forget(self, name: str) -> None:
         """The job was defined anew."""

@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable
 
 from duly.errors import SchedulerRunning
-from duly.model import SchedulerConfig
 from duly.model.event import Event
 from duly.observe import Bus, Collecting, EventLog, Logger, MetricsCollector
 from duly.observe.bus import Listening
-from duly.observe.publisher import Publisher
-from duly.ports import Clock, Tracer, ValueStore
-
-
-def publisher_for(store: ValueStore, config: SchedulerConfig, clock: Clock) -> Publisher | None:
-    """Who publishes what a session tells, if the settings say so."""
-    if not config.publish_events:
-        return None
-    name = config.node_id or f"{socket.gethostname()}-{os.getpid()}"
-    return Publisher(store, clock.now, name, config.keep_events)
-
-
-def joined(events: Bus, publisher: Publisher | None) -> Bus:
-    """Where a session's events go: to all subscribers, and to its own publisher."""
-    if publisher is None:
-        return events
-    both = Bus()
-    both.subscribe(publisher)
-    both.subscribe(events)
-    return both
+from duly.ports import Tracer
 
 
 class Subscriptions:
