@@ -70,7 +70,9 @@ def test_a_job_is_named_and_described_by_its_function():
 )
 def test_a_bad_definition_is_refused_and_names_itself(fields, complaint):
     with pytest.raises(ConfigurationError, match=complaint):
-        Job(**{"handler": noop} | fields).policy()
+        job = Job(**{"handler": noop} | fields)
+        job.policy()
+        Scheduler("memory://").add(job)
 
 
 @pytest.mark.parametrize(

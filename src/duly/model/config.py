@@ -289,3 +289,31 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     def queue_names(self) -> tuple[str, ...] | None:
         """The queues to work on, None for all."""
         return None if self.queues is None else tuple(self.queues)
+
+
+def config_of(given: SchedulerConfig | Mapping[str, Any] | None) -> SchedulerConfig:
+    """A configuration from what a program gives: one, the fields of one, or nothing."""
+    match given:
+        case None:
+            return SchedulerConfig()
+        case SchedulerConfig():
+            return given
+        case Mapping():
+            fields = dict(given)
+            _refuse_unknown("config", fields, SchedulerConfig)
+            if isinstance(retention := fields.get("retention"), Mapping):
+                _refuse_unknown("config: retention", retention, Retention)
+                fields["retention"] = Retention(**retention)
+            return SchedulerConfig(**fields)
+        case _:
+            raise ConfigurationError(f"config={shown(given)}: expected a SchedulerConfig or a mapping of its fields")
+
+
+def _refuse_unknown(where: str, fields: Mapping[Any, Any], kind: type[Struct]) -> None:
+    for name in fields:
+        if name not in kind.__struct_fields__:
+            import difflib  # noqa: PLC0415  # only for a name that is wrong
+
+            near = difflib.get_close_matches(str(name), kind.__struct_fields__, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(kind.__struct_fields__)}"
+            raise ConfigurationError(f"{where}: unknown field {shown(name)}; {hint}")

@@ -6,12 +6,13 @@ node's event loop: it must not block.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from duly.model import Failure, OutcomeKind
 from duly.model import event as events
 
 
+@runtime_checkable
 class MetricsCollector(Protocol):
     """Takes what a node counts and measures. Names are those of jobs, durations are seconds."""
 

@@ -46,5 +46,23 @@ class Voice:
         if self._binds:
             logger: Any = self._logger
             getattr(logger.bind(**fields), level)(message)
+        elif isinstance(self._logger, logging.LoggerAdapter):
+            _tell_adapter(self._logger, level, message, fields)
         else:
             getattr(self._logger, level)(message, extra=fields)
+
+    @staticmethod
+    def _tell_adapter(
+        adapter: logging.LoggerAdapter[Any], level: Level, message: str, fields: Mapping[str, Any]
+    ) -> None:
+        """Before Python 3.13 an adapter drops the fields of a record for its own: keep both."""
+        text, options = adapter.process(message, {"extra": dict(fields)})
+        options["extra"] = {**fields, **(options.get("extra") or {})}
+        getattr(adapter.logger, level)(text, **options)
+
+
+def _tell_adapter(adapter: logging.LoggerAdapter[Any], level: Level, message: str, fields: Mapping[str, Any]) -> None:
+    """Log through an adapter with its fields and ours: before Python 3.13 an adapter drops those of the caller."""
+    text, options = adapter.process(message, {"extra": dict(fields)})
+    options["extra"] = {**fields, **(options.get("extra") or {})}
+    getattr(adapter.logger, level)(text, **options)

@@ -30,9 +30,9 @@ from duly.runtime.active_runs import ActiveRun, Unbegun
 from duly.runtime.context import Contexts
 from duly.runtime.deadlines import Deadlines
 from duly.runtime.environment import Environment
-from duly.runtime.executors import Executor, RemoteFailure
+from duly.runtime.executors import BuiltinExecutor, RemoteFailure
 from duly.runtime.failures import failure_of
-from duly.runtime.handler import ExecutorKind, Handler
+from duly.runtime.handler import Handler
 from duly.runtime.hooks import Hooks
 
 _SUCCEEDED = Succeeded()
@@ -49,7 +49,7 @@ class Attempts:
     def __init__(
         self,
         env: Environment,
-        executors: Mapping[ExecutorKind, Executor],
+        executors: Mapping[str, BuiltinExecutor],
         deadlines: Deadlines,
         hooks: Hooks,
         contexts: Contexts,

@@ -30,8 +30,8 @@ from duly.runtime.deadlines import Deadlines
 from duly.runtime.dispatcher import Dispatcher
 from duly.runtime.elector import MAIN, STOPPING, Elector
 from duly.runtime.environment import Environment, process_began
-from duly.runtime.executors import Executor
-from duly.runtime.handler import Catalog, ExecutorKind
+from duly.runtime.executors import BuiltinExecutor
+from duly.runtime.handler import Catalog
 from duly.runtime.heartbeat import NUDGE_PERIOD, Heartbeat, HeartbeatThread, at_once, longest_retry
 from duly.runtime.hooks import Hooks
 from duly.runtime.janitor import Janitor
@@ -104,7 +104,7 @@ class Node:
         env: Environment,
         backend: Backend,
         code: Code,
-        executors: Mapping[ExecutorKind, Executor],
+        executors: Mapping[str, BuiltinExecutor],
     ) -> None:
         self._env = env
         self._backend = backend
@@ -132,7 +132,7 @@ class Node:
         self._hurry = asyncio.Event()
         self._ignore_settings = env.live.subscribe(self._reconfigured)
 
-    def _build_worker(self, code: Code, executors: Mapping[ExecutorKind, Executor]) -> None:
+    def _build_worker(self, code: Code, executors: Mapping[str, BuiltinExecutor]) -> None:
         env, queue, store = self._env, self._backend.queue, self._backend.store
         self._hooks = hooks = Hooks(env.config.on_error, env.config.on_failure, env.emit)
         transactions = Transactions(store, code.compose, lambda: env.config.transaction_limit)

@@ -31,11 +31,11 @@ from duly.runtime.handler import ErrorHook, ExecutorKind, FailureHook
 
 Duration = float | timedelta
 Target = Callable[..., Any] | Command | str
-ExecutorName = Literal["async", "thread", "process"]
 OverlapName = Literal["skip", "queue", "replace", "allow"]
 MisfireName = Literal["latest", "all", "skip"]
 DeliveryName = Literal["at_least_once", "at_most_once", "exactly_once"]
 StoreLossName = Literal["continue", "stop"]
+CHOOSABLE: tuple[str, ...] = (ExecutorKind.ASYNC, ExecutorKind.THREAD, ExecutorKind.PROCESS)
 
 _LONGEST = 366 * 86400.0
 _MOST_DESCRIPTION = 1000
@@ -65,7 +65,7 @@ class Job(Struct, frozen=True, kw_only=True):
     delivery: DeliveryName | Delivery = "at_least_once"
     overlap: OverlapName | Overlap | None = None
     misfire: MisfireName | Misfire = "latest"
-    executor: ExecutorName | ExecutorKind | None = None
+    executor: str | None = None
     tags: tuple[str, ...] = ()
     on_error: ErrorHook | None = None
     on_failure: FailureHook | None = None
@@ -191,8 +191,8 @@ def _one_of(name: str, field: str, kind: Any, value: object) -> Any:
     return kind(value)
 
 
-def _executor(name: str, executor: object, handler: Target) -> ExecutorKind | None:
-    """Where the handler runs; None if it is another job's."""
+def _executor(name: str, executor: object, handler: Target) -> str | None:
+    """Where the handler runs; None if it is another job's. Whether there is one of that name, the scheduler knows."""
     if isinstance(handler, str):
         return None
     if isinstance(handler, Command):
@@ -202,8 +202,10 @@ def _executor(name: str, executor: object, handler: Target) -> ExecutorKind | No
     is_async = inspect.iscoroutinefunction(handler)
     if executor is None:
         return ExecutorKind.ASYNC if is_async else ExecutorKind.THREAD
-    if executor not in ("async", "thread", "process"):
-        raise ConfigurationError(f"job {name!r}: executor={shown(executor)} is not one of async, thread, process")
+    if not isinstance(executor, str) or not executor:
+        raise ConfigurationError(f"job {name!r}: executor={shown(executor)}: expected the name of an executor")
+    if executor not in CHOOSABLE:
+        return executor
     if (executor == "async") is not is_async and executor != "process":
         kind, way_out = ("an async", "async or process") if is_async else ("a sync", "thread or process")
         raise ConfigurationError(f"job {name!r} has {kind} handler: executor={shown(executor)} must be {way_out}")

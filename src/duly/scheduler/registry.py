@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,7 +17,7 @@ from duly.rules.schedules import Cron, Every, Once, Schedule
 from duly.runtime.command import Command
 from duly.runtime.executors import importable
 from duly.runtime.handler import ExecutorKind, Handler
-from duly.scheduler.job import Job
+from duly.scheduler.job import CHOOSABLE, Job
 from duly.scheduler.signature import EMPTY, Signature, encode_payload
 
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -26,7 +26,8 @@ Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 class Registry:
     """Jobs defined in this process. Annotations are resolved when a job is first used, not when it is defined."""
 
-    def __init__(self) -> None:
+    def __init__(self, executors: Collection[str] = ()) -> None:
+        self._executors = tuple(executors)
         self._jobs: dict[str, Job] = {}
         self._places: dict[str, str] = {}
         self._signatures: dict[str, Signature] = {}
@@ -43,6 +44,7 @@ class Registry:
         if job.name in self._jobs:
             first = self._places[job.name]
             raise DuplicateJob(f"job {job.name!r} is defined twice: at {first} and at {place}; give one another name=…")
+        self._check_executor(job)
         self._jobs[job.name] = job
         if job.schedule is not None and not isinstance(job.schedule, Cron | Every | Once):
             self._custom.add(job.name)
@@ -50,10 +52,20 @@ class Registry:
 
     def check(self, job: Job, config: SchedulerConfig) -> None:
         """Raise what defining this job would raise, and change nothing: a bad job must not replace a good one."""
-        trial = Registry()
+        self._check_executor(job)
+        trial = Registry(self._executors)
         trial._jobs = self._jobs | {job.name: job}  # another of our own kind
         trial.spec(job, config)
         trial.handler(job, config)
+
+    def _check_executor(self, job: Job) -> None:
+        if isinstance(job.handler, str | Command) or job.executor in {*CHOOSABLE, *self._executors}:
+            return
+        known = ", ".join([*CHOOSABLE, *self._executors])
+        way_out = "give an object of your own to Scheduler(executors={…})"
+        raise ConfigurationError(
+            f"job {job.name!r}: executor={shown(job.executor)} is unknown; known: {known}; {way_out}"
+        )
 
     def replace(self, job: Job, place: str) -> None:
         """Define a job anew."""
@@ -149,8 +161,8 @@ class Registry:
         _check_importable(job, owner)
         return Handler(
             name=owner.name,
-            target=self._wrapped(target, ExecutorKind(owner.executor)),
-            executor=ExecutorKind(owner.executor),
+            target=self._wrapped(target, owner.executor),
+            executor=owner.executor,
             takes_context=signature.takes_context,
             decode=signature.decode,
             encode=signature.encode_result,
@@ -160,9 +172,9 @@ class Registry:
             on_failure=() if job.on_failure is None else (job.on_failure,),
         )
 
-    def _wrapped(self, target: Callable[..., Any], executor: ExecutorKind) -> Callable[..., Any]:
+    def _wrapped(self, target: Callable[..., Any], executor: str) -> Callable[..., Any]:
         """The handler inside its wrappers, the first one outermost. A child interpreter knows the function only."""
-        if executor is ExecutorKind.PROCESS:
+        if executor == ExecutorKind.PROCESS:
             return target
         for wrapper in reversed(self._wrappers):
             target = wrapper(target)
@@ -220,7 +232,7 @@ def _any_payload(payload: bytes) -> dict[str, Any]:
 
 
 def _check_importable(job: Job, owner: Job) -> None:
-    if owner.executor is ExecutorKind.PROCESS:
+    if owner.executor == ExecutorKind.PROCESS:
         reason = importable(owner.handler)
         if reason is not None:
             raise ConfigurationError(f"job {job.name!r} cannot run with executor='process': {reason}")

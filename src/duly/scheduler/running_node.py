@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from duly.model import Fleet, SchedulerConfig
@@ -12,6 +12,7 @@ from duly.model.job import COMMAND_HANDLER
 from duly.ports import Tracer
 from duly.runtime.elector import MAIN
 from duly.runtime.environment import Environment, make_card
+from duly.runtime.executors.custom import Executor
 from duly.runtime.handler import Catalog
 from duly.runtime.node import Code, Node
 from duly.runtime.service import Emit
@@ -40,6 +41,7 @@ class RunningNode:
         emit: Emit,
         rng: random.Random,
         tracer: Tracer | None = None,
+        executors: Mapping[str, Executor] = {},
     ) -> None:
         self.client = client
         self.loop = asyncio.get_running_loop()
@@ -58,7 +60,7 @@ class RunningNode:
             schedules=registry.schedule_in_code,
         )
         self._started_at = env.card.started_at
-        self._executors = Executors(config.max_result_bytes)
+        self._executors = Executors(config.max_result_bytes, executors)
         self.node = Node(env, client.backend, code, self._executors)
         self._over = asyncio.Event()
         self._loop_end = LoopEnd(self._end_with_loop)

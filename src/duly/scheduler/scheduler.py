@@ -34,24 +34,27 @@ from duly.model import (
     as_utc,
     is_run_id,
 )
+from duly.model.config import config_of
+from duly.observe import Logger, MetricsCollector
 from duly.ports import Backend, Clock, Finding, SystemClock
 from duly.rules.explain import Explanation
 from duly.rules.fleets import Difference
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Schedule
 from duly.runtime.context import Context
+from duly.runtime.executors.custom import Executor
 from duly.runtime.executors.import_path import loading_main
 from duly.runtime.handler import ErrorHook, FailureHook
 from duly.scheduler.client import Client, cause_of, states_of
 from duly.scheduler.cluster_settings import ClusterSettings
 from duly.scheduler.decorator import JobDecorator
 from duly.scheduler.examination import examine
+from duly.scheduler.executors import checked_executors
 from duly.scheduler.handles import JobHandle, RunHandle
 from duly.scheduler.health import health_of
 from duly.scheduler.job import (
     DeliveryName,
     Duration,
-    ExecutorName,
     Job,
     MisfireName,
     OverlapName,
@@ -62,7 +65,7 @@ from duly.scheduler.locks import Lock, locked
 from duly.scheduler.registry import Registry, Wrapper, place_of
 from duly.scheduler.running_node import RunningNode
 from duly.scheduler.sessions import Sessions
-from duly.scheduler.store_address import StoreAddress
+from duly.scheduler.store_address import OpenBackend, StoreAddress
 from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, name_of
 from duly.scheduler.subscriptions import Subscriptions
 from duly.scheduler.sync import Portal, SyncScheduler
@@ -81,25 +84,35 @@ class Scheduler(Subscriptions):
 
     Without arguments it uses the file `duly.db` beside the program, or `DULY_URL`. `imports` names modules to load at
     start, so that their jobs are defined.
+
+    Every part can be an object of your own instead: `backend` is a `Backend`, or a function that gets an `Opening`
+    (namespace, clock, lease) and returns one, such as `RedisBackend.from_client(client)`; `executors` maps names to
+    objects that run handlers (`Executor`), which a job chooses with `executor="name"`; `logger` and `metrics` are as in
+    `observe`; `config` is a `SchedulerConfig` or a mapping of its fields.
     """
 
     def __init__(
         self,
         url: str | None = None,
-        config: SchedulerConfig | None = None,
+        config: SchedulerConfig | Mapping[str, Any] | None = None,
         *,
         store: str | None = None,
         queue: str | None = None,
         coordinator: str | None = None,
+        backend: Backend | OpenBackend | None = None,
+        executors: Mapping[str, Executor] | None = None,
+        logger: Logger | None = None,
+        metrics: MetricsCollector | None = None,
         imports: Sequence[str] = (),
         clock: Clock | None = None,
     ) -> None:
-        super().__init__()
-        self._binding = StoreAddress(url, config or SchedulerConfig(), store, queue, coordinator)
+        super().__init__(logger, metrics)
+        self._executors = checked_executors(executors)
+        self._binding = StoreAddress(url, config_of(config), store, queue, coordinator, backend)
         self._imports = tuple(imports)
         self._clock: Clock = clock or SystemClock()
         self._rng = random.Random()
-        self._registry = Registry()
+        self._registry = Registry(self._executors)
         self._portal = Portal()
         self._sessions = self._new_sessions()
         self._life = Life()
@@ -123,10 +136,10 @@ class Scheduler(Subscriptions):
     def _running(self) -> RunningNode | None:
         return self._life.running
 
-    def configure(self, url: str | None = None, *, config: SchedulerConfig | None = None) -> None:
+    def configure(self, url: str | None = None, *, config: SchedulerConfig | Mapping[str, Any] | None = None) -> None:
         """Bind to another store or other settings. What was open is closed."""
         self._refuse_running("configure()")
-        chosen = config or self.config
+        chosen = self.config if config is None else config_of(config)
         self._binding = StoreAddress(url, chosen) if url else replace(self._binding, config=chosen)
         self._sessions.abandon()
         self._sessions = self._new_sessions()
@@ -181,7 +194,7 @@ class Scheduler(Subscriptions):
         delivery: DeliveryName = "at_least_once",
         overlap: OverlapName | None = None,
         misfire: MisfireName = "latest",
-        executor: ExecutorName | None = None,
+        executor: str | None = None,
         tags: Sequence[str] = (),
         on_error: ErrorHook | None = None,
         on_failure: FailureHook | None = None,
@@ -245,7 +258,7 @@ class Scheduler(Subscriptions):
 
     def _build(self, client: Client, rng: random.Random) -> RunningNode:
         self._load()
-        return RunningNode(client, self._registry, self.config, client.emit, rng, self._tracer)
+        return RunningNode(client, self._registry, self.config, client.emit, rng, self._tracer, self._executors)
 
     def _load(self) -> None:
         """Import the modules that define jobs."""

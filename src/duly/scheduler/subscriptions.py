@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from duly.errors import SchedulerRunning
+from duly.errors import ConfigurationError, SchedulerRunning, shown
 from duly.model.event import Event
 from duly.observe import Bus, Collecting, EventLog, Logger, MetricsCollector
 from duly.observe.bus import Listening
@@ -14,10 +14,11 @@ from duly.ports import Tracer
 class Subscriptions:
     """The part of a scheduler that others watch. From the beginning `duly.*` of the standard library is told."""
 
-    def __init__(self) -> None:
+    def __init__(self, logger: Logger | None = None, metrics: MetricsCollector | None = None) -> None:
         self._events = Bus()
         self._silence = self._events.subscribe(EventLog())
         self._tracer: Tracer | None = None
+        self._plug_in(logger, metrics, None)
 
     @property
     def is_running(self) -> bool:
@@ -40,10 +41,20 @@ class Subscriptions:
     ) -> None:
         """Plug in a logger of your own (instead of `duly.*`), a collector of metrics, a tracer; before `start()`."""
         self._refuse_running("observe()")
+        self._plug_in(logger, metrics, tracer)
+
+    def _plug_in(self, logger: Logger | None, metrics: MetricsCollector | None, tracer: Tracer | None) -> None:
         if logger is not None:
+            _require("logger", logger, Logger, "debug, info, warning and error, such as a logging.Logger")
             self._silence()
             self._silence = self._events.subscribe(EventLog(logger))
         if metrics is not None:
+            _require("metrics", metrics, MetricsCollector, "the methods of duly.MetricsCollector")
             self._events.subscribe(Collecting(metrics))
         if tracer is not None:
             self._tracer = tracer
+
+
+def _require(name: str, given: object, kind: type, methods: str) -> None:
+    if not isinstance(given, kind):
+        raise ConfigurationError(f"{name}={shown(given)}: expected an object with {methods}")

@@ -10,7 +10,7 @@ from duly.runtime.context import Contexts
 from duly.runtime.handler import Handler
 
 
-class Executor(Protocol):
+class BuiltinExecutor(Protocol):
     """Runs handlers of one kind. Opened with the node, closed with it."""
 
     def invoke(
