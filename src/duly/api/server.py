@@ -84,7 +84,7 @@ async def live(
             if node:
                 _log.info("stopping: waiting for running handlers; a second signal stops at once")
                 report = await scheduler.stop()
-    signals.deadline.done = True
+    signals.stopped()
     return report
 
 

@@ -114,8 +114,7 @@ async def _compared(scheduler: Scheduler, fleet: Fleet) -> tuple[Difference, dat
 
 
 async def _apply(scheduler: Scheduler, compared: Difference) -> list[str]:
-    (await scheduler.opened()).fleets.actor = audit_actions.actor()
-    return await scheduler.apply(compared)
+    return await scheduler.apply(compared, by=audit_actions.actor())
 
 
 def _ask(url: str | None, file: FleetFile, question: Any) -> Any:

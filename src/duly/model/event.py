@@ -6,7 +6,7 @@ The runtime emits them, `observe` and users subscribe. They are facts for people
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Self
+from typing import Protocol, Self
 
 from msgspec import Struct
 
@@ -17,7 +17,17 @@ from duly.model.run import Run, State
 
 
 class Event(Struct, frozen=True):
-    """Anything worth telling. The class is the kind."""
+    """Anything worth reporting. The class is the kind."""
+
+
+class Emit(Protocol):
+    """Where events go. Costs next to nothing when nobody subscribes to them."""
+
+    def __call__(self, event: Event) -> None: ...
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether anybody subscribes to events of this kind; worth asking before making one on the hot path."""
+        ...
 
 
 class RunsSubmitted(Event, frozen=True):

@@ -7,6 +7,7 @@ back. Which of the instants become runs is left to `rules.planning`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ from duly.model import (
     CustomSpec,
     Dst,
     EverySpec,
+    JobRecord,
     OnceSpec,
     ScheduleSpec,
     from_micros,
@@ -308,6 +310,22 @@ def bind(
             return OnceSpec(schedulable(schedule.at, f"at of job {name!r}", InvalidSchedule), schedule.jitter)
         case _:
             return _bind_custom(schedule, bounded=start_at is not None or end_at is not None)
+
+
+ScheduleInCode = Callable[[JobRecord], Schedule | None]
+
+
+def schedule_of(record: JobRecord, in_code: ScheduleInCode) -> Schedule | None:
+    """The schedule of a job: from its spec, or from this process's code where only code can compute it."""
+    if record.spec.schedule is None:
+        return None
+    try:
+        return from_spec(record.spec.schedule)
+    except InvalidSchedule:
+        found = in_code(record)
+        if found is None:
+            raise
+        return found
 
 
 @lru_cache(maxsize=16384)

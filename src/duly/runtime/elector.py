@@ -16,9 +16,9 @@ from duly.errors import BackendUnavailable
 from duly.model import Lease, Role, seconds_between
 from duly.model.event import LeaderElected, LeaderLost
 from duly.ports import Coordinator, JobStore
+from duly.rules.lease_limits import trusted_until
 from duly.runtime.environment import Environment
 from duly.runtime.service import Signal
-from duly.runtime.worker import trusted_until
 
 MAIN = "main"
 STOPPING = "stopping"  # among a node's metrics: it takes nothing over any more

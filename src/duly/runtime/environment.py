@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from duly.model import Node as NodeCard
 from duly.model import Role, SchedulerConfig, shift
+from duly.model.event import Emit
 from duly.ports import Clock, StoreClock, Tracer
 from duly.runtime.live_config import LiveConfig
-from duly.runtime.service import Emit
 
 
 class Environment(Struct, frozen=True):

@@ -16,19 +16,19 @@ from msgspec.structs import replace
 
 from duly.errors import BackendUnavailable
 from duly.model import Beat, BeatReply, Interrupted, SchedulerConfig, Settlement, StoreLoss
-from duly.model.event import ClaimsLost, ClaimUntrusted, Event, ServiceFailed
+from duly.model.event import ClaimsLost, ClaimUntrusted, Emit, Event, ServiceFailed
 from duly.ports import Backend, Queue
 from duly.ports.waiting import shielded
-from duly.rules.lease_limits import longest_call
+from duly.rules.lease_limits import longest_call, trusted_until
 from duly.rules.settling import settle
 from duly.runtime.active_runs import ActiveRun, ActiveRuns
 from duly.runtime.environment import Environment
 from duly.runtime.failures import failure_of
 from duly.runtime.outages import OutageLog
 from duly.runtime.presence import Presence
-from duly.runtime.service import LONGEST_RETRY, Emit, Nudge, ServiceHealth, Signal, serve
+from duly.runtime.service import LONGEST_RETRY, Nudge, ServiceHealth, Signal, serve
 from duly.runtime.timekeeper import Timekeeper
-from duly.runtime.worker import Worker, trusted_until
+from duly.runtime.worker import Worker
 
 NUDGE_PERIOD = 0.2
 _BUSY_PERIOD = 0.2

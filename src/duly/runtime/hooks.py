@@ -14,11 +14,10 @@ from typing import Any
 
 from duly.errors import DulyError, GiveUp, Retry
 from duly.model import Failure, Run
-from duly.model.event import HookFailed
+from duly.model.event import Emit, HookFailed
 from duly.ports.waiting import noticed
 from duly.runtime.failures import failure_of
 from duly.runtime.handler import Decision, Handler
-from duly.runtime.service import Emit
 from duly.runtime.threads import DaemonThreads
 
 _PATIENCE = 30.0

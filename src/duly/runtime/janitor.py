@@ -16,10 +16,9 @@ from duly.model.holds import held_job, hold_for_job
 from duly.model.job import JOB_SHARD
 from duly.ports import Backend
 from duly.rules import job_changes
-from duly.rules.schedules import Schedule
+from duly.rules.schedules import Schedule, ScheduleInCode, schedule_of
 from duly.runtime.elector import MAIN, Elector
 from duly.runtime.environment import Environment
-from duly.runtime.planner import Schedules, schedule_of
 from duly.runtime.service import Signal
 
 _PERIOD = 10.0
@@ -39,7 +38,7 @@ class Janitor:
         env: Environment,
         backend: Backend,
         elector: Elector,
-        schedules: Schedules,
+        schedules: ScheduleInCode,
         changed: Callable[[], None],
     ) -> None:
         self.signal = Signal()

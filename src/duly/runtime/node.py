@@ -21,6 +21,7 @@ from duly.ports import Backend
 from duly.ports.waiting import noticed
 from duly.rules.cluster_settings import InForce
 from duly.rules.namesakes import describe, is_other, surely_lives
+from duly.rules.schedules import ScheduleInCode
 from duly.rules.waiting import CLOSED
 from duly.runtime.active_runs import ActiveRuns
 from duly.runtime.assigner import Assigner
@@ -39,14 +40,14 @@ from duly.runtime.listener import Listener
 from duly.runtime.live_config import SettingsWatcher
 from duly.runtime.next_due import NextDue
 from duly.runtime.outages import OutageLog
-from duly.runtime.planner import Planner, Schedules
+from duly.runtime.planner import Planner
 from duly.runtime.presence import Presence
 from duly.runtime.quarantine import Quarantine
 from duly.runtime.rates import ENDED, LAST_START, STARTED
 from duly.runtime.reaper import Reaper
 from duly.runtime.resync import Deploy, Resync
 from duly.runtime.service import LONGEST_RETRY, Nudge, Service, ServiceHealth, Signal, serve
-from duly.runtime.settler import Farewell, Settler
+from duly.runtime.settler import Settler
 from duly.runtime.stages import Stages
 from duly.runtime.stalls import LONGEST_SILENCE, LoopWatch
 from duly.runtime.timekeeper import Timekeeper
@@ -80,7 +81,7 @@ class Code(Struct, frozen=True):
     compose: Compose
     deploy: Deploy
     shards: Callable[[], Collection[str]] = lambda: (MAIN,)
-    schedules: Schedules = lambda _: None
+    schedules: ScheduleInCode = lambda _: None
 
 
 class Stopped(Struct, frozen=True):
@@ -140,12 +141,12 @@ class Node:
         due = Signal(self._timer or sleep_by_loop)
         self.next_due = NextDue(due, env.clock.now)
         attempts = Attempts(env, executors, self._deadlines, hooks, contexts)
-        self.settler = Settler(env, queue, self.active_runs, hooks, self.next_due)
+        wakes = {"drained": self._results_drained, "held": self._run_held}
+        self.settler = Settler(env, queue, self.active_runs, hooks, self.next_due, **wakes)
         self.worker = Worker(env, queue, code.catalog, attempts, self.settler, self.active_runs, self.next_due)
         self.dispatcher = Dispatcher(env, queue, self.worker, self.next_due, due)
         self.reaper = Reaper(env, queue, self.settler, code.catalog)
         self.quarantine = Quarantine(env, self._backend, self.worker, self.active_runs, code.catalog)
-        self.settler.held = self.quarantine.signal.wake
 
     def _build_scheduler(self, code: Code) -> None:
         env, store = self._env, self._backend.store
@@ -219,6 +220,12 @@ class Node:
 
     # --- who wakes whom
 
+    def _results_drained(self) -> None:
+        self.worker.look()
+
+    def _run_held(self) -> None:
+        self.quarantine.signal.wake()
+
     def _became_leader(self) -> None:
         self.planner.signal.wake()
         self.assigner.signal.wake()
@@ -241,9 +248,9 @@ class Node:
 
     def _meet(self, other: NodeCard | None) -> None:
         """Another process has announced itself under this node's id, or has not for a while."""
-        if other is not None and not self.health.namesake:
+        if other is not None and not self.health.shares_id:
             self._env.emit(NodeIdShared(other.id, other.host, other.pid, other.started_at))
-        self.health.namesake = "" if other is None else describe(other)
+        self.health.share_id("" if other is None else describe(other))
 
     def _reconfigured(self, _before: InForce, _after: InForce) -> None:
         """The settings have changed: what sleeps by the old ones looks again."""
@@ -331,8 +338,8 @@ class Node:
         cancelled, then given back. Never raises; what was in the way is told by events.
         """
         stages = stages or Stages(self._env.emit)
-        self.settler.farewell = farewell = Farewell()
-        self.worker.stopping = True
+        farewell = self.settler.begin_farewell()
+        self.worker.stop_claiming()
         stepping_back = stages.aside("step back", self._step_back(Stages(self._env.emit)))
         await self._drain(timeout)
         stages.begin()
@@ -393,7 +400,7 @@ class Node:
     async def _end(self, stages: Stages) -> None:
         """End the services, with the heartbeat last among them: until here all claims were kept."""
         await stages.run("end services", self._end_services(), _ENDED_AFTER)
-        if not self.health.namesake:  # else it is somebody else's presence by now
+        if not self.health.shares_id:  # else it is somebody else's presence by now
             await stages.run("retire", self._backend.coordinator.retire(self.id), _RETIRED_AFTER)
         self.dispose()
 

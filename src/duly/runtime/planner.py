@@ -10,12 +10,11 @@ import math
 from collections.abc import Callable
 from datetime import datetime
 
-from duly.errors import InvalidSchedule
 from duly.model import Fired, Firing, JobRecord, State, seconds_between
 from duly.model.event import PlanFailed, RecordUnreadable
 from duly.ports import JobStore
 from duly.rules.planning import Outlook, plan, postpone
-from duly.rules.schedules import Schedule, from_spec
+from duly.rules.schedules import ScheduleInCode, schedule_of
 from duly.runtime.elector import Elector
 from duly.runtime.environment import Environment
 from duly.runtime.failures import failure_of
@@ -26,8 +25,6 @@ from duly.runtime.service import Signal
 _SLICE = 200
 _PAUSE_AFTER = 0.003
 _SOONEST = 0.05
-
-Schedules = Callable[[JobRecord], Schedule | None]
 
 
 class Planner:
@@ -40,7 +37,7 @@ class Planner:
         env: Environment,
         store: JobStore,
         elector: Elector,
-        schedules: Schedules,
+        schedules: ScheduleInCode,
         next_due: NextDue,
         to_place: Callable[[], None],
     ) -> None:
@@ -115,16 +112,3 @@ class Planner:
         if refused:
             now = self._clock.now()
             await self._store.fire([postpone(record, now) for record in refused], shard, epoch)
-
-
-def schedule_of(record: JobRecord, by_code: Schedules) -> Schedule | None:
-    """The schedule of a job: from its spec, or from this process's code where only code can compute it."""
-    if record.spec.schedule is None:
-        return None
-    try:
-        return from_spec(record.spec.schedule)
-    except InvalidSchedule:
-        found = by_code(record)
-        if found is None:
-            raise
-        return found

@@ -14,13 +14,14 @@ from msgspec.structs import replace
 from duly.model import Run
 from duly.model.holds import ALONE
 from duly.ports import Backend
+from duly.rules.lease_limits import sent_at
 from duly.rules.placement import lacks
 from duly.rules.suspects import is_suspect, seconds_alone
 from duly.runtime.active_runs import ActiveRun, ActiveRuns
 from duly.runtime.environment import Environment
 from duly.runtime.handler import Catalog
 from duly.runtime.service import Signal
-from duly.runtime.worker import Worker, sent_at
+from duly.runtime.worker import Worker
 
 _LOOK_AGAIN = 0.05  # while the node is closed; asks nobody
 _PERIOD = 5.0
@@ -123,10 +124,10 @@ class Quarantine:
         losses, most = active.claim.run.losses, self._live.config.max_losses
         if not is_suspect(losses, most):
             return False
-        return sent_at(active, self._lease) < active.started + seconds_alone(losses, most, self._lease)
+        return sent_at(active.trusted_until, self._lease) < active.started + seconds_alone(losses, most, self._lease)
 
     def _close(self, now: float, *, draining: bool) -> None:
-        self._worker.closed = True
+        self._worker.close()
         self._draining = draining
         if self._closed_at is None:
             self._closed_at = now

@@ -5,13 +5,13 @@ from __future__ import annotations
 from duly.model import Claim, Lost, Run, seconds_between
 from duly.model.event import RunsReaped
 from duly.ports import Queue
+from duly.rules.lease_limits import trusted_until
 from duly.rules.suspects import vanished, was_alone
 from duly.runtime.active_runs import ActiveRun
 from duly.runtime.environment import Environment
 from duly.runtime.handler import Catalog
 from duly.runtime.service import Signal
 from duly.runtime.settler import Settler
-from duly.runtime.worker import trusted_until
 
 _MOST_AT_ONCE = 100
 _PERIOD = 1.0

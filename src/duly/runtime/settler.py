@@ -47,12 +47,23 @@ class Farewell:
 
 
 class Settler:
-    """Sends at once when nothing is under way, and what gathers meanwhile together afterwards."""
+    """Sends at once when nothing is under way, and what gathers meanwhile together afterwards.
+
+    `drained` is called when there is room for results again, `held` when a settlement has put a run under a hold.
+    """
 
     name = "settler"
 
     def __init__(
-        self, env: Environment, queue: Queue, active_runs: ActiveRuns, hooks: Hooks, next_due: NextDue
+        self,
+        env: Environment,
+        queue: Queue,
+        active_runs: ActiveRuns,
+        hooks: Hooks,
+        next_due: NextDue,
+        *,
+        drained: Callable[[], None] = lambda: None,
+        held: Callable[[], None] = lambda: None,
     ) -> None:
         self.signal = Signal()
         self._queue = queue
@@ -67,9 +78,14 @@ class Settler:
         self._offered: deque[tuple[ActiveRun, Outcome]] = deque()
         self._waiting: deque[tuple[ActiveRun, Settlement]] = deque()
         self._sending = asyncio.Lock()
-        self.drained: Callable[[], None] = lambda: None
-        self.held: Callable[[], None] = lambda: None
-        self.farewell: Farewell | None = None
+        self._drained = drained
+        self._held = held
+        self._farewell: Farewell | None = None
+
+    def begin_farewell(self) -> Farewell:
+        """Count from now on what becomes of the runs of a node that stops."""
+        self._farewell = Farewell()
+        return self._farewell
 
     @property
     def full(self) -> bool:
@@ -120,12 +136,12 @@ class Settler:
                 self._settle_plainly(active, settlement, answer.error)
                 continue
             self._active_runs.remove(active)
-            if answer and self.farewell is not None:
-                self.farewell.count(active, settlement)
+            if answer and self._farewell is not None:
+                self._farewell.count(active, settlement)
             if not answer or tell_all or settlement.state is not State.COMPLETED:
                 self._tell(active, settlement, refused=not answer)
         if was_full:
-            self.drained()
+            self._drained()
         return math.inf if self.empty else 0.0
 
     def _settle_plainly(self, active: ActiveRun, settlement: Settlement, error: Exception) -> None:
@@ -143,7 +159,7 @@ class Settler:
             self._emit(SettlementRefused(run.id, settlement.fence, run))
             return
         if settlement.hold is not None:
-            self.held()
+            self._held()
         elif settlement.state is State.PENDING:
             self._next_due.expect(settlement.ready_at)
         if settlement.state is State.SKIPPED:

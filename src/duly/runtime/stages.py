@@ -7,10 +7,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from duly.model import Failure
-from duly.model.event import StopHindered
+from duly.model.event import Emit, StopHindered
 from duly.ports.waiting import noticed
 from duly.runtime.failures import failure_of
-from duly.runtime.service import Emit
 
 _SHORTEST = 0.1  # what every stage gets, however late it begins
 

@@ -9,8 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from duly.model.event import LoopStalled
-from duly.runtime.service import Emit
+from duly.model.event import Emit, LoopStalled
 
 LONGEST_SILENCE = 5.0
 _LOOKS = 10  # per silence that is too long: so much of one at most goes by unnoticed

@@ -19,6 +19,7 @@ from duly.errors import BackendUnavailable
 from duly.model import Claim, Interrupted, Missed, Outcome, Run, seconds_between, to_micros
 from duly.model.event import HandlersAbandoned, HookFailed, RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
 from duly.ports import Queue, Span, Tracer
+from duly.rules.lease_limits import trusted_until
 from duly.rules.misfires import is_missed
 from duly.runtime.active_runs import ActiveRun, ActiveRuns
 from duly.runtime.attempt import Attempts
@@ -78,7 +79,6 @@ class Worker:
         self._idle.set()
         self.stopping = False
         self.closed = False  # nothing is claimed: a suspect is alone here, or is to be (`runtime.quarantine`)
-        settler.drained = self.look
 
     # --- claiming
 
@@ -185,6 +185,14 @@ class Worker:
             return ()
         self.closed = True
         return (claim,)
+
+    def stop_claiming(self) -> None:
+        """Claim nothing more: the node stops."""
+        self.stopping = True
+
+    def close(self) -> None:
+        """Claim nothing until `reopen`."""
+        self.closed = True
 
     def reopen(self) -> None:
         """Claim again."""
@@ -341,16 +349,6 @@ class Worker:
             async with self._claiming:
                 if self._unanswered is not None:
                     await self._answer(self._unanswered)
-
-
-def trusted_until(sent: float, lease: float) -> float:
-    """Until when a lease may be trusted that was granted for a request sent at that moment."""
-    return sent + lease * 5 / 6
-
-
-def sent_at(active: ActiveRun, lease: float) -> float:
-    """When the last renewal was sent that has been acknowledged, or the claim."""
-    return active.trusted_until - lease * 5 / 6
 
 
 def _disown(task: asyncio.Task[None]) -> None:

@@ -81,16 +81,24 @@ class Client:
         self.live = live = LiveConfig(config)
         self.publisher = self._make_publisher() if config.publish_events else None
         self.emit = emit = events if self.publisher is None else Bus(self.publisher, events)
-        self._registry = registry
+        self.registry = registry
         self.ids = Ids(clock.now, rng)
         self.clock_reader = ClockReader(backend)
         self.submitter = Submitter(backend, registry, live, self.ids, clock, tracer, emit)
-        self.definitions = JobAdmin(backend, registry, live, self.ids, clock.now, emit)
+        self._when_changed: Callable[[], None] = lambda: None
+        self.definitions = JobAdmin(backend, registry, live, self.ids, clock.now, emit, self._changed)
         self.audit = Audit(backend.store, config.audit_key)
         self.explainer = Explainer(backend, config, self.definitions.schedule)
-        self.fleets = Fleets(backend, config, self.ids, clock.now, emit)
+        self.fleets = Fleets(backend, config, self.ids, clock.now, emit, self._changed)
         self._following: asyncio.Task[None] | None = None
         live.subscribe(self._settings_changed)
+
+    def when_changed(self, call: Callable[[], None]) -> None:
+        """Call a function whenever definitions were written through this client: those of the node that uses it."""
+        self._when_changed = call
+
+    def _changed(self) -> None:
+        self._when_changed()
 
     def _make_publisher(self) -> Publisher:
         keep = lambda: self.live.config.keep_events  # noqa: E731
@@ -244,16 +252,16 @@ class Client:
         import msgspec  # noqa: PLC0415
 
         assert run.result is not None
-        signature = self._registry.signature(run.handler)
+        signature = self.registry.signature(run.handler)
         return msgspec.json.decode(run.result) if signature is None else signature.decode_result(run.result)
 
     def knows(self, name: str) -> bool:
         """Whether this process defines a job of that name."""
-        return self._registry.get(name) is not None
+        return self.registry.get(name) is not None
 
     def handlers(self) -> list[str]:
         """The handlers that this process has."""
-        return self._registry.handlers()
+        return self.registry.handlers()
 
 
 def _checked_id(run_id: str) -> str:

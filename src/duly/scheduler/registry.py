@@ -26,9 +26,9 @@ Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 class Registry:
     """Jobs defined in this process. Annotations are resolved when a job is first used, not when it is defined."""
 
-    def __init__(self, executors: Collection[str] = ()) -> None:
+    def __init__(self, executors: Collection[str] = (), jobs: Mapping[str, Job] = {}) -> None:
         self._executors = tuple(executors)
-        self._jobs: dict[str, Job] = {}
+        self._jobs = dict(jobs)
         self._places: dict[str, str] = {}
         self._signatures: dict[str, Signature] = {}
         self._by_function: WeakKeyDictionary[FunctionType, Signature] = WeakKeyDictionary()
@@ -53,8 +53,7 @@ class Registry:
     def check(self, job: Job, config: SchedulerConfig) -> None:
         """Raise what defining this job would raise, and change nothing: a bad job must not replace a good one."""
         self._check_executor(job)
-        trial = Registry(self._executors)
-        trial._jobs = self._jobs | {job.name: job}  # another of our own kind
+        trial = Registry(self._executors, self._jobs | {job.name: job})
         trial.spec(job, config)
         trial.handler(job, config)
 

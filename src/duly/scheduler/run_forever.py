@@ -51,7 +51,7 @@ async def live(scheduler: Scheduler, signals: Signals, reload: Reload | None = N
     await signs.stop()
     _log.info("stopping: waiting for running handlers; a second signal stops at once")
     report = await scheduler.stop()
-    signals.deadline.done = True
+    signals.stopped()
     return report
 
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from duly.model import Fleet, SchedulerConfig
+from duly.model import Fleet
 from duly.model.job import COMMAND_HANDLER
 from duly.ports import Tracer
 from duly.runtime.elector import MAIN
@@ -15,7 +15,6 @@ from duly.runtime.environment import Environment, make_card
 from duly.runtime.executors.custom import Executor
 from duly.runtime.handler import Catalog
 from duly.runtime.node import Code, Node
-from duly.runtime.service import Emit
 from duly.runtime.stages import Stages
 from duly.runtime.stored_commands import stored_commands
 from duly.scheduler.capability_checks import check_deliveries, check_placement
@@ -23,7 +22,6 @@ from duly.scheduler.client import Client
 from duly.scheduler.executors import Executors
 from duly.scheduler.job import Job
 from duly.scheduler.loop_end import LoopEnd
-from duly.scheduler.registry import Registry
 from duly.scheduler.views import ShutdownReport
 from duly.version import __version__
 
@@ -36,22 +34,18 @@ class RunningNode:
     def __init__(
         self,
         client: Client,
-        registry: Registry,
-        config: SchedulerConfig,
-        emit: Emit,
         rng: random.Random,
         tracer: Tracer | None = None,
         executors: Mapping[str, Executor] = {},
     ) -> None:
         self.client = client
         self.loop = asyncio.get_running_loop()
-        self._registry = registry
-        self.config = config
-        self._emit = emit
+        self.config = config = client.config
+        self._registry = registry = client.registry
+        self._emit = client.emit
         self._catalog = Catalog()
         card = make_card(client.node_id, config, client.clock, __version__)
-        env = Environment(card, client.live, client.clock, emit, rng, tracer)
-        client.fleets.actor = f"node {env.card.id}"
+        env = Environment(card, client.live, client.clock, client.emit, rng, tracer)
         code = Code(
             catalog=self._catalog,
             compose=client.submitter.compose,
@@ -59,7 +53,8 @@ class RunningNode:
             shards=lambda: (MAIN, *registry.shards()),
             schedules=registry.schedule_in_code,
         )
-        self._started_at = env.card.started_at
+        self._actor = f"node {card.id}"
+        self._started_at = card.started_at
         self._executors = Executors(config.max_result_bytes, executors)
         self.node = Node(env, client.backend, code, self._executors)
         self._over = asyncio.Event()
@@ -72,7 +67,7 @@ class RunningNode:
         """Take over the cluster's settings, bring the store in line with the code, and run."""
         await self.client.read_settings()
         await self.deploy()
-        self.client.definitions.changed = self.client.fleets.changed = self.node.changed
+        self.client.when_changed(self.node.changed)
         await self.node.start()
         await self._loop_end.arm()
 
@@ -82,7 +77,7 @@ class RunningNode:
         await self._adopt(jobs)
         await self.client.definitions.deploy(jobs, self._started_at)
         if self._fleet is not None:
-            await self.client.fleets.deploy(*self._fleet)
+            await self.client.fleets.deploy(*self._fleet, by=self._actor)
 
     async def carry(self, fleet: Fleet) -> None:
         """Take over the jobs of a file: they are deployed at the start, and again if the store forgets this node."""
@@ -91,7 +86,7 @@ class RunningNode:
     async def reload(self, fleet: Fleet, *, changed: bool) -> bool:
         """Deploy a file that was read again; False if a newer one stands. If that fails, what was carried stays."""
         since = await self.client.backend.store.time()
-        stands = await self.client.fleets.deploy(fleet, since, changed=changed)
+        stands = await self.client.fleets.deploy(fleet, since, by=self._actor, changed=changed)
         self._fleet = (fleet, since)
         return stands
 

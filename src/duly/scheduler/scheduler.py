@@ -258,7 +258,7 @@ class Scheduler(Subscriptions):
 
     def _build(self, client: Client, rng: random.Random) -> RunningNode:
         self._load()
-        return RunningNode(client, self._registry, self.config, client.emit, rng, self._tracer, self._executors)
+        return RunningNode(client, rng, self._tracer, self._executors)
 
     def _load(self) -> None:
         """Import the modules that define jobs."""
@@ -434,9 +434,12 @@ class Scheduler(Subscriptions):
         """What the jobs of a file would change in the store."""
         return await (await self._client()).fleets.compare(fleet)
 
-    async def apply(self, difference: Difference) -> list[str]:
-        """Write what `compare` found, whichever file stood before; the names of what others changed meanwhile."""
-        return await (await self._client()).fleets.apply(difference)
+    async def apply(self, difference: Difference, *, by: str | None = None) -> list[str]:
+        """Write what `compare` found, whichever file stood before; the names of what others changed meanwhile.
+
+        With `by`, the name of who does it, that is recorded in the audit log.
+        """
+        return await (await self._client()).fleets.apply(difference, by=by)
 
     # --- submitting
 

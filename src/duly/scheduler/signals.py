@@ -111,6 +111,10 @@ class Signals:
         if not (self._kept and self._stops):
             os.close(self._mouth)  # the thread ends
 
+    def stopped(self) -> None:
+        """The stop has come to its end: what is left is only what will not end by itself."""
+        self.deadline.done = True
+
     def _handle(self, numbers: Iterable[int]) -> None:
         with suppress(ValueError):  # not the main thread
             for number in numbers:

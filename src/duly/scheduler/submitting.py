@@ -28,7 +28,7 @@ from duly.model import (
     schedulable,
     shift,
 )
-from duly.model.event import RunsSubmitted
+from duly.model.event import Emit, RunsSubmitted
 from duly.model.holds import UNPLACED
 from duly.model.sanitize import checked_text, headers
 from duly.ports import Backend, StoreClock, Tracer, Transaction
@@ -36,7 +36,6 @@ from duly.rules.admission import group_of
 from duly.rules.placement import is_assigned
 from duly.runtime.batcher import Batcher
 from duly.runtime.live_config import LiveConfig
-from duly.runtime.service import Emit
 from duly.runtime.transactions import inside_transaction
 from duly.scheduler.job import Job, check_priority, check_queue, check_timeout
 from duly.scheduler.registry import Registry
