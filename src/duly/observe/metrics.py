@@ -6,6 +6,7 @@ they mean outside is for others to say: `observe.prometheus` writes them down fo
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections import Counter, defaultdict
 
@@ -37,6 +38,7 @@ METERED = (
 
 _MOST_NAMES = 1_000
 _OTHER = "(other)"
+_LAG_PERIOD = 0.5
 
 
 class Histogram:
@@ -135,3 +137,12 @@ class MetricsRecorder:
             return _OTHER
         self._names.add(job)
         return job
+
+
+async def watch_loop(meters: MetricsRecorder) -> None:
+    """Measure until cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        asked = loop.time()
+        await asyncio.sleep(_LAG_PERIOD)
+        meters.loop_lag.add(max(0.0, loop.time() - asked - _LAG_PERIOD))

@@ -14,8 +14,7 @@ from duly.model.holds import UNPLACED
 from duly.ports import Backend
 from duly.rules.placement import Placing, Room, Selector, lapsed, place, rooms_of
 from duly.runtime.elector import Elector
-from duly.runtime.environment import Environment
-from duly.runtime.service import Signal
+from duly.runtime.environment import Environment, NodeService
 
 _SMALLEST, _LARGEST = 32, 500  # how many runs are looked at at once
 _PERIOD = 1.8  # how soon a node that came or vanished is noticed while there are runs to start or to place
@@ -24,20 +23,17 @@ _LONGEST_PAUSE = 0.25
 _SOONEST = 0.001
 
 
-class Assigner:
+class Assigner(NodeService):
     """Places runs slice by slice, from the most urgent on. Where all nodes are full it waits longer and longer."""
 
     name = "assigner"
 
     def __init__(self, env: Environment, backend: Backend, elector: Elector) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._queue = backend.queue
         self._store = backend.store
         self._coordinator = backend.coordinator
         self._elector = elector
-        self._clock = env.clock
-        self._emit = env.emit
-        self._live = env.live
         self._horizon = env.config.horizon
         self._pause = 0.0
         self._check_at = 0.0

@@ -6,8 +6,11 @@ rule about overlap is applied in time.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+from duly.model import Role
 from duly.ports import Queue
-from duly.runtime.environment import Environment
+from duly.runtime.environment import Environment, NodeService
 from duly.runtime.next_due import NextDue
 from duly.runtime.service import Signal
 from duly.runtime.worker import Worker
@@ -15,17 +18,16 @@ from duly.runtime.worker import Worker
 _MOST_AT_ONCE = 500
 
 
-class Dispatcher:
+class Dispatcher(NodeService):
     """One timer for the whole node."""
 
     name = "dispatcher"
 
     def __init__(self, env: Environment, queue: Queue, worker: Worker, next_due: NextDue, signal: Signal) -> None:
-        self.signal = signal
+        super().__init__(env, signal)
         self._queue = queue
         self._worker = worker
         self._next_due = next_due
-        self._live = env.live
         self._asked = False
 
     def look(self) -> None:
@@ -49,3 +51,22 @@ class Dispatcher:
         looked_at, next_due = await self._queue.promote(_MOST_AT_ONCE)
         self._next_due.learn(next_due)
         return 0.0 if looked_at == _MOST_AT_ONCE else self._next_due.left(longest)
+
+
+class Listener(NodeService):
+    """Passes hints on. A lost one costs the safety tick."""
+
+    name = "listener"
+
+    def __init__(self, env: Environment, queue: Queue, heard: Callable[[], None]) -> None:
+        super().__init__(env)
+        self._env = env
+        self._queue = queue
+        self._heard = heard
+
+    async def tick(self) -> float:
+        config = self._env.config
+        queues: Sequence[str] | None = config.queue_names if Role.WORKER in config.roles else []
+        await self._queue.wait(self._env.card.id, queues, config.safety_tick)
+        self._heard()
+        return 0.0

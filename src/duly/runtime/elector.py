@@ -17,8 +17,7 @@ from duly.model import Lease, Role, seconds_between
 from duly.model.event import LeaderElected, LeaderLost
 from duly.ports import Coordinator, JobStore
 from duly.rules.lease_limits import trusted_until
-from duly.runtime.environment import Environment
-from duly.runtime.service import Signal
+from duly.runtime.environment import Environment, NodeService
 
 MAIN = "main"
 STOPPING = "stopping"  # among a node's metrics: it takes nothing over any more
@@ -35,7 +34,7 @@ class Leadership(Struct, frozen=True):
     trusted_until: float
 
 
-class Elector:
+class Elector(NodeService):
     """Holds what leases it can get among those it wants."""
 
     name = "elector"
@@ -48,13 +47,11 @@ class Elector:
         shards: Callable[[], Collection[str]],
         elected: Callable[[], None],
     ) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._node_id = env.card.id
         self._coordinator = coordinator
         self._store = store
         self._shards = shards
-        self._clock = env.clock
-        self._emit = env.emit
         self._ttl = env.config.leader_lease
         self._elected = elected
         self._held: dict[str, Leadership] = {}

@@ -16,6 +16,7 @@ from duly.model import Role, SchedulerConfig, shift
 from duly.model.event import Emit
 from duly.ports import Clock, StoreClock, Tracer
 from duly.runtime.live_config import LiveConfig
+from duly.runtime.service import Signal
 
 
 class Environment(Struct, frozen=True):
@@ -32,6 +33,16 @@ class Environment(Struct, frozen=True):
     def config(self) -> SchedulerConfig:
         """The configuration in force now. What cannot change while a node runs may be read once."""
         return self.live.config
+
+
+class NodeService:
+    """What the services of a node have in common. Each has a `name` and a `tick` (`runtime.service`)."""
+
+    def __init__(self, env: Environment, signal: Signal | None = None) -> None:
+        self.signal = Signal() if signal is None else signal
+        self._clock = env.clock
+        self._emit = env.emit
+        self._live = env.live
 
 
 def process_began(pid: int, now: datetime) -> datetime | None:

@@ -22,11 +22,11 @@ from duly.ports.waiting import shielded
 from duly.rules.lease_limits import longest_call, trusted_until
 from duly.rules.settling import settle
 from duly.runtime.active_runs import ActiveRun, ActiveRuns
-from duly.runtime.environment import Environment
+from duly.runtime.environment import Environment, NodeService
 from duly.runtime.failures import failure_of
 from duly.runtime.outages import OutageLog
 from duly.runtime.presence import Presence
-from duly.runtime.service import LONGEST_RETRY, Nudge, ServiceHealth, Signal, serve
+from duly.runtime.service import LONGEST_RETRY, Nudge, ServiceHealth, serve
 from duly.runtime.timekeeper import Timekeeper
 from duly.runtime.worker import Worker
 
@@ -46,7 +46,7 @@ def longest_retry(config: SchedulerConfig) -> float:
     return min(LONGEST_RETRY, config.refresh / 2)
 
 
-class Heartbeat:
+class Heartbeat(NodeService):
     """Renews claims. `tell` carries a call to the node's own loop."""
 
     name = "heartbeat"
@@ -60,18 +60,15 @@ class Heartbeat:
         outages: OutageLog,
         tell: Callable[..., None],
     ) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._queue = queue
         self._outages = outages
         self._active_runs = active_runs
         self._worker = worker
         self._tell = tell
-        self._clock = env.clock
-        self._emit = env.emit
         self._lease = env.config.lease
         self._refresh = env.config.refresh
         self._silence = env.config.silence
-        self._live = env.live
 
     async def tick(self) -> float:
         self._distrust()

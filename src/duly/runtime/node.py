@@ -28,7 +28,7 @@ from duly.runtime.assigner import Assigner
 from duly.runtime.attempt import Attempts
 from duly.runtime.context_link import NodeContexts
 from duly.runtime.deadlines import Deadlines
-from duly.runtime.dispatcher import Dispatcher
+from duly.runtime.dispatcher import Dispatcher, Listener
 from duly.runtime.elector import MAIN, STOPPING, Elector
 from duly.runtime.environment import Environment, process_began
 from duly.runtime.executors import BuiltinExecutor
@@ -36,16 +36,14 @@ from duly.runtime.handler import Catalog
 from duly.runtime.heartbeat import NUDGE_PERIOD, Heartbeat, HeartbeatThread, at_once, longest_retry
 from duly.runtime.hooks import Hooks
 from duly.runtime.janitor import Janitor
-from duly.runtime.listener import Listener
 from duly.runtime.live_config import SettingsWatcher
 from duly.runtime.next_due import NextDue
 from duly.runtime.outages import OutageLog
 from duly.runtime.planner import Planner
-from duly.runtime.presence import Presence
+from duly.runtime.presence import Deploy, Presence, Resync
 from duly.runtime.quarantine import Quarantine
 from duly.runtime.rates import ENDED, LAST_START, STARTED
 from duly.runtime.reaper import Reaper
-from duly.runtime.resync import Deploy, Resync
 from duly.runtime.service import LONGEST_RETRY, Nudge, Service, ServiceHealth, Signal, serve
 from duly.runtime.settler import Settler
 from duly.runtime.stages import Stages

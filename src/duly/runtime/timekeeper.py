@@ -8,22 +8,19 @@ from __future__ import annotations
 
 from duly.model.event import ClockDoubted, ClockTrusted
 from duly.ports import Store
-from duly.runtime.environment import Environment
-from duly.runtime.service import Signal
+from duly.runtime.environment import Environment, NodeService
 
 _PERIOD = 5.0
 
 
-class Timekeeper:
+class Timekeeper(NodeService):
     """One question per period."""
 
     name = "timekeeper"
 
     def __init__(self, env: Environment, store: Store) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._store = store
-        self._clock = env.clock
-        self._emit = env.emit
         self._period = min(_PERIOD, env.config.refresh)
         self._doubt = 0.0
         self._followed = env.clock.followed

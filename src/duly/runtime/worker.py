@@ -23,19 +23,18 @@ from duly.rules.lease_limits import trusted_until
 from duly.rules.misfires import is_missed
 from duly.runtime.active_runs import ActiveRun, ActiveRuns
 from duly.runtime.attempt import Attempts
-from duly.runtime.environment import Environment
+from duly.runtime.environment import Environment, NodeService
 from duly.runtime.failures import failure_of
 from duly.runtime.handler import Catalog, ExecutorKind
 from duly.runtime.next_due import NextDue
 from duly.runtime.rates import Rates
-from duly.runtime.service import Signal
 from duly.runtime.settler import Settler
 
 _GATHER = 0.002
 _ASK_AGAIN = 0.05
 
 
-class Worker:
+class Worker(NodeService):
     """Fills the slots of a node."""
 
     name = "worker"
@@ -50,7 +49,7 @@ class Worker:
         active_runs: ActiveRuns,
         next_due: NextDue,
     ) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._node_id = env.card.id
         self._queue = queue
         self._catalog = catalog
@@ -58,11 +57,8 @@ class Worker:
         self._settler = settler
         self._active_runs = active_runs
         self._next_due = next_due
-        self._clock = env.clock
-        self._emit = env.emit
         self._rng = env.rng
         self._tracer = env.tracer
-        self._live = env.live
         self._queues = env.config.queues
         self._lease = env.config.lease
         self._requests = to_micros(env.card.started_at)

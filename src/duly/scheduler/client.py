@@ -12,6 +12,7 @@ from typing import Any
 from duly.errors import (
     BackendUnavailable,
     ConfigurationError,
+    DulyError,
     ResultExpired,
     RunCancelled,
     RunFailed,
@@ -47,7 +48,6 @@ from duly.runtime.environment import new_node_id
 from duly.runtime.live_config import LiveConfig, SettingsWatcher
 from duly.runtime.service import ServiceHealth, serve
 from duly.scheduler.audit import Audit
-from duly.scheduler.clock_reader import ClockReader
 from duly.scheduler.explaining import Explainer
 from duly.scheduler.fleets import Fleets
 from duly.scheduler.job_admin import JobAdmin
@@ -59,6 +59,7 @@ _LONGEST_WAIT = 60.0
 _LONGEST_OUTAGE = 30.0
 _ASK_AGAIN = 0.1
 _LONGEST_CURSOR = 300
+_CLOCK_PERIOD = 60.0
 _STATES: dict[str, State] = {state.value: state for state in State}
 
 
@@ -312,3 +313,31 @@ def cause_of(cause: object) -> Cause:
     if not isinstance(cause, str) or cause not in tuple(Cause):
         raise ConfigurationError(f"cause={shown(cause)}: expected one of {', '.join(Cause)}")
     return Cause(cause)
+
+
+class ClockReader:
+    """One timer on the loop of an opened session. A reading that fails is left out: the next one will do."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._timer: asyncio.TimerHandle | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if not self._backend.clock.direct:
+            self._timer = asyncio.get_running_loop().call_later(_CLOCK_PERIOD, self._read_soon)
+
+    def stop(self) -> None:
+        for each in (self._timer, self._reading):
+            if each is not None:
+                each.cancel()
+
+    def _read_soon(self) -> None:
+        self._reading = asyncio.get_running_loop().create_task(self._read())
+        self.start()
+
+    async def _read(self) -> None:
+        clock = self._backend.clock
+        with suppress(DulyError):
+            sent = clock.monotonic()
+            clock.read(await self._backend.store.time(), sent)

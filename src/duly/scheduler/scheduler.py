@@ -12,7 +12,8 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -47,10 +48,9 @@ from duly.runtime.executors.import_path import loading_main
 from duly.runtime.handler import ErrorHook, FailureHook
 from duly.scheduler.client import Client, cause_of, states_of
 from duly.scheduler.cluster_settings import ClusterSettings
-from duly.scheduler.decorator import JobDecorator
 from duly.scheduler.examination import examine
 from duly.scheduler.executors import checked_executors
-from duly.scheduler.handles import JobHandle, RunHandle
+from duly.scheduler.handles import JobDecorator, JobHandle, RunHandle
 from duly.scheduler.health import health_of
 from duly.scheduler.job import (
     DeliveryName,
@@ -66,11 +66,13 @@ from duly.scheduler.registry import Registry, Wrapper, place_of
 from duly.scheduler.running_node import RunningNode
 from duly.scheduler.sessions import Sessions
 from duly.scheduler.store_address import OpenBackend, StoreAddress
-from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, name_of
+from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, UserTransaction, name_of
 from duly.scheduler.subscriptions import Subscriptions
-from duly.scheduler.sync import Portal, SyncScheduler
-from duly.scheduler.user_transaction import UserTransaction
+from duly.scheduler.sync import Portal
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
+
+if TYPE_CHECKING:
+    from duly.scheduler.sync_scheduler import SyncScheduler
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -118,8 +120,14 @@ class Scheduler(Subscriptions):
         self._life = Life()
         self._holds = 0
         self._fleet: Fleet | None = None
-        self.sync = SyncScheduler(self, self._sync_loop)
         self.settings = ClusterSettings(self._client)
+
+    @cached_property
+    def sync(self) -> SyncScheduler:
+        """The same methods for code without an event loop."""
+        from duly.scheduler.sync_scheduler import SyncScheduler  # noqa: PLC0415  # it is made from this class
+
+        return SyncScheduler(self, self._sync_loop)
 
     # --- settings
 
