@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
@@ -13,7 +12,6 @@ from duly.model import (
     JobStatistics,
     JobStatus,
     Misfire,
-    Node,
     Origin,
     OutcomeKind,
     Overlap,
@@ -155,8 +153,3 @@ def job_view(
         cwd=None if command is None else command.cwd,
         environment=() if command is None else (*sorted(command.environment), *command.pass_environment),
     )
-
-
-def leader_of(nodes: Sequence[Node], holder: str | None) -> str | None:
-    """The id of the leading node, if it is known."""
-    return holder if holder is not None else next((node.id for node in nodes if node.metrics.get("leader")), None)
