@@ -322,5 +322,5 @@ async def _held(run):
 
 
 def test_other_values_of_allow_commands_are_refused():
-    with pytest.raises(ConfigurationError, match="allow_commands='yes': one of False, True, stored is needed"):
+    with pytest.raises(ConfigurationError, match="allow_commands='yes': expected one of False, True, stored"):
         SchedulerConfig(allow_commands="yes")

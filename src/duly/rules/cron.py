@@ -184,7 +184,7 @@ def _read_alias(text: str, words: list[tuple[int, str]]) -> Expression:
     at, word = words[0]
     name = word.lower()
     if name not in ALIASES:
-        raise _unreadable(text, at, f"{word!r} is no alias", _alias_hint(name))
+        raise _unreadable(text, at, f"unknown alias {word!r}", _alias_hint(name))
     if len(words) > 1:
         raise _unreadable(text, words[1][0], f"something follows {word!r}", "an alias stands alone")
     return replace(_read(ALIASES[name]), text=name)
@@ -272,7 +272,9 @@ def _item(piece: _Piece) -> Item:
 def _step(piece: _Piece) -> int:
     step = _number(piece)
     if step is None:
-        piece.fail(f"the step {piece.text!r} is no number", _character_hint(piece.text) or "write for example */15")
+        piece.fail(
+            f"invalid step {piece.text!r}: expected a number", _character_hint(piece.text) or "write for example */15"
+        )
     if step == 0:
         piece.fail("a step of 0 never moves", "use a step of 1 or more")
     if step > piece.field.size:
@@ -322,7 +324,7 @@ def _nth(piece: _Piece) -> Nth:
     day, *rest = piece.cut("#")
     number = _number(rest[0]) if len(rest) == 1 else None
     if number is None or not 1 <= number <= 5:
-        rest[0].fail(f"{rest[0].text!r} is no week of a month", "write #1 to #5, as in MON#2; for the last one 1L")
+        rest[0].fail(f"invalid week of a month {rest[0].text!r}", "write #1 to #5, as in MON#2; for the last one 1L")
     return Nth(_value(day), number)
 
 

@@ -536,7 +536,7 @@ def _interval(interval: float | timedelta | None, units: dict[str, float]) -> ti
         found = _duration(interval, "interval", least=None)
     if found < MINIMUM_INTERVAL:
         told = interval if interval is not None else given or 0
-        raise InvalidSchedule(f"{shown(told)} is no interval", field="interval", hint="use a millisecond or more")
+        raise InvalidSchedule(f"invalid interval {shown(told)}", field="interval", hint="use a millisecond or more")
     return found
 
 

@@ -1,7 +1,7 @@
-"""The assigner: gives runs that are yet to be placed to nodes, while this node leads, and takes back what the dead had.
+"""The assigner: while this node leads, it gives unplaced runs to nodes and takes back the runs of dead ones.
 
 It decides by `rules.placement`; the store gives a run to one node only, and a fenced claim starts it, so a second
-leader costs nothing but work. Whatever the leader's own placement is, it serves the runs of the others.
+leader costs only work. It serves assignable runs whatever its own `placement` is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SOONEST = 0.001
 
 
 class Assigner(NodeService):
-    """Places runs slice by slice, from the most urgent on. Where all nodes are full it waits longer and longer."""
+    """Places runs slice by slice, the most urgent first. While all nodes are full it waits longer each time."""
 
     name = "assigner"
 
@@ -123,7 +123,7 @@ class Assigner(NodeService):
         return min([self._tick, *(max(_SOONEST, wait) for wait in waits if wait > 0)])
 
     async def _selectors_of(self, jobs: Collection[str]) -> Mapping[str, Selector | None]:
-        """What labels these jobs ask for, read from the store now and then."""
+        """What labels these jobs ask for, read from the store periodically."""
         now = self._clock.monotonic()
         if now >= self._selectors_until:
             self._selectors, self._selectors_until = {}, now + self._tick

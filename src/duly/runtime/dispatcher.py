@@ -1,7 +1,7 @@
-"""The dispatcher: knows when the next run is due, and wakes at that moment, not before and not after.
+"""The dispatcher wakes the worker at the moment the next run is due; the listener passes on hints from the store.
 
-With room in the worker a claim does everything in one round trip; without, the run is promoted, so that its group's
-rule about overlap is applied in time.
+If the worker has room, one claim does everything in one round trip. Otherwise due runs are promoted, so that the rule
+of their group is applied in time.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Dispatcher(NodeService):
         self._asked = False
 
     def look(self) -> None:
-        """Something changed in the store: what is due next may be another than was thought."""
+        """Something changed in the store: another run may be due next."""
         self._worker.look()
         if self._worker.room <= 0:
             self._asked = True
@@ -40,12 +40,12 @@ class Dispatcher(NodeService):
     async def tick(self) -> float:
         longest = self._live.config.safety_tick
         if self._worker.stopping:
-            return longest  # what becomes due now is for those who stay
+            return longest  # what becomes due now is for other nodes
         if not self._asked and (left := self._next_due.left(longest)) > 0:
             return left
         if self._worker.room > 0:
             self._next_due.forget()
-            self._worker.look()  # its claim tells the next
+            self._worker.look()  # the answer to its claim has the next one
             return longest
         self._asked = False
         looked_at, next_due = await self._queue.promote(_MOST_AT_ONCE)

@@ -22,7 +22,7 @@ from duly.runtime.environment import Environment, NodeService
 MAIN = "main"
 STOPPING = "stopping"  # among a node's metrics: it takes nothing over any more
 _PER_RANK = 0.02
-_REACTION = 0.1  # how late a busy node may hear of a free lease: hints are passed on that seldom (`node`)
+_REACTION = 0.1  # how late a busy node may learn of a free lease: hints are passed on at this rate (`node`)
 _LONGEST_WAIT = 0.2
 
 
@@ -84,7 +84,7 @@ class Elector(NodeService):
     def doubt(self, shard: str) -> None:
         """The store refused this epoch: a late copy of somebody's installation may have come after ours.
 
-        If the lease is still ours, the next tick installs anew; if not, it says so.
+        If the lease is still ours, the next tick installs it again; if not, the next tick drops it.
         """
         leadership = self._held.get(shard)
         if leadership is not None:

@@ -1,6 +1,6 @@
 """The heartbeat: renews all claims of a node in one call.
 
-Together with the node's presence and its timekeeper it has a thread, an event loop and a session of its own, so that a
+Together with the node's presence and its timekeeper it has its own thread, event loop and session, so that a
 handler which blocks the node's loop does not lose every lease. Where the store cannot be used from another thread they
 are ordinary services.
 """
@@ -99,7 +99,7 @@ class Heartbeat(NodeService):
                 busy = busy or active.held
                 continue
             active.trusted_until = trusted_until(sent, self._lease)
-            active.untrusted = active.untrusted and _stops(active)  # whoever is being stopped for it stays so
+            active.untrusted = active.untrusted and _stops(active)  # an attempt that is being stopped for it stays so
             if reply is BeatReply.CANCEL:
                 cancelled.append(active)
         self._report(lost, cancelled)
@@ -213,7 +213,7 @@ class HeartbeatThread:
             return 0
 
     async def stop(self) -> None:
-        """Return when the thread has ended; it ends by itself if nobody waits for that."""
+        """Return when the thread has ended; it also ends if nobody waits for it."""
         if self._thread.ident is None:
             return
         self._stopping = True
@@ -239,7 +239,7 @@ class HeartbeatThread:
         try:
             await self._session.open()
             await self._serve()
-        except Exception as exc:  # noqa: BLE001  # carried to whoever started the thread
+        except Exception as exc:  # noqa: BLE001  # raised where the thread was started
             self._tell(_fail, self._started, exc)
         finally:
             await self._session.close()
@@ -252,13 +252,13 @@ class HeartbeatThread:
         async with asyncio.TaskGroup() as group:
             emit, health, longest = self._env.emit, self._health, self._longest_retry
             tasks = [group.create_task(serve(each, emit, health, longest)) for each in services]
-            while not self._home.is_closed():  # noqa: ASYNC110  # a loop that is closed tells nobody
+            while not self._home.is_closed():  # noqa: ASYNC110  # a loop that is closed gives no notice
                 await asyncio.sleep(self._look_up)
             for task in tasks:
                 task.cancel()
 
     def _tell(self, call: Callable[..., None], *arguments: object) -> None:
-        with suppress(RuntimeError):  # the node's loop is closed: nobody is left to be told
+        with suppress(RuntimeError):  # the node's loop is closed
             self._home.call_soon_threadsafe(call, *arguments)
 
 

@@ -21,7 +21,7 @@ from duly.runtime.elector import MAIN, Elector
 from duly.runtime.environment import Environment, NodeService
 
 _PERIOD = 10.0
-_REVIEW = 300.0  # all jobs are looked at when the nodes' handlers change, and now and then
+_REVIEW = 300.0  # all jobs are looked at when the nodes' handlers change, and periodically
 _BEYOND = 60.0  # how long what is kept for a time may be kept beyond it, at most
 _PROMISES = 60.0  # how long a change of the server's settings may go unnoticed
 _SLICE = 1000
@@ -49,7 +49,7 @@ class Janitor(NodeService):
         self._schedules = schedules
         self._kept = env.config.retention
         self._changed = changed
-        # A deploy that takes a moment must not cost a run (late is better than never): handlers are missed for a while.
+        # A short deploy must not cost a run (late is better than never): a handler may be missing for the grace period.
         self._missing_since: dict[str, float] = {}
         self._known: set[str] = set()
         self._review_at = 0.0

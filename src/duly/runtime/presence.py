@@ -1,7 +1,7 @@
-"""Presence: says that the node lives, again and again. It keeps step with the heartbeat but does not hold it up.
+"""Presence announces periodically that the node is alive, and asks for a deploy when the store has forgotten the node.
 
-The coordinator may be another server than the one that keeps the claims: when it is away, claims are renewed all the
-same.
+It runs beside the heartbeat, because the coordinator may be another server than the one that keeps the claims: claims
+are renewed also while the coordinator is unreachable.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Deploy = Callable[[], Awaitable[None]]
 
 
 class Presence(NodeService):
-    """Extends the presence of the node; announces it anew when it has changed or was forgotten.
+    """Extends the presence of the node; announces it again when it has changed or was forgotten.
 
     `tell` carries a call to the node's own loop, where `forgotten` is called; and `met`, with the other process that
     has announced itself under this node's id, or None when it is gone.

@@ -115,7 +115,7 @@ class Quarantine(NodeService):
     def _is_alone(self, active: ActiveRun) -> bool:
         """Whether nothing else may be claimed beside this attempt yet.
 
-        Until its time alone is over and a renewal that was sent after that is acknowledged: whoever takes it over then
+        Until its time alone is over and a renewal that was sent after that is acknowledged: a reaper then
         sees from its expiry that others may have joined it.
         """
         losses, most = active.claim.run.losses, self._live.config.max_losses

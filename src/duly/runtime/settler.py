@@ -85,7 +85,7 @@ class Settler(NodeService):
 
     @property
     def full(self) -> bool:
-        """Whether so many results are unsettled that no more work should be claimed."""
+        """Whether too many results are unsettled to claim more work."""
         bound = max(2 * MOST_AT_ONCE, 4 * self._live.config.max_concurrent)
         return len(self._offered) + len(self._waiting) >= bound
 
@@ -169,7 +169,7 @@ class Settler(NodeService):
             self._tell_hooks(active, settlement)
 
     def _tell_hooks(self, active: ActiveRun, settlement: Settlement) -> None:
-        """The run has ended badly and the store knows it: tell the user's hooks, once.
+        """The run has ended badly and the store has recorded it: call the user's hooks, once.
 
         They get the exception that the handler raised; where there is none (a loss, a timeout) one of ours.
         """

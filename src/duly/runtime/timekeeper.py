@@ -1,7 +1,7 @@
 """The timekeeper: reads the store's clock again and again, and says when it has jumped.
 
 Drift is followed, a jump is doubted for a while (`ports.clock`). Where the store's clock is the machine's own there is
-nothing to ask; its jumps are reported all the same.
+nothing to ask; its jumps are reported as well.
 """
 
 from __future__ import annotations

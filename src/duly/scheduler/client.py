@@ -106,7 +106,7 @@ class Client:
         return Publisher(self.backend.store, self.clock.now, self.node_id, keep)
 
     async def close(self, patience: float = _LAST_WORDS) -> None:
-        """Tell what is left to tell, and let go of the store; within that time, whatever the store does."""
+        """Publish the events that are left and close the store, within `patience` seconds whatever the store does."""
         closing = asyncio.get_running_loop().create_task(self._close(), name="duly-close")
         await asyncio.wait([closing], timeout=patience)
         if not closing.done():
@@ -133,7 +133,7 @@ class Client:
             await SettingsWatcher(self.backend.coordinator, self.live).read()
 
     def follow_settings(self) -> None:
-        """Apply every change of the cluster's settings until this client is closed; a node does that by itself."""
+        """Apply every change of the cluster's settings until this client is closed; a node does that on its own."""
         if self._following is None:
             watcher = SettingsWatcher(self.backend.coordinator, self.live)
             serving = serve(watcher, self.emit, ServiceHealth(self.clock.monotonic))
@@ -305,7 +305,7 @@ def states_of(state: State | str | Iterable[State | str] | None) -> tuple[State,
         given = [state] if isinstance(state, str) else list(state)
         return tuple(_STATES[each] for each in given)
     except (KeyError, TypeError) as exc:
-        raise ConfigurationError(f"state={shown(state)}: any of {', '.join(State)} is needed") from exc
+        raise ConfigurationError(f"state={shown(state)}: expected any of {', '.join(State)}") from exc
 
 
 def cause_of(cause: object) -> Cause:

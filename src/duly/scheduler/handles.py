@@ -43,7 +43,7 @@ class RunHandle(Generic[R]):
         return cast("R", await self._scheduler._result(self.id, timeout))
 
     async def get(self) -> Run:
-        """The run as it stands."""
+        """The run in its present state."""
         return await self._scheduler.get_run(self.id)
 
     async def cancel(self, reason: str | None = None) -> CancelReply:

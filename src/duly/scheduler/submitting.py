@@ -107,7 +107,7 @@ class Options(Struct, frozen=True, kw_only=True):
 def _delay(delay: object) -> float:
     plain = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 <= plain <= _LONGEST_DELAY:
-        raise ConfigurationError(f"delay={shown(delay)} must be a number of seconds from 0, or a timedelta")
+        raise ConfigurationError(f"delay={shown(delay)}: expected a number of seconds from 0, or a timedelta")
     return float(plain)
 
 
@@ -115,7 +115,7 @@ def _unique_for(given: object) -> float:
     plain = given.total_seconds() if isinstance(given, timedelta) else given
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 < plain <= LONGEST_UNIQUE:
         raise ConfigurationError(
-            f"unique_for={shown(given)} must be a number of seconds from 0 to {LONGEST_UNIQUE:.0f}, or a timedelta"
+            f"unique_for={shown(given)}: expected a number of seconds from 0 to {LONGEST_UNIQUE:.0f}, or a timedelta"
         )
     return float(plain)
 
@@ -290,7 +290,7 @@ class Submitter:
         return await self._batch(run)
 
     async def _put_all(self, runs: Sequence[Run], into: Transaction | None = None) -> list[Put]:
-        """Put many. What is part of a user's transaction is not told: nobody here learns whether it commits."""
+        """Put many. No event is emitted inside a user's transaction: whether it commits is not known here."""
         if into is None and self._backend.capabilities.pipelined:
             return await self._deliver(runs)
         put = self._deliver if into is None else into.put
@@ -360,7 +360,7 @@ class Submitter:
         return blueprint_of_record(record, Overlap.ALLOW, self._live.config)
 
     def forget(self, name: str) -> None:
-        """The job was defined anew."""
+        """The job's definition was replaced."""
         self._blueprints.pop(name, None)
 
 

@@ -1,6 +1,6 @@
 """The same without an event loop: for Flask, Django, scripts and threads.
 
-One background thread with a loop of its own serves all calls; when a node runs in this process, its loop does. Called
+One background thread with its own loop serves all calls; when a node runs in this process, its loop does. Called
 where an event loop is running they raise and name the async form: waiting there would block it.
 """
 

@@ -22,9 +22,9 @@ from duly.rules.schedules import Schedule, describe_schedule
 
 
 class JobView(Struct, frozen=True):
-    """A job as it stands: its definition, whether it is planned, and what became of its runs.
+    """A job in its present state: its definition, whether it is planned, and what became of its runs.
 
-    Of a command's `environment` only the names are told.
+    Of a command's `environment` only the names are shown.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Health(Struct, frozen=True):
 
 
 class ShutdownReport(Struct, frozen=True):
-    """What became of the runs that a node had when it was told to stop, as the store has acknowledged it.
+    """What became of the runs that a node had when it began to stop, as the store has acknowledged it.
 
     Of `drained` runs the handler came to its end, `released` were given back to others, `interrupted` ended because
     they may not begin twice (at most once). `left` are none of these: the store could not be reached, and another node

@@ -44,7 +44,7 @@ class RemoteFailure(Exception):
 
 
 class InlineExecutor:
-    """Hands the handler's own coroutine to whoever awaits the attempt: no frame in between."""
+    """Async handlers, on the node's own event loop: the attempt awaits the handler's own coroutine."""
 
     def invoke(
         self, active: ActiveRun, handler: Handler, contexts: Contexts, arguments: dict[str, Any]
