@@ -200,7 +200,7 @@ JOB = '[jobs.x]\ncommand = ["true"]\n'
         (f"{JOB}retry = {{ max_retrys = 1 }}", ":4:24: job x, retry.max_retrys: unknown key 'max_retrys'; did"),
         (f"{JOB}retry = {{ strategy = 'wild' }}", "job x, retry.strategy: strategy='wild': one of"),
         (f"{JOB}priority = 10", ":4:12: job x, priority: priority=10: expected a whole number from 0 to 9"),
-        (f"{JOB}queue = 'no way'", ":4:9: job x, queue: queue='no way' must be"),
+        (f"{JOB}queue = 'no way'", ":4:9: job x, queue: queue='no way': expected"),
         (f"{JOB}overlap = 'maybe'", ":4:11: job x, overlap: overlap='maybe' is not one of skip, queue, replace, allow"),
         (f"{JOB}delivery = 'exactly_once'", ":4:12: job x, delivery: exactly_once needs a transaction"),
         (f"{JOB}tags = ['a', 1]", ":4:14: job x, tags[1]:"),

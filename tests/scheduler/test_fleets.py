@@ -292,7 +292,7 @@ async def test_a_run_of_a_removed_definition_runs_nothing(url):
         await apply(operator, jobs(a="one"))
         await operator.redrive(run.id)
         async with pod(url, jobs(a="one")):
-            with pytest.raises(RunFailed, match="has been removed"):
+            with pytest.raises(RunFailed, match="was removed"):
                 await run.result(timeout=30)
 
 

@@ -200,7 +200,7 @@ def _alias_hint(name: str) -> str:
 
 
 class _Piece(NamedTuple):
-    """A piece of an expression that knows where it stands, for the sake of errors."""
+    """A piece of an expression with its position, for error messages."""
 
     whole: str
     field: Field
@@ -285,7 +285,7 @@ def _step(piece: _Piece) -> int:
 def _wide_step_hint(field: Field, step: int) -> str:
     units = {"second": "seconds", "minute": "minutes", "hour": "hours"}
     if field.name in units:
-        return f"each field starts anew at {field.low}: for a fixed interval use Every({units[field.name]}={step})"
+        return f"each field starts again at {field.low}: for a fixed interval use Every({units[field.name]}={step})"
     return f"use a step of at most {field.size}"
 
 
@@ -433,7 +433,7 @@ def _impossible_hint(months: Items) -> str:
 class WallTimes:
     """The wall-clock times that an expression matches, on a clock without zone or changes (naive datetimes).
 
-    `fixed` tells whether both minute and hour begin with something else than `*`. cronsim finds the days; the times of
+    `fixed`: neither minute nor hour begins with `*`. cronsim finds the days; the times of
     day, the same on each of them, are looked up here: cronsim would step through every hour and minute between.
     """
 
@@ -576,7 +576,7 @@ def _values(items: Items, field: Field) -> tuple[int, ...]:
 
 
 def expand(item: Item, field: Field) -> list[int]:
-    """The numbers an item stands for, in its own order; none for the items that depend on the month."""
+    """The numbers that an item means, in its own order; none for the items that depend on the month."""
     match item:
         case Star(step):
             return list(range(field.low, field.high + 1, step))

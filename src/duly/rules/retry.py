@@ -154,7 +154,7 @@ class RetryPolicy(Struct, frozen=True):
 
 
 def _is(exc: BaseException, classes: tuple[type[BaseException], ...]) -> bool:
-    """Whether an exception is of one of these classes; one from another process tells by its `lineage` of names."""
+    """Whether an exception is of one of these classes; one from another process has their names (`lineage`)."""
     lineage = getattr(exc, "lineage", ())
     if not lineage:
         return isinstance(exc, classes)
