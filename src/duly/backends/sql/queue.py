@@ -1,0 +1,99 @@
+"""The queue port on SQL, but for what each dialect does its own fast way: putting, claiming, renewing, settling."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Generic
+
+from duly.backends.codec import instant
+from duly.backends.sql import moves, placing
+from duly.backends.sql.notify import WORK
+from duly.backends.sql.unit import CLAIMING, STORE, Session, U
+from duly.model import Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
+
+_HOLDS = "SELECT hold, count(*) FROM {ns}.held GROUP BY hold"
+
+
+class SqlQueue(ABC, Generic[U]):
+    """Runs on their way: put, claimed, renewed, settled."""
+
+    def __init__(self, session: Session[U]) -> None:
+        self._session = session
+        self._heard = 0
+
+    # --- each dialect in its own way
+
+    @abstractmethod
+    async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]: ...
+
+    @abstractmethod
+    async def claim(
+        self,
+        node: str,
+        queues: Sequence[str] | None,
+        handlers: Collection[str] | None,
+        limit: int,
+        lease: float,
+        request: int,
+        *,
+        now: datetime | None = None,
+    ) -> Claimed: ...
+
+    @abstractmethod
+    async def renew(
+        self, beats: Sequence[Beat], lease: float, silence: float | None = None, *, now: datetime | None = None
+    ) -> Renewal: ...
+
+    @abstractmethod
+    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]: ...
+
+    @abstractmethod
+    async def reap(
+        self, limit: int, lease: float, silence: float | None = None, *, now: datetime | None = None
+    ) -> list[Claim]: ...
+
+    @abstractmethod
+    async def claim_held(
+        self, key: str, run_id: str, node: str, lease: float, request: int, *, now: datetime | None = None
+    ) -> Claim | None: ...
+
+    @abstractmethod
+    async def _promote(self, unit: U, limit: int, now: datetime | None) -> tuple[int, int | None]:
+        """How many due entrants were decided about, and when the next run is due."""
+
+    # --- alike
+
+    async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
+        looked_at, next_due = await self._session.write(CLAIMING, lambda unit: self._promote(unit, limit, now))
+        return looked_at, instant(next_due)
+
+    async def unhold(self, key: str, limit: int) -> int:
+        return await self._session.write(STORE, lambda unit: moves.unhold(unit, key, limit))
+
+    async def holds(self) -> dict[str, int]:
+        rows = await self._session.read(lambda unit: unit.all(_HOLDS), listing=True)
+        return {row[0]: row[1] for row in rows}
+
+    async def held(self, key: str, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
+        async def task(unit: U) -> list[Run]:
+            return await placing.held(unit, key, limit, after, await unit.shown_at(now))
+
+        return await self._session.read(task)
+
+    async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
+        return await self._session.write(STORE, lambda unit: placing.assign(unit, assignments))
+
+    async def unassign(self, node: str, limit: int) -> int:
+        return await self._session.write(STORE, lambda unit: placing.unassign(unit, node, limit))
+
+    async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
+        return await self._session.read(lambda unit: placing.assigned(unit, unit.moment(now)))
+
+    async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
+        notifier = self._session.notifier
+        if await notifier.listen():  # it may have been woken while nobody listened
+            self._heard = notifier.rings[WORK]
+            return
+        self._heard = await notifier.wait(WORK, self._heard, timeout)
