@@ -28,6 +28,7 @@ from duly.model import (
     WhenFull,
     recurring_id,
 )
+from duly.model.holds import UNPLACED
 from duly.ports import Opening
 from duly.rules.settling import settle
 from duly.testing.conformance import World
@@ -105,10 +106,9 @@ async def _live(backend) -> None:
         world.run(group="g", dedupe_key="k"),
         world.run(group="g", when_full=WhenFull.QUEUE),
         world.run(queue="other", priority=7),
-        held := world.run(),
+        held := world.run(hold="breaker:x"),
         late,
     )
-    await world.queue.hold("breaker:x", [held.id])
     claims = await world.claim()
     await world.queue.settle([world.settlement(claims[0], Failed(Failure("ValueError", "boom")))])
     await world.queue.settle([world.settlement(claim) for claim in claims[1:]])
@@ -510,12 +510,11 @@ async def test_a_run_that_is_replaced_in_the_same_moment_ends_once(world):
 
 
 async def test_a_redriven_run_keeps_its_time_through_a_hold(world):
-    await world.put(run := world.run())
+    await world.put(run := world.run(hold=UNPLACED, assignable=True))
     await world.store.cancel([run.id], now=world.now)
     world.advance(30)
     await world.store.redrive([run.id], now=world.now)
-    await world.queue.hold("k", [run.id])
-    await world.queue.unhold("k", 10)
+    assert await world.queue.unhold(UNPLACED, 10) == 1
     assert (await world.stored(run)).ready_at == world.now
 
 

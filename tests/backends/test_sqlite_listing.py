@@ -39,8 +39,7 @@ async def _some_of_everything(world: World) -> None:
     for claim, outcome in zip(claims, itertools.cycle([None, failed(verdict=Verdict.NEVER), failed()]), strict=False):
         await world.settle(claim, outcome)
     await world.claim(3)
-    await world.put(held := world.run("mail"), world.run("sms", queue="b"), world.run("fax", queue="a"))
-    await world.queue.hold("k", [held.id])
+    await world.put(world.run("mail", hold="k"), world.run("sms", queue="b"), world.run("fax", queue="a"))
 
 
 QUERIES = [

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from duly.model import Assignment, Node, Role, Run, Share, State
-from duly.rules.admission import UNPLACED
+from duly.model.holds import UNPLACED
 from duly.rules.placement import (
     is_assigned,
     lacks,

@@ -24,7 +24,7 @@ from duly.model import (
     TimedOut,
     Verdict,
 )
-from duly.rules.admission import ALONE
+from duly.model.holds import ALONE
 from duly.rules.lifecycle import MOVES, may_move
 from duly.rules.settling import as_stored, settle
 from duly.rules.suspects import MAX_LOSSES

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from duly.model import Node, Role, Run, State
-from duly.rules.admission import ALONE
+from duly.model.holds import ALONE
 from duly.rules.suspects import is_suspect, seconds_alone, vanished, was_alone
 from duly.rules.waiting import CLOSED, Situation, why_waiting
 

@@ -13,8 +13,8 @@ from duly.backends.memory.backend import CAPABILITIES
 from duly.errors import ResultExpired
 from duly.model import JobStatus, Origin, Retention
 from duly.model.event import JobSaved, PlanFailed, PromisesChanged, ServiceFailed
+from duly.model.holds import hold_for_job
 from duly.rules import job_changes
-from duly.rules.admission import hold_for_job
 
 
 def program(*names, every=10):

@@ -146,7 +146,9 @@ class Hand:
         self._call("queue.promote", {}, (1, None), self._change(run_id, member=True))
 
     def hold(self, run_id, key):
-        self._call("queue.hold", {}, [run_id], self._change(run_id, hold=key, state=State.PENDING))
+        self._call(
+            "queue.claim", {"request": 1}, Claimed([], None), self._change(run_id, hold=key, state=State.PENDING)
+        )
 
     # --- jobs
 

@@ -6,7 +6,7 @@ import pytest
 
 from duly import Context, Scheduler
 from duly.model import State
-from duly.rules.admission import ALONE
+from duly.model.holds import ALONE
 from duly.testing.sim import Fault
 from tests.sim.company import Company, played
 

@@ -34,7 +34,7 @@ from duly.model import (
     recurring_id,
     shift,
 )
-from duly.rules.admission import ALONE
+from duly.model.holds import ALONE
 from duly.rules.settling import settle
 
 LEASE = 6.0

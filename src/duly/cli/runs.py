@@ -13,7 +13,7 @@ from duly.cli.options import command, json_option, store_option
 from duly.cli.output import Column, Row, note, worded, write_json, write_table
 from duly.cli.words import line, point, span
 from duly.model import WAITING, Cause, Run, State
-from duly.rules.admission import UNPLACED
+from duly.model.holds import UNPLACED
 
 if TYPE_CHECKING:
     from duly.scheduler import Scheduler

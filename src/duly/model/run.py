@@ -165,7 +165,7 @@ class Claim(Struct, frozen=True, gc=False):
 
 
 class Claimed(Struct, frozen=True):
-    """What a call to `claim` brought, and when it is worth asking again."""
+    """What a call to `claim` lent, and `next_due` (see `ports.queue`)."""
 
     claims: list[Claim]
     next_due: datetime | None

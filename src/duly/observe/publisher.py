@@ -18,7 +18,7 @@ from duly.model import event as events
 from duly.model import iso
 from duly.model.published_event import EVENTS, PublishedEvent, PublishedEventKind
 from duly.observe.published_events import PUBLISHED, notices_of
-from duly.ports import Store
+from duly.ports import ValueStore
 
 MOST_AT_ONCE = 1_000
 PERIOD = 0.2
@@ -33,7 +33,7 @@ class Publisher:
     """A subscriber on one event loop, with that loop's session on the store. `node` is the name it tells under."""
 
     def __init__(
-        self, store: Store, now: Callable[[], datetime], node: str, keep: int, *, period: float = PERIOD
+        self, store: ValueStore, now: Callable[[], datetime], node: str, keep: int, *, period: float = PERIOD
     ) -> None:
         self.node = node
         self._store = store

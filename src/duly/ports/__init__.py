@@ -20,9 +20,13 @@ Obligations of every adapter, said once:
 from duly.ports.backend import Backend, Capabilities, Composed, CoordinatorSession, Finding, Opening, Order, Severity
 from duly.ports.clock import Clock, StoreClock, SystemClock
 from duly.ports.coordinator import Coordinator
+from duly.ports.job_store import JobStore
 from duly.ports.queue import Queue
-from duly.ports.store import Store, Transaction
+from duly.ports.run_store import RunStore
+from duly.ports.store import Store
 from duly.ports.tracer import Span, Tracer
+from duly.ports.transaction_store import Transaction, TransactionStore
+from duly.ports.value_store import ValueStore
 
 __all__ = [
     "Backend",
@@ -32,9 +36,11 @@ __all__ = [
     "Coordinator",
     "CoordinatorSession",
     "Finding",
+    "JobStore",
     "Opening",
     "Order",
     "Queue",
+    "RunStore",
     "Severity",
     "Span",
     "Store",
@@ -42,4 +48,6 @@ __all__ = [
     "SystemClock",
     "Tracer",
     "Transaction",
+    "TransactionStore",
+    "ValueStore",
 ]

@@ -1,17 +1,19 @@
 """The queue port: the hot path of a run, from waiting through a fenced claim to its settlement.
 
-Order is strict: priority (9 before 0), then ready time, then id, over all asked queues as if they were one; an adapter
-whose `Capabilities.order` is banded may keep that order within priority bands only. A *waiting* run is pending or
-queued. A run with a hold is pending but in no index: neither promoted nor claimed until it is put back.
+A *waiting* run is pending or queued. A run with a hold is pending and in no index; `model.holds` has the grammar of
+hold keys, and who puts runs back.
 
-Within one priority, scheduled runs (cause "schedule") do not wait behind a backlog of others. While both are ready, at
-least a quarter (rounded up) of the places that a claim fills from that priority goes to scheduled runs; with fewer than
-four places to fill it is one place if `request` modulo four is less than their number (`rules.sharing`). Beyond that
-share, ready time and id decide. Each kind is lent in its order; how the two follow each other in the answer is the
-store's affair. The share costs nothing while only one kind waits.
+**Order.** Priority (9 before 0), then ready time, then id, over all the queues of a claim as if they were one. An
+adapter whose `Capabilities.order` is banded may keep that order within priority bands only.
 
-A run with a `group` counts in it (`member`) from the moment it is queued until it is final, waiting for a retry
-included. A due run whose group holds `limit` members is not queued; its own `when_full` decides, in the same step:
+**Scheduled runs have a share.** Within one priority, scheduled runs (cause "schedule") do not wait behind a backlog of
+others. While both kinds are ready, at least a quarter (rounded up) of the places that a claim fills from that priority
+goes to scheduled runs; with fewer than four places to fill it is one place if `request` modulo four is less than their
+number (`rules.sharing`). Beyond that share, ready time and id decide. Each kind is lent in its order; the store decides
+how the two alternate in the answer. The share costs nothing while only one kind waits.
+
+**Groups.** A run with a `group` counts in it (`member`) from the moment it is queued until it is final, waiting for a
+retry included. A due run whose group has `limit` members is not queued; its own `when_full` decides, in the same step:
 
 * `skip`: it ends as skipped, reason "overlap";
 * `queue`: it is held under `group:<group>`;
@@ -20,6 +22,11 @@ included. A due run whose group holds `limit` members is not queued; its own `wh
 
 Runs that are ready together are considered by ready time, then id. When a member becomes final, the first of the runs
 held for that group (by the order above) waits again; if that one leaves without entering, its place goes to the next.
+
+**`next_due`** is the earliest ready time among pending runs that have no hold, as `promote` and `claim` leave them, and
+None if there is no such run. A caller sleeps until then. A `next_due` that has passed means that the call stopped
+before it had looked at everything (`limit`): ask again. `claim` may leave out runs that are assigned to other nodes. A
+node keeps what it learns in `runtime.next_due`, and nowhere else.
 """
 
 from __future__ import annotations
@@ -37,13 +44,13 @@ class Queue(Protocol):
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
         """Add runs: queued if ready and without a group, else pending. Sets `created_at`.
 
-        One that carries a hold is held from the start, and somebody is woken who may put it back. In order. A run whose
-        id exists, or whose dedupe key another run of the same handler has (also one earlier in this batch), is not
-        added: the answer is that run's id, `created=False`, and when that run was created.
+        A run that carries a hold is held from the start, and the nodes that may put it back are woken. In order. A run
+        whose id exists, or whose dedupe key belongs to another run of the same handler (also one earlier in this
+        batch), is not added: the answer is that run's id, `created=False`, and when that run was created.
 
-        A run has its dedupe key while it is unfinished. One that was put with `unique_for` has it for so many seconds
-        from then by the store's clock in any case: whether it has ended, was cancelled, redriven or purged, or its job
-        removed. Such a key is not looked at any more once its time has passed; `Store.expire` deletes it.
+        A run keeps its dedupe key while it is unfinished. A run that was put with `unique_for` keeps it for that many
+        seconds from then by the store's clock in any case: whether it has ended, was cancelled, redriven or purged, or
+        its job removed. Such a key has no effect once its time has passed; `Store.expire` deletes it.
         """
         ...
 
@@ -53,8 +60,7 @@ class Queue(Protocol):
         Before a run enters its group: if its `start_by` has passed and it has been ready for more than a second, it is
         skipped with the reason "misfire". A run that is held for its group is no longer to start by a time.
 
-        Returns how many were looked at and the earliest ready time among runs still pending (None: there is none). Any
-        working node may call it.
+        Returns how many runs it looked at, and `next_due`. Any working node may call it.
         """
         ...
 
@@ -71,18 +77,17 @@ class Queue(Protocol):
     ) -> Claimed:
         """Lend up to `limit` queued runs to `node` for `lease` seconds: queued → running, in order.
 
-        Promotes what is ready first. `queues` None means all; a paused queue gives nothing. Each claim has a fresh
-        fence, greater than all before in this store, taken after the run is locked. Stamps node, start, expiry; counts
+        Promotes ready runs first. `queues` None means all; a paused queue gives nothing. Each claim has a fresh fence,
+        greater than all before in this store, taken after the run is locked. Sets node, start and expiry; counts
         nothing. A run whose job is paused or removed goes to the hold `job:<job>` instead, one whose handler is not
-        among `handlers` (None: all are known) to `handler:<handler>`; neither counts towards `limit`. Before that, runs
-        held for a handler that this node has are put back, so they come to a node that can start them. A run that is
-        assigned to a node is lent to that node only, in the same order among the others; if that node has no handler
-        for it, it is held under `place` again, without an assignee.
+        among `handlers` (None: the node has all) to `handler:<handler>`; neither counts towards `limit`
+        (`rules.admission.hold_of`). Before that, runs held for a handler that this node has are put back, so that they
+        reach a node that can start them. A run that is assigned to a node is lent to that node only, in the same order
+        among the others; if that node has no handler for it, it is held under `place` again, without an assignee.
 
         `request` is 1 or more and grows with every new call of a node. Repeating a call with the same number returns
-        those runs it lent then which are still running, under the same fences, and lends nothing more; if there are
-        none, it is a new call. `next_due` is as in `promote`, but may leave out what is assigned to other nodes; one
-        that has passed says that there is more to look at.
+        the runs that it lent the first time and that are still running, under the same fences, and lends nothing more;
+        if there are none, it is a new call.
         """
         ...
 
@@ -91,15 +96,16 @@ class Queue(Protocol):
     ) -> Renewal:
         """Extend each claim whose run is running under this fence, expired or not, and keep its progress.
 
-        Replies for each, in order: whether this fence still owns the run, and if so, whether an operator wants it
-        cancelled. Waits for no other call: a claim that another transaction is changing may be answered with BUSY
-        instead, and is not extended; the others are. Also stamps the store-wide beat, with no beats too: somebody can
-        reach the store.
+        One reply for each, in order: whether this fence still owns the run, and if so, whether an operator wants it
+        cancelled. Never waits for another call: for a claim that another transaction is changing, the reply may be
+        BUSY; that claim is not extended, the others are. Also records the time of the store-wide last beat, even
+        without claims: it proves that a node reaches the store.
 
-        If nobody has beaten for longer than `silence` seconds, the store itself was away, or everybody was: an amnesty
-        of `lease` seconds begins before anything else, so that those who live can renew their claims first. The caller
-        may have just started: it cannot know who lives. A clock that has gone back shortens an amnesty to `lease`.
-        None: silence says nothing. Whoever ends a silence is answered when it began, so that it can be written down.
+        If the last beat is more than `silence` seconds old, either the store was unreachable or all nodes were: an
+        amnesty of `lease` seconds begins before anything else, so that live nodes can renew their claims first. The
+        caller may have just started and cannot know which nodes are alive. A clock that has gone back shortens an
+        amnesty to `lease`. With `silence` None the age of the last beat means nothing. The call that ends a silence
+        returns when it began, so that the caller can record it.
         """
         ...
 
@@ -109,9 +115,9 @@ class Queue(Protocol):
         A settlement whose fence is that of a run that is no longer running was applied before: not stale, changes
         nothing, except that a result it carries is kept where the run is completed and has none. One that would make a
         run pending whose cancellation was asked for makes it cancelled instead; a cancelled run keeps the reason that
-        was given with the wish. No final run is `cancelling`: the wish is over. One that makes a run pending and has a
-        hold holds it under that; one that makes an assignable run pending and has none, under `place`: the node may be
-        stopping or dead, and a retry may do better elsewhere. Either way an assignable run has no assignee then. A
+        was given with the request. No final run is `cancelling`. One that makes a run pending and has a hold holds it
+        under that key; one that makes an assignable run pending and has none, under `place`: the node may be stopping
+        or dead, and a retry may succeed elsewhere. Either way an assignable run has no assignee then. A
         final state frees the dedupe key (but see `put`) and the group; an attempt is appended to the history; the
         counters per job and node grow, once per key and call.
         """
@@ -122,23 +128,16 @@ class Queue(Protocol):
     ) -> list[Claim]:
         """Take over expired claims under fresh fences for `lease` seconds, the longest expired first.
 
-        The run still names the node, the start and the expiry of the attempt that was lost, the claim its own expiry;
-        the caller settles it. Nothing while an amnesty lasts (see `renew`), nor where nobody has beaten for more than
-        `silence` seconds: the caller's node does, so the store was away, or this very call was long on its way.
-        """
-        ...
-
-    async def hold(self, key: str, run_ids: Sequence[str]) -> list[str]:
-        """Take waiting runs out of the indexes under `key`; returns the ids that were taken.
-
-        Ids that are unknown, running, final or held already are left as they are.
+        The run still names the node, the start and the expiry of the attempt that was lost; the claim has its own
+        expiry; the caller settles it. Nothing while an amnesty lasts (see `renew`), nor if the last beat is more than
+        `silence` seconds old: the caller's own node beats, so the store was unreachable or this call was delayed.
         """
         ...
 
     async def unhold(self, key: str, limit: int) -> int:
         """Put back up to `limit` runs held under `key`, in order; returns how many. Call again until 0.
 
-        A run that is put back from `place` is assignable no longer: whoever has room claims it.
+        A run that is put back from `place` is no longer assignable: any node may claim it.
         """
         ...
 
@@ -150,7 +149,7 @@ class Queue(Protocol):
         """The first `limit` runs held under `key`: ready ones by priority, ready time, id; then the others by time.
 
         With `after` those that come after that run in this order (`rules.placement.placing_order`), whether or not it
-        is still there: so that runs which nobody can have do not hide those behind them.
+        is still there: so that runs which no node can start do not hide those behind them.
         """
         ...
 
@@ -159,35 +158,35 @@ class Queue(Protocol):
     ) -> Claim | None:
         """Lend one run that is held under `key` to `node` for `lease` seconds, as `claim` lends queued ones.
 
-        None if it is not held so, not ready, waits to enter its group, its job is paused or removed, or its queue is
-        paused: then it stays as it is. What handlers the node has is its own affair. `request` is a number as of
-        `claim`: repeating a call returns the same claim for as long as the run is running under it.
+        None, and no change, if it is not held under that key, not ready, waits to enter its group, its job is paused or
+        removed, or its queue is paused. The caller checks that it has the handler. `request` is a number as in `claim`:
+        repeating a call returns the same claim for as long as the run is running under it.
         """
         ...
 
-    # --- placement: who may start an assignable run. Such a run is put under the hold `place` (`rules.placement`).
+    # --- placement: which node may start an assignable run (`rules.placement`). Such a run is put under `place`.
 
     async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
         """Give runs to nodes: each that is still held under `place` waits again, and only that node's claims lend it.
 
-        In order; False for one that was not held so, which stays as it is: somebody else was first, or it has ended.
-        An assigned run is promoted, grouped, held, put back, cancelled, listed and counted like any other, under its
-        own queue's name; a paused queue gives it to nobody. Wakes the nodes.
+        In order; False, and no change, for one that was not held under `place`: another call was first, or it has
+        ended. An assigned run is promoted, grouped, held, put back, cancelled, listed and counted like any other, under
+        its own queue's name; while its queue is paused, no claim lends it. Wakes the nodes.
         """
         ...
 
     async def unassign(self, node: str, limit: int) -> int:
         """Take up to `limit` runs that wait for a node back under `place`; returns how many. Call again until 0.
 
-        What runs there stays, and what is held for another reason; that comes when it is put back.
+        Running runs and runs that are held for another reason stay; the latter follow when they are put back.
         """
         ...
 
     async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
-        """By node, what it has been assigned and is not held: running or ready, and not ready yet.
+        """By node, how many of its assigned runs without a hold are running or ready, and how many are not ready yet.
 
-        A ready run whose queue is paused is left out: it takes nobody's slot. A node that has nothing may be left out.
-        Cost follows what is assigned, not what waits.
+        A ready run whose queue is paused is left out: it takes no slot. A node without runs may be left out. The cost
+        depends on how many are assigned, not on how many wait.
         """
         ...
 
@@ -196,9 +195,10 @@ class Queue(Protocol):
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         """Return when there may be something to do, at the latest after `timeout` seconds.
 
-        That is: new ready work, an earlier next due, a wish to cancel a run of this node, a free leadership. `queues`
-        are those that the node claims from; none, if it claims nothing. A hint: it may come for nothing, and what it is
-        for may already be gone; a lost one costs the timeout. Where new work is told to one node only, it is one that
-        can start it by what its claims have said (queues, handlers, room); otherwise all that wait are told.
+        That is: new ready work, an earlier `next_due`, a request to cancel a run of this node, a free leadership.
+        `queues` are those that the node claims from; empty if it claims nothing. A return is a hint: there may be
+        nothing to do, or another node may have done it; a lost hint costs the timeout. A store that wakes a single node
+        for new work wakes one that can start it by what its claims have said (queues, handlers, room); otherwise it
+        wakes all that wait.
         """
         ...

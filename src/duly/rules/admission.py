@@ -11,9 +11,8 @@ from enum import StrEnum
 from msgspec import Struct
 
 from duly.model import Overlap, Run, WhenFull
+from duly.model.holds import UNPLACED, hold_for_handler, hold_for_job
 
-UNPLACED = "place"
-ALONE = "alone"
 OVERLAP = "overlap"
 REPLACED = "replaced"
 REMOVED = "job removed"
@@ -87,18 +86,6 @@ def group_of(job: str, overlap: Overlap) -> tuple[str | None, WhenFull]:
             return job, WhenFull.QUEUE
         case Overlap.REPLACE:
             return job, WhenFull.REPLACE
-
-
-def hold_for_job(job: str) -> str:
-    return f"job:{job}"
-
-
-def hold_for_handler(handler: str) -> str:
-    return f"handler:{handler}"
-
-
-def hold_for_group(group: str) -> str:
-    return f"group:{group}"
 
 
 def hold_of(

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.model import Assignment, Node, Role, Run, Share
-from duly.rules.admission import UNPLACED
+from duly.model.holds import UNPLACED
 
 At = TypeVar("At", int, datetime)
 Selector = Mapping[str, str]

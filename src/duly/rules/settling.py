@@ -29,7 +29,7 @@ from duly.model import (
     Verdict,
     shift,
 )
-from duly.rules.admission import ALONE
+from duly.model.holds import ALONE
 from duly.rules.misfires import MISFIRE
 from duly.rules.retry import delay_after
 from duly.rules.suspects import MAX_LOSSES, is_suspect

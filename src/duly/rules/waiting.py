@@ -11,8 +11,8 @@ from datetime import datetime
 from msgspec import Struct
 
 from duly.model import Cause, JobRecord, Node, Role, Run, State
+from duly.model.holds import ALONE, UNPLACED, hold_for_group, hold_for_handler, hold_for_job
 from duly.model.job import COMMAND_HANDLER
-from duly.rules.admission import ALONE, UNPLACED, hold_for_group, hold_for_handler, hold_for_job
 from duly.rules.describe import instant
 from duly.rules.placement import lacks, why_unplaced
 

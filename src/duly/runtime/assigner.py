@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from duly.model import Node, Run, Share, seconds_between
 from duly.model.event import RunsPlaced, RunsTakenBack
+from duly.model.holds import UNPLACED
 from duly.ports import Backend
-from duly.rules.admission import UNPLACED
 from duly.rules.placement import Placing, Room, Selector, lapsed, place, rooms_of
 from duly.runtime.elector import Elector
 from duly.runtime.environment import Environment

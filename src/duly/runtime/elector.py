@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from duly.errors import BackendUnavailable
 from duly.model import Lease, Role, seconds_between
 from duly.model.event import LeaderElected, LeaderLost
-from duly.ports import Coordinator, Store
+from duly.ports import Coordinator, JobStore
 from duly.runtime.environment import Environment
 from duly.runtime.service import Signal
 from duly.runtime.worker import trusted_until
@@ -44,7 +44,7 @@ class Elector:
         self,
         env: Environment,
         coordinator: Coordinator,
-        store: Store,
+        store: JobStore,
         shards: Callable[[], Collection[str]],
         elected: Callable[[], None],
     ) -> None:

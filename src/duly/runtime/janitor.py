@@ -12,10 +12,10 @@ from datetime import datetime
 
 from duly.model import JobChange, JobRecord, State, shift
 from duly.model.event import JobSaved, PromisesChanged
+from duly.model.holds import held_job, hold_for_job
 from duly.model.job import JOB_SHARD
 from duly.ports import Backend
 from duly.rules import job_changes
-from duly.rules.admission import hold_for_job
 from duly.rules.schedules import Schedule
 from duly.runtime.elector import MAIN, Elector
 from duly.runtime.environment import Environment
@@ -184,8 +184,7 @@ class Janitor:
 
     async def _release_holds(self) -> None:
         """A resume that was cut off between its two steps leaves runs held for a job that is not paused."""
-        prefix = hold_for_job("")
-        names = [key.removeprefix(prefix) for key in await self._queue.holds() if key.startswith(prefix)]
+        names = [name for key in await self._queue.holds() if (name := held_job(key)) is not None]
         if not names:
             return
         stopped = {record.name for record in await self._store.jobs(names) if _stops(record)}

@@ -8,14 +8,14 @@ import msgspec
 
 from duly.model.event import OutageNoted
 from duly.model.outage import KEPT_OUTAGES, OUTAGES, Outage
-from duly.ports import Store
+from duly.ports import ValueStore
 from duly.runtime.environment import Environment
 
 
 class OutageLog:
     """Keeps an outage until the store has it."""
 
-    def __init__(self, env: Environment, store: Store) -> None:
+    def __init__(self, env: Environment, store: ValueStore) -> None:
         self._store = store
         self._clock = env.clock
         self._emit = env.emit

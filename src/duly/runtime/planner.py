@@ -13,7 +13,7 @@ from datetime import datetime
 from duly.errors import InvalidSchedule
 from duly.model import Fired, Firing, JobRecord, State, seconds_between
 from duly.model.event import PlanFailed, RecordUnreadable
-from duly.ports import Store
+from duly.ports import JobStore
 from duly.rules.planning import Outlook, plan, postpone
 from duly.rules.schedules import Schedule, from_spec
 from duly.runtime.elector import Elector
@@ -38,7 +38,7 @@ class Planner:
     def __init__(
         self,
         env: Environment,
-        store: Store,
+        store: JobStore,
         elector: Elector,
         schedules: Schedules,
         next_due: NextDue,

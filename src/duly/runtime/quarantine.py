@@ -12,8 +12,8 @@ import math
 from msgspec.structs import replace
 
 from duly.model import Run
+from duly.model.holds import ALONE
 from duly.ports import Backend
-from duly.rules.admission import ALONE
 from duly.rules.placement import lacks
 from duly.rules.suspects import is_suspect, seconds_alone
 from duly.runtime.active_runs import ActiveRun, ActiveRuns

@@ -16,7 +16,7 @@ import msgspec
 from duly.errors import BackendUnavailable, GiveUp
 from duly.model import CommandSpec, JobRecord, Run
 from duly.model.job import COMMAND_HANDLER
-from duly.ports import Store
+from duly.ports import JobStore
 from duly.rules.retry import RetryPolicy
 from duly.runtime.command import Command
 from duly.runtime.handler import ExecutorKind, Handler
@@ -24,7 +24,7 @@ from duly.runtime.handler import ExecutorKind, Handler
 _ASK_AGAIN = 0.5
 
 
-def stored_commands(store: Store) -> Handler:
+def stored_commands(store: JobStore) -> Handler:
     """The handler of all jobs that have a command in their definition."""
     return Handler(
         name=COMMAND_HANDLER,

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from duly.errors import DulyError
 from duly.model import Delivery, Put, Run
-from duly.ports import Store, Transaction
+from duly.ports import Transaction, TransactionStore
 from duly.ports.waiting import noticed
 from duly.runtime.active_runs import ActiveRun
 
@@ -38,7 +38,7 @@ class Compose(Protocol):
 class Transactions:
     """Opens the transactions of a node's attempts."""
 
-    def __init__(self, store: Store, compose: Compose, timeout: float) -> None:
+    def __init__(self, store: TransactionStore, compose: Compose, timeout: float) -> None:
         self._store = store
         self._compose = compose
         self._timeout = timeout

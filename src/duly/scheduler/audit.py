@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from duly.errors import BackendUnavailable
-from duly.ports import Store
+from duly.ports import ValueStore
 from duly.scheduler.audit_check import DAMAGE, Check, Deed, Head, Recorded, Report, broken, chained, recorded
 
 LOG = "audit"
@@ -29,7 +29,7 @@ _ATTEMPTS = 100  # every lost race is an entry of another process: a hundred in 
 class Audit:
     """Belongs to one session on a store. With a key its entries carry a code that only holders of the key can make."""
 
-    def __init__(self, store: Store, key: str | None = None) -> None:
+    def __init__(self, store: ValueStore, key: str | None = None) -> None:
         self._store = store
         self._key = None if key is None else key.encode()
         self._head: Head | None = None

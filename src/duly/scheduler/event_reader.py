@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from duly.model import Entry
 from duly.model.published_event import EVENTS
-from duly.ports import Store
+from duly.ports import ValueStore
 
 UNREADABLE = "events.unreadable"  # the kind of what somebody has garbled
 
@@ -59,7 +59,7 @@ class Choice(Struct, frozen=True):
 class EventReader:
     """Belongs to one session on a store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ValueStore) -> None:
         self._store = store
 
     async def last(self) -> int:

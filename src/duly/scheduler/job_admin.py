@@ -24,9 +24,9 @@ from duly.model import (
     sanitize,
 )
 from duly.model.event import JobConflict, JobSaved
+from duly.model.holds import hold_for_job
 from duly.ports import Backend
 from duly.rules import job_changes
-from duly.rules.admission import hold_for_job
 from duly.rules.planning import run_for
 from duly.rules.schedules import Schedule, step
 from duly.runtime.planner import schedule_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 from duly.model import Run
+from duly.model.holds import UNPLACED
 from duly.ports import Backend, Finding, Severity
-from duly.rules.admission import UNPLACED
 from duly.rules.placement import why_unplaced
 from duly.runtime.elector import MAIN
 

@@ -29,9 +29,10 @@ from duly.model import (
     shift,
 )
 from duly.model.event import RunsSubmitted
+from duly.model.holds import UNPLACED
 from duly.model.sanitize import checked_text, headers
 from duly.ports import Backend, StoreClock, Tracer, Transaction
-from duly.rules.admission import UNPLACED, group_of
+from duly.rules.admission import group_of
 from duly.rules.placement import is_assigned
 from duly.runtime.batcher import Batcher
 from duly.runtime.service import Emit

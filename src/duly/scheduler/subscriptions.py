@@ -12,10 +12,10 @@ from duly.model.event import Event
 from duly.observe import Bus, Collecting, EventLog, Logger, MetricsCollector
 from duly.observe.bus import Listening
 from duly.observe.publisher import Publisher
-from duly.ports import Clock, Store, Tracer
+from duly.ports import Clock, Tracer, ValueStore
 
 
-def publisher_for(store: Store, config: SchedulerConfig, clock: Clock) -> Publisher | None:
+def publisher_for(store: ValueStore, config: SchedulerConfig, clock: Clock) -> Publisher | None:
     """Who publishes what a session tells, if the settings say so."""
     if not config.publish_events:
         return None

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from duly.backends.memory import MemoryBackend, open_url
 from duly.model import Run, SchedulerConfig
+from duly.model.holds import UNPLACED
 from duly.ports import Opening
-from duly.rules.admission import UNPLACED
 from duly.runtime.node import Node
 from duly.scheduler import Scheduler
 from duly.scheduler.running_node import RunningNode

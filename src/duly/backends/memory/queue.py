@@ -26,14 +26,13 @@ from duly.model import (
     seconds_between,
     shift,
 )
-from duly.rules.admission import UNPLACED, hold_for_handler, hold_of
+from duly.model.holds import UNPLACED, held_handler
+from duly.rules.admission import hold_of
 from duly.rules.misfires import start_by_after
 from duly.rules.placement import placing_order
 from duly.rules.settling import as_stored
 from duly.rules.sharing import scheduled_share
 from duly.rules.statistics import tally
-
-_HANDLER_HOLD = hold_for_handler("")
 
 
 class MemoryQueue:
@@ -88,8 +87,9 @@ class MemoryQueue:
         ]
 
     def _unhold_handlers(self, handlers: Collection[str] | None) -> None:
-        for key in [key for key in self._runs.holds if key.startswith(_HANDLER_HOLD)]:
-            if handlers is None or key.removeprefix(_HANDLER_HOLD) in handlers:
+        for key in list(self._runs.holds):
+            handler = held_handler(key)
+            if handler is not None and (handlers is None or handler in handlers):
                 for run in self._runs.held(key):
                     self._runs.unhold(run)
 
@@ -226,15 +226,6 @@ class MemoryQueue:
             self._runs.save(taken)
             claims.append(Claim(replace(taken, expires_at=run.expires_at), fence, expires_at))
         return claims
-
-    async def hold(self, key: str, run_ids: Sequence[str]) -> list[str]:
-        taken = []
-        for run_id in run_ids:
-            run = self._runs.by_id.get(run_id)
-            if run is not None and run.state in WAITING and run.hold is None:
-                self._runs.hold(run, key)
-                taken.append(run_id)
-        return taken
 
     async def unhold(self, key: str, limit: int) -> int:
         chosen = self._runs.held(key)[:limit]

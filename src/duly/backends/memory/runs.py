@@ -14,7 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.model import FINAL, WAITING, Attempt, Cause, Put, Run, State, shift, to_micros
-from duly.rules.admission import OVERLAP, REPLACED, UNPLACED, Admission, admit, hold_for_group, urgency
+from duly.model.holds import UNPLACED, hold_for_group
+from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, urgency
 from duly.rules.misfires import MISFIRE, is_missed_entrant
 from duly.rules.sharing import shared
 

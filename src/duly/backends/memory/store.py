@@ -41,8 +41,9 @@ from duly.model import (
     seconds_between,
     to_micros,
 )
+from duly.model.holds import UNPLACED
 from duly.ports import Transaction
-from duly.rules.admission import REMOVED, UNPLACED
+from duly.rules.admission import REMOVED
 from duly.rules.history import told
 from duly.rules.lifecycle import REDRIVABLE
 from duly.rules.statistics import combine

@@ -29,7 +29,7 @@ from duly.backends.postgres.unit_of_work import Lent, Row, UnitOfWork
 from duly.backends.rows import instant
 from duly.backends.tolerance import tolerantly
 from duly.model import Cause, Claim, Run, State, from_micros
-from duly.rules.admission import hold_for_handler
+from duly.model.holds import hold_for_handler
 from duly.rules.misfires import LATE
 from duly.rules.sharing import scheduled_share
 

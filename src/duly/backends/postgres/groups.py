@@ -19,7 +19,8 @@ from duly.backends.postgres.transitions import by_seqs, end_within, members
 from duly.backends.postgres.unit_of_work import UnitOfWork
 from duly.backends.rows import to_json
 from duly.model import EPOCH, Run, State, WhenFull
-from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, hold_for_group
+from duly.model.holds import hold_for_group
+from duly.rules.admission import OVERLAP, REPLACED, Admission, admit
 from duly.rules.misfires import MISFIRE, is_missed_entrant
 
 # By their groups, not by their times: others may be due before.

@@ -18,7 +18,7 @@ from duly.model import (
     recurring_id,
     to_micros,
 )
-from duly.rules.admission import UNPLACED
+from duly.model.holds import UNPLACED
 from duly.rules.history import told
 from duly.rules.statistics import combine
 

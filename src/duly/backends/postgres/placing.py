@@ -17,7 +17,7 @@ from duly.backends.postgres.operating import paused
 from duly.backends.postgres.transitions import by_seqs, hold, leave, lines_of, move_up
 from duly.backends.postgres.unit_of_work import UnitOfWork
 from duly.model import Assignment, Run, Share, State, to_micros
-from duly.rules.admission import UNPLACED
+from duly.model.holds import UNPLACED
 
 # The first $2 runs under hold $3: due ones by rank, ready time and id, then the others by time; after the run of rank
 # $4, ready time $5 and id $6, if one is given. Ranks are found by leaping from one to the next.

@@ -18,7 +18,7 @@ from duly.backends.postgres.session import BULK, CLAIMING, LISTING, QUICK, SETTL
 from duly.backends.postgres.unit_of_work import UnitOfWork
 from duly.backends.rows import answers, duration, instant
 from duly.backends.staff import Staff
-from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
+from duly.model import Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
 _MOST_ROUNDS = 100
 _BULK = 500
@@ -155,9 +155,6 @@ class PostgresQueue:
 
     # --- holding
 
-    async def hold(self, key: str, run_ids: Sequence[str]) -> list[str]:
-        return await self._session.transact(STORE, partial(_hold, key, run_ids))
-
     async def unhold(self, key: str, limit: int) -> int:
         return await self._session.transact(STORE, lambda unit: moves.unhold(unit, key, limit))
 
@@ -215,17 +212,3 @@ async def _promote(limit: int, now: int | None, unit: UnitOfWork) -> tuple[int, 
         await unit.lock_groups(due)
         looked_at = await groups.decide_about(unit, due, at, limit)
     return looked_at, await groups.next_due(unit, at)
-
-
-async def _hold(key: str, run_ids: Sequence[str], unit: UnitOfWork) -> list[str]:
-    await moves.lock_groups_of(unit, run_ids)
-    records = await moves.by_ids(unit, run_ids)
-    waiting = [record for record in records.values() if record.run.state in WAITING and record.run.hold is None]
-    waiting.sort(key=lambda record: record.seq)
-    lines = await moves.lines_of(unit, waiting)
-    left = await moves.leave(unit, waiting)
-    taken = [record for record in waiting if record.seq in left]
-    await moves.hold(unit, taken, [key] * len(taken))
-    await moves.move_up(unit, [record for record in taken if record.entrant], lines)
-    names = {record.run.id for record in taken}
-    return [run_id for run_id in dict.fromkeys(run_ids) if run_id in names]

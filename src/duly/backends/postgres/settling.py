@@ -27,7 +27,7 @@ from duly.backends.postgres.transitions import (
 from duly.backends.postgres.unit_of_work import Lent, UnitOfWork
 from duly.backends.rows import optional_json
 from duly.model import Attempt, Run, Settlement, State, to_micros
-from duly.rules.admission import hold_for_group
+from duly.model.holds import hold_for_group
 from duly.rules.misfires import start_by_after
 from duly.rules.settling import as_stored
 from duly.rules.statistics import Tally, tally

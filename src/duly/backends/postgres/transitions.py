@@ -17,7 +17,8 @@ from duly.backends.postgres.notify import ENDED, WORK
 from duly.backends.postgres.unit_of_work import UnitOfWork
 from duly.backends.rows import micros
 from duly.model import Run, State, to_micros
-from duly.rules.admission import UNPLACED, Held, Leaver, hold_for_group, moved_up
+from duly.model.holds import UNPLACED, hold_for_group
+from duly.rules.admission import Held, Leaver, moved_up
 
 _BY_IDS = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.id = ANY($1::text[])"
 _BY_SEQS = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.seq = ANY($1::bigint[])"

@@ -17,7 +17,7 @@ from duly.backends.redis.client import RedisClient
 from duly.backends.redis.codec import NUMBERS, bare_run, body_of, encode, life_of, run_of, score_of
 from duly.backends.tolerance import tolerantly
 from duly.model import FINAL, WAITING, Page, Run, RunQuery, State, from_micros, to_micros
-from duly.rules.admission import UNPLACED
+from duly.model.holds import UNPLACED
 
 _LOOK = 500
 _FEW = 5_000

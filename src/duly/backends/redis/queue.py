@@ -200,12 +200,6 @@ class RedisQueue:
 
     # --- holding
 
-    async def hold(self, key: str, run_ids: Sequence[str]) -> list[str]:
-        taken: list[str] = []
-        for some in slices_of(run_ids, _HOLD):
-            taken += [run_id.decode() for run_id in await self._client.call("hold", key, encode(list(some)))]
-        return taken
-
     async def unhold(self, key: str, limit: int) -> int:
         number = 0
         while number < limit:

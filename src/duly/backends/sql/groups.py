@@ -20,7 +20,8 @@ from duly.backends.sql.moves import by_seqs, end_within, enter, hold_entrants, m
 from duly.backends.sql.notify import WORK
 from duly.backends.sql.unit import EVERYTHING, Row, Unit
 from duly.model import EPOCH, Run, State, WhenFull
-from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, hold_for_group
+from duly.model.holds import hold_for_group
+from duly.rules.admission import OVERLAP, REPLACED, Admission, admit
 from duly.rules.misfires import MISFIRE, is_missed_entrant
 
 # By their groups, not by their times: others may be due before.

@@ -20,7 +20,8 @@ from duly.backends.sql.notify import ENDED, WORK
 from duly.backends.sql.unit import Column, Insert, Row, Unit, Update, columns
 from duly.backends.tolerance import tolerantly
 from duly.model import Run, State
-from duly.rules.admission import UNPLACED, Held, Leaver, hold_for_group, moved_up
+from duly.model.holds import UNPLACED, hold_for_group
+from duly.rules.admission import Held, Leaver, moved_up
 
 K = TypeVar("K")
 

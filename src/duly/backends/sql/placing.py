@@ -17,7 +17,7 @@ from duly.backends.sql.notify import WORK
 from duly.backends.sql.operating import paused
 from duly.backends.sql.unit import Unit
 from duly.model import Assignment, Run, Share, State
-from duly.rules.admission import UNPLACED
+from duly.model.holds import UNPLACED
 
 _RUNNING = """
 SELECT {line}, count(*) FROM {ns}.claims AS c INNER JOIN {ns}.runs AS r ON r.seq = c.seq GROUP BY {line}

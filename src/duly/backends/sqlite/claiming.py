@@ -32,7 +32,8 @@ from duly.backends.sqlite.interning import SPAN
 from duly.backends.sqlite.unit import SqliteUnit, as_list
 from duly.backends.tolerance import tolerantly
 from duly.model import Claim, Delivery, State, to_micros
-from duly.rules.admission import UNPLACED, hold_for_handler, hold_of
+from duly.model.holds import UNPLACED, hold_for_handler
+from duly.rules.admission import hold_of
 from duly.rules.misfires import LATE, is_missed_entrant
 from duly.rules.sharing import scheduled_share, shared
 

@@ -11,7 +11,7 @@ from duly.backends.sqlite import adding
 from duly.backends.sqlite.claiming import survey
 from duly.backends.sqlite.unit import SqliteUnit
 from duly.model import Put, Run, RunQuery, to_micros
-from duly.rules.admission import UNPLACED
+from duly.model.holds import UNPLACED
 from duly.rules.placement import placing_order
 
 _FEW_KINDS = 20

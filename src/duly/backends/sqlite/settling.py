@@ -18,7 +18,7 @@ from duly.backends.sql.settling import is_first_success, settle_each
 from duly.backends.sql.unit import Row
 from duly.backends.sqlite.unit import SqliteUnit, as_list
 from duly.model import Beat, BeatReply, Claim, OutcomeKind, Renewal, Settlement, State, from_micros, to_micros
-from duly.rules.admission import hold_for_group
+from duly.model.holds import hold_for_group
 
 # How many of these runs are claimed, the sum of their fences above the first, and how many are to be cancelled, belong
 # to a group while runs are held, or have a dedupe key. A run's fence only grows: the sum is as expected if and only if

@@ -15,7 +15,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 from duly.model import Beat, CancelReply, Claim, Counts, Delivery, JobStatistics, Put, Run, Settlement, State
-from duly.rules.admission import hold_for_group
+from duly.model.holds import held_group
 from duly.rules.statistics import Tally, tally
 
 
@@ -371,7 +371,7 @@ def _holds(answers: Answers) -> Iterator[str]:
     grants = _grants_by_run(answers)
     for held in answers.held:
         let_go = [each.span for each in answers.unheld if each.key == held.key and not each.span.before(held.span)]
-        if held.key.startswith(hold_for_group("")):
+        if held_group(held.key) is not None:
             continue
         for grant in grants.get(held.run_id, ()):
             if held.span.before(grant.span) and all(grant.span.before(span) for span in let_go):

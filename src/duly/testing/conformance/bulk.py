@@ -47,8 +47,7 @@ class BulkSuite:
         waiting = await _put(world, MANY, delay=60)
         keyed = [world.run(dedupe_key=f"k{number}", delay=60) for number in range(50)]
         await world.put(*keyed)
-        held = await _put(world, 50, delay=60)
-        assert len(await world.queue.hold("breaker:x", [run.id for run in held])) == 50
+        held = await _put(world, 50, delay=60, hold="breaker:x")
         line = await _put(world, 50, group="g", when_full=WhenFull.QUEUE)
         await world.queue.promote(1000, now=world.now)
         assert await world.queue.holds() == {"breaker:x": 50, "group:g": 49}

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
-from duly.model import CustomSpec, EverySpec, JobChange, JobRecord, JobSpec, Run, WhenFull
+from duly.model import Assignment, CustomSpec, EverySpec, JobChange, JobRecord, JobSpec, Run, WhenFull
+from duly.model.holds import UNPLACED
 from duly.testing.conformance.world import LEASE, World, scenario
 
 
@@ -15,12 +16,17 @@ def _behind(world: World, number: int) -> Run:
     return world.run(group="g", when_full=WhenFull.QUEUE, delay=number)
 
 
-async def _in_line(world: World) -> tuple[Run, Run]:
+async def _in_line(world: World, assignee: str | None = None) -> tuple[Run, Run]:
     """A group whose only member has just ended, the first of two held runs let in but not yet queued."""
-    running, first, second = (_behind(world, number) for number in range(3))
-    await world.put(running, first, second)
+    running, first, second = runs = [_behind(world, number) for number in range(3)]
+    if assignee is None:
+        await world.put(*runs)
+    else:
+        await world.put(*[replace(run, hold=UNPLACED, assignable=True) for run in runs])
+        assert all(await world.queue.assign([Assignment(run.id, assignee) for run in runs]))
     world.advance(5)
-    [claim] = await world.claim()
+    [claim] = await world.claim(node=assignee or "node-1")
+    assert claim.run.id == running.id
     assert await world.queue.holds() == {"group:g": 2}
     assert await world.settle(claim)
     assert await world.queue.holds() == {"group:g": 1}
@@ -73,9 +79,10 @@ class CornerSuite:
 
     @scenario
     async def test_the_next_in_line_follows_one_that_was_held_for_something_else(self, world: World) -> None:
-        first, second = await _in_line(world)
-        assert await world.queue.hold("breaker:x", [first.id]) == [first.id]
-        assert [claim.run.id for claim in await world.claim()] == [second.id]
+        first, second = await _in_line(world, assignee="a")
+        assert await world.queue.unassign("a", 10) == 1
+        assert (await world.stored(first)).hold == UNPLACED
+        assert [claim.run.id for claim in await world.claim(node="a")] == [second.id]
 
     @scenario
     async def test_the_next_in_line_follows_one_whose_job_was_removed(self, world: World) -> None:

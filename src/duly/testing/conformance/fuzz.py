@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from datetime import datetime
 
+from msgspec.structs import replace
+
 from duly.model import (
     Beat,
     BeatReply,
@@ -36,8 +38,8 @@ from duly.model import (
     WhenFull,
     shift,
 )
+from duly.model.holds import ALONE, held_group
 from duly.ports import Backend
-from duly.rules.admission import ALONE, hold_for_group
 from duly.rules.settling import settle
 from duly.testing.conformance.answers import (
     Added,
@@ -122,7 +124,10 @@ class Witness:
         asked = self.answers.tick()
         puts = await self.queue.put(runs, now=self.now)
         span = Span(asked, self.answers.tick())
-        self.answers.added += [Added(span, run, put) for run, put in zip(runs, puts, strict=True)]
+        for run, put in zip(runs, puts, strict=True):
+            self.answers.added.append(Added(span, run, put))
+            if put.created and run.hold is not None:
+                self.answers.held.append(Held(span, run.hold, run.id))
 
     async def claim(
         self, node: str, queues: list[str] | None, handlers: set[str] | None, limit: int, request: int
@@ -172,12 +177,6 @@ class Witness:
         span = Span(asked, self.answers.tick())
         self.answers.cancels += [CancelAsked(span, *each) for each in zip(run_ids, replies, strict=True)]
 
-    async def hold(self, key: str, run_ids: list[str]) -> None:
-        asked = self.answers.tick()
-        taken = await self.queue.hold(key, run_ids)
-        span = Span(asked, self.answers.tick())
-        self.answers.held += [Held(span, key, run_id) for run_id in taken]
-
     async def unhold(self, key: str, limit: int) -> None:
         asked = self.answers.tick()
         await self.queue.unhold(key, limit)
@@ -215,7 +214,7 @@ class Claimer:
             (self._settle_late, 3),
             (self._reap, 4),
             (self._cancel, 2),
-            (self._hold, 1),
+            (self._put_held, 1),
             (self._unhold, 1),
             (self._promote, 1),
             (self._crash, 1),
@@ -337,8 +336,9 @@ class Claimer:
     async def _cancel(self) -> None:
         await self._witness.cancel(self._some_ids(2))
 
-    async def _hold(self) -> None:
-        await self._witness.hold(self._rng.choice(["breaker:x", "breaker:y"]), self._some_ids(3))
+    async def _put_held(self) -> None:
+        key = self._rng.choice(["breaker:x", "breaker:y"])
+        await self._witness.put([replace(self._run(), hold=key) for _ in range(self._rng.randint(1, 3))])
 
     async def _unhold(self) -> None:
         await self._witness.unhold(self._rng.choice(["breaker:x", "breaker:y"]), self._rng.randint(1, 3))
@@ -373,7 +373,7 @@ async def _drain(witness: Witness, rng: random.Random) -> Ending:
         taken = await witness.reap(_ALL)
         await witness.settle([_settled(claim, Lost(), witness.now) for claim in taken])
         for key in await witness.queue.holds():
-            if not key.startswith(hold_for_group("")):
+            if held_group(key) is None:
                 await witness.unhold(key, _ALL)
         claims = await witness.claim("drain", None, None, _ALL, request)
         await witness.settle([_settled(claim, Succeeded(), witness.now) for claim in claims])

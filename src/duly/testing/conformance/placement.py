@@ -21,7 +21,7 @@ from duly.model import (
     Waiting,
     WhenFull,
 )
-from duly.rules.admission import UNPLACED, hold_for_job
+from duly.model.holds import UNPLACED, hold_for_job
 from duly.testing.conformance.world import LEASE, LOST, World, failed, scenario
 
 
@@ -364,13 +364,3 @@ class PlacementSuite:
         assert not any(claim.run.assignable for claim in lent)
         assert await world.settle(lent[0], failed())
         assert (await world.stored(lent[0].run)).hold is None
-
-    @scenario
-    async def test_a_common_run_that_is_held_to_be_placed_is_assignable_from_then_on(self, world: World) -> None:
-        run = world.run()
-        await world.put(run)
-        assert await world.queue.hold(UNPLACED, [run.id]) == [run.id]
-        assert await give(world, run, "a")
-        assert (await world.stored(run)).assignable
-        assert await world.claim(node="b") == []
-        assert len(await world.claim(node="a")) == 1

@@ -785,9 +785,7 @@ class QueueSuite:
 
     @scenario
     async def test_a_held_run_is_out_of_every_index(self, world: World) -> None:
-        await world.put(now := world.run(), later := world.run(delay=5))
-        assert await world.queue.hold("breaker:x", [now.id, later.id, "0none"]) == [now.id, later.id]
-        assert await world.queue.hold("other", [now.id]) == []
+        await world.put(now := world.run(hold="breaker:x"), later := world.run(delay=5, hold="breaker:x"))
         world.advance(10)
         assert await world.queue.promote(10, now=world.now) == (0, None)
         assert await world.claim() == []
@@ -797,16 +795,8 @@ class QueueSuite:
         assert {claim.run.id for claim in await world.claim()} == {now.id, later.id}
 
     @scenario
-    async def test_running_and_ended_runs_cannot_be_held(self, world: World) -> None:
-        await world.put(world.run(), world.run())
-        running, ended = await world.claim()
-        await world.settle(ended)
-        assert await world.queue.hold("k", [running.run.id, ended.run.id]) == []
-
-    @scenario
     async def test_a_held_run_can_be_cancelled(self, world: World) -> None:
-        await world.put(run := world.run())
-        await world.queue.hold("k", [run.id])
+        await world.put(run := world.run(hold="k"))
         assert await world.store.cancel([run.id], now=world.now) == [CancelReply.DONE]
         assert await world.queue.holds() == {}
         assert await world.queue.unhold("k", 10) == 0

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from duly.model import Assignment, Cause, Claim, JobChange, Pause, RetrySpec, Run, RunPolicy, WhenFull
-from duly.rules.admission import UNPLACED
+from duly.model.holds import UNPLACED
 from duly.testing.conformance.world import World, failed, scenario
 
 _NO_RETRY = RunPolicy(retry=RetrySpec(max_retries=0))
@@ -103,8 +103,7 @@ class SharingSuite:
         early = world.run("report", cause=Cause.SCHEDULE, delay=5)
         held, retried = _scheduled(world, 2, policy=RunPolicy(retry=RetrySpec(max_retries=1, initial_interval=1.0)))
         again = world.run("report", cause=Cause.SCHEDULE, policy=_NO_RETRY)
-        await world.put(held, retried, again)
-        assert await world.queue.hold("breaker:x", [held.id]) == [held.id]
+        await world.put(replace(held, hold="breaker:x"), retried, again)
         for claim in await world.claim():
             await world.settle(claim, failed())
         await world.put(*_backlog(world), early)

@@ -181,11 +181,10 @@ class StoreSuite:
         record = await _planned(world)
         await world.put(
             submitted := world.run("report", delay=60),
-            held := world.run("report"),
+            held := world.run("report", hold="k"),
             other := world.run("other"),
             running := world.run("report", priority=9),
         )
-        await world.queue.hold("k", [held.id])
         [claim] = await world.claim(1)
         assert claim.run.id == running.id
         removed = replace(record, revision=2, removed_at=world.now)
@@ -412,8 +411,7 @@ class StoreSuite:
     @scenario
     async def test_upcoming_runs_are_listed_by_time(self, world: World) -> None:
         await world.put(late := world.run(delay=60), soon := world.run("sms", delay=5), now := world.run())
-        await world.put(held := world.run(delay=1))
-        await world.queue.hold("k", [held.id])
+        await world.put(world.run(delay=1, hold="k"))
         assert [run.id for run in await world.store.upcoming(10, now=world.now)] == [now.id, soon.id, late.id]
         assert [run.id for run in await world.store.upcoming(1, now=world.now)] == [now.id]
         assert [run.id for run in await world.store.upcoming(10, "sms", now=world.now)] == [soon.id]
@@ -445,9 +443,8 @@ class StoreSuite:
             oldest := world.run(queue="a", delay=-30),
             world.run(queue="a"),
             world.run(queue="b", delay=60),
-            held := world.run(queue="b"),
+            world.run(queue="b", hold="k"),
         )
-        await world.queue.hold("k", [held.id])
         first, second = await world.claim(2)
         await world.settle(first)
         await world.store.pause("b")

@@ -17,7 +17,7 @@ from duly.model import (
     WhenFull,
     shift,
 )
-from duly.rules.admission import ALONE, UNPLACED
+from duly.model.holds import ALONE, UNPLACED
 from duly.testing.conformance.world import LEASE, World, failed, scenario
 
 _REQUEST = 1_000

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from duly.model import Cause, JobRecord, JobStatus, Run, State, iso, shift
-from duly.rules.admission import hold_for_group, hold_for_job
+from duly.model.holds import hold_for_group, hold_for_job
 from duly.testing.sim.facts import Deleted, Fact, Materialised, Removed, Saved, story
 from duly.testing.sim.history import Call, History
 from duly.testing.sim.invariants import Facts, Schedules, Violation

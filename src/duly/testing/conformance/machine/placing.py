@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from duly.model import Assignment, Run, Share
+from duly.model.holds import UNPLACED
 from duly.ports import Backend
-from duly.rules.admission import UNPLACED
 from duly.testing.conformance.machine.base import ALL, NODES, PICKS, step
 from duly.testing.conformance.machine.runs import DRAFTS, QueueMachine
 from duly.testing.conformance.machine.twins import agree
@@ -52,11 +52,6 @@ class PlacementMachine(QueueMachine):
     async def _shares(self, backend: Backend) -> dict[str, Share]:
         shares = await backend.queue.assigned(now=self.now)
         return {node: share for node, share in shares.items() if share != Share()}
-
-    @step(picks=PICKS)
-    def hold_to_be_placed(self, picks: list[int]) -> None:
-        run_ids = self.picked_ids(picks)
-        self.twins.same("hold", lambda backend: backend.queue.hold(UNPLACED, run_ids))
 
     @step(limit=st.sampled_from([1, ALL]))
     def give_placement_up(self, limit: int) -> None:

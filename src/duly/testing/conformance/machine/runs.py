@@ -32,8 +32,8 @@ from duly.model import (
     Verdict,
     WhenFull,
 )
+from duly.model.holds import ALONE
 from duly.ports import Backend
-from duly.rules.admission import ALONE
 from duly.rules.settling import settle
 from duly.testing.conformance.machine.base import ALL, BACK, NODES, PICKS, Machine, step
 from duly.testing.conformance.machine.twins import Pair, agree, agree_on_next
@@ -236,10 +236,11 @@ class QueueMachine(WorkMachine):
             ),
         )
 
-    @step(key=st.sampled_from(["breaker:x", "breaker:y"]), picks=PICKS)
-    def hold(self, key: str, picks: list[int]) -> None:
-        run_ids = ["0none", *self.picked_ids(picks)]
-        self.twins.same("hold", lambda backend: backend.queue.hold(key, run_ids))
+    @step(key=st.sampled_from(["breaker:x", "breaker:y"]), drafts=st.lists(DRAFTS, min_size=1, max_size=2))
+    def put_held(self, key: str, drafts: list[dict[str, Any]]) -> None:
+        runs = [self.drafted(draft, hold=key) for draft in drafts]
+        self.ids += [run.id for run in runs]
+        self._put(runs)
 
     @step(
         key=st.sampled_from(["breaker:x", "breaker:y", "group:one", "handler:sms", "job:mail"]),

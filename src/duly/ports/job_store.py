@@ -1,0 +1,73 @@
+"""The job store: definitions of jobs, and the step that plans their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from duly.model import Fired, Firing, JobChange, JobRecord
+
+
+class JobStore(Protocol):
+    """Records of jobs. The planner changes them through `fire`, every other caller through `save`."""
+
+    async def save(self, changes: Sequence[JobChange], *, now: datetime | None = None) -> list[JobRecord | None]:
+        """Apply each change whose `expect` is the stored revision (None: no record of that name exists); in order.
+
+        Each change is one atomic step: replace the record, treat waiting runs as `waiting` says, insert the runs of
+        the ledger whose id is new. `cursor` and `plan_at` are taken from the change for a new job and with
+        `moves_cursor`; otherwise the stored ones stay, because the planner may have moved them meanwhile. "Not yet due"
+        means recurring, pending, never attempted, and due after now. Deleting such runs lowers `planned` by their
+        number. REWIND, which excludes `moves_cursor`, also sets the cursor back to the earliest deleted instant and
+        `plan_at` to now. Returns each record as stored, None for a lost race.
+
+        Where CANCEL applies to very many runs, a store may cancel most of them in slices before that step, so that it
+        blocks no other call. If the call is cut off then, the record is unchanged, and a repeat continues.
+        """
+        ...
+
+    async def remove(self, name: str, expect: int, *, now: datetime | None = None) -> bool:
+        """Delete the record of that revision for good, and its waiting runs as CANCEL does. History stays."""
+        ...
+
+    async def job(self, name: str) -> JobRecord | None:
+        """The record of that name, removed ones (tombstones) included."""
+        ...
+
+    async def jobs(
+        self, names: Sequence[str] | None = None, *, after: str = "", limit: int | None = None
+    ) -> list[JobRecord]:
+        """All records, or those of the given names, by name, tombstones included.
+
+        Only those whose name is greater than `after`, and at most `limit` of them: a caller can read many in slices.
+        """
+        ...
+
+    async def install(self, shard: str, proposed: int) -> int:
+        """Install a new leader's epoch: the greater of `proposed` and one more than the present. Returns it.
+
+        After that, a `fire` with an older epoch of this shard changes nothing.
+        """
+        ...
+
+    async def due(
+        self, shard: str, limit: int, *, now: datetime | None = None
+    ) -> tuple[list[JobRecord], datetime | None]:
+        """The shard's plannable records whose `plan_at` has come, earliest first; and the next `plan_at` after those.
+
+        The cost depends on what is returned, not on how many jobs are registered.
+        """
+        ...
+
+    async def fire(
+        self, firings: Sequence[Firing], shard: str, epoch: int, *, now: datetime | None = None
+    ) -> list[Fired]:
+        """Advance cursors and insert runs; one atomic step per firing, in order.
+
+        A firing applies if `epoch` is the installed one, the job's uid, revision and cursor are as expected, and the
+        job is plannable. Then the store sets cursor and plan_at, inserts the runs whose id is new (pending, held if
+        they carry a hold, or unchanged if skipped), and raises `planned` by the number of those that are not skipped.
+        A repeat answers STALE_JOB and changes nothing.
+        """
+        ...

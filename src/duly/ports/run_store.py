@@ -1,0 +1,100 @@
+"""The run store: records of runs and their history, and what operators do with runs and queues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Protocol
+
+from duly.model import Attempt, CancelReply, Counts, JobStatistics, Page, RedriveReply, Run, RunQuery, State
+
+
+class RunStore(Protocol):
+    """Reads what the queue has recorded, and changes it on behalf of operators."""
+
+    async def run(self, run_id: str, *, now: datetime | None = None) -> Run | None:
+        """One run in its present state."""
+        ...
+
+    async def runs(
+        self, query: RunQuery, limit: int, cursor: str | None = None, *, now: datetime | None = None
+    ) -> Page:
+        """Runs that match, newest created first. A waiting run that is ready and not held is listed as queued.
+
+        `cursor` is the `next` of the previous page; any other text raises `ConfigurationError`.
+        """
+        ...
+
+    async def upcoming(self, limit: int, job: str | None = None, *, now: datetime | None = None) -> list[Run]:
+        """Waiting runs without a hold, or held under `place`, by ready time, then id."""
+        ...
+
+    async def next_runs(self, *, now: datetime | None = None) -> dict[str, datetime]:
+        """For every job that has runs as in `upcoming`: the earliest ready time among them."""
+        ...
+
+    async def covering(self, uid: str, at: datetime) -> Run | None:
+        """The record of a recurring job that accounts for instant `at`: its run, or the skipped range around it."""
+        ...
+
+    async def attempts(self, run_id: str) -> list[Attempt]:
+        """The history of a run, oldest first; a success at the first attempt is derived from the run itself."""
+        ...
+
+    async def statistics(self, jobs: Sequence[str] | None = None) -> dict[str, JobStatistics]:
+        """Counters by job, summed over nodes; a job that never ended a run is left out."""
+        ...
+
+    async def counts(self, *, now: datetime | None = None) -> Counts:
+        """Runs by state and queue. Final states are counted since the store was created, purged runs included."""
+        ...
+
+    async def finished(self, run_ids: Sequence[str], timeout: float) -> list[Run]:
+        """Wait until one of these runs is final or gone, at most `timeout` seconds; return those that are final."""
+        ...
+
+    async def cancel(
+        self, run_ids: Sequence[str], reason: str | None = None, *, now: datetime | None = None
+    ) -> list[CancelReply]:
+        """Cancel waiting runs, held ones included; ask the workers of running ones.
+
+        In order, as if each were treated alone: a run that is named twice is TOO_LATE the second time. The cost per run
+        falls with their number; many are treated in slices, so a call that is cut off may have cancelled some.
+        """
+        ...
+
+    async def redrive(self, run_ids: Sequence[str], *, now: datetime | None = None) -> list[RedriveReply]:
+        """Run failed, lost or cancelled runs again: same id, failures and losses 0, ready now; old attempts stay.
+
+        An assignable run is held under `place`, without an assignee. Many are treated as in `cancel`: of two with the
+        same dedupe key, the first is redriven and the second is a DUPLICATE.
+        """
+        ...
+
+    async def purge(self, state: State, before: datetime | None, keep: int | None, limit: int) -> int:
+        """Delete up to `limit` runs of a final state with their attempts, the earliest ended first.
+
+        Those that ended before `before`, and those beyond the newest `keep`. Returns how many; call again until 0.
+        """
+        ...
+
+    async def expire(self, limit: int, *, now: datetime | None = None) -> int:
+        """Delete up to `limit` dedupe keys whose time (`Run.unique_for`) has passed, the earliest first.
+
+        No other call answers differently afterwards. Returns how many; call again until 0.
+        """
+        ...
+
+    # --- queues
+
+    async def pause(self, queue: str) -> bool:
+        """Stop claims from a queue. False if it was paused before."""
+        ...
+
+    async def resume(self, queue: str) -> bool:
+        """Allow claims again. False if it was not paused."""
+        ...
+
+    async def paused(self) -> set[str]:
+        """The queues that are paused."""
+        ...
