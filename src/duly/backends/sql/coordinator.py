@@ -21,7 +21,7 @@ _DAY = 86_400_000_000
 
 # In each statement that takes an instant it is the first parameter: see `{now}`. On a server it is read after the row
 # is locked: who waited for a lock must not judge by a time that has passed.
-_LEASE = columns(name="text", holder="text", fence="bigint")
+_LEASE = columns(fence="bigint", name="text", holder="text")
 _RENEW = Update("leases", _LEASE, columns(expires_at="bigint"))
 # A lease that was given back stays for a while without a holder, so that its next fence is taken under its lock.
 _RELEASE = Update("leases", _LEASE, (), constants="holder = ''")
@@ -73,7 +73,7 @@ class SqlCoordinator:
         async def task(unit: Unit) -> list[Lease | None]:
             until = await unit.at(now) + _micros(ttl)
             renewed = await unit.change(_RENEW, [(*_key(lease), until) for lease in leases])
-            return [replace(each, expires_at=from_micros(until)) if each.name in renewed else None for each in leases]
+            return [replace(each, expires_at=from_micros(until)) if each.fence in renewed else None for each in leases]
 
         return await self._session.write_each(COORDINATING, task) if leases else []
 
@@ -167,8 +167,8 @@ def _micros(seconds: float) -> int:
     return round(min(seconds, _FOREVER) * 1_000_000)
 
 
-def _key(lease: Lease) -> tuple[str, str, int]:
-    return lease.name, lease.holder, lease.fence
+def _key(lease: Lease) -> tuple[int, str, str]:
+    return lease.fence, lease.name, lease.holder
 
 
 def _read_node(row: Row) -> Node:

@@ -41,7 +41,7 @@ WITH first AS MATERIALIZED (
     SELECT seq FROM {ns}.held WHERE hold = $1 ORDER BY rank, ready_at, id LIMIT $2 FOR UPDATE SKIP LOCKED
 )
 DELETE FROM {ns}.held WHERE seq = ANY(ARRAY(SELECT seq FROM first))
-RETURNING seq, "group" IS NOT NULL AND NOT member
+RETURNING seq, "group", member
 """
 _RELOCATE = "UPDATE {ns}.runs SET line = {line_named} WHERE seq = ANY($1::bigint[])"
 _WITH_RUNS = "SELECT DISTINCT hold FROM {ns}.held WHERE hold = ANY($1::text[])"
@@ -214,7 +214,7 @@ async def unhold(unit: Unit, key: str, limit: int) -> int:
     if key == UNPLACED:
         await _relocate(unit, None, await by_seqs(unit, [row[0] for row in back]))
     for sql, entrants in ((_WAIT, False), (_WAIT_TO_ENTER, True)):
-        if seqs := [row[0] for row in back if bool(row[1]) is entrants]:
+        if seqs := [seq for seq, group, member in back if (group is not None and not member) is entrants]:
             await unit.run(sql, seqs)
     unit.rings |= WORK
     return len(back)
