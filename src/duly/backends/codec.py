@@ -47,6 +47,7 @@ _failure = msgspec.json.Decoder(Failure)
 _policy = msgspec.json.Decoder(RunPolicy)
 _progress = msgspec.json.Decoder(Progress)
 _record = msgspec.json.Decoder(JobRecord)
+_text = msgspec.json.Decoder(str)
 _policies: dict[str, RunPolicy] = {}
 
 
@@ -366,10 +367,10 @@ class Record(Struct, frozen=True):
 #   number, line, rank; id, job, handler, cause, due, ready_at, created_at, group, until, policy, limit, when_full,
 #   extra, payload;
 #   entering, hold, member;
-#   fence, node, request, started_at, expires_at, cancelling, reason, progress;
+#   fence, node, request, started_at, expires_at, cancelling, reason, reason as JSON, progress;
 #   state, finished_at, fence, node, request, started_at, failures, losses, reason, progress, failure, ending, result
-_WAITING, _CLAIM, _ENDED = 17, 20, 28
-_TEXTS = frozenset({12, 15, 26, 27, 37, 38, 39})  # policy, extra; reason and progress; progress, failure, ending
+_WAITING, _CLAIM, _ENDED = 17, 20, 29
+_TEXTS = frozenset({12, 15, 27, 28, 38, 39, 40})  # policy, extra; reason and progress; progress, failure, ending
 
 
 def bare(row: Row) -> tuple[Any, ...]:
@@ -443,7 +444,8 @@ def _waiting(row: Row, extra: Extra, now: int | None) -> dict[str, Any]:
 
 
 def _claimed(row: Row, extra: Extra) -> dict[str, Any]:
-    fence, node, request, started_at, expires_at, cancelling, reason, progress = row[_CLAIM:_ENDED]
+    fence, node, request, started_at, expires_at, cancelling, reason, text, progress = row[_CLAIM:_ENDED]
+    asked = reason if text is None else _text.decode(text)
     return {
         "state": State.RUNNING,
         "member": row[10] is not None,
@@ -453,14 +455,14 @@ def _claimed(row: Row, extra: Extra) -> dict[str, Any]:
         "started_at": from_micros(started_at),
         "expires_at": from_micros(expires_at),
         "cancelling": bool(cancelling),
-        "reason": reason if cancelling else extra.reason,
+        "reason": asked if cancelling else extra.reason,
         "progress": read_progress(progress),
     }
 
 
 def _ended(row: Row) -> dict[str, Any]:
-    state, finished_at, fence, node, request, started_at, failures, losses, reason = row[_ENDED:37]
-    progress, failure, text, result = row[37:41]
+    state, finished_at, fence, node, request, started_at, failures, losses, reason = row[_ENDED:38]
+    progress, failure, text, result = row[38:42]
     if failures is None:
         ending = Ending() if text is None else _ending.decode(text)
     else:

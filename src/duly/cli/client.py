@@ -99,7 +99,7 @@ def missing_file(address: str) -> Path | None:
     """The file of an embedded store, if it does not exist: looking at it must not create it."""
     if not address.startswith("sqlite:"):
         return None
-    from duly.backends.sqlite.url import parse  # noqa: PLC0415
+    from duly.backends.sqlite.files import parse  # noqa: PLC0415
 
     path = parse(address).path
     return None if path.exists() else path

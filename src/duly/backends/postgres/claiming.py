@@ -14,21 +14,15 @@ from typing import Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.postgres.codec import (
-    MIDDLE,
-    SCHEDULED,
-    read_extra,
-    read_policy,
-    read_records,
-    urgency_of,
-)
-from duly.backends.postgres.groups import decide_about
-from duly.backends.postgres.notify import WORK
-from duly.backends.postgres.transitions import by_ids, unhold
-from duly.backends.postgres.unit_of_work import Lent, Row, UnitOfWork
-from duly.backends.rows import instant
+from duly.backends.codec import CAUSES, MIDDLE, SCHEDULED, Common, Lender, priority_of, read_policy
+from duly.backends.postgres.unit import PostgresUnit
+from duly.backends.sql.groups import decide_about
+from duly.backends.sql.moves import by_ids, read_records, unhold
+from duly.backends.sql.notify import WORK
+from duly.backends.sql.unit import Row
+from duly.backends.staff import digest_of
 from duly.backends.tolerance import tolerantly
-from duly.model import Cause, Claim, Run, State, from_micros
+from duly.model import Cause, Claim, State
 from duly.model.holds import hold_for_handler
 from duly.rules.misfires import LATE
 from duly.rules.sharing import scheduled_share
@@ -67,7 +61,7 @@ _SHARE = "CASE WHEN room >= 4 THEN (room + 3) / 4 WHEN $4::bigint % 4 < room THE
 # What this node cannot start is for others: such as have the handler, or whoever places runs. They may have asked just
 # now, and passed over the rows that were locked here.
 _RING_FOR_OTHERS = """(
-    SELECT pg_notify({bell}, '{work}') FROM {rows} WHERE hold IS NOT NULL AND NOT starts_with(hold, 'job:') LIMIT 1
+    SELECT pg_notify({channel}, '{work}') FROM {rows} WHERE hold IS NOT NULL AND NOT starts_with(hold, 'job:') LIMIT 1
 )""".replace("{work}", str(WORK))
 
 # Lend the first $6 runs of the open lines to node $2 for $7 microseconds, and hold those among them whose job is paused
@@ -374,6 +368,27 @@ WHERE "group" IS NOT NULL
     )
 """.replace("{survey}", _SURVEY).replace("{scheduled}", str(SCHEDULED))
 
+# The groups of the $2 entrants that have been due for the longest time.
+_DUE_GROUPS = """
+WITH {clock}
+SELECT "group", now FROM clock LEFT JOIN LATERAL (
+    SELECT "group" FROM {ns}.waiting WHERE entering AND ready_at <= clock.now ORDER BY ready_at, id LIMIT $2
+) AS w ON true
+"""
+# The earliest ready time among runs that are pending: not ready at $1, or not decided about by their group yet.
+_NEXT_DUE = """
+WITH RECURSIVE {lines}
+SELECT least(
+    (SELECT min(ready_at) FROM {ns}.waiting WHERE entering),
+    (
+        SELECT min(n.ready_at) FROM lines AS l CROSS JOIN LATERAL (
+            SELECT ready_at FROM {ns}.waiting AS w
+            WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at > $1 ORDER BY w.ready_at LIMIT 1
+        ) AS n
+    )
+)
+"""
+
 _LENT_BEFORE = """
 SELECT {run} FROM {ns}.runs AS r {standing}
 WHERE r.seq = ANY(ARRAY(SELECT seq FROM {ns}.claims WHERE node = $1 AND request = $2)) AND c.request = $2
@@ -418,9 +433,22 @@ SELECT gone.seq, nextval('{ns}.fences'), $4, $5, clock.now, clock.now + $6, gone
 RETURNING seq
 """
 
+_WEEK = 7 * 86400 * 1_000_000
+
+# Make the set $3 of the names $2 known; a repeat only says that it is still needed.
+_KNOW_HANDLERS = """
+WITH {clock}
+INSERT INTO {ns}.staff (digest, handler, at)
+SELECT $3, name, clock.now FROM clock, unnest($2::text[]) AS name
+ON CONFLICT (digest, handler) DO UPDATE SET at = excluded.at
+"""
+_FORGET_HANDLERS = """
+WITH {clock}
+DELETE FROM {ns}.staff WHERE at < (SELECT now FROM clock) - $2
+"""
+
 _PREFIX = hold_for_handler("")
 _BEYOND = _PREFIX[:-1] + chr(ord(_PREFIX[-1]) + 1)
-_CAUSES = {cause.value: cause for cause in Cause}
 
 
 class Asking(Struct, frozen=True):
@@ -444,7 +472,7 @@ class Taking(Struct, frozen=True):
     lease: int
 
 
-async def claim_held(unit: UnitOfWork, key: str, run_id: str, taking: Taking) -> Claim | None:
+async def claim_held(unit: PostgresUnit, key: str, run_id: str, taking: Taking) -> Claim | None:
     """Lend one run that is held under a key, or the one that the same call lent before."""
     await unit.one(_CLAIM_HELD, taking.now, run_id, key, taking.node, taking.request, taking.lease)
     record = (await by_ids(unit, [run_id])).get(run_id)
@@ -506,7 +534,7 @@ class Step(Struct, frozen=True):
         return max(of_this, scheduled_share(room, request))
 
 
-async def lend(unit: UnitOfWork, asking: Asking, limit: int, step: Step, *, decided: bool = False) -> Lending:
+async def lend(unit: PostgresUnit, asking: Asking, limit: int, step: Step, *, decided: bool = False) -> Lending:
     """One statement's worth of lending."""
     rows = await unit.all(
         _LEND,
@@ -530,42 +558,68 @@ async def lend(unit: UnitOfWork, asking: Asking, limit: int, step: Step, *, deci
     unit.stirs |= held > 0
     lent = [] if rows[0][7] is None else rows
     claims = tolerantly(partial(_claims, asking, now), lent, partial(_bare_claim, asking, now))
-    unit.memory.remember({row[7]: Lent(row[9], row[8]) for row in lent})
+    unit.memory.remember({row[7]: (row[9], row[8]) for row in lent})
     return Lending(claims, now, fresh, back, in_the_way, undecided, later, held)
 
 
-async def decide_and_lend(unit: UnitOfWork, asking: Asking, limit: int, step: Step) -> Lending:
+async def decide_and_lend(unit: PostgresUnit, asking: Asking, limit: int, step: Step) -> Lending:
     """Decide about the groups of what is about to be lent, then lend. Needs a transaction."""
     rows = await unit.all(_GROUPS, asking.now, asking.node, asking.queues, max(limit, _DECIDED_AT_ONCE), _SLICE)
     if rows:
         groups = [row[0] for row in rows]
-        await unit.lock_groups(groups)
+        await unit.locks.groups(groups)
         await decide_about(unit, groups, rows[0][1])
     return await lend(unit, asking, limit, step, decided=True)
 
 
-async def sift(unit: UnitOfWork, asking: Asking, limit: int, step: Step) -> None:
+async def promote(unit: PostgresUnit, limit: int, now: int | None) -> tuple[int, int | None]:
+    """Decide about the groups of the entrants that have been due for the longest time; how many, and what is next."""
+    rows = await unit.all(_DUE_GROUPS, now, limit)
+    groups, at = sorted({row[0] for row in rows if row[0] is not None}), rows[0][1]
+    looked_at = 0
+    if groups:
+        await unit.locks.groups(groups)
+        looked_at = await decide_about(unit, groups, at, limit)
+    row = await unit.one(_NEXT_DUE, at)
+    return looked_at, None if row is None else row[0]
+
+
+async def sift(unit: PostgresUnit, asking: Asking, limit: int, step: Step) -> None:
     """Hold what this node may not start, as far as it comes before the first `limit` runs that it may."""
     owed = step.owed(limit, asking.request)
     await unit.run(_SIFT, asking.now, asking.node, asking.queues, asking.staff, _SIFT_SLICE, limit, owed)
 
 
-async def lent_before(unit: UnitOfWork, asking: Asking) -> list[Claim]:
+async def lent_before(unit: PostgresUnit, asking: Asking) -> list[Claim]:
     """What this request of the node lent and is still running."""
     runs = [record.run for record in read_records(await unit.all(_LENT_BEFORE, asking.node, asking.request))]
     return [Claim(run, run.fence, run.expires_at) for run in runs if run.expires_at is not None]
 
 
-async def unhold_handlers(unit: UnitOfWork, handlers: Collection[str] | None, limit: int) -> None:
+async def unhold_handlers(unit: PostgresUnit, handlers: Collection[str] | None, limit: int) -> None:
     """Put back what was held for a handler that the asking node has; in slices, the most urgent first."""
     for (key,) in await unit.all(_HANDLER_HOLDS, _PREFIX, _BEYOND):
         if handlers is None or key.removeprefix(_PREFIX) in handlers:
             await unhold(unit, key, max(_UNHOLD_SLICE, limit))
 
 
-async def raise_fences(unit: UnitOfWork, namespace: str) -> None:
+async def raise_fences(unit: PostgresUnit, namespace: str) -> None:
     """Let fences begin at the clock, if they are behind it. Needs a transaction."""
     await unit.run(_RAISE_FENCES, f"duly fences {namespace}")
+
+
+# --- which handlers a node has: sets that are named once instead of with every claim, since a node may have thousands
+
+
+def named(handlers: Collection[str] | None) -> str | None:
+    """What the set of these names is called; None: all are known."""
+    return None if handlers is None else digest_of(handlers)
+
+
+async def know_handlers(unit: PostgresUnit, digest: str, handlers: Collection[str], now: int | None) -> None:
+    """Make a set known, and forget those that no node has named for a week: a node that needs one names it again."""
+    await unit.run(_FORGET_HANDLERS, now, _WEEK)
+    await unit.run(_KNOW_HANDLERS, now, ["", *sorted(handlers)], digest)
 
 
 # --- claims as the executor needs them
@@ -578,66 +632,18 @@ def _bare_claim(asking: Asking, now: int, row: Row, why: str) -> Claim:
 
 
 def _claims(asking: Asking, now: int, rows: Sequence[Row]) -> list[Claim]:
-    """Built field by field: the hottest loop."""
-    if not rows:
-        return []
-    started_at, expires_at = from_micros(now), from_micros(now + asking.lease)
-    node, request = asking.node, asking.request
+    lender = Lender(asking.node, asking.request, now, now + asking.lease)
+    known: dict[tuple[str, str, str, int, str, str | None], Common] = {}
     claims: list[Claim] = []
-    due_before = created_before = -1
-    due = created = started_at
-    line_before = queue = sign = assignee = ""
     for row in rows:
-        fence, _, run_id, job, handler, line, rank, cause, due_at, ready_at = row[7:17]
-        created_at, group, policy, extra_text, payload = row[17:22]
-        if due_at != due_before:
-            due_before, due = due_at, from_micros(due_at)
-        if created_at != created_before:
-            created_before, created = created_at, from_micros(created_at)
-        if line != line_before:
-            line_before = line
-            queue, sign, assignee = line.partition("@")
-        extra = read_extra(extra_text)
-        run = Run(
-            run_id,
-            job,
-            handler,
-            due,
-            due if ready_at == due_at else from_micros(ready_at),
-            extra.uid,
-            extra.revision,
-            _CAUSES[cause],
-            queue,
-            MIDDLE - urgency_of(rank),
-            payload,
-            read_policy(policy),
-            group,
-            extra.limit,
-            extra.when_full,
-            extra.dedupe_key,
-            extra.headers,
-            State.RUNNING,
-            extra.reason,
-            None,
-            None,
-            group is not None,
-            extra.failures,
-            extra.losses,
-            fence,
-            node,
-            request,
-            created,
-            started_at,
-            expires_at,
-            None,
-            extra.cancelling,
-            None,
-            extra.result,
-            extra.failure,
-            sign != "",
-            assignee or None,
-            start_by=instant(extra.start_by),
-            strict=extra.strict,
-        )
-        claims.append(Claim(run, fence, expires_at))
+        fence, _, run_id, job, handler, line, rank, cause, due, ready_at = row[7:17]
+        created_at, group, policy, extra, payload = row[17:22]
+        kind = (job, handler, line, rank, cause, policy)
+        common = known.get(kind)
+        if common is None:
+            queue, sign, node = line.partition("@")
+            common = known[kind] = Common(
+                job, handler, CAUSES[cause], read_policy(policy), queue, priority_of(rank), bool(sign), node or None
+            )
+        claims.append(lender.claim(common, run_id, due, ready_at, created_at, group, extra, payload, fence))
     return claims

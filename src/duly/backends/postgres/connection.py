@@ -21,7 +21,7 @@ from asyncpg.connect_utils import SessionAttribute
 
 from duly.backends.backoff import Backoff
 from duly.backends.postgres.errors import FOREIGN, spoils, translated, unreachable
-from duly.backends.postgres.sql_templates import SqlTemplates
+from duly.backends.postgres.unit import PostgresTexts
 from duly.backends.postgres.url import Place
 from duly.errors import BackendError, BackendUnavailable
 from duly.model import to_micros
@@ -282,7 +282,7 @@ class Lanes:
         self.place = place
         self._lease = lease
         self.clock = clock or StoreClock(SystemClock())
-        self.texts = SqlTemplates(namespace)
+        self.texts = PostgresTexts(namespace)
         self._door = Door(place, lease)
         self._lanes: dict[str, Lane] = {}
         self._apart: list[Connection] = []

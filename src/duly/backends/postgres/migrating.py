@@ -17,7 +17,7 @@ from importlib import resources
 from msgspec import Struct
 
 from duly.backends.postgres.connection import Connection, Lanes
-from duly.backends.postgres.sql_templates import SqlTemplates
+from duly.backends.postgres.unit import PostgresTexts
 from duly.errors import BackendError
 
 LANE = "store"
@@ -88,7 +88,7 @@ async def check(lanes: Lanes, known: tuple[Step, ...] | None = None) -> None:
         )
 
 
-async def applied_steps(connection: Connection, texts: SqlTemplates) -> list[Step]:
+async def applied_steps(connection: Connection, texts: PostgresTexts) -> list[Step]:
     """What is written down as applied."""
     if not await connection.fetchval(_TABLE_EXISTS, f"{texts.schema}.schema"):
         return []

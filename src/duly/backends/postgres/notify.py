@@ -1,8 +1,8 @@
-"""The bell: one connection per session that listens, opened when somebody first waits, shared by all who do.
+"""Notifications: one connection per session that listens, opened when somebody first waits, shared by all who do.
 
-A ring is a hint. What was said while the connection was away is lost; then everybody is rung once. Whoever waits also
-mends the connection: there is no task in the background, and nobody stays deaf. Behind a pooler that hands connections
-around nobody can listen, and waiting ends after a short while instead.
+A notification is a hint. What was sent while the connection was away is lost; then everybody is woken once. Those who
+wait also restore the connection: there is no task in the background, and nobody stays deaf. Behind a pooler that hands
+connections around nobody can listen, and waiting ends after a short while instead.
 """
 
 from __future__ import annotations
@@ -14,26 +14,21 @@ from collections.abc import Awaitable
 
 from duly.backends.postgres.connection import Connection, Lanes
 from duly.backends.postgres.errors import FOREIGN, translated
+from duly.backends.sql import notify
+from duly.backends.sql.notify import KINDS
 from duly.errors import BackendError, BackendUnavailable
-
-# What is rung for. A notification on `Texts.channel` carries their sum as a number, so one per transaction is enough.
-WORK = 1
-ENDED = 2
-SHARED = 4
-KINDS = (WORK, ENDED, SHARED)
 
 POLL = 0.5  # seconds between looks where nobody can listen
 _SILENCE = 30.0  # seconds without a word after which the server is asked for a sign of life
 _SHORTEST_PAUSE = 0.01
 
 
-class Notifier:
-    """One session's bell, on the session's loop. `rings` counts by kind."""
+class Notifier(notify.Notifier):
+    """One session's notifier, on the session's loop."""
 
     def __init__(self, lanes: Lanes) -> None:
-        self.rings = dict.fromkeys(KINDS, 0)
+        super().__init__()
         self._lanes = lanes
-        self._waiters: dict[int, set[asyncio.Future[None]]] = {kind: set() for kind in KINDS}
         self._connection: Connection | None = None
         self._mending = asyncio.Lock()
         self._heard_at = 0.0
@@ -45,7 +40,6 @@ class Notifier:
         self._over = False
 
     async def listen(self) -> bool:
-        """Have a connection that hears; whether it began only now, so that rings may have been missed."""
         self._lanes.check()
         if self._connection is not None or self._lanes.pooled:
             return False
@@ -56,9 +50,9 @@ class Notifier:
             return began
 
     async def wait(self, kind: int, heard: int, timeout: float) -> int:
-        """The number of rings of a kind, as soon as it differs from `heard`, at the latest after so many seconds.
+        """As declared. While the server is away this waits on, and listens again as soon as it can.
 
-        While the server is away this waits on, and listens again as soon as it can. Behind a pooler it returns early.
+        Behind a pooler it returns early.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
@@ -86,19 +80,6 @@ class Notifier:
         except BackendUnavailable:
             return min(left, max(self._lanes.pause, _SHORTEST_PAUSE))
         return 0.0
-
-    async def _sleep(self, kind: int, left: float) -> None:
-        if left <= 0:
-            return
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters[kind].add(waiter)
-        timer = None if left == math.inf else asyncio.get_running_loop().call_later(left, _wake, waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters[kind].discard(waiter)
-            if timer is not None:
-                timer.cancel()
 
     async def _connect(self) -> None:
         connection = await self._lanes.connect()
@@ -146,19 +127,7 @@ class Notifier:
         if connection is self._connection:
             self._connection = None
             for kind in KINDS:
-                self._stir(kind)
-
-    def ring(self, kinds: int) -> None:
-        """Wake those of this session who wait for one of these kinds."""
-        for kind in KINDS:
-            if kinds & kind:
-                self.rings[kind] += 1
-                self._stir(kind)
-
-    def _stir(self, kind: int) -> None:
-        waiters, self._waiters[kind] = self._waiters[kind], set()
-        for waiter in waiters:
-            _wake(waiter)
+                self._wake(kind)
 
     def close(self) -> None:
         """Whoever waits is told."""
@@ -167,9 +136,4 @@ class Notifier:
         if connection is not None:
             self._lanes.hang_up(connection)
         for kind in KINDS:
-            self._stir(kind)
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+            self._wake(kind)

@@ -18,11 +18,12 @@ from asyncpg.pool import PoolConnectionProxy
 
 from duly.backends.postgres.adding import add
 from duly.backends.postgres.connection import Connection
+from duly.backends.postgres.dialect import DIALECT
 from duly.backends.postgres.errors import FOREIGN, translated
 from duly.backends.postgres.session import Session
-from duly.backends.postgres.settling import settle_each
-from duly.backends.postgres.transitions import lock_groups_of
-from duly.backends.postgres.unit_of_work import Memory, UnitOfWork
+from duly.backends.postgres.unit import PostgresUnit
+from duly.backends.sql.settling import settle_each
+from duly.backends.sql.unit import Memory
 from duly.errors import BackendError, BackendUnavailable, ClaimLost
 from duly.model import Claim, Put, Run, Succeeded, from_micros
 from duly.rules import settling
@@ -45,7 +46,7 @@ class Block:
         self._alarm = asyncio.timeout(None)
         self._stack = AsyncExitStack()
         self._connection: Connection | None = None
-        self._unit: UnitOfWork | None = None
+        self._unit: PostgresUnit | None = None
 
     async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         return await _execute(self._open, sql, parameters)
@@ -146,14 +147,14 @@ class Block:
     async def _settle(self) -> None:
         claim, unit = self._claim, self._unit
         assert unit is not None
-        await lock_groups_of(unit, [claim.run.id])  # before the row, as everybody does
+        await unit.locks.groups_of([claim.run.id])  # before the row, as everybody does
         if await unit.one(_STANDS, claim.run.id, claim.fence) is None:
             raise ClaimLost(
                 f"run {claim.run.id} is no longer this attempt's (fence {claim.fence}): the transaction is rolled back"
             )
         at = from_micros(await unit.at(None))
         await settle_each(unit, [settling.settle(claim.run, claim.fence, Succeeded(), at, dice=0.0)])
-        await unit.ring()
+        await unit.notify()
 
     async def _roll_back(self, connection: Connection) -> None:
         """Nothing has happened: said to the server, or else found out by it when the connection is gone."""
@@ -191,10 +192,10 @@ class Joined:
                 "no transaction is open on that connection: begin one first (`async with connection.transaction()`)"
             )
         # What is remembered of a transaction that may be rolled back unseen is worth nothing.
-        unit = UnitOfWork(self._connection, self._session.lanes, Memory())
+        unit = PostgresUnit(self._connection, self._session.lanes, Memory(), DIALECT)
         try:
             answers = await add(unit, runs, None)
-            await unit.ring()
+            await unit.notify()
         except FOREIGN as exc:
             raise translated(exc, self._session.lanes.place.shown) from exc
         return answers

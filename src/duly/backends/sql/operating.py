@@ -34,14 +34,6 @@ SELECT seq FROM {ns}.ended WHERE state = $1 ORDER BY finished_at, seq LIMIT $2 F
 """
 # Their attempts, their records, and at last their ends, which find the others.
 _PURGE = tuple(f"DELETE FROM {{ns}}.{table} WHERE seq = ANY($1::bigint[])" for table in ("attempts", "runs", "ended"))
-_EXPIRE = """
-WITH old AS MATERIALIZED (
-    SELECT handler, key FROM {ns}.unique_keys WHERE until <= $1 ORDER BY until LIMIT $2 FOR UPDATE SKIP LOCKED
-)
-DELETE FROM {ns}.unique_keys WHERE (handler, key) IN (SELECT handler, key FROM old)
-RETURNING 1
-"""
-
 _PAUSE = """
 INSERT INTO {ns}.queues AS q (name, paused) VALUES ($1, {true})
 ON CONFLICT (name) DO UPDATE SET paused = {true} WHERE NOT q.paused
@@ -166,7 +158,7 @@ async def purge(unit: Unit, state: State, before: int | None, keep: int | None, 
 
 async def expire(unit: Unit, limit: int, now: int) -> int:
     """Delete dedupe keys whose time has passed; how many."""
-    return len(await unit.all(_EXPIRE, now, limit))
+    return len(await unit.all("{expire_keys}", now, limit))
 
 
 async def pause(unit: Unit, queue: str) -> bool:

@@ -32,7 +32,7 @@ WORDS = {
         r.seq, q.name, r.line % 1000, r.id, k.job, k.handler, k.cause, r.due, r.ready_at, r.created_at, r."group",
         r.until, p.policy, k."limit", k.when_full, r.extra, r.payload,
         n.seq IS NOT NULL, h.hold, h.member,
-        c.fence, c.node, c.request, c.started_at, c.expires_at, c.cancelling, c.reason, c.progress,
+        c.fence, c.node, c.request, c.started_at, c.expires_at, c.cancelling, c.reason, NULL, c.progress,
         e.state, e.finished_at, e.fence, e.node, e.request, e.started_at, e.failures, e.losses, e.reason,
         e.progress, e.failure, NULL, e.result
     """,
@@ -78,6 +78,12 @@ WORDS = {
         RETURNING seq
     """,
     "without_start_by": "json_remove(extra, '$.start_by')",
+    "expire_keys": """
+        DELETE FROM {ns}.unique_keys WHERE (handler, key) IN (
+            SELECT handler, key FROM {ns}.unique_keys WHERE until <= $1 ORDER BY until LIMIT $2
+        )
+        RETURNING 1
+    """,
     "free_keys": "DELETE FROM {ns}.keys WHERE seq = ANY($1::bigint[])",
     "totals_key": "state",
     "statistics_key": "job",
