@@ -11,8 +11,7 @@ import pytest
 
 from duly import Scheduler, SchedulerConfig
 from duly.backends.postgres.backend import open_url
-from duly.backends.postgres.doctor import findings
-from duly.backends.postgres.server_info import ServerInfo, capabilities_of
+from duly.backends.postgres.doctor import ServerInfo, capabilities_of, findings
 from duly.backends.postgres.url import parse
 from duly.errors import BackendError, ConfigurationError
 from duly.ports import Opening, Severity

@@ -11,8 +11,9 @@ from tests.postgres_stores import terminated
 
 from duly.backends.postgres.connection import Lanes
 from duly.backends.postgres.errors import translated
-from duly.backends.postgres.notify import KINDS, SHARED, WORK, Notifier
+from duly.backends.postgres.notify import Notifier
 from duly.backends.postgres.url import parse
+from duly.backends.sql.notify import KINDS, SHARED, WORK
 from duly.errors import BackendError, BackendUnavailable
 from duly.testing.postgres_servers import postgres_server
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from duly.backends.postgres import open_url
-from duly.backends.postgres.session import STORE
+from duly.backends.sql.unit import STORE
 from duly.model import CancelReply, Ids, JobChange, JobRecord, JobSpec, Origin, RedriveReply, Run, WhenFull
 from duly.ports import Opening
 

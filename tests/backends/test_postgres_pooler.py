@@ -13,10 +13,12 @@ import pytest
 from postgres_fronts import pooler_in_front_of
 
 from duly.backends.postgres.connection import Lanes
-from duly.backends.postgres.coordinator import PostgresCoordinator
 from duly.backends.postgres.migrating import check
-from duly.backends.postgres.notify import POLL, WORK, Notifier
+from duly.backends.postgres.notify import POLL, Notifier
+from duly.backends.postgres.session import Session
 from duly.backends.postgres.url import parse
+from duly.backends.sql.coordinator import SqlCoordinator
+from duly.backends.sql.notify import WORK
 from duly.errors import BackendUnavailable
 from duly.testing.postgres_servers import postgres_server, programs
 from duly.testing.servers import free_port
@@ -99,7 +101,7 @@ async def test_many_lanes_share_a_few_connections_statement_by_statement(pooled,
 async def test_the_coordinator_works_through_a_pooler(pooled):
     async with session(pooled) as (lanes, bell):
         await check(lanes)
-        coordinator = PostgresCoordinator(lanes, bell)
+        coordinator = SqlCoordinator(Session(lanes, bell, lambda: None))
         lease = await coordinator.acquire("leader", "a", 10)
         assert lease is not None
         assert await coordinator.acquire("leader", "b", 10) is None

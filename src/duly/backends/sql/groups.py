@@ -29,10 +29,11 @@ _DUE = """
 WITH due AS MATERIALIZED (
     SELECT e.ready_at, e.id, e.seq, e."group" FROM {entrants} AS e
     WHERE e."group" = ANY($1::text[]) AND e.ready_at <= $2
+    ORDER BY e.ready_at, e.id
+    LIMIT $3
 )
 SELECT due.ready_at, due.seq, due."group", {entry} FROM due INNER JOIN {ns}.runs AS r ON r.seq = due.seq
 ORDER BY due.ready_at, due.id
-LIMIT $3
 """
 
 _MEMBERS_THAT_WAIT = """

@@ -78,15 +78,22 @@ ON CONFLICT (shard) DO UPDATE SET epoch = greatest(e.epoch + 1, $2::bigint)
 RETURNING epoch
 """
 
-# The first jobs of a shard to be planned, whether or not their time has come; and what time it is.
+# The jobs of a shard whose time to plan has come, then the next one; and what time it is.
 _DUE = """
 WITH {clock}
 SELECT j.record, p.cursor, p.plan_at, p.planned, p.name, p.uid, p.revision, (SELECT now FROM clock)
 FROM (
-    SELECT * FROM {ns}.plans
-    WHERE shard = $2 AND {plannable} AND plan_at IS NOT NULL
-    ORDER BY shard, plan_at, name
-    LIMIT $3
+    SELECT * FROM (
+        SELECT * FROM {ns}.plans
+        WHERE shard = $2 AND {plannable} AND plan_at IS NOT NULL AND plan_at <= (SELECT now FROM clock)
+        ORDER BY shard, plan_at, name LIMIT $3
+    ) AS come
+    UNION ALL
+    SELECT * FROM (
+        SELECT * FROM {ns}.plans
+        WHERE shard = $2 AND {plannable} AND plan_at IS NOT NULL AND plan_at > (SELECT now FROM clock)
+        ORDER BY shard, plan_at, name LIMIT 1
+    ) AS next
 ) AS p
 INNER JOIN {ns}.jobs AS j ON j.name = p.name
 ORDER BY p.plan_at, p.name
