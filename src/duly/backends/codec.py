@@ -21,6 +21,7 @@ from duly.model import (
     Cause,
     Claim,
     Counts,
+    Delivery,
     Depth,
     Failure,
     JobRecord,
@@ -487,6 +488,37 @@ def _ended(row: Row) -> dict[str, Any]:
 # --- claims
 
 
+class Kind(Struct, frozen=True):
+    """What runs of one kind have in common. `limit` and `when_full` are None where each run says that itself."""
+
+    job: str
+    handler: str
+    cause: Cause
+    policy: RunPolicy
+    limit: int | None = None
+    when_full: WhenFull | None = None
+    damage: str | None = None
+
+    @property
+    def at_most_once(self) -> bool:
+        return self.policy.delivery is Delivery.AT_MOST_ONCE
+
+
+class Place(Struct, frozen=True):
+    """What runs have in common that wait in one line and have one rank."""
+
+    queue: str
+    priority: int
+    assignable: bool
+    assignee: str | None
+
+
+def place_of(line: str, rank: int) -> Place:
+    """The place of runs in a line that have this rank."""
+    queue, sign, node = line.partition("@")
+    return Place(queue, priority_of(rank), bool(sign), node or None)
+
+
 class Lender:
     """Makes the claims of one call: what they share is converted once. The hottest loop of a worker."""
 
@@ -501,7 +533,8 @@ class Lender:
 
     def claim(
         self,
-        common: Common,
+        kind: Kind,
+        place: Place,
         run_id: str,
         due: int,
         ready_at: int,
@@ -517,20 +550,20 @@ class Lender:
         if created != self._created:
             self._created, self._created_at = created, from_micros(created)
         extra = NOTHING if extra_text is None else _extra.decode(extra_text)
-        limit, when_full = common.limit, common.when_full
+        limit, when_full = kind.limit, kind.when_full
         run = Run(
             run_id,
-            common.job,
-            common.handler,
+            kind.job,
+            kind.handler,
             self._due_at,
             self._due_at if ready_at == due else from_micros(ready_at),
             extra.uid,
             extra.revision,
-            common.cause,
-            common.queue,
-            common.priority,
+            kind.cause,
+            place.queue,
+            place.priority,
             payload,
-            common.policy,
+            kind.policy,
             group,
             extra.limit if limit is None else limit,
             extra.when_full if when_full is None else when_full,
@@ -554,27 +587,11 @@ class Lender:
             None,
             extra.result,
             extra.failure,
-            common.assignable,
-            common.assignee,
-            common.damage,
+            place.assignable,
+            place.assignee,
+            kind.damage,
             None,
             None if extra.start_by is None else from_micros(extra.start_by),
             extra.strict,
         )
         return Claim(run, fence, self._expires_at)
-
-
-class Common(Struct, frozen=True):
-    """What runs of one kind, in one line and of one rank have in common. None: each says it itself."""
-
-    job: str
-    handler: str
-    cause: Cause
-    policy: RunPolicy
-    queue: str
-    priority: int
-    assignable: bool
-    assignee: str | None
-    limit: int | None = None
-    when_full: WhenFull | None = None
-    damage: str | None = None

@@ -14,7 +14,7 @@ from typing import Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.codec import CAUSES, MIDDLE, SCHEDULED, Common, Lender, priority_of, read_policy
+from duly.backends.codec import CAUSES, MIDDLE, SCHEDULED, Kind, Lender, Place, place_of, read_policy
 from duly.backends.postgres.unit import PostgresUnit
 from duly.backends.sql.groups import decide_about
 from duly.backends.sql.moves import by_ids, read_records, unhold
@@ -633,17 +633,16 @@ def _bare_claim(asking: Asking, now: int, row: Row, why: str) -> Claim:
 
 def _claims(asking: Asking, now: int, rows: Sequence[Row]) -> list[Claim]:
     lender = Lender(asking.node, asking.request, now, now + asking.lease)
-    known: dict[tuple[str, str, str, int, str, str | None], Common] = {}
+    kinds: dict[tuple[str, str, str, str | None], Kind] = {}
+    places: dict[tuple[str, int], Place] = {}
     claims: list[Claim] = []
     for row in rows:
         fence, _, run_id, job, handler, line, rank, cause, due, ready_at = row[7:17]
         created_at, group, policy, extra, payload = row[17:22]
-        kind = (job, handler, line, rank, cause, policy)
-        common = known.get(kind)
-        if common is None:
-            queue, sign, node = line.partition("@")
-            common = known[kind] = Common(
-                job, handler, CAUSES[cause], read_policy(policy), queue, priority_of(rank), bool(sign), node or None
-            )
-        claims.append(lender.claim(common, run_id, due, ready_at, created_at, group, extra, payload, fence))
+        kind, place = kinds.get((job, handler, cause, policy)), places.get((line, rank))
+        if kind is None:
+            kind = kinds[job, handler, cause, policy] = Kind(job, handler, CAUSES[cause], read_policy(policy))
+        if place is None:
+            place = places[line, rank] = place_of(line, rank)
+        claims.append(lender.claim(kind, place, run_id, due, ready_at, created_at, group, extra, payload, fence))
     return claims

@@ -89,7 +89,7 @@ _COUNT = Insert(
     columns(state="text", node="text", ended="bigint", kept="bigint"),
     "ON CONFLICT ({totals_key}) DO UPDATE SET ended = t.ended + excluded.ended, kept = t.kept + excluded.kept",
 )
-AGAIN = Update("runs", (Column("seq"),), columns(ready_at="bigint", extra="text"))
+AGAIN = Update("runs", (Column("seq"),), columns(ready_at="bigint", extra="text"), answers=False)
 _FORGET = "DELETE FROM {ns}.runs WHERE seq = ANY($1::bigint[])"
 _FORGET_ATTEMPTS = "DELETE FROM {ns}.attempts WHERE seq = ANY($1::bigint[])"
 

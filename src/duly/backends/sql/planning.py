@@ -107,6 +107,7 @@ _ADVANCE = Update(
     "plans",
     (Column("name", "text"),),
     columns(cursor="bigint", plan_at="bigint", planned="bigint", plannable="bool"),
+    answers=False,
 )
 
 

@@ -22,8 +22,8 @@ from duly.rules.settling import as_stored
 from duly.rules.statistics import Tally, tally
 
 _GIVE_BACK = "DELETE FROM {ns}.claims WHERE seq = ANY($1::bigint[])"
-_KEEP_RESULTS = Update("ended", (Column("seq"),), columns(result="bytea"), condition="result IS NULL")
-_READY_AT = Update("runs", (Column("seq"),), columns(ready_at="bigint"))
+_KEEP_RESULTS = Update("ended", (Column("seq"),), columns(result="bytea"), condition="result IS NULL", answers=False)
+_READY_AT = Update("runs", (Column("seq"),), columns(ready_at="bigint"), answers=False)
 _ATTEMPTS = Insert(
     "attempts",
     columns(

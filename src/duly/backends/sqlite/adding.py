@@ -172,7 +172,7 @@ def _rows(unit: SqliteUnit, runs: Sequence[Run], first: int) -> _Batch:
         due = to_micros(run.due)
         ready_at = due if run.ready_at is run.due else to_micros(run.ready_at)
         if like is None or not _same_kind(run, like):
-            like, kind, place = run, unit.names.kind_of(unit, run), unit.names.place(unit, run)
+            like, kind, place = run, unit.names.kind_of(unit, run), unit.names.place_number(unit, run)
         row = (seq, run.id, kind, place, due, ready_at, bytearray(run.payload))
         if run.state not in WAITING or run.hold is not None or run.until is not None or run.member:
             batch.odd.append((seq, run, (*row, run.group, extra_of(run), micros(run.until))))

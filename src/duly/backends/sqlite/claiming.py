@@ -137,7 +137,7 @@ VALUES {rows:(?, ?, nullif(?, ''), ?, ?1, ?2, ?3, ?4)}
 # --- what waits
 
 
-class Place(Struct, frozen=True):
+class WaitingPlace(Struct, frozen=True):
     """One place: whether its runs wait to enter their group, its number, its first run, its first one not ready yet."""
 
     entering: bool
@@ -156,17 +156,19 @@ class Place(Struct, frozen=True):
         return self.number % SPAN < SCHEDULED
 
 
-def survey(unit: SqliteUnit, now: int) -> list[Place]:
+def survey(unit: SqliteUnit, now: int) -> list[WaitingPlace]:
     """All places that have runs."""
-    return [Place(bool(entering), number, head, later) for entering, number, head, later in unit.select(_SURVEY, now)]
+    return [
+        WaitingPlace(bool(entering), number, head, later) for entering, number, head, later in unit.select(_SURVEY, now)
+    ]
 
 
-def earliest_later(places: Iterable[Place]) -> int | None:
+def earliest_later(places: Iterable[WaitingPlace]) -> int | None:
     """When the next run is ready that is not ready yet."""
     return min((place.later for place in places if place.later is not None), default=None)
 
 
-def _ready(unit: SqliteUnit, places: Sequence[Place], limit: int, owed: int, now: int) -> list[Row]:
+def _ready(unit: SqliteUnit, places: Sequence[WaitingPlace], limit: int, owed: int, now: int) -> list[Row]:
     """The first runs of places of one urgency that are ready, in order; `owed` scheduled ones if there are."""
     scheduled = [place for place in places if place.scheduled]
     if not scheduled or len(scheduled) == len(places):
@@ -177,7 +179,7 @@ def _ready(unit: SqliteUnit, places: Sequence[Place], limit: int, owed: int, now
     return [*merge(planned[:first], others[:other])]
 
 
-def _first_ready(unit: SqliteUnit, places: Sequence[Place], limit: int, now: int) -> list[Row]:
+def _first_ready(unit: SqliteUnit, places: Sequence[WaitingPlace], limit: int, now: int) -> list[Row]:
     heads = [unit.select(_READY_TO_ENTER if each.entering else _READY, each.number, now, limit) for each in places]
     return heads[0] if len(heads) == 1 else sorted(chain.from_iterable(heads))[:limit]
 
@@ -196,7 +198,7 @@ def next_due(unit: SqliteUnit, now: int) -> int | None:
     return min(undecided, default=earliest_later(places))
 
 
-def _due_entrants(unit: SqliteUnit, places: Iterable[Place], limit: int, now: int) -> list[Row]:
+def _due_entrants(unit: SqliteUnit, places: Iterable[WaitingPlace], limit: int, now: int) -> list[Row]:
     """The entrants in these places that have been due for the longest time: ready time, id and group."""
     due = (place.number for place in places if place.entering and place.head <= now)
     heads = chain.from_iterable(unit.select(_DUE_ENTRANTS, number, now, limit) for number in due)
@@ -315,7 +317,7 @@ async def _may_be_taken(unit: SqliteUnit, record: Record, key: str, now: int) ->
 # --- choosing
 
 
-async def _lend(unit: SqliteUnit, asking: Asking, places: Sequence[Place]) -> tuple[list[Claim], bool]:
+async def _lend(unit: SqliteUnit, asking: Asking, places: Sequence[WaitingPlace]) -> tuple[list[Claim], bool]:
     """The claims, and whether all was examined that had to be."""
     claims: list[Claim] = []
     holds = _Holds(unit, asking.handlers)
@@ -337,8 +339,8 @@ async def _lend(unit: SqliteUnit, asking: Asking, places: Sequence[Place]) -> tu
 
 
 def _by_urgency(
-    unit: SqliteUnit, asking: Asking, places: Sequence[Place], stopped: Collection[str]
-) -> Iterator[list[Place]]:
+    unit: SqliteUnit, asking: Asking, places: Sequence[WaitingPlace], stopped: Collection[str]
+) -> Iterator[list[WaitingPlace]]:
     """The places that may be taken from and have something due, together by urgency, the most urgent first."""
     asked = None if asking.queues is None else set(asking.queues)
     due = ((place, unit.names.line(unit, place.number).partition("@")[0]) for place in places)
@@ -411,18 +413,20 @@ class _Holds:
 
     def _learn(self, numbers: Collection[int]) -> None:
         known = self._unit.names.kinds(self._unit, numbers)
-        kinds = [known[number] for number in numbers]
+        kinds = {number: known[number] for number in numbers}
         if self._any_blocked:
-            self._blocked |= {name for (name,) in self._unit.select(_BLOCKED, as_list({kind.job for kind in kinds}))}
-        for kind in kinds:
-            self._known[kind.number] = hold_of(kind.job, kind.handler, self._blocked, self._handlers)
+            jobs = as_list({kind.job for kind in kinds.values()})
+            self._blocked |= {name for (name,) in self._unit.select(_BLOCKED, jobs)}
+        for number, kind in kinds.items():
+            self._known[number] = hold_of(kind.job, kind.handler, self._blocked, self._handlers)
 
     async def _hold(self, row: Row) -> None:
         """Hold a run that may not start; one for a node without the handler is for no node again."""
-        common = self._unit.names.common(self._unit, row[KIND], row[LINE])
-        key = hold_of(common.job, common.handler, self._blocked, self._handlers, assigned=common.assignable)
+        names = self._unit.names
+        kind, place = names.kind(self._unit, row[KIND]), names.place(self._unit, row[LINE])
+        key = hold_of(kind.job, kind.handler, self._blocked, self._handlers, assigned=place.assignable)
         if key == UNPLACED:
-            await relocate(self._unit, [row[SEQ]], f"{common.queue}@")
+            await relocate(self._unit, [row[SEQ]], f"{place.queue}@")
         self._unit.execute(_HOLD, as_list([row[SEQ]]), key, int(row[GROUP] is not None))
 
 
@@ -462,14 +466,14 @@ def _bare_claim(unit: SqliteUnit, lender: Lender, numbered: tuple[int, Row], why
 
 def _claims(unit: SqliteUnit, lender: Lender, rows: Sequence[tuple[int, Row]]) -> list[Claim]:
     kinds = unit.names.kinds(unit, {row[KIND] for _, row in rows})
-    common = unit.names.common
     claims: list[Claim] = []
     kind_before = line_before = -1
     for fence, row in rows:
-        ready_at, run_id, line, _, _, kind, group, due, created_at, extra, payload = row
-        if kind != kind_before or line != line_before:
-            kind_before, line_before = kind, line
-            alike = common(unit, kind, line)
-            unit.barrier |= kinds[kind].at_most_once
-        claims.append(lender.claim(alike, run_id, due, ready_at, created_at, group, extra, payload, fence))
+        ready_at, run_id, line, _, _, number, group, due, created_at, extra, payload = row
+        if number != kind_before:
+            kind_before, kind = number, kinds[number]
+            unit.barrier |= kind.at_most_once
+        if line != line_before:
+            line_before, place = line, unit.names.place(unit, line)
+        claims.append(lender.claim(kind, place, run_id, due, ready_at, created_at, group, extra, payload, fence))
     return claims

@@ -12,12 +12,11 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
-from msgspec import Struct
 
-from duly.backends.codec import CAUSES, Common, line_of, priority_of, rank_of, read_policy, to_json
+from duly.backends.codec import CAUSES, Kind, Place, line_of, place_of, rank_of, read_policy, to_json
 from duly.backends.tolerance import UNREADABLE, damage
 from duly.errors import BackendError
-from duly.model import Cause, Delivery, Run, RunPolicy, WhenFull
+from duly.model import Run, RunPolicy, WhenFull
 
 if TYPE_CHECKING:
     from duly.backends.sql.unit import Row
@@ -53,23 +52,6 @@ LEFT JOIN {ns}.policies AS p ON p.number = k.policy
 """
 
 
-class Kind(Struct, frozen=True):
-    """What runs of one kind have in common."""
-
-    number: int
-    job: str
-    handler: str
-    cause: Cause
-    limit: int
-    when_full: WhenFull
-    policy: RunPolicy
-    damage: str | None = None
-
-    @property
-    def at_most_once(self) -> bool:
-        return self.policy.delivery is Delivery.AT_MOST_ONCE
-
-
 KindKey = tuple[str, str, str, int, str, int]
 
 
@@ -82,12 +64,12 @@ class Names:
         self._kinds: dict[KindKey, int] = {}
         self._by_number: dict[int, Kind] = {}
         self._policies: dict[int, tuple[RunPolicy, int]] = {}
-        self._common: dict[tuple[int, int], Common] = {}
+        self._places: dict[int, Place] = {}
 
     # --- lines
 
-    def place(self, unit: SqliteUnit, run: Run) -> int:
-        """Where a run waits: among those with its queue, node, priority and kind."""
+    def place_number(self, unit: SqliteUnit, run: Run) -> int:
+        """The number of the place where a run waits: that of its queue, node, priority and cause."""
         if not 0 <= run.priority <= _MOST_PRIORITY:
             raise BackendError(f"run {run.id} has priority {run.priority}: expected 0 to 9")
         return self.number_of(unit, line_of(run)) * SPAN + rank_of(run)
@@ -115,6 +97,13 @@ class Names:
             line = _remembered(self._lines, number, str(row[0]))
         return line
 
+    def place(self, unit: SqliteUnit, number: int) -> Place:
+        """The place of that number."""
+        place = self._places.get(number)
+        if place is None:
+            place = _remembered(self._places, number, place_of(self.line(unit, number), number % SPAN))
+        return place
+
     # --- kinds
 
     def kind_of(self, unit: SqliteUnit, run: Run) -> int:
@@ -126,6 +115,9 @@ class Names:
             row = unit.select_one(_FIND_KIND, *plain) or unit.select_one(_ADD_KIND, *plain)
             assert row is not None
             number = _remembered(self._kinds, key, int(row[0]))
+            # By both names: a session that puts runs often lends them too.
+            kind = Kind(run.job, run.handler, run.cause, run.policy, run.limit, run.when_full)
+            _remembered(self._by_number, number, kind)
         return number
 
     def kind(self, unit: SqliteUnit, number: int) -> Kind:
@@ -143,28 +135,6 @@ class Names:
             for row in unit.select(_KINDS, msgspec.json.encode(unknown).decode()):
                 self._by_number[row[0]] = _read_kind(row)
         return self._by_number
-
-    def common(self, unit: SqliteUnit, kind: int, place: int) -> Common:
-        """What runs of one kind have in common that wait in one place."""
-        found = self._common.get((kind, place))
-        if found is None:
-            alike = self.kind(unit, kind)
-            queue, sign, node = self.line(unit, place).partition(_FOR)
-            found = Common(
-                alike.job,
-                alike.handler,
-                alike.cause,
-                alike.policy,
-                queue,
-                priority_of(place % SPAN),
-                bool(sign),
-                node or None,
-                alike.limit,
-                alike.when_full,
-                alike.damage,
-            )
-            _remembered(self._common, (kind, place), found)
-        return found
 
     # --- policies: few, and mostly the same objects again and again
 
@@ -187,9 +157,8 @@ def _remembered(memory: dict[K, V], key: K, value: V) -> V:
 
 
 def _read_kind(row: Row) -> Kind:
-    number, job, handler, cause, limit, when_full, policy = row
-    alike = number, job, handler, CAUSES[cause], limit, WhenFull(when_full)
+    _, job, handler, cause, limit, when_full, policy = row
     try:
-        return Kind(*alike, read_policy(policy))
+        return Kind(job, handler, CAUSES[cause], read_policy(policy), limit, WhenFull(when_full))
     except UNREADABLE as exc:
-        return Kind(*alike, RunPolicy(), damage(exc))
+        return Kind(job, handler, CAUSES[cause], RunPolicy(), limit, WhenFull(when_full), damage(exc))

@@ -215,8 +215,8 @@ def _declared(statement: Many) -> str:
             where = " AND ".join([*same, *([statement.condition] if statement.condition else [])])
             marks = ", ".join("?" * len(named))
             rows = f"(VALUES {{rows:({marks})}}) AS i"
-            first = statement.keys[0].quoted
-            return f"UPDATE {{ns}}.{statement.table} AS t SET {settings} FROM {rows} WHERE {where} RETURNING {first}"
+            answer = f" RETURNING {statement.keys[0].quoted}" if statement.answers else ""
+            return f"UPDATE {{ns}}.{statement.table} AS t SET {settings} FROM {rows} WHERE {where}{answer}"
         case Delete():
             where = " AND ".join(f"{column.quoted} = ?" for column in statement.keys)
             return f"DELETE FROM {{ns}}.{statement.table} WHERE {where}"
