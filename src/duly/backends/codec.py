@@ -175,6 +175,44 @@ def ending_of(run: Run, reason: str | None) -> str | None:
     return None if text == "{}" else text
 
 
+# --- what a store keeps of the structs that it is given, for one that keeps structs
+
+
+def kept_run(run: Run) -> Run:
+    """A run as it comes back from a store: its columns as they are, everything else through its text."""
+    extra = read_extra(extra_of(run))
+    return replace(
+        run,
+        policy=read_policy(policy_of(run.policy)),
+        payload=bytes(run.payload),
+        uid=extra.uid,
+        dedupe_key=extra.dedupe_key,
+        headers=extra.headers,
+        reason=extra.reason if run.reason is None else _text.decode(to_json(run.reason)),
+    )
+
+
+def kept_settlement(settlement: Settlement) -> Settlement:
+    """The same for a settlement. Most have no text of a handler's in them."""
+    if settlement.reason is None and settlement.failure is None and settlement.attempt is None:
+        return settlement
+    ending = _ending.decode(to_json(Ending(reason=settlement.reason, failure=settlement.failure)))
+    attempt = settlement.attempt
+    if attempt is not None:
+        attempt = read_attempt(attempt_row(0, attempt)[1:])
+    return replace(settlement, reason=ending.reason, failure=ending.failure, attempt=attempt)
+
+
+def kept_progress(progress: Progress | None) -> Progress | None:
+    return read_progress(optional_json(progress))
+
+
+def kept_job(record: JobRecord) -> JobRecord:
+    """The same for a definition."""
+    plan = (micros(record.cursor), micros(record.plan_at), record.planned)
+    return read_job((job_text(record), *plan, record.name, record.uid, record.revision))
+
+
 # --- policies: few, and mostly the same objects again and again
 
 
