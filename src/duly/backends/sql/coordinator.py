@@ -33,7 +33,7 @@ ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at, node = excluded
 """
 # What lapsed a day ago is forgotten when a node announces itself.
 _FORGET = tuple(
-    f"DELETE FROM {{ns}}.{table} WHERE {column} < {{now}} - {_DAY}"  # noqa: S608
+    f"DELETE FROM {{ns}}.{table} WHERE {column} < {{now}} - {_DAY}"
     for table, column in (("nodes", "expires_at"), ("leases", "expires_at"), ("requests", "at"))
 )
 _BEAT = """
