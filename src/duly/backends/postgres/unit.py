@@ -102,6 +102,7 @@ WORDS = {
     # By node, so that nodes do not wait for each other.
     "totals_key": "state, node",
     "statistics_key": "job, node",
+    "released": "holder = ''",
     "metrics": "metrics",
     "no_metrics": ", metrics = NULL",
     "set_metrics": "metrics = coalesce($4, metrics)",

@@ -24,7 +24,7 @@ _DAY = 86_400_000_000
 _LEASE = columns(fence="bigint", name="text", holder="text")
 _RENEW = Update("leases", _LEASE, columns(expires_at="bigint"))
 # A lease that was given back stays for a while without a holder, so that its next fence is taken under its lock.
-_RELEASE = Update("leases", _LEASE, (), constants="holder = ''")
+_RELEASE = Update("leases", _LEASE, (), constants="{released}")
 _HOLDER = "SELECT holder, fence, expires_at FROM {ns}.leases WHERE name = $2 AND holder <> '' AND expires_at > {now}"
 
 _ANNOUNCE = """

@@ -87,6 +87,8 @@ WORDS = {
     "free_keys": "DELETE FROM {ns}.keys WHERE seq = ANY($1::bigint[])",
     "totals_key": "state",
     "statistics_key": "job",
+    # 0.1.0 goes by the expiry alone.
+    "released": "holder = '', expires_at = 0",
     # A node's metrics are part of its record.
     "metrics": "NULL",
     "no_metrics": "",
