@@ -9,7 +9,7 @@ import redis.asyncio
 
 from duly.backends.redis.client import RedisClient
 from duly.backends.redis.loader import made, scripts
-from duly.backends.redis.url import parse
+from duly.backends.redis.settings import parse
 from duly.testing.servers import redis_server
 
 BODY = b"x" * 200

@@ -8,7 +8,7 @@ import redis
 
 from duly.backends.redis.client import RedisClient
 from duly.backends.redis.loader import made, scripts
-from duly.backends.redis.url import parse
+from duly.backends.redis.settings import parse
 
 _numbers = itertools.count()
 

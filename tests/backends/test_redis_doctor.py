@@ -9,9 +9,8 @@ from redis_wires import new_namespace, operator
 
 from duly import Job, Scheduler, SchedulerConfig
 from duly.backends.redis.backend import RedisBackend
-from duly.backends.redis.doctor import findings
-from duly.backends.redis.server_info import SETTINGS, ServerInfo, capabilities_of, gather, read
-from duly.backends.redis.url import Place, parse
+from duly.backends.redis.doctor import SETTINGS, ServerInfo, capabilities_of, findings, gather, read
+from duly.backends.redis.settings import Place, parse
 from duly.backends.tls import Tls
 from duly.errors import BackendUnavailable, ConfigurationError
 from duly.ports import Severity

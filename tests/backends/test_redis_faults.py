@@ -8,8 +8,8 @@ from redis_wires import new_namespace, operator, wired
 from tests.conftest import eventually
 
 from duly.backends.redis.backend import RedisBackend
-from duly.backends.redis.errors import kind_of, moved_to, refused
-from duly.backends.redis.url import parse
+from duly.backends.redis.connection import kind_of, moved_to, refused
+from duly.backends.redis.settings import parse
 from duly.errors import BackendError, BackendUnavailable
 from duly.testing.servers import redis_sentinel
 from duly.testing.servers import redis_server as start_redis

@@ -8,7 +8,7 @@ import pytest
 from duly import Scheduler
 from duly.backends import open_backend
 from duly.backends.redis.client import RedisClient
-from duly.backends.redis.url import Login, Place, checked_namespace, parse
+from duly.backends.redis.settings import Login, Place, checked_namespace, parse
 from duly.backends.tls import Tls
 from duly.errors import BackendError, ConfigurationError, DulyError
 from duly.ports import Opening

@@ -13,7 +13,7 @@ from duly.backends.backoff import Backoff
 from duly.backends.redis.backend import RedisBackend
 from duly.backends.redis.loader import scripts
 from duly.backends.redis.notify import MANY
-from duly.backends.redis.url import parse
+from duly.backends.redis.settings import parse
 from duly.errors import BackendError, BackendUnavailable
 from duly.testing.servers import redis_server as start_redis
 

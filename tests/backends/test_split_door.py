@@ -18,11 +18,10 @@ from tests.conftest import eventually
 from tests.postgres_stores import emptied
 
 from duly.backends import open_backend, open_coordinator
-from duly.backends.redis.url import parse
+from duly.backends.redis.settings import parse
 from duly.backends.split import SplitBackend
 from duly.backends.split.priority_bands import Ready, band_of, ready_entries
-from duly.backends.split.stream_notifier import stream_notifier_at
-from duly.backends.split.url import Door, parse_door
+from duly.backends.split.stream_notifier import Door, parse_door, stream_notifier_at
 from duly.errors import BackendError, BackendUnavailable, ConfigurationError
 from duly.model import Ids, Lost, Run, State, Succeeded, shift
 from duly.ports import Opening, SystemClock

@@ -9,11 +9,10 @@ from msgspec.structs import replace
 from duly.backends.options import check_timeout
 from duly.backends.redis.client import RedisClient
 from duly.backends.redis.coordinator import RedisCoordinator
-from duly.backends.redis.doctor import findings
+from duly.backends.redis.doctor import capabilities_of, findings, gather
 from duly.backends.redis.queue import RedisQueue
-from duly.backends.redis.server_info import capabilities_of, gather
+from duly.backends.redis.settings import Place, checked_namespace, parse
 from duly.backends.redis.store import RedisStore
-from duly.backends.redis.url import Place, checked_namespace, parse
 from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store, StoreClock, SystemClock
 
 # Until the server was asked, nothing is promised.

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from hiredis import ReplyError
 
 from duly.backends.backoff import Backoff
-from duly.backends.redis.connection import Connection, Word, answer_of
-from duly.backends.redis.errors import unreachable
-from duly.backends.redis.url import Address, Login, Place
+from duly.backends.redis.connection import Connection, Word, answer_of, unreachable
+from duly.backends.redis.settings import Address, Login, Place
 from duly.errors import BackendError, BackendUnavailable
 
 C = TypeVar("C", bound=Connection)
@@ -150,3 +149,60 @@ def _named(address: Address) -> str:
 
 def _ignore(_: Connection) -> None:
     """Whoever asked a sentinel is told by the answer."""
+
+
+_MOST_MOVES = 5
+
+
+class ReconnectingConnection:
+    """`meet` looks at each new connection before anybody else may use it; False sends us to look elsewhere."""
+
+    def __init__(self, finder: Discovery, place: Place, meet: Callable[[Connection], Awaitable[bool]]) -> None:
+        self.live: Connection | None = None
+        self._finder = finder
+        self._place = place
+        self._meet = meet
+        self._connecting = asyncio.Lock()
+        self._over = False
+
+    async def connection(self) -> Connection:
+        """The connection, made anew if there is none. Whoever comes meanwhile waits for the same attempt."""
+        if self.live is not None:
+            return self.live
+        async with self._connecting:
+            if self.live is None:
+                self.live = await self._new()
+            return self.live
+
+    async def _new(self) -> Connection:
+        for _ in range(_MOST_MOVES):
+            made = await self._finder.connect(self._made)
+            try:
+                met = await self._meet(made)
+            except BaseException as exc:
+                made.drop(exc)
+                raise
+            if self._over or not met:
+                await made.close()
+            if made.closed and met:
+                raise BackendUnavailable(f"{self._place.shown} closed the connection")
+            if met:
+                return made
+        raise BackendUnavailable(f"{self._place.shown} is a cluster whose nodes send us from one to another")
+
+    def _made(self) -> Connection:
+        return Connection(self._place.shown, self._place.timeout, self._lost)
+
+    def _lost(self, connection: Connection) -> None:
+        if self.live is connection:
+            self.live = None
+
+    def drop(self, why: str) -> None:
+        """Give the connection up; the next call makes another one."""
+        if self.live is not None:
+            self.live.drop(ConnectionError(why))
+
+    async def close(self) -> None:
+        self._over = True
+        if self.live is not None:
+            await self.live.close()

@@ -11,11 +11,14 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from duly.backends.redis.connection import Connection, pack
-from duly.backends.redis.errors import refused
+from duly.backends.redis.connection import Connection, pack, refused
 from duly.errors import BackendError, BackendUnavailable
+
+if TYPE_CHECKING:
+    from duly.backends.redis.client import RedisClient
+
 
 MANY = b""  # rung instead of words: anything may have been said
 _MOST_WORDS = 1_000
@@ -271,3 +274,62 @@ class Notifier:
 def _wake(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
+
+
+CHANNEL = "work"
+LEASES = "leases"  # somebody else's rings, which may mean that leadership is free
+
+
+class Wakeup:
+    """The sleep of one session, which has one listener and one worker."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+        self._ear: Ear | None = None
+        self._heard = -1
+        self._noted = False  # the server knows that we sleep
+        self._claiming: asyncio.Future[None] | None = None
+
+    async def until_rung(self, timeout: float) -> None:
+        """Return when there was a ring since the last one heard, at the latest after `timeout` seconds."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        ear = await self._listening()
+        if self._claiming is not None:  # this one, not all that may follow it
+            await asyncio.shield(self._claiming)
+        if not self._noted:
+            rings = await self._client.call("doze", self._heard)
+            if rings != self._heard:
+                self._heard = rings
+                return
+        said = await ear.wait(deadline - loop.time())
+        self._noted = False
+        for word in said:
+            if word.isdigit():
+                self._heard = int(word)
+
+    # --- what a claim says of it
+
+    def claim(self) -> bytes | int:
+        """A claim is about to be sent: the ring heard last, if somebody listens."""
+        if self._claiming is None:
+            self._claiming = asyncio.get_running_loop().create_future()
+        return b"" if self._ear is None else self._heard
+
+    def claimed(self, rings: bytes | int) -> None:
+        """The claim was answered with the bell as it is, or nothing: it found as much as it wanted, or failed."""
+        claiming, self._claiming = self._claiming, None
+        if claiming is not None and not claiming.done():
+            claiming.set_result(None)
+        if isinstance(rings, int) and rings >= self._heard:
+            self._noted = rings == self._heard
+            if not self._noted and self._ear is not None:
+                self._heard = rings
+                self._ear.ring(MANY)
+
+    async def _listening(self) -> Ear:
+        if self._ear is None:
+            ear = self._client.ear(CHANNEL, LEASES)
+            await ear.open()
+            self._ear = ear
+        return self._ear

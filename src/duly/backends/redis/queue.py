@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from duly.backends.redis import listing
 from duly.backends.redis.client import RedisClient
 from duly.backends.redis.codec import (
+    OUTCOME_NUMBERS,
     batch_of,
     bodies_of,
     encode,
@@ -20,10 +21,10 @@ from duly.backends.redis.codec import (
     life_of,
     run_of,
     score_of,
+    settled_life,
 )
-from duly.backends.redis.settling import rows_of
-from duly.backends.redis.staff import RedisStaff
-from duly.backends.redis.wakeup import Wakeup
+from duly.backends.redis.notify import Wakeup
+from duly.backends.staff import Staff, digest_of
 from duly.backends.tolerance import UNREADABLE
 from duly.model import (
     EPOCH,
@@ -39,7 +40,75 @@ from duly.model import (
     Share,
     State,
     from_micros,
+    to_micros,
 )
+
+_FEW = 32
+
+
+class RedisStaff:
+    """Tells the server of one session which handlers its node has."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+        self._staff = Staff(_words_of)
+
+    def words(self, handlers: Collection[str] | None) -> tuple[bytes, bytes]:
+        """Two arguments of `claim`: the names themselves, or what their set is called; nothing means all."""
+        return self._staff.of(handlers)
+
+    async def tell(self, handlers: Collection[str]) -> None:
+        """Make the set of these names known."""
+        _, name = self.words(handlers)
+        await self._client.call("staff", name, encode(sorted(handlers)))
+
+
+def _words_of(handlers: Collection[str] | None) -> tuple[bytes, bytes]:
+    if handlers is None:
+        return b"", b""
+    if len(handlers) <= _FEW:
+        return encode(list(handlers)), b""
+    return b"", digest_of(handlers).encode()
+
+
+def rows_of(settlements: Sequence[Settlement]) -> tuple[bytes, bytes, bytes]:
+    """Rows, texts and keys. Runs claimed together have one start, and many share their ready time, node and job."""
+    rows: list[str | int] = []
+    texts: list[bytes] = []
+    keys: dict[tuple[str, str], int] = {}
+    nodes: dict[str, bytes] = {}
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    ready_at: datetime | None = None
+    started = ended = ready = 0
+    for each in settlements:
+        if each.started_at is not started_at:
+            started_at = each.started_at
+            started = to_micros(started_at)
+        if each.ended_at is not ended_at:
+            ended_at = each.ended_at
+            ended = to_micros(ended_at)
+        if each.ready_at is not ready_at:
+            ready_at = each.ready_at
+            ready = to_micros(ready_at)
+        node = nodes.get(each.node)
+        if node is None:
+            node = nodes[each.node] = encode(each.node)
+        key = (each.job, each.queue)
+        number = keys.get(key)
+        if number is None:
+            number = keys[key] = len(keys) + 1
+        life = settled_life(each, started, ended, ready, node)
+        texts.append(life)
+        attempt = b"" if each.attempt is None else encode(each.attempt)
+        if attempt:
+            texts.append(attempt)
+        outcome = 0 if each.outcome is None else OUTCOME_NUMBERS[each.outcome]
+        group = None if each.keyed else each.group
+        rows += (each.run_id, len(life), len(attempt), number, outcome, started, ended, ready, group or "")
+    flat = [part for key in keys for part in key]
+    return encode(rows), b"".join(texts), encode(flat)
+
 
 _PUT = 1000
 _PUTS_UNDER_WAY = 4

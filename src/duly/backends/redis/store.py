@@ -15,7 +15,6 @@ from duly.backends.redis import listing
 from duly.backends.redis.client import RedisClient
 from duly.backends.redis.codec import NUMBERS, OUTCOMES, STATES, attempts_of, encode, home_of, instant_of, optional
 from duly.backends.redis.jobs import change_words, firing_words, record_of, records_of, slices_by_runs
-from duly.backends.redis.layout import LAYOUT
 from duly.backends.redis.queue import slices_of
 from duly.errors import BackendError
 from duly.model import (
@@ -47,6 +46,7 @@ from duly.rules.history import told
 
 _CANCELS = (CancelReply.DONE, CancelReply.REQUESTED, CancelReply.TOO_LATE, CancelReply.UNKNOWN)
 _REDRIVES = (RedriveReply.DONE, RedriveReply.NOT_ENDED, RedriveReply.DUPLICATE, RedriveReply.UNKNOWN)
+_LAYOUT = b"1"
 _ENDED = "ended"
 _SAVE = 100
 _FIRE = 1000
@@ -312,11 +312,11 @@ class RedisStore:
     # --- housekeeping
 
     async def migrate(self) -> list[str]:
-        layout = await self._client.call("migrate", LAYOUT)
-        if layout != LAYOUT:
+        layout = await self._client.call("migrate", _LAYOUT)
+        if layout != _LAYOUT:
             raise BackendError(
                 f"{self._client.place.shown} has keys of layout {layout.decode()} in namespace"
-                f" {self._client.namespace!r}, this version of Duly knows {LAYOUT.decode()}: use that version, or"
+                f" {self._client.namespace!r}, this version of Duly knows {_LAYOUT.decode()}: use that version, or"
                 " another namespace"
             )
         return []

@@ -7,10 +7,12 @@ not, `away` tells why, and after a while they try again. Nobody is held up by it
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TypeVar
+from urllib.parse import parse_qsl, urlencode
 
 from msgspec import Struct
 
@@ -19,10 +21,9 @@ from duly.backends.redis.client import RedisClient
 from duly.backends.redis.connection import Word
 from duly.backends.redis.loader import Script, made
 from duly.backends.redis.notify import Ear
-from duly.backends.redis.url import checked_namespace
+from duly.backends.redis.settings import Place, checked_namespace, parse
 from duly.backends.split.priority_bands import ANY, BANDS, Ready
-from duly.backends.split.url import Door, parse_door
-from duly.errors import BackendError, BackendUnavailable
+from duly.errors import BackendError, BackendUnavailable, ConfigurationError
 
 T = TypeVar("T")
 
@@ -36,6 +37,27 @@ _PATIENCE = 0.5  # seconds that anybody is held up at most
 _LATELY = 10
 _TOO_LONG = 1_500  # milliseconds until an entry that was read is somebody else's
 _FORGOTTEN = 3_600_000
+_NAME = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+
+
+class Door(Struct, frozen=True):
+    """Where the doorbell is. Streams are `duly:{namespace}:stream:<stream>:<band>`."""
+
+    place: Place
+    stream: str = "jobs"
+    group: str = "workers"
+
+
+def parse_door(url: str) -> Door:
+    """A Redis URL, which may have the options `stream` and `group` besides its own."""
+    before, mark, query = url.partition("?")
+    options = parse_qsl(query, keep_blank_values=True)
+    own = {name: value for name, value in options if name in {"stream", "group"}}
+    for name, value in own.items():
+        if _NAME.fullmatch(value) is None:
+            raise ConfigurationError(f"{name}={value!r} is not possible: letters, digits, _ . : and -, at most 64")
+    rest = urlencode([(name, value) for name, value in options if name not in own])
+    return Door(parse(f"{before}{mark if rest else ''}{rest}"), **own)
 
 
 class Entry(Struct, frozen=True, gc=False):
