@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from duly.backends.handler_sets import digest_of
 from duly.backends.postgres.unit_of_work import UnitOfWork
-from duly.backends.staff import digest_of
 
 _WEEK = 7 * 86400 * 1_000_000
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import partial
 
+from duly.backends.handler_sets import HandlerSetCache
 from duly.backends.postgres import adding, groups, leases, placing, settling
 from duly.backends.postgres import claiming as lending
 from duly.backends.postgres import transitions as moves
@@ -17,7 +18,6 @@ from duly.backends.postgres.notify import WORK
 from duly.backends.postgres.session import BULK, CLAIMING, LISTING, QUICK, SETTLING, STORE, Session
 from duly.backends.postgres.unit_of_work import UnitOfWork
 from duly.backends.rows import answers, duration, instant
-from duly.backends.staff import Staff
 from duly.model import WAITING, Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
 
 _MOST_ROUNDS = 100
@@ -31,7 +31,7 @@ class PostgresQueue:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._relief = Checkpointer(session.lanes)
-        self._staff = Staff(named)
+        self._staff = HandlerSetCache(named)
         self._heard = 0
         self._fenced: Connection | None = None
 

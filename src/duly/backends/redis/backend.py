@@ -9,38 +9,28 @@ from msgspec.structs import replace
 from duly.backends.options import check_timeout
 from duly.backends.redis.client import RedisClient
 from duly.backends.redis.coordinator import RedisCoordinator
-from duly.backends.redis.doctor import capabilities_of, findings, gather
+from duly.backends.redis.doctor import UNKNOWN, capabilities_of, findings, read_server_info
 from duly.backends.redis.queue import RedisQueue
-from duly.backends.redis.settings import Place, checked_namespace, parse
+from duly.backends.redis.settings import ConnectionSettings, parse
 from duly.backends.redis.store import RedisStore
+from duly.backends.url_parts import checked_namespace
 from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store, StoreClock, SystemClock
-
-# Until the server was asked, nothing is promised.
-UNKNOWN = Capabilities(
-    durable=False,
-    durable_start=False,
-    shared=True,
-    transactions=False,
-    push=True,
-    threads=True,
-    pipelined=True,
-)
 
 
 class RedisBackend:
-    """One session on a server: lanes, a bell and a memory of the store's incarnation of its own."""
+    """One session: separate connections, and separate knowledge of which store this is."""
 
     capabilities: Capabilities = UNKNOWN
     store: Store
     queue: Queue
     coordinator: Coordinator
 
-    def __init__(self, place: Place, namespace: str, clock: StoreClock | None = None) -> None:
-        self.url = place.shown
+    def __init__(self, settings: ConnectionSettings, namespace: str, clock: StoreClock | None = None) -> None:
+        self.url = settings.safe_url
         self.clock = clock = clock or StoreClock(SystemClock())
-        self._place = place
-        self._namespace = namespace
-        self.client = RedisClient(place, namespace, clock=clock)
+        self._settings = settings
+        self._namespace = checked_namespace(namespace, "Redis")
+        self.client = RedisClient(settings, namespace, clock=clock)
         self.store = RedisStore(self.client)
         self.queue = RedisQueue(self.client)
         self.coordinator = RedisCoordinator(self.client)
@@ -55,18 +45,19 @@ class RedisBackend:
         await self.client.close()
 
     def session(self, timeout: float | None = None) -> Self:
-        place = self._place if timeout is None else replace(self._place, timeout=min(timeout, self._place.timeout))
-        return type(self)(place, self._namespace, self.clock)
+        settings = self._settings
+        if timeout is not None:
+            settings = replace(settings, timeout=min(timeout, settings.timeout))
+        return type(self)(settings, self._namespace, self.clock)
 
     async def refresh(self) -> Capabilities:
-        self.capabilities = capabilities_of(await gather(self.client), self._place)
+        self.capabilities = capabilities_of(await read_server_info(self.client), self._settings)
         return self.capabilities
 
     async def examine(self) -> list[Finding]:
-        facts = await gather(self.client)
-        kept = await self.client.command("HGETALL", self.client.prefix + b"incarnation")
-        words = [word.decode() for word in kept]
-        return findings(facts, self._place, dict(zip(words[::2], words[1::2], strict=True)))
+        info = await read_server_info(self.client)
+        flat = [word.decode() for word in await self.client.on_key("HGETALL", "incarnation")]
+        return findings(info, self._settings, dict(zip(flat[::2], flat[1::2], strict=True)))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r}, namespace={self._namespace!r})"
@@ -81,6 +72,6 @@ class RedisBackend:
 
 def open_url(url: str, opening: Opening) -> RedisBackend:
     """`redis://`, `rediss://` and `redis+sentinel://`; see docs/redis-connection.md. The server's clock decides."""
-    place = parse(url)
-    check_timeout("timeout", place.timeout, opening.lease, place.shown)
-    return RedisBackend(place, checked_namespace(opening.namespace), StoreClock(opening.clock))
+    settings = parse(url)
+    check_timeout("timeout", settings.timeout, opening.lease, settings.safe_url)
+    return RedisBackend(settings, opening.namespace, StoreClock(opening.clock))
