@@ -79,8 +79,10 @@ def addresses_in(hosts: str, server: str, default_port: int) -> tuple[Address, .
 
 
 def host_and_port(address: Address) -> str:
-    """An address as text."""
+    """An address as text. A host that begins with / is the path of a Unix socket."""
     host, port = address
+    if host.startswith("/"):
+        return host
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Self
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.options import check_timeout
+from duly.backends.options import USUAL_TIMEOUT, check_timeout
 from duly.backends.redis.client import RedisClient
 from duly.backends.redis.coordinator import RedisCoordinator
 from duly.backends.redis.doctor import UNKNOWN, capabilities_of, findings, read_server_info
 from duly.backends.redis.queue import RedisQueue
-from duly.backends.redis.settings import ConnectionSettings, parse
+from duly.backends.redis.settings import ConnectionSettings, parse, settings_of_client
 from duly.backends.redis.store import RedisStore
 from duly.backends.url_parts import checked_namespace
 from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store, StoreClock, SystemClock
@@ -34,6 +35,16 @@ class RedisBackend:
         self.store = RedisStore(self.client)
         self.queue = RedisQueue(self.client)
         self.coordinator = RedisCoordinator(self.client)
+
+    @classmethod
+    def from_client(cls, client: object, *, timeout: float = USUAL_TIMEOUT) -> RedisFactory:
+        """What `Scheduler(backend=…)` takes, for the server of a redis-py client.
+
+        Takes over address, credentials, database and TLS, and opens separate connections: the client may be closed.
+        `timeout` is the deadline of every call, in seconds. Raises `ConfigurationError` for a client whose settings
+        cannot be taken over, such as one of a cluster.
+        """
+        return RedisFactory(settings_of_client(client, timeout))
 
     async def open(self) -> None:
         await self.client.open()
@@ -70,8 +81,18 @@ class RedisBackend:
         await self.close()
 
 
+class RedisFactory(Struct, frozen=True):
+    """Makes backends for one server."""
+
+    settings: ConnectionSettings
+
+    def __call__(self, opening: Opening) -> RedisBackend:
+        """A backend, not yet opened. The server's clock decides."""
+        settings = self.settings
+        check_timeout("timeout", settings.timeout, opening.lease, settings.safe_url)
+        return RedisBackend(settings, opening.namespace, StoreClock(opening.clock))
+
+
 def open_url(url: str, opening: Opening) -> RedisBackend:
-    """`redis://`, `rediss://` and `redis+sentinel://`; see docs/redis-connection.md. The server's clock decides."""
-    settings = parse(url)
-    check_timeout("timeout", settings.timeout, opening.lease, settings.safe_url)
-    return RedisBackend(settings, opening.namespace, StoreClock(opening.clock))
+    """`redis://`, `rediss://` and `redis+sentinel://`; see docs/redis-connection.md."""
+    return RedisFactory(parse(url))(opening)

@@ -115,7 +115,10 @@ class Discovery:
         host, port = address
         name = host if self._context is not None else None
         try:
-            _, connection = await loop.create_connection(make, host, port, ssl=self._context, server_hostname=name)
+            if host.startswith("/"):
+                _, connection = await loop.create_unix_connection(make, host)
+            else:
+                _, connection = await loop.create_connection(make, host, port, ssl=self._context, server_hostname=name)
         except ssl.SSLCertVerificationError as exc:
             raise certificate_refused(exc, host_and_port(address)) from exc
         except OSError as exc:  # refused, unknown host, broken TLS

@@ -212,7 +212,7 @@ def _encryption(settings: ConnectionSettings) -> _Finding:
 
 def _is_local(host: str) -> bool:
     try:
-        return host == "localhost" or ip_address(host).is_loopback
+        return host == "localhost" or host.startswith("/") or ip_address(host).is_loopback
     except ValueError:
         return False
 
