@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -145,6 +145,10 @@ class RedisClient:
         script = self._scripts[name]
         command = pack((b"EVALSHA", script.sha, b"1", self.prefix, *args))
         return await self._request(command, connection, script)
+
+    def call_at(self, now: datetime | None, name: str, *args: Argument, connection: str = MAIN) -> Awaitable[Any]:
+        """Run a script whose first argument is the time."""
+        return self.call(name, self.moment(now), *args, connection=connection)
 
     async def call_until_done(self, name: str, *args: Argument, limit: int) -> int:
         """Call a script that treats at most `MAX_SLICE` items, until `limit` are treated or none is left; how many."""

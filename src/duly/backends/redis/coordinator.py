@@ -32,7 +32,7 @@ class RedisCoordinator:
     # --- leases
 
     async def acquire(self, name: str, holder: str, ttl: float, *, now: datetime | None = None) -> Lease | None:
-        acquired = await self._client.call("lease_acquire", self._client.moment(now), name, holder, _micros(ttl))
+        acquired = await self._client.call_at(now, "lease_acquire", name, holder, _micros(ttl))
         if acquired is None:
             return None
         fence, expires = acquired
@@ -42,7 +42,7 @@ class RedisCoordinator:
     async def renew(self, leases: Sequence[Lease], ttl: float, *, now: datetime | None = None) -> list[Lease | None]:
         if not leases:
             return []
-        renewed = await self._client.call("lease_renew", self._client.moment(now), _micros(ttl), *_arguments(leases))
+        renewed = await self._client.call_at(now, "lease_renew", _micros(ttl), *_arguments(leases))
         return [
             None if expires is None else replace(lease, expires_at=from_micros(expires))
             for lease, expires in zip(leases, renewed, strict=True)
@@ -53,7 +53,7 @@ class RedisCoordinator:
             await self._client.call("lease_release", *_arguments(leases))
 
     async def holder(self, name: str, *, now: datetime | None = None) -> Lease | None:
-        found = await self._client.call("lease_holder", self._client.moment(now), name)
+        found = await self._client.call_at(now, "lease_holder", name)
         if found is None:
             return None
         holder, fence, expires = found
@@ -62,7 +62,7 @@ class RedisCoordinator:
     # --- presence
 
     async def announce(self, node: Node, ttl: float, *, now: datetime | None = None) -> None:
-        await self._client.call("node_announce", self._client.moment(now), node.id, _encode(node), _micros(ttl))
+        await self._client.call_at(now, "node_announce", node.id, _encode(node), _micros(ttl))
 
     async def beat(
         self,
@@ -74,8 +74,8 @@ class RedisCoordinator:
         now: datetime | None = None,
     ) -> bool:
         encoded = b"" if metrics is None else _encode(metrics)
-        arguments = (self._client.moment(now), node_id, _micros(ttl), encoded, life_mark(started_at))
-        extended, store_id, last_fence = await self._client.call("node_beat", *arguments)
+        arguments = (node_id, _micros(ttl), encoded, life_mark(started_at))
+        extended, store_id, last_fence = await self._client.call_at(now, "node_beat", *arguments)
         if self._client.identity.differs(store_id, last_fence):
             await self._client.check_identity()
         return bool(extended)
@@ -84,7 +84,7 @@ class RedisCoordinator:
         await self._client.call("node_retire", node_id)
 
     async def nodes(self, *, now: datetime | None = None) -> list[Node]:
-        found = await self._client.call("node_list", self._client.moment(now))
+        found = await self._client.call_at(now, "node_list")
         alive = readable(lambda pair: _decode(*pair), zip(found[::2], found[1::2], strict=True))
         return sorted(alive, key=lambda node: (node.started_at, node.id))
 

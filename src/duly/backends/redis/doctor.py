@@ -1,7 +1,7 @@
 """The configuration of the server: what it says about it, what Duly can promise there, and the doctor's findings.
 
-Managed servers often forbid CONFIG. Then INFO tells part of it, and the rest is unknown; what is unknown is not
-promised.
+Managed servers often forbid CONFIG. Then INFO shows part of the configuration, and the rest is unknown; what is
+unknown is not promised.
 """
 
 from __future__ import annotations

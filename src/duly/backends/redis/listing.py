@@ -42,7 +42,7 @@ async def read_runs(client: RedisClient, run_ids: Sequence[str], now: int | None
     """The runs of these ids that exist, in order."""
     runs: list[ListedRun] = []
     for some in slices_of(run_ids, _READ):
-        clock, found = await client.call("read_runs", client.moment(None), encode(list(some)))
+        clock, found = await client.call_at(None, "read_runs", encode(list(some)))
         runs += _listed(some, found, clock if now is None else now)
     return runs
 
@@ -170,7 +170,7 @@ async def held(client: RedisClient, key: str, limit: int, after: Run | None, now
     start: tuple[bytes | int | str, ...] = (b"", b"", b"")
     if after is not None:
         start = (after.priority, to_micros(after.ready_at), after.id)
-    at, ids, found = await client.call("held_runs", client.moment(now), min(limit, _READ), *start, key)
+    at, ids, found = await client.call_at(now, "held_runs", min(limit, _READ), *start, key)
     runs = [each.run for each in _listed(decoded(ids), found, at)]
     if _READ == len(runs) < limit:
         runs += await held(client, key, limit - len(runs), runs[-1], now)

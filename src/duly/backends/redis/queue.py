@@ -75,9 +75,7 @@ class RedisQueue:
             return await self._put_slice(runs, now)
 
     async def _put_slice(self, runs: Sequence[Run], now: datetime | None = None) -> list[Put]:
-        at, *refused = await self._client.call(
-            "put", self._client.moment(now), *batch_arguments(runs), connection="put"
-        )
+        at, *refused = await self._client.call_at(now, "put", *batch_arguments(runs), connection="put")
         created_at = from_micros(at)
         answers = [Put(run.id, True, created_at) for run in runs]
         for number, existing, before in zip(refused[::3], refused[1::3], refused[2::3], strict=True):
@@ -85,7 +83,7 @@ class RedisQueue:
         return answers
 
     async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
-        count, next_due = await self._client.call("promote", self._client.moment(now), limit)
+        count, next_due = await self._client.call_at(now, "promote", limit)
         return count, _instant(next_due)
 
     # --- claiming
@@ -102,7 +100,6 @@ class RedisQueue:
         now: datetime | None = None,
     ) -> Claimed:
         arguments = (
-            self._client.moment(now),
             node,
             request,
             limit,
@@ -113,10 +110,10 @@ class RedisQueue:
         )
         wakeups: bytes | int = b""
         try:
-            answer = await self._client.call("claim", *arguments, connection="claim")
+            answer = await self._client.call_at(now, "claim", *arguments, connection="claim")
             while answer is None and handlers is not None:
                 await self._store_handler_set(handlers)
-                answer = await self._client.call("claim", *arguments, connection="claim")
+                answer = await self._client.call_at(now, "claim", *arguments, connection="claim")
             at, expires, fence, next_due, claimed, bodies, statuses, wakeups = answer
         finally:
             self._wakeup.after_claim(wakeups)
@@ -150,9 +147,9 @@ class RedisQueue:
         silent_since: datetime | None = None
         for some in slices_of(beats, _RENEW) if beats else [beats]:
             progress = [b"" if beat.progress is None else encode(beat.progress) for beat in some]
-            lost, cancelled, silent = await self._client.call(
+            lost, cancelled, silent = await self._client.call_at(
+                now,
                 "renew",
-                self._client.moment(now),
                 _micros(lease),
                 _longest_silence(silence),
                 encode([beat.run_id for beat in some]),
@@ -183,8 +180,8 @@ class RedisQueue:
     async def reap(
         self, limit: int, lease: float, silence: float | None = None, *, now: datetime | None = None
     ) -> list[Claim]:
-        expires, ids, bodies, statuses, before = await self._client.call(
-            "reap", self._client.moment(now), limit, _micros(lease), _longest_silence(silence)
+        expires, ids, bodies, statuses, before = await self._client.call_at(
+            now, "reap", limit, _micros(lease), _longest_silence(silence)
         )
         claims = await self._running(ids, [expires] * len(ids), bodies, statuses, 0)
         lapsed = {run_id.decode(): instant_of(until) for run_id, until in zip(ids, before, strict=True)}
@@ -226,8 +223,8 @@ class RedisQueue:
     async def claim_held(
         self, key: str, run_id: str, node: str, lease: float, request: int, *, now: datetime | None = None
     ) -> Claim | None:
-        arguments = (self._client.moment(now), key, run_id, node, request, _micros(lease))
-        expires, body, status = await self._client.call("claim_held", *arguments, connection="claim")
+        arguments = (key, run_id, node, request, _micros(lease))
+        expires, body, status = await self._client.call_at(now, "claim_held", *arguments, connection="claim")
         if not status:
             return None
         [claim] = await self._running([run_id.encode()], [expires], body, [status], 0)
@@ -247,7 +244,7 @@ class RedisQueue:
         return await self._client.call_until_done("unassign", node, limit=limit)
 
     async def assigned(self, *, now: datetime | None = None) -> dict[str, Share]:
-        flat = await self._client.call("assigned", self._client.moment(now))
+        flat = await self._client.call_at(now, "assigned")
         shares = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
         return {node.decode(): Share(due, upcoming) for node, due, upcoming in shares}
 

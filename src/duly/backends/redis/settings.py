@@ -155,7 +155,7 @@ def _client_login(pool: Any) -> Login | None:
 
 
 def _client_tls(pool: Any) -> Tls | None:
-    """The TLS settings of a pool. Like redis-py 6 and newer, this verifies the server's name unless told otherwise."""
+    """The TLS settings of a pool. Like redis-py 6 and newer, this verifies the server's name by default."""
     options = pool.connection_kwargs
     if not any(each.__name__ == "SSLConnection" for each in pool.connection_class.__mro__):
         return None

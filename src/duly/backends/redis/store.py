@@ -82,20 +82,20 @@ class RedisStore:
                 await self._cancel_most(change.record.name, change.expect, now)
         for some in slices_of(changes, _SAVE):
             arguments = [argument for change in some for argument in change_arguments(change)]
-            texts = await self._client.call("save", self._client.moment(now), *arguments)
+            texts = await self._client.call_at(now, "save", *arguments)
             names = [change.record.name for change in some]
             saved += [decode_job(name, text) if text else None for name, text in zip(names, texts, strict=True)]
         return saved
 
     async def remove(self, name: str, expect: int, *, now: datetime | None = None) -> bool:
         await self._cancel_most(name, expect, now)
-        return bool(await self._client.call("remove", self._client.moment(now), name, expect))
+        return bool(await self._client.call_at(now, "remove", name, expect))
 
     async def _cancel_most(self, name: str, expect: int, now: datetime | None) -> None:
         """Cancel a job's waiting runs in slices before it is removed, so that removing it is a short script."""
         waiting = await self._client.on_key("SCARD", f"job:{name}")
         for _ in range(waiting // MAX_SLICE):
-            if not await self._client.call("cancel_some", self._client.moment(now), name, expect, MAX_SLICE):
+            if not await self._client.call_at(now, "cancel_some", name, expect, MAX_SLICE):
                 break
 
     async def job(self, name: str) -> JobRecord | None:
@@ -122,7 +122,7 @@ class RedisStore:
     async def due(
         self, shard: str, limit: int, *, now: datetime | None = None
     ) -> tuple[list[JobRecord], datetime | None]:
-        names, texts, following = await self._client.call("due", self._client.moment(now), shard, limit)
+        names, texts, following = await self._client.call_at(now, "due", shard, limit)
         return decode_jobs(names, texts), None if following == b"" else instant_of(following)
 
     async def fire(
@@ -130,7 +130,7 @@ class RedisStore:
     ) -> list[Fired]:
         fired: list[Fired] = []
         for some in slices_by_runs(firings, _FIRE):
-            results = await self._client.call("fire", self._client.moment(now), shard, epoch, *firing_arguments(some))
+            results = await self._client.call_at(now, "fire", shard, epoch, *firing_arguments(some))
             if results == 0:
                 fired += [Fired.STALE_EPOCH] * len(some)
             else:
@@ -175,7 +175,7 @@ class RedisStore:
         return {job: _statistics_of(text) for job, text in counted.items() if text is not None}
 
     async def counts(self, *, now: datetime | None = None) -> Counts:
-        totals, depths, queued, paused = await self._client.call("counts", self._client.moment(now))
+        totals, depths, queued, paused = await self._client.call_at(now, "counts")
         ended = {STATES[int(state)]: int(number) for state, number in zip(totals[::2], totals[1::2], strict=True)}
         queues: dict[str, Depth] = {queue.decode(): Depth(paused=True) for queue in paused}
         for name, number in zip(depths[::2], depths[1::2], strict=True):
@@ -213,16 +213,14 @@ class RedisStore:
         replies: list[CancelReply] = []
         given = "" if reason is None else "1"
         for some in slices_of(run_ids):
-            numbers = await self._client.call(
-                "cancel", self._client.moment(now), encode(list(some)), given, reason or ""
-            )
+            numbers = await self._client.call_at(now, "cancel", encode(list(some)), given, reason or "")
             replies += [_CANCELS[number] for number in numbers]
         return replies
 
     async def redrive(self, run_ids: Sequence[str], *, now: datetime | None = None) -> list[RedriveReply]:
         replies: list[RedriveReply] = []
         for some in slices_of(run_ids):
-            numbers = await self._client.call("redrive", self._client.moment(now), encode(list(some)))
+            numbers = await self._client.call_at(now, "redrive", encode(list(some)))
             replies += [_REDRIVES[number] for number in numbers]
         return replies
 
@@ -280,7 +278,7 @@ class RedisStore:
         self, bucket: str, tokens: float, rate: float, burst: float, *, now: datetime | None = None
     ) -> float:
         numbers = (repr(tokens), repr(rate), repr(burst))
-        return float(await self._client.call("take_tokens", self._client.moment(now), bucket, *numbers))
+        return float(await self._client.call_at(now, "take_tokens", bucket, *numbers))
 
     # --- transactions
 

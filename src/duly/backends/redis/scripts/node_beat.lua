@@ -2,7 +2,7 @@
 -- node_beat: extends the presence of a node whose presence has not expired.
 --
 -- ARGV: now or '', id, ttl in microseconds, metrics as JSON ('' to leave them), and a text that the node's record must
--- contain ('' for any), which tells its process from another one with the same id.
+-- contain ('' for any), which distinguishes its process from another one with the same id.
 -- Returns 1 if it was extended, else 0; the store's incarnation or nil; its last fence or nil. From these a node notices
 -- that the store was replaced, even if no connection broke.
 local now, id = now_or(ARGV[1]), ARGV[2]
