@@ -1,5 +1,7 @@
 """The Redis backend. Every key is `duly:{<namespace>}:<name>`: one hash tag, so one slot of a cluster.
 
+The names of keys are a stored format: they stay as 0.1.0 wrote them, also where the code uses other words.
+
 Runs. `runs` is one hash, id → body: the run as it was put. Scripts decode only its first fields, and change only its
 queue key, when a node is assigned. `lives` is one hash, id → status: what has become of the run (state, fence,
 counts, node, result). A run that was never claimed, held or ended has no status; `touched` lists the waiting runs
