@@ -12,6 +12,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from duly.backends.codec import answers, duration, instant
+from duly.backends.handler_sets import HandlerSetCache
 from duly.backends.options import check_timeout
 from duly.backends.postgres import adding, claiming, migrating, settling
 from duly.backends.postgres.connection import Connection, Lanes
@@ -26,7 +27,6 @@ from duly.backends.sql.queue import SqlQueue
 from duly.backends.sql.settling import settle_each
 from duly.backends.sql.store import SqlStore
 from duly.backends.sql.unit import CLAIMING, QUICK, SETTLING
-from duly.backends.staff import Staff
 from duly.model import Beat, Claim, Claimed, Put, Renewal, Run, Settlement, from_micros
 from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store, StoreClock, Transaction
 
@@ -72,7 +72,7 @@ class PostgresQueue(SqlQueue[PostgresUnit]):
         super().__init__(session)
         self._server = session
         self._vacuum = Vacuum(session.lanes)
-        self._handlers = Staff(claiming.named)
+        self._handlers = HandlerSetCache(claiming.named)
         self._fenced: Connection | None = None
 
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:

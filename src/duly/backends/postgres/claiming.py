@@ -15,12 +15,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.codec import CAUSES, MIDDLE, SCHEDULED, Kind, Lender, Place, place_of, read_policy
+from duly.backends.handler_sets import digest_of
 from duly.backends.postgres.unit import PostgresUnit
 from duly.backends.sql.groups import decide_about
 from duly.backends.sql.moves import by_ids, read_records, unhold
 from duly.backends.sql.notify import WORK
 from duly.backends.sql.unit import Row
-from duly.backends.staff import digest_of
 from duly.backends.tolerance import tolerantly
 from duly.model import Cause, Claim, State
 from duly.model.holds import hold_for_handler
