@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from duly.backends.codec import run_columns
 from duly.backends.sql.unit import Delete, Dialect, Insert, Locks, Many, Memory, Row, Texts, Unit, Update
 from duly.model import to_micros
 from duly.ports.clock import TOLERANCE
@@ -42,14 +43,22 @@ LINES = """lines AS (
 
 WORDS = {
     # A run with everything that says where it stands: it is in exactly one of the tables that are joined.
-    "run": """
-        r.seq, r.line, r.rank, r.id, r.job, r.handler, r.cause, r.due, r.ready_at, r.created_at, r."group", r.until,
-        r.policy, NULL::int, NULL::text, r.extra, r.payload,
-        w.entering, h.hold, h.member,
-        c.fence, c.node, c.request, c.started_at, c.expires_at, c.cancelling, NULL::text, c.reason, c.progress,
-        e.state, e.finished_at, e.fence, e.node, e.request, e.started_at, NULL::int, NULL::int, NULL::text, NULL::text,
-        NULL::text, e.story, e.result
-    """,
+    "run": run_columns(
+        {
+            "limit": "NULL::int",
+            "when_full": "NULL::text",
+            "entering": "w.entering",
+            "hold": "h.hold",
+            "member": "h.member",
+            "claim.reason": "NULL::text",
+            "claim.reason_json": "c.reason",
+            "ended.failures": "NULL::int",
+            "ended.losses": "NULL::int",
+            "ended.reason": "NULL::text",
+            "ended.progress": "NULL::text",
+            "ended.failure": "NULL::text",
+        }
+    ),
     # Each row is looked up by its key, whatever the planner believes about the sizes of tables: a plan that was made
     # while they were empty is kept for as long as the connection.
     "standing": f"""

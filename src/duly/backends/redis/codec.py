@@ -50,37 +50,14 @@ _DEFAULT_POLICY = RunPolicy()
 _STATUS = struct.Struct(">BBBBQBqBIBIBqBqBQ")
 _START = struct.Struct(">q?")  # the last nine bytes of a body: until when it may start, and whether strictly
 _NIL = b"\xc0"
+_BEFORE_TRAITS = 5  # bytes: the header of an array of more than 15, and two zeros
 _ARRAY = struct.Struct(">BI")
 
 encode = msgspec.msgpack.Encoder().encode
 
 
-class Rest(Struct, array_like=True, gc=False):
-    """A body as the client sends it, from `traits` on."""
-
-    traits: int
-    handler: str
-    job: str | None
-    queue_key: str
-    group: str | None
-    limit: int
-    when_full: int
-    dedupe: str | None
-    cause: int
-    index: int
-    due: int
-    ready: int | None
-    uid: str | None
-    revision: int
-    payload: bytes
-    policy: RunPolicy | None
-    headers: dict[str, str] | None
-    until: int | None
-    start: bytes | None
-
-
 class Body(Struct, array_like=True, frozen=True, gc=False):
-    """A run as it was put: its time of creation, the place of its batch in the order of creation, then as in `Rest`."""
+    """A run as it was put. The server fills in when that was, and the place of its batch in the order of creation."""
 
     created: int
     place: int
@@ -135,6 +112,8 @@ class Status(Struct, array_like=True, frozen=True, gc=False):
     result: bytes | None
     failure: Failure | None
 
+
+_NEVER_CLAIMED = Status(_PENDING, 0, 0, 0, 0, 0, 0, 0, 0, None, None, None, None, None, None)
 
 _read_body = msgspec.msgpack.Decoder(Body).decode
 _read_head = msgspec.msgpack.Decoder(Head).decode
@@ -228,7 +207,7 @@ def parse_queue_key(queue_key: str) -> tuple[str, bool, str | None]:
 
 
 def rest_of(run: Run, index: int, due: int, ready: int, queue_key: str) -> bytes:
-    """The encoded `Rest` of a run, without the header of the array."""
+    """The encoded body of a run from `traits` on: the server puts the header and the first two fields before it."""
     traits = (
         (GROUPED if run.group is not None else 0)
         | (DEDUPED if run.dedupe_key is not None else 0)
@@ -237,7 +216,9 @@ def rest_of(run: Run, index: int, due: int, ready: int, queue_key: str) -> bytes
         | (ENDED if run.final else 0 if run.hold is None else HELD)
         | (TIMED if run.start_by is not None else 0)
     )
-    rest = Rest(
+    body = Body(
+        0,
+        0,
         traits,
         run.handler,
         None if run.job == run.handler else run.job,
@@ -258,7 +239,7 @@ def rest_of(run: Run, index: int, due: int, ready: int, queue_key: str) -> bytes
         None if run.until is None else to_micros(run.until),
         _START.pack(to_micros(run.start_by or EPOCH), run.strict) if run.start_by is not None or run.strict else None,
     )
-    return encode(rest)[3:]
+    return encode(body)[_BEFORE_TRAITS:]
 
 
 BatchArguments = tuple[bytes, bytes, bytes]
@@ -367,55 +348,22 @@ def run_of(run_id: str, body: Body, status: Status | None, member: bool, expires
     state = _PENDING if status is None else status.state
     if state == _PENDING and ready <= now and (status is None or status.hold is None):
         state = _QUEUED
-    queue, assignable, assignee = parse_queue_key(body.queue_key)
-    start_by, strict = start_of(body)
-    run = Run(
-        id=run_id,
-        job=body.job or body.handler,
-        handler=body.handler,
-        due=from_micros(body.due),
-        ready_at=from_micros(ready),
-        uid=body.uid or "",
-        revision=body.revision,
-        cause=CAUSES[body.cause],
-        queue=queue,
-        priority=int(body.queue_key[0]),
-        payload=body.payload,
-        policy=body.policy or _DEFAULT_POLICY,
-        group=body.group,
-        limit=body.limit,
-        when_full=WHEN_FULL[body.when_full],
-        dedupe_key=body.dedupe,
-        headers=body.headers,
-        state=STATES[state],
-        until=None if body.until is None else from_micros(body.until),
-        member=member,
-        created_at=from_micros(body.created),
-        assignable=assignable,
-        assignee=assignee,
-        start_by=start_by,
-        strict=strict,
-    )
-    return run if status is None else _with_status(run, status, expires)
-
-
-def _with_status(run: Run, status: Status, expires: int | None) -> Run:
+    due, created = from_micros(body.due), from_micros(body.created)
+    run = claimed_run(run_id, due, from_micros(ready), body, status, 0, "", 0, created, created, created)
+    known = _NEVER_CLAIMED if status is None else status
     return msgspec.structs.replace(
         run,
-        reason=status.reason,
-        hold=status.hold,
-        failures=status.failures,
-        losses=status.losses,
-        fence=status.fence,
-        node=status.node,
-        request=status.request,
-        started_at=optional_instant(status.started),
+        state=STATES[state],
+        member=member,
+        hold=known.hold,
+        fence=known.fence,
+        node=known.node,
+        request=known.request,
+        started_at=optional_instant(known.started),
         expires_at=None if expires is None else from_micros(expires),
-        finished_at=optional_instant(status.finished),
-        cancelling=status.flags % 2 == CANCELLING and not status.finished,
-        progress=status.progress,
-        result=status.result,
-        failure=status.failure,
+        finished_at=optional_instant(known.finished),
+        cancelling=known.flags % 2 == CANCELLING and not known.finished,
+        progress=known.progress,
     )
 
 

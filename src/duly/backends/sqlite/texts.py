@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from duly.backends.codec import run_columns
 from duly.backends.sql.unit import Delete, Insert, Many, Texts, Update
 
 _WAITING = 'line, ready_at, id, seq, kind, "group"'
@@ -28,14 +29,23 @@ FROM {{ns}}.{} GROUP BY line
 """
 
 WORDS = {
-    "run": """
-        r.seq, q.name, r.line % 1000, r.id, k.job, k.handler, k.cause, r.due, r.ready_at, r.created_at, r."group",
-        r.until, p.policy, k."limit", k.when_full, r.extra, r.payload,
-        n.seq IS NOT NULL, h.hold, h.member,
-        c.fence, c.node, c.request, c.started_at, c.expires_at, c.cancelling, c.reason, NULL, c.progress,
-        e.state, e.finished_at, e.fence, e.node, e.request, e.started_at, e.failures, e.losses, e.reason,
-        e.progress, e.failure, NULL, e.result
-    """,
+    "run": run_columns(
+        {
+            "line": "q.name",
+            "rank": "r.line % 1000",
+            "job": "k.job",
+            "handler": "k.handler",
+            "cause": "k.cause",
+            "policy": "p.policy",
+            "limit": 'k."limit"',
+            "when_full": "k.when_full",
+            "entering": "n.seq IS NOT NULL",
+            "hold": "h.hold",
+            "member": "h.member",
+            "claim.reason_json": "NULL",
+            "ended.story": "NULL",
+        }
+    ),
     "standing": """
         LEFT JOIN {ns}.kinds AS k ON k.number = r.kind
         LEFT JOIN {ns}.policies AS p ON p.number = k.policy
