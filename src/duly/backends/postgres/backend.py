@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.codec import answers, duration, instant
@@ -21,7 +22,7 @@ from duly.backends.postgres.notify import Notifier
 from duly.backends.postgres.session import BULK, Session, Vacuum
 from duly.backends.postgres.transaction import Block, Joined
 from duly.backends.postgres.unit import PostgresUnit
-from duly.backends.postgres.url import Place, checked_namespace, parse
+from duly.backends.postgres.url import Place, checked_namespace, parse, place_of_pool
 from duly.backends.sql.coordinator import SqlCoordinator
 from duly.backends.sql.queue import SqlQueue
 from duly.backends.sql.settling import settle_each
@@ -29,6 +30,9 @@ from duly.backends.sql.store import SqlStore
 from duly.backends.sql.unit import CLAIMING, QUICK, SETTLING
 from duly.model import Beat, Claim, Claimed, Put, Renewal, Run, Settlement, from_micros
 from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store, StoreClock, Transaction
+
+if TYPE_CHECKING:
+    import asyncpg
 
 # Until the server was asked, nothing is promised.
 UNKNOWN = Capabilities(
@@ -217,6 +221,15 @@ class PostgresBackend:
     queue: Queue
     coordinator: Coordinator
 
+    @staticmethod
+    def from_pool(pool: asyncpg.Pool[Any], *, timeout: float = 5.0) -> PostgresFactory:
+        """A backend for the database of an asyncpg pool: `Scheduler(backend=PostgresBackend.from_pool(pool))`.
+
+        Address, credentials, TLS and application name are the pool's; the connections are the backend's own, since it
+        keeps some of them for long, and the pool stays the user's. `timeout` is the deadline of every call.
+        """
+        return PostgresFactory(place_of_pool(pool, timeout))
+
     def __init__(self, place: Place, opening: Opening, clock: StoreClock | None = None) -> None:
         self.url = place.shown
         self.clock = clock or StoreClock(opening.clock)
@@ -283,8 +296,17 @@ class PostgresBackend:
         await self.close()
 
 
+class PostgresFactory(Struct, frozen=True):
+    """Makes backends for one database."""
+
+    place: Place
+
+    def __call__(self, opening: Opening) -> PostgresBackend:
+        """A backend, not yet opened. The server's clock decides."""
+        check_timeout("timeout", self.place.timeout, opening.lease, self.place.shown)
+        return PostgresBackend(self.place, opening)
+
+
 def open_url(url: str, opening: Opening) -> PostgresBackend:
-    """`postgresql://` and `postgres://`; see docs/postgres.md. The server's clock decides."""
-    place = parse(url)
-    check_timeout("timeout", place.timeout, opening.lease, place.shown)
-    return PostgresBackend(place, opening)
+    """`postgresql://` and `postgres://`; see docs/postgres.md."""
+    return PostgresFactory(parse(url))(opening)
