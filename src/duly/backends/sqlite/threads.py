@@ -21,8 +21,7 @@ from typing import Any, Generic, TypeVar
 from duly.backends.sqlite.connection import LockWait, close, connect_writer, is_busy, pauses, translated
 from duly.backends.sqlite.dialect import DIALECT
 from duly.backends.sqlite.files import Place, RuntimeDir
-from duly.backends.sqlite.texts import SqliteTexts
-from duly.backends.sqlite.unit import Memory, SqliteUnit, driven
+from duly.backends.sqlite.unit import Memory, SqliteTexts, SqliteUnit, driven
 from duly.errors import BackendError, BackendUnavailable
 from duly.ports import Clock
 
