@@ -1,8 +1,9 @@
-"""Lending: claims.
+"""Claims: lending runs to a node.
 
-Nearly every claim is one statement: it takes the first rows of the lines it may take from under lock, passing over what
-others have locked, and moves them into the claims, or into their hold. Only where due runs wait before their groups is
-there more to do: their groups are decided about first (`groups`), in one transaction with the lending.
+Nearly every claim is one statement and one round trip: it locks the first rows of the lines it may take from, passes
+over what others have locked, and moves the rows into the claims, or into their hold. Only where due runs wait before
+their groups is there more to do: their groups are decided about first (`sql.groups`), in one transaction with the
+lending. SQLite, which has no statement that changes several tables, claims in its own way.
 """
 
 from __future__ import annotations
