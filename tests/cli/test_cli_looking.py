@@ -30,7 +30,7 @@ def test_jobs_as_text(ids):
 def test_jobs_as_json(ids):
     views = document("jobs")
     assert [view["name"] for view in views] == ["explode", "greet", "invoice", "nightly"]
-    assert all(set(view) == set(JobView.__struct_fields__) for view in views)
+    assert all(set(view) == {*JobView.__struct_fields__, "fleet"} for view in views)
     assert INSTANT.fullmatch(views[3]["next_run_at"])
     assert views[3]["schedule_spec"]["timezone"] == "America/New_York"
     assert views[2]["schedule_spec"]["interval"] == 21600.0
@@ -147,7 +147,7 @@ def test_show_a_job(ids):
     assert "schedule     at 02:30 every day, America/New_York" in output
     assert output.count("(in ") == 6
     greet = document("show", "greet")
-    assert set(greet) == {*JobView.__struct_fields__, "upcoming", "runs"}
+    assert set(greet) == {*JobView.__struct_fields__, "fleet", "upcoming", "runs"}
     assert [run["id"] for run in greet["runs"]] == [ids["good"]]
     assert [each["run_id"] for each in greet["upcoming"]] == [ids["later"]]
 

@@ -29,7 +29,7 @@ COMMANDS = {
     "next": Entry("duly.cli.next:next_", "Show when a cron expression or a job is due.", _LOOKING),
     "events": Entry("duly.cli.events:events", "Follow what happens to runs, jobs and nodes.", _LOOKING),
     "nodes": Entry("duly.cli.nodes:nodes", "List the nodes that are alive.", _LOOKING),
-    "apply": Entry("duly.cli.fleets:apply", "Bring the store in line with a file of jobs.", _OPERATING),
+    "apply": Entry("duly.cli.job_files:apply", "Bring the store in line with a file of jobs.", _OPERATING),
     "submit": Entry("duly.cli.submit:submit", "Submit a run to a handler.", _OPERATING),
     "trigger": Entry("duly.cli.submit:trigger", "Run a job once more, now.", _OPERATING),
     "pause": Entry("duly.cli.operate:pause", "Stop planning and starting a job until it is resumed.", _OPERATING),
@@ -41,7 +41,7 @@ COMMANDS = {
     "token": Entry("duly.cli.token:token", "Make, list and revoke tokens of the API.", _OPERATING),
     "audit": Entry("duly.cli.audit:audit", "Show and verify the log of administrative actions.", _CHECKING),
     "config": Entry("duly.cli.config:config", "Show every setting and where it comes from.", _CHECKING),
-    "check": Entry("duly.cli.fleets:check", "Check a file of jobs, and show when they are due.", _CHECKING),
+    "check": Entry("duly.cli.job_files:check", "Check a file of jobs, and show when they are due.", _CHECKING),
     "doctor": Entry("duly.cli.doctor:doctor", "Say what is well and what is not.", _CHECKING),
     "bench": Entry("duly.cli.bench:bench", "Measure how fast this machine and store are.", _CHECKING),
 }

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import replace
 
 from duly.cli.client import ask_with_time
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import Cell, Column, Row, worded, write_json, write_table
+from duly.cli.output import Cell, Column, Row, plain, worded, write_document, write_table
 from duly.cli.words import point, relative
 from duly.model import JobStatus
 
@@ -39,16 +39,16 @@ def jobs(url: str | None, tag: tuple[str, ...], status: str | None, as_json: boo
     found, now = ask_with_time(url, lambda scheduler: scheduler.jobs(removed=status == JobStatus.REMOVED))
     chosen = [view for view in found if set(tag) <= set(view.tags) and status in {None, view.status.value}]
     if as_json:
-        write_json([with_payload(view) for view in chosen])
+        write_document([job_document(view) for view in chosen])
     elif not chosen:
         click.echo("no jobs" if not found else f"none of the {len(found)} jobs matches")
     else:
         write_table(_COLUMNS, [_row(view, now) for view in chosen])
 
 
-def with_payload(view: JobView) -> JobView:
-    """The same for a document: bytes are put into it as the JSON that they are, not as a text."""
-    return replace(view, payload=view.payload.encode())
+def job_document(view: JobView) -> dict[str, Any]:
+    """A job as JSON: the payload as the JSON value that it is, and `fleet` as the deprecated name of `job_file`."""
+    return {**plain(replace(view, payload=view.payload.encode())), "fleet": view.job_file}
 
 
 def _row(view: JobView, now: datetime) -> Row:

@@ -68,7 +68,12 @@ def worded(word: str | None) -> Cell:
 
 def write_json(value: Any) -> None:
     """One document: structs by their fields, instants as ISO with six decimals and Z, durations in seconds."""
-    click.echo(json_text(plain(value), indent=2))
+    write_document(plain(value))
+
+
+def write_document(document: Any) -> None:
+    """One document that consists of JSON values already."""
+    click.echo(json_text(document, indent=2))
 
 
 def json_text(document: Any, indent: int | None = None) -> str:

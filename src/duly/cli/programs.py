@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from duly.api.connections import ConnectionLimits
     from duly.api.rates import Limits
     from duly.api.server import Serving
-    from duly.cli.program import FleetProgram
+    from duly.cli.program import JobFileProgram
     from duly.scheduler import Scheduler, ShutdownReport
     from duly.scheduler.signals import Signals
 
@@ -104,7 +104,7 @@ class Program(Struct, frozen=True):
     settings: Settings
     log_level: str
     log_format: str
-    file: FleetProgram | None = None
+    file: JobFileProgram | None = None
 
 
 def prepare(ctx: click.Context, app: str | None, url: str | None, flags: dict[str, Any], logs: Logs) -> Program:
@@ -140,11 +140,11 @@ def _load(ctx: click.Context, app: str | None) -> Scheduler:
         raise
 
 
-def _load_file(path: str, settings: Settings) -> FleetProgram:
-    from duly.cli.fleets import load  # noqa: PLC0415  # only those who have such a file need it
-    from duly.cli.program import FleetProgram  # noqa: PLC0415
+def _load_file(path: str, settings: Settings) -> JobFileProgram:
+    from duly.cli.job_files import load  # noqa: PLC0415  # only those who have such a file need it
+    from duly.cli.program import JobFileProgram  # noqa: PLC0415
 
-    return FleetProgram(load(path), settings.namespace)
+    return JobFileProgram(load(path), settings.namespace)
 
 
 def configured(code: SchedulerConfig, flags: dict[str, Any], settings: Settings) -> SchedulerConfig:

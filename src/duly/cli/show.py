@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from duly.cli.client import ask_with_time, store_time
-from duly.cli.jobs import with_payload
+from duly.cli.jobs import job_document
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import Cell, plain, worded, write_block, write_json, write_pairs
+from duly.cli.output import Cell, plain, worded, write_block, write_document, write_pairs
 from duly.cli.runs import duration, lateness, tries
 from duly.cli.words import full, line, lines, relative, span
 from duly.model import Attempt, Delivery, Progress, RetrySpec, Run
@@ -37,13 +37,13 @@ def show(id_: str, url: str | None, as_json: bool) -> None:
     if id_[:1].isdigit():
         (run, attempts, waits), now = ask_with_time(url, lambda scheduler: _find_run(scheduler, id_))
         if as_json:
-            write_json({**plain(run), "attempts": plain(attempts)})
+            write_document({**plain(run), "attempts": plain(attempts)})
         else:
             _write_run(run, attempts, waits, now)
     else:
         (view, upcoming, latest), now = ask_with_time(url, lambda scheduler: _find_job(scheduler, id_))
         if as_json:
-            write_json({**plain(with_payload(view)), "upcoming": plain(upcoming), "runs": plain(latest)})
+            write_document({**job_document(view), "upcoming": plain(upcoming), "runs": plain(latest)})
         else:
             _write_job(view, upcoming, latest, now)
 
@@ -187,7 +187,7 @@ def _write_job(view: JobView, upcoming: Sequence[Upcoming], latest: Sequence[Run
 
 
 def _origin(view: JobView) -> str:
-    return view.origin.value if view.fleet is None else f"{view.origin.value} of fleet {view.fleet}"
+    return view.origin.value if view.job_file is None else f"{view.origin.value} {view.job_file}"
 
 
 def _when(at: datetime | None, now: datetime) -> str | None:

@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from duly.model import shift
 from duly.testing.sim.clock import SimClock
+from duly.testing.sim.cluster import SimCluster
 from duly.testing.sim.contents import TapedContents
 from duly.testing.sim.facts import read
 from duly.testing.sim.fault_plan import FaultPlan
-from duly.testing.sim.fleet import Fleet
 from duly.testing.sim.history import Begin, History
 from duly.testing.sim.invariants import Violation, check
 from duly.testing.sim.liveness import no_silent_miss, nothing_left_behind
@@ -64,12 +64,12 @@ class Stage:
         self.history = History(self.loop.time, contents.clock.now)
         self.network = Network(self.loop, contents, self.history)
         self.actor = Actor(seed, self.history, failing=failing, placement=placement)
-        self.fleet = Fleet(self.network, self.actor.serve)
+        self.cluster = SimCluster(self.network, self.actor.serve)
         self.dice = random.Random(f"stage/{seed}")
 
     def enter(self) -> None:
         for name in NODES:
-            self.fleet.start(name)
+            self.cluster.start(name)
 
     def operator(self) -> Operator:
         return Operator(self.seed, self.history, self.network.session("operator"), self.placement)
@@ -83,7 +83,7 @@ async def storm(stage: Stage) -> None:
     stage.enter()
     async with asyncio.TaskGroup() as acts:
         acts.create_task(stage.operator().submit_for(STORM))
-        acts.create_task(FaultPlan().rage(stage.fleet, stage.clock, STORM))
+        acts.create_task(FaultPlan().rage(stage.cluster, stage.clock, STORM))
     await asyncio.sleep(QUIET)
 
 
@@ -92,7 +92,7 @@ async def steps(stage: Stage) -> None:
     stage.enter()
     async with asyncio.TaskGroup() as acts:
         acts.create_task(stage.operator().submit_for(STORM))
-        acts.create_task(FaultPlan(steps=2).rage(stage.fleet, stage.clock, STORM))
+        acts.create_task(FaultPlan(steps=2).rage(stage.cluster, stage.clock, STORM))
     await asyncio.sleep(QUIET)
 
 
@@ -112,7 +112,7 @@ async def _outages(stage: Stage) -> None:
         stage.network.take_away()
         await asyncio.sleep(stage.dice.uniform(3, 14))
         stage.network.bring_back()
-    stage.fleet.recover()
+    stage.cluster.recover()
 
 
 async def rolling(stage: Stage) -> None:
@@ -128,9 +128,9 @@ async def rolling(stage: Stage) -> None:
 async def _roll(stage: Stage) -> None:
     for name in NODES * 2:
         running = stage.actor.running[name]
-        await stage.fleet.nodes[name].start(running.stop(20))
+        await stage.cluster.nodes[name].start(running.stop(20))
         await asyncio.sleep(stage.dice.uniform(0.1, 3))
-        stage.fleet.start(name)
+        stage.cluster.start(name)
         await asyncio.sleep(stage.dice.uniform(2, 5))
 
 

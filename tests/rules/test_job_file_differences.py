@@ -9,7 +9,7 @@ from duly.model import (
     CommandSpec,
     Delivery,
     EverySpec,
-    Fleet,
+    JobFile,
     JobRecord,
     JobSpec,
     Misfire,
@@ -20,9 +20,9 @@ from duly.model import (
     StoreLoss,
     Waiting,
 )
-from duly.model.fleet import InForce
 from duly.model.job import COMMAND_HANDLER
-from duly.rules.fleets import AlterationKind, change_of, difference, field_changes, outdated, put_in_force
+from duly.model.job_file import InForce
+from duly.rules.job_files import AlterationKind, change_of, difference, field_changes, outdated, put_in_force
 
 NOW = datetime(2027, 3, 1, 12, tzinfo=UTC)
 
@@ -33,13 +33,13 @@ def spec(name="backup", *, every=60.0, argv=("true",), **fields):
     return JobSpec(name=name, handler=COMMAND_HANDLER, schedule=schedule, command=command, **fields)
 
 
-def record(of, *, origin=Origin.FILE, fleet="ops", **fields):
+def record(of, *, origin=Origin.FILE, job_file="ops", **fields):
     values = {"uid": f"0{of.name}", "revision": 3, "created_at": NOW, "updated_at": NOW, "cursor": NOW}
-    return JobRecord(spec=of, origin=origin, fleet=fleet, **values | fields)
+    return JobRecord(spec=of, origin=origin, job_file=job_file, **values | fields)
 
 
-def fleet(*specs, name="ops"):
-    return Fleet(name, specs)
+def file_of(*specs, name="ops"):
+    return JobFile(name, specs)
 
 
 def kinds(found):
@@ -48,7 +48,7 @@ def kinds(found):
 
 def test_jobs_are_added_changed_and_removed():
     found = difference(
-        fleet(spec("new"), spec("same"), spec("other", every=30.0)),
+        file_of(spec("new"), spec("same"), spec("other", every=30.0)),
         [record(spec("same")), record(spec("other")), record(spec("gone"))],
     )
     assert kinds(found) == {"new": "added", "other": "changed", "gone": "removed"}
@@ -57,39 +57,44 @@ def test_jobs_are_added_changed_and_removed():
 
 
 def test_jobs_of_others_are_never_touched():
-    others = [record(spec("theirs"), fleet="shop"), record(spec("code"), origin=Origin.CODE, fleet=None)]
-    assert difference(fleet(), others).alterations == ()
+    others = [record(spec("theirs"), job_file="shop"), record(spec("code"), origin=Origin.CODE, job_file=None)]
+    assert difference(file_of(), others).alterations == ()
 
 
 @pytest.mark.parametrize(
     ("of", "owner"),
     [
-        ({"origin": Origin.CODE, "fleet": None}, "code"),
-        ({"origin": Origin.CODE, "fleet": None, "removed_at": NOW}, "code, and was removed by an operator"),
-        ({"origin": Origin.API, "fleet": None}, "the API"),
-        ({"fleet": "shop"}, "fleet 'shop'"),
+        ({"origin": Origin.CODE, "job_file": None}, "code"),
+        ({"origin": Origin.CODE, "job_file": None, "removed_at": NOW}, "code, and was removed by an operator"),
+        ({"origin": Origin.API, "job_file": None}, "the API"),
+        ({"job_file": "shop"}, "job file 'shop'"),
     ],
 )
 def test_a_name_that_somebody_else_has_is_a_clash_that_names_both(of, owner):
-    found = difference(fleet(spec()), [record(spec(every=1.0), **of)])
+    found = difference(file_of(spec()), [record(spec(every=1.0), **of)])
     [said] = found.clash_words()
-    assert said == f"job 'backup' of fleet 'ops' is defined by {owner} already: give one of them another name"
+    assert said == f"job 'backup' of job file 'ops' is defined by {owner} already: give one of them another name"
 
 
 def test_a_change_keeps_identity_pause_and_cursor():
     before = record(spec(), paused=Pause(NOW, "why"))
-    [altered] = difference(fleet(spec(argv=("false",))), [before]).alterations
+    [altered] = difference(file_of(spec(argv=("false",))), [before]).alterations
     change = change_of(altered, "ops", lambda: "1", NOW)
     assert (change.expect, change.waiting, change.moves_cursor) == (3, Waiting.REWIND, False)
     after = change.record
-    assert (after.uid, after.paused, after.cursor, after.fleet) == (before.uid, before.paused, before.cursor, "ops")
+    assert (after.uid, after.paused, after.cursor, after.job_file) == (before.uid, before.paused, before.cursor, "ops")
     assert after.spec.command.argv == ("false",)
 
 
-def test_a_new_job_belongs_to_the_fleet():
-    [altered] = difference(fleet(spec()), []).alterations
+def test_a_new_job_belongs_to_the_job_file():
+    [altered] = difference(file_of(spec()), []).alterations
     change = change_of(altered, "ops", lambda: "1", NOW)
-    assert (change.expect, change.record.origin, change.record.fleet, change.record.uid) == (None, "file", "ops", "1")
+    assert (change.expect, change.record.origin, change.record.job_file, change.record.uid) == (
+        None,
+        "file",
+        "ops",
+        "1",
+    )
     assert change.record.cursor == NOW + timedelta(minutes=1)
 
 
@@ -148,13 +153,13 @@ def test_of_the_environment_only_names_are_told():
     ids=range(16),
 )
 def test_no_change_goes_untold(other):
-    assert kinds(difference(fleet(other), [record(spec())])) == {"backup": AlterationKind.CHANGED.value}
+    assert kinds(difference(file_of(other), [record(spec())])) == {"backup": AlterationKind.CHANGED.value}
     assert told(spec(), other)
 
 
 # --- versions
 
-OLD, NEW = fleet(spec("a"), spec("b")), fleet(spec("a"))
+OLD, NEW = file_of(spec("a"), spec("b")), file_of(spec("a"))
 LATER = NOW + timedelta(hours=1)
 
 
@@ -162,7 +167,7 @@ def test_a_file_that_was_replaced_does_not_come_back_by_itself():
     stands = put_in_force(put_in_force(None, OLD, NOW), NEW, NOW)
     assert outdated(stands, OLD, LATER)
     assert not outdated(stands, NEW, LATER)
-    assert not outdated(stands, fleet(), LATER)
+    assert not outdated(stands, file_of(), LATER)
     assert stands.jobs == ("a",)
 
 
@@ -185,5 +190,5 @@ def test_a_file_that_is_put_back_replaces_the_one_that_replaced_it():
 def test_only_so_many_versions_are_remembered():
     stands = InForce("start", NOW)
     for number in range(300):
-        stands = put_in_force(stands, fleet(spec(f"j{number}")), NOW)
+        stands = put_in_force(stands, file_of(spec(f"j{number}")), NOW)
     assert len(stands.replaced) == 100

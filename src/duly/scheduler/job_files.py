@@ -1,4 +1,4 @@
-"""Fleets in the store: comparing a file's jobs with what is there, and writing the difference.
+"""JobFiles in the store: comparing a file's jobs with what is there, and writing the difference.
 
 First the version that is to stand is written down, then each job in one compare-and-set. Whoever is cut off in between
 leaves a difference that the next one to apply the same file completes; an older file does not come back meanwhile.
@@ -13,11 +13,11 @@ import msgspec
 from msgspec.structs import replace
 
 from duly.errors import ConfigurationError
-from duly.model import Fleet, Ids, Item, JobRecord, SchedulerConfig
-from duly.model.event import FleetApplied, FleetOutdated, JobSaved
-from duly.model.fleet import FLEETS, InForce
+from duly.model import Ids, Item, JobFile, JobRecord, SchedulerConfig
+from duly.model.event import JobFileApplied, JobFileOutdated, JobSaved
+from duly.model.job_file import JOB_FILES, InForce
 from duly.ports import Backend
-from duly.rules.fleets import (
+from duly.rules.job_files import (
     Alteration,
     AlterationKind,
     Difference,
@@ -35,7 +35,7 @@ _SLICE = 1000
 _RACES = 20
 
 
-class Fleets:
+class JobFiles:
     """What can be done with the jobs of files. `changed` is told after every write.
 
     `actor` is who does it, for the audit log; None where a program does it, which is not written down.
@@ -54,74 +54,74 @@ class Fleets:
         self.changed: Callable[[], None] = lambda: None
         self.actor: str | None = None
 
-    async def deploy(self, fleet: Fleet, since: datetime, *, changed: bool = False) -> bool:
+    async def deploy(self, job_file: JobFile, since: datetime, *, changed: bool = False) -> bool:
         """Bring the store in line with a file that was read at `since`; False if a newer file has taken its place.
 
         If it has `changed` under a running node it is new, even if it was in force before. `since` is by the store's
         clock: a node whose own is behind must not lose against what was there before it.
         """
         for _ in range(_RACES):
-            found = await self.compare(fleet)
-            if found.stands is not None and not changed and outdated(found.stands, fleet, since):
-                self._emit(FleetOutdated(fleet.name, found.stands.since))
+            found = await self.compare(job_file)
+            if found.stands is not None and not changed and outdated(found.stands, job_file, since):
+                self._emit(JobFileOutdated(job_file.name, found.stands.since))
                 return False
             if not await self.apply(found, since):
                 return True
-        raise ConfigurationError(f"fleet {fleet.name!r} is being changed by others all the time: try again")
+        raise ConfigurationError(f"job file {job_file.name!r} is being changed by others all the time: try again")
 
-    async def compare(self, fleet: Fleet) -> Difference:
-        """What the fleet would change."""
-        await check_deliveries({spec.name: spec.policy.delivery for spec in fleet.jobs}, self._backend, self._config)
-        item = await self._store.get(FLEETS, fleet.name)  # before the records: whoever writes these moves it first
-        found = difference(fleet, await self._records(fleet))
+    async def compare(self, job_file: JobFile) -> Difference:
+        """What the file would change."""
+        await check_deliveries({spec.name: spec.policy.delivery for spec in job_file.jobs}, self._backend, self._config)
+        item = await self._store.get(JOB_FILES, job_file.name)  # before the records: every writer changes it first
+        found = difference(job_file, await self._records(job_file))
         return replace(found, stands=_read(item), version=item.version if item else 0)
 
-    async def _records(self, fleet: Fleet) -> list[JobRecord]:
-        """The records of the fleet's names and of its set, read in slices."""
-        names = {spec.name for spec in fleet.jobs}
+    async def _records(self, job_file: JobFile) -> list[JobRecord]:
+        """The records of jobs that the file names or owns, read in slices."""
+        names = {spec.name for spec in job_file.jobs}
         found: list[JobRecord] = []
         after = ""
         while part := await self._store.jobs(after=after, limit=_SLICE):
-            found += [record for record in part if record.name in names or record.fleet == fleet.name]
+            found += [record for record in part if record.name in names or record.job_file == job_file.name]
             after = part[-1].name
         return found
 
     async def apply(self, found: Difference, since: datetime | None = None) -> list[str]:
-        """Write a difference; returns the names of what somebody else changed meanwhile, the fleet's own among them.
+        """Write a difference; returns the names of what somebody else changed meanwhile, the file's own among them.
 
         With a clash nothing is written: `ConfigurationError`.
         """
         if found.clashes:
             raise ConfigurationError("; ".join(found.clash_words()))
         if not await self._put_in_force(found, since or await self._store.time()):
-            return [found.fleet.name]
+            return [found.job_file.name]
         lost = await self._save([each for each in found.alterations if each.kind is not AlterationKind.REMOVED], found)
         lost += await self._remove(found.of(AlterationKind.REMOVED))
         lost += await self._withdraw(found)
         written = [each for each in found.alterations if each.name not in lost]
         if written:
             self.changed()
-            self._emit(FleetApplied(found.fleet.name, tuple(each.words() for each in written)))
-            await self._record(found.fleet.name, written)
+            self._emit(JobFileApplied(found.job_file.name, tuple(each.words() for each in written)))
+            await self._record(found.job_file.name, written)
         return lost
 
-    async def _record(self, fleet: str, written: Sequence[Alteration]) -> None:
+    async def _record(self, job_file: str, written: Sequence[Alteration]) -> None:
         if self.actor is not None:
             before, after = before_and_after(written)
-            await self._audit.record(self.actor, "apply", f"fleet {fleet}", self._now(), before, after)
+            await self._audit.record(self.actor, "apply", f"job file {job_file}", self._now(), before, after)
 
     async def _put_in_force(self, found: Difference, since: datetime) -> bool:
         """Remember which version stands; False if another came into force since the difference was found."""
-        fleet = found.fleet
-        if found.stands is not None and found.stands.digest == fleet.digest():
-            item = await self._store.get(FLEETS, fleet.name)
+        job_file = found.job_file
+        if found.stands is not None and found.stands.digest == job_file.digest():
+            item = await self._store.get(JOB_FILES, job_file.name)
             return item is not None and item.version == found.version
-        value = msgspec.json.encode(put_in_force(found.stands, fleet, since))
-        return await self._store.put(FLEETS, fleet.name, value, expect=found.version) is not None
+        value = msgspec.json.encode(put_in_force(found.stands, job_file, since))
+        return await self._store.put(JOB_FILES, job_file.name, value, expect=found.version) is not None
 
     async def _save(self, alterations: Sequence[Alteration], found: Difference) -> list[str]:
-        now, fleet = self._now(), found.fleet.name
-        wanted = [(each.name, change_of(each, fleet, self._ids.new, now)) for each in alterations]
+        now, job_file = self._now(), found.job_file.name
+        wanted = [(each.name, change_of(each, job_file, self._ids.new, now)) for each in alterations]
         edits = [(name, change) for name, change in wanted if change is not None]
         lost = []
         for start in range(0, len(edits), _SLICE):
@@ -145,14 +145,14 @@ class Fleets:
 
     async def _withdraw(self, found: Difference) -> list[str]:
         """If another version came into force meanwhile, take back what it does not have and could not see."""
-        stands = _read(await self._store.get(FLEETS, found.fleet.name))
-        if stands is None or stands.digest == found.fleet.digest():
+        stands = _read(await self._store.get(JOB_FILES, found.job_file.name))
+        if stands is None or stands.digest == found.job_file.digest():
             return []
         mine = [name for name in _names(found, AlterationKind.ADDED) if name not in stands.jobs]
         for record in await self._store.jobs(mine) if mine else []:
-            if record.fleet == found.fleet.name:
+            if record.job_file == found.job_file.name:
                 await self._store.remove(record.name, record.revision)
-        return [found.fleet.name]
+        return [found.job_file.name]
 
 
 def _names(found: Difference, kind: AlterationKind) -> list[str]:

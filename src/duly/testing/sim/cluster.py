@@ -1,4 +1,4 @@
-"""A fleet: the nodes of one simulation by name, each of which can die and be started again."""
+"""A simulated cluster: the nodes of one simulation by name, each of which can die and be started again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Serve = Callable[[str, FaultySession], Coroutine[Any, Any, None]]
 """What a node does: given its id (another one in every life) and its backend, whose clock it goes by."""
 
 
-class Fleet:
+class SimCluster:
     """Starts, pauses and kills nodes, and writes it into the history."""
 
     def __init__(self, network: Network, serve: Serve) -> None:

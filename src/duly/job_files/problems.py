@@ -19,7 +19,6 @@ _MEANT = {
     "env": "environment",
     "interval": "every",
     "max_retries": "retry",
-    "name": "fleet",
     "retries": "retry",
     "run": "command",
     "schedule": "cron",
@@ -40,7 +39,7 @@ class Problem(Struct, frozen=True):
         return f"{self.file}:{self.line}:{self.column}: {f'{self.where}: ' if self.where else ''}{self.message}"
 
 
-class FleetFileError(ConfigurationError):
+class JobFileError(ConfigurationError):
     """A file that cannot be used. `problems` are all that were found, in the order of the file."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:

@@ -11,9 +11,9 @@ from tests.cli.cli_support import ask, document, invoke, run_on_terminal, run_pr
 
 from duly import Every, Job, Scheduler
 from duly.cli import cli
-from duly.cli import fleets as commands
+from duly.cli import job_files as commands
 
-FILE = """fleet = "ops"
+FILE = """name = "ops"
 timezone = "Europe/Berlin"
 
 [jobs.backup]
@@ -49,7 +49,7 @@ def names():
 def test_check_shows_when_jobs_are_due_and_needs_no_store(tmp_path):
     (tmp_path / "jobs.toml").write_text(FILE)
     said = invoke("check", "jobs.toml").stdout
-    assert said.startswith("jobs.toml is in order: fleet ops, 2 jobs\n")
+    assert said.startswith("jobs.toml is in order: job file ops, 2 jobs\n")
     assert "at 02:30 every day, Europe/Berlin: pg_dump shop" in said
     assert said.count("\n  next ") == 2
     assert not (tmp_path / "duly.db").exists()
@@ -84,7 +84,7 @@ def test_apply_shows_the_difference_and_then_applies_it(file):
     assert "2 added, 0 changed, 0 removed, 0 unchanged" in invoke("apply", "jobs.toml").stdout
     file.write_text(FILE.replace("10m", "20m").replace("s3cret", "n3w") + '[jobs.new]\ncommand = ["true"]\n')
     said = invoke("apply", "jobs.toml").stdout
-    assert said.startswith("fleet ops on sqlite:///duly.db: 1 added, 2 changed, 0 removed, 0 unchanged\n")
+    assert said.startswith("job file ops on sqlite:///duly.db: 1 added, 2 changed, 0 removed, 0 unchanged\n")
     assert "+ new: when submitted: true\n" in said
     assert "~ backup: at 02:30 every day, Europe/Berlin: pg_dump shop\n    timeout: 600 s → 1200 s\n    next 2" in said
     assert "environment.TOKEN: set → set anew" in said
@@ -104,7 +104,7 @@ def test_what_was_applied_is_in_the_audit_log_without_secrets(file):
     invoke("apply", "jobs.toml")
     invoke("apply", "jobs.toml")
     entries = document("audit", "list")
-    assert [(each["deed"]["action"], each["deed"]["target"]) for each in entries] == [("apply", "fleet ops")] * 2
+    assert [(each["deed"]["action"], each["deed"]["target"]) for each in entries] == [("apply", "job file ops")] * 2
     assert all(each["deed"]["actor"].startswith("cli ") for each in entries)
     first, second = (each["deed"] for each in entries)
     assert (first["before"], list(first["after"])) == ({}, ["backup", "report"])
@@ -128,7 +128,7 @@ def test_the_document_of_an_apply_has_it_all(file):
     invoke("apply", "jobs.toml")
     file.write_text(FILE.replace("10m", "20m").replace("jobs.report", "jobs.other"))
     found = document("apply", "jobs.toml")
-    assert (found["fleet"], found["applied"], found["unchanged"], found["lost"]) == ("ops", True, [], [])
+    assert (found["job_file"], found["applied"], found["unchanged"], found["lost"]) == ("ops", True, [], [])
     assert [entry["name"] for entry in found["added"]] == ["other"]
     assert [entry["name"] for entry in found["removed"]] == ["report"]
     [changed] = found["changed"]
@@ -151,7 +151,7 @@ def test_a_clash_names_both_and_changes_nothing(file):
     ask("sqlite:///duly.db", define)
     for arguments in (("apply",), ("apply", "--dry-run"), ("run",)):
         result = invoke(*arguments, "jobs.toml", code=1)
-        assert "job 'backup' of fleet 'ops' is defined by code already" in result.stderr
+        assert "job 'backup' of job file 'ops' is defined by code already" in result.stderr
     assert names() == ["backup"]
 
 
@@ -210,7 +210,7 @@ def test_apply_makes_no_store_of_its_own(tmp_path):
 
 
 def test_what_a_command_is_and_what_it_said_is_shown(tmp_path):
-    text = 'fleet = "ops"\n[jobs.say]\ncommand = "echo hello; echo oh >&2"\nshell = true\ncwd = "/"\n'
+    text = 'name = "ops"\n[jobs.say]\ncommand = "echo hello; echo oh >&2"\nshell = true\ncwd = "/"\n'
     (tmp_path / "jobs.toml").write_text(f'{text}environment = {{ TOKEN = "s3cret" }}\n')
     node = spawn("run", "jobs.toml", folder=tmp_path)
     try:
@@ -224,7 +224,7 @@ def test_what_a_command_is_and_what_it_said_is_shown(tmp_path):
     assert node.returncode == 0, errors
     assert "command       echo hello; echo oh >&2\n" in job
     assert "environment   TOKEN\n" in job
-    assert "defined by    file of fleet ops, revision 1" in job
+    assert "defined by    file ops, revision 1" in job
     assert "\nExit code 0\n\nStandard output\n  hello\n\nStandard error\n  oh\n" in shown
     assert "s3cret" not in job + shown + errors + invoke("show", "say", "--json").stdout
 
@@ -256,7 +256,7 @@ def test_sighup_reloads_and_a_broken_file_changes_nothing(tmp_path):
         until(lambda: log.read_text().count("is reloaded") == 2, "it is reloaded again")
         assert names() == ["backup", "report"]
         deeds = [each["deed"] for each in document("audit", "list")]
-        assert [(each["action"], each["target"]) for each in deeds] == [("apply", "fleet ops")] * 3
+        assert [(each["action"], each["target"]) for each in deeds] == [("apply", "job file ops")] * 3
         assert all(each["actor"].startswith("node ") for each in deeds)
         assert [list(each["after"]) for each in deeds] == [["backup", "report"], ["other"], ["report"]]
         assert node.poll() is None
@@ -267,8 +267,8 @@ def test_sighup_reloads_and_a_broken_file_changes_nothing(tmp_path):
 
 
 def test_the_example_runs(tmp_path):
-    """`examples/fleet/jobs.toml`, as the documentation shows it."""
-    example = Path(__file__).parents[2] / "examples" / "fleet" / "jobs.toml"
+    """`examples/jobs.toml`, as the documentation shows it."""
+    example = Path(__file__).parents[2] / "examples" / "jobs.toml"
     (tmp_path / "jobs.toml").write_text(example.read_text())
     node = spawn("run", "jobs.toml", folder=tmp_path)
     try:

@@ -11,7 +11,7 @@ from datetime import date, datetime, time
 from typing import Any
 
 from duly.errors import ConfigurationError, DulyError
-from duly.fleet.problems import unknown
+from duly.job_files.problems import unknown
 from duly.model import EPOCH
 from duly.model.job import COMMAND_HANDLER
 from duly.rules.durations import seconds_of

@@ -6,26 +6,26 @@ from pathlib import Path
 import pytest
 
 from duly import ConfigurationError
-from duly.fleet import FleetFileError, read_file, read_text
+from duly.job_files import JobFileError, read_file, read_text
 from duly.model import CommandSpec, CronSpec, Delivery, EverySpec, Misfire, OnceSpec, Overlap
 from duly.model.job import COMMAND_HANDLER
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "fleet" / "jobs.toml"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "jobs.toml"
 
 
-def only(text, head='fleet = "ops"\n'):
-    [spec] = read_text(f"{head}{text}").fleet.jobs
+def only(text, head='name = "ops"\n'):
+    [spec] = read_text(f"{head}{text}").jobs
     return spec
 
 
 def problems(text):
-    with pytest.raises(FleetFileError) as caught:
+    with pytest.raises(JobFileError) as caught:
         read_text(text)
     return [str(problem) for problem in caught.value.problems]
 
 
 def problem(text):
-    [found] = problems(f'fleet = "ops"\n{text}')
+    [found] = problems(f'name = "ops"\n{text}')
     return found
 
 
@@ -91,12 +91,12 @@ selector = { gpu = "yes" }
     ],
 )
 def test_schedules_are_written_in_three_ways_or_not_at_all(text, schedule):
-    head = 'fleet = "ops"\ntimezone = "Europe/Berlin"\n'
+    head = 'name = "ops"\ntimezone = "Europe/Berlin"\n'
     assert only(f'[jobs.x]\ncommand = ["true"]\n{text}\n', head).schedule == schedule
 
 
 def test_the_zone_of_the_file_is_that_of_its_jobs():
-    spec = only('[jobs.x]\ncommand = ["true"]\ncron = "0 3 * * *"\n', 'fleet = "ops"\ntimezone = "Asia/Tokyo"\n')
+    spec = only('[jobs.x]\ncommand = ["true"]\ncron = "0 3 * * *"\n', 'name = "ops"\ntimezone = "Asia/Tokyo"\n')
     assert spec.schedule.timezone == "Asia/Tokyo"
 
 
@@ -123,7 +123,7 @@ def test_a_text_for_a_shell_stays_one_text():
 
 def test_settings_of_the_node_and_the_store_are_read():
     file = read_text(
-        'fleet = "ops"\nurl = "redis://cache"\nnamespace = "ops"\nmax_concurrent = 3\nqueues = ["a"]\n'
+        'name = "ops"\nurl = "redis://cache"\nnamespace = "ops"\nmax_concurrent = 3\nqueues = ["a"]\n'
         'shutdown_timeout = "1m"\nmisfire_grace = 5\n'
     )
     assert file.url == "redis://cache"
@@ -134,29 +134,29 @@ def test_settings_of_the_node_and_the_store_are_read():
         "shutdown_timeout": 60,
         "misfire_grace": 5,
     }
-    assert file.fleet.jobs == ()
+    assert file.jobs == ()
 
 
 def test_comments_and_order_do_not_make_another_version():
-    one = read_text('fleet = "a"\n[jobs.x]\ncommand = ["x"]\n[jobs.y]\ncommand = ["y"]\n').fleet
-    two = read_text('# hi\nfleet = "a"\n[jobs.y]\ncommand = ["y"]\n[jobs.x]\ncommand = ["x"]\n').fleet
-    other = read_text('fleet = "a"\n[jobs.x]\ncommand = ["x"]\n').fleet
+    one = read_text('name = "a"\n[jobs.x]\ncommand = ["x"]\n[jobs.y]\ncommand = ["y"]\n')
+    two = read_text('# hi\nname = "a"\n[jobs.y]\ncommand = ["y"]\n[jobs.x]\ncommand = ["x"]\n')
+    other = read_text('name = "a"\n[jobs.x]\ncommand = ["x"]\n')
     assert one.digest() == two.digest() != other.digest()
 
 
 def test_a_mark_of_byte_order_and_carriage_returns_are_fine(tmp_path):
     path = tmp_path / "jobs.toml"
-    path.write_bytes(b'\xef\xbb\xbffleet = "ops"\r\n[jobs.x]\r\ncommand = ["true"]\r\n')
-    assert [spec.name for spec in read_file(str(path)).fleet.jobs] == ["x"]
-    path.write_bytes(b'\xef\xbb\xbffleet = "ops"\r\n[jobs.x]\r\ncommand = 3\r\n')
-    with pytest.raises(FleetFileError, match=r"jobs\.toml:3:11: job x, command:"):
+    path.write_bytes(b'\xef\xbb\xbfname = "ops"\r\n[jobs.x]\r\ncommand = ["true"]\r\n')
+    assert [spec.name for spec in read_file(str(path)).jobs] == ["x"]
+    path.write_bytes(b'\xef\xbb\xbfname = "ops"\r\n[jobs.x]\r\ncommand = 3\r\n')
+    with pytest.raises(JobFileError, match=r"jobs\.toml:3:11: job x, command:"):
         read_file(str(path))
 
 
 def test_the_example_is_in_order():
     file = read_file(str(EXAMPLE))
-    assert file.fleet.name == "house"
-    assert {"disk-usage", "heartbeat", "reindex"} <= {spec.name for spec in file.fleet.jobs}
+    assert file.name == "house"
+    assert {"disk-usage", "heartbeat", "reindex"} <= {spec.name for spec in file.jobs}
 
 
 JOB = '[jobs.x]\ncommand = ["true"]\n'
@@ -233,11 +233,11 @@ queue = 3
     places = [tuple(map(int, text.split(":")[1:3])) for text in found]
     assert places == sorted(places)
     assert len(found) == 8, found
-    assert "the fleet has no name" in found[0]
+    assert "the file has no name" in found[0]
 
 
 def test_values_of_the_environment_are_never_told():
-    text = 'fleet = "ops"\n[jobs.x]\ncommand = ["true"]\nenvironment = { TOKEN = "s3cret", OTHER = 3 }\ntimeout = "x"\n'
+    text = 'name = "ops"\n[jobs.x]\ncommand = ["true"]\nenvironment = { TOKEN = "s3cret", OTHER = 3 }\ntimeout = "x"\n'
     assert "s3cret" not in "".join(problems(text))
     spec = only('[jobs.x]\ncommand = ["true"]\nenvironment = { TOKEN = "s3cret" }\n')
     assert "s3cret" not in repr(spec)
@@ -246,14 +246,14 @@ def test_values_of_the_environment_are_never_told():
 
 def test_what_is_not_utf8_is_told_with_its_line(tmp_path):
     path = tmp_path / "jobs.toml"
-    path.write_bytes(b'fleet = "ops"\ntimezone = "\xff"\n')
-    with pytest.raises(FleetFileError, match=r"jobs\.toml:2:13: this is not UTF-8"):
+    path.write_bytes(b'name = "ops"\ntimezone = "\xff"\n')
+    with pytest.raises(JobFileError, match=r"jobs\.toml:2:13: this is not UTF-8"):
         read_file(str(path))
 
 
 @pytest.mark.parametrize("depth", [330, 490, 100_000])
 def test_what_lies_too_deep_is_told(depth):
-    assert problems(f'fleet = "ops"\nx = {"[" * depth}{"]" * depth}\n')
+    assert problems(f'name = "ops"\nx = {"[" * depth}{"]" * depth}\n')
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.fleet.places import Place, Places
+from duly.job_files.positions import Place, Places
 
 AWKWARD = Path(__file__).with_name("awkward.toml").read_text(encoding="utf-8")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from tests.cluster.processes import Cluster
 
-from duly.fleet import read_text
+from duly.job_files import read_text
 from duly.model.instant import stamp
 
-HEAD = 'fleet = "ops"\nlock_ttl = "1s"\nleader_ttl = "1s"\nshutdown_timeout = "10s"\n'
+HEAD = 'name = "ops"\nlock_ttl = "1s"\nleader_ttl = "1s"\nshutdown_timeout = "10s"\n'
 BEAT = """
 [jobs.beat]
 every = "200ms"
@@ -124,7 +124,7 @@ retry = 0
 async def test_an_apply_from_elsewhere_holds_for_pods_that_run(pods):
     await pods.run(a=BEAT, b=BEAT)
     await pods.beaten(3)
-    changed = read_text(HEAD + BEAT.format(folder=pods.folder).replace("echo beat", "echo tick")).fleet
+    changed = read_text(HEAD + BEAT.format(folder=pods.folder).replace("echo beat", "echo tick"))
     assert await pods.client.apply(await pods.client.compare(changed)) == []
     await pods.until(lambda: len(pods.notes("tick")) > 3, "the new command is run")
     instants = [due for _, due, _ in pods.notes()]

@@ -16,14 +16,13 @@ from duly.cli.options import command, json_option, store_option
 from duly.cli.output import BAD, GOOD, WARN, write_block, write_json
 from duly.cli.words import full, line, relative
 from duly.errors import ConfigurationError
-from duly.fleet import FleetFile, FleetFileError, read_file
+from duly.job_files import JobFile, JobFileError, read_file
 from duly.model import JobSpec
-from duly.rules.fleets import Alteration, AlterationKind, Difference, FieldChange, schedule_words
+from duly.rules.job_files import Alteration, AlterationKind, Difference, FieldChange, schedule_words
 from duly.rules.redaction import redacted
 from duly.rules.schedules import from_spec
 
 if TYPE_CHECKING:
-    from duly.model import Fleet
     from duly.scheduler import Scheduler
 
 _NEXT = 3
@@ -46,11 +45,11 @@ class Entry(Struct, frozen=True):
     fields: tuple[FieldChange, ...] = ()
 
 
-def load(path: str) -> FleetFile:
+def load(path: str) -> JobFile:
     """A file that is in order. All that is wrong is written to standard error, and the command ends with code 2."""
     try:
-        return read_file(path)
-    except FleetFileError as exc:
+        found = read_file(path)
+    except JobFileError as exc:
         for problem in exc.problems:
             click.echo(line(str(problem)), err=True)
         number = len(exc.problems)
@@ -58,6 +57,9 @@ def load(path: str) -> FleetFile:
         raise click.exceptions.Exit(_WRONG_FILE) from exc
     except ConfigurationError as exc:
         raise click.UsageError(str(exc)) from exc
+    for message in found.deprecations:
+        click.echo(line(message), err=True)
+    return found
 
 
 @command("duly check jobs.toml", "duly check jobs.toml -n 10", "duly check jobs.toml --json")
@@ -68,11 +70,11 @@ def check(file: str, count: int, as_json: bool) -> None:
     """Check FILE without a store, and show when its jobs are due. All errors are told at once, with their lines."""
     now = datetime.now(UTC)
     found = load(file)
-    entries = [_entry(spec, now, count) for spec in found.fleet.jobs]
+    entries = [_entry(spec, now, count) for spec in found.jobs]
     if as_json:
-        write_json({"fleet": found.fleet.name, "jobs": entries})
+        write_json({**_names(found), "jobs": entries})
         return
-    click.echo(f"{file} is in order: fleet {found.fleet.name}, {_jobs(len(entries))}")
+    click.echo(f"{file} is in order: job file {found.name}, {_jobs(len(entries))}")
     for entry in entries:
         write_block(entry.name, [f"{entry.schedule}: {line(entry.command)}", *_instants(entry, now)])
 
@@ -84,14 +86,14 @@ def check(file: str, count: int, as_json: bool) -> None:
 @store_option
 @json_option
 def apply(file: str, dry_run: bool, yes: bool, url: str | None, as_json: bool) -> None:
-    """Bring the store in line with FILE: add, change and remove the jobs of its fleet, and no others.
+    """Bring the store in line with FILE: add, change and remove the jobs of this file, and no others.
 
     The difference is shown first; on a terminal you are asked. Pauses, history and what runs are kept. Whichever file
     stood before, this one does from then on.
     """
     found = load(file)
     where = url or found.url
-    compared, now = _ask(where, found, lambda scheduler: _compared(scheduler, found.fleet))
+    compared, now = _ask(where, found, lambda scheduler: _compared(scheduler, found))
     lost: list[str] = []
     if not as_json:
         _write(compared, redacted(store_address(where)), now)
@@ -109,16 +111,16 @@ def apply(file: str, dry_run: bool, yes: bool, url: str | None, as_json: bool) -
         raise ConfigurationError(f"{names}: somebody else changed that meanwhile; look again with duly apply {file}")
 
 
-async def _compared(scheduler: Scheduler, fleet: Fleet) -> tuple[Difference, datetime]:
-    return await scheduler.compare(fleet), await store_time(scheduler)
+async def _compared(scheduler: Scheduler, job_file: JobFile) -> tuple[Difference, datetime]:
+    return await scheduler.compare(job_file), await store_time(scheduler)
 
 
 async def _apply(scheduler: Scheduler, compared: Difference) -> list[str]:
-    (await scheduler.opened()).fleets.actor = audit_actions.actor()
+    (await scheduler.opened()).job_files.actor = audit_actions.actor()
     return await scheduler.apply(compared)
 
 
-def _ask(url: str | None, file: FleetFile, question: Any) -> Any:
+def _ask(url: str | None, file: JobFile, question: Any) -> Any:
     return ask(url, question, named=file.settings.get("namespace"))
 
 
@@ -145,7 +147,7 @@ def _altered(each: Alteration, now: datetime) -> Entry:
 def _document(found: Difference, lost: Iterable[str], now: datetime, *, applied: bool) -> dict[str, Any]:
     altered = {kind.value: [_altered(each, now) for each in found.of(kind)] for kind in AlterationKind}
     return {
-        "fleet": found.fleet.name,
+        **_names(found.job_file),
         "applied": applied,
         **altered,
         "unchanged": [record.name for record in found.unchanged],
@@ -153,9 +155,14 @@ def _document(found: Difference, lost: Iterable[str], now: datetime, *, applied:
     }
 
 
+def _names(file: JobFile) -> dict[str, str]:
+    """The name of the file, and `fleet` as its deprecated key."""
+    return {"job_file": file.name, "fleet": file.name}
+
+
 def _write(found: Difference, where: str, now: datetime) -> None:
     counts = ", ".join(f"{len(found.of(kind))} {kind.value}" for kind in AlterationKind)
-    click.echo(f"fleet {found.fleet.name} on {where}: {counts}, {len(found.unchanged)} unchanged")
+    click.echo(f"job file {found.job_file.name} on {where}: {counts}, {len(found.unchanged)} unchanged")
     for each in found.alterations:
         sign, colour = _SIGNS[each.kind]
         entry = _altered(each, now)

@@ -1,6 +1,6 @@
-"""Fleets: what a file's jobs would change in the store, and which version of a file stands.
+"""JobFiles: what a file's jobs would change in the store, and which version of a file stands.
 
-A fleet changes the jobs of its own set and no others; a name that somebody else has taken is a clash, and with a clash
+A job file changes its own jobs and no others; a name that somebody else has taken is a clash, and with a clash
 nothing may be written. Pauses, cursors and history are kept, as by every deploy.
 """
 
@@ -13,8 +13,9 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.model import CommandSpec, Fleet, JobChange, JobRecord, JobSpec, Origin, ScheduleSpec
-from duly.model.fleet import InForce
+from duly.deprecation import renamed_attribute
+from duly.model import CommandSpec, JobChange, JobFile, JobRecord, JobSpec, Origin, ScheduleSpec
+from duly.model.job_file import InForce
 from duly.rules import job_changes
 from duly.rules.schedules import from_spec
 
@@ -62,60 +63,62 @@ class Alteration(Struct, frozen=True):
 
 
 class Clash(Struct, frozen=True):
-    """A name that the fleet wants and somebody else has."""
+    """A name that the job file wants and somebody else has."""
 
     name: str
     owner: str
 
 
 class Difference(Struct, frozen=True):
-    """What a fleet would change, by name. `unchanged` are the records that are as the file has them.
+    """What a job file would change, by name. `unchanged` are the records that are as the file has them.
 
     `stands` is the version that was in force when this was found, and `version` that of the value which says so: if it
     has moved, the difference holds no longer.
     """
 
-    fleet: Fleet
+    job_file: JobFile
     alterations: tuple[Alteration, ...] = ()
     unchanged: tuple[JobRecord, ...] = ()
     clashes: tuple[Clash, ...] = ()
     stands: InForce | None = None
     version: int = 0
 
+    fleet = renamed_attribute("fleet", "job_file")
+
     def of(self, kind: AlterationKind) -> list[Alteration]:
         return [each for each in self.alterations if each.kind is kind]
 
     def clash_words(self) -> list[str]:
         """What is to be said about each clash."""
-        mine, way_out = f"fleet {self.fleet.name!r}", "give one of them another name"
+        mine, way_out = f"job file {self.job_file.name!r}", "give one of them another name"
         return [f"job {each.name!r} of {mine} is defined by {each.owner} already: {way_out}" for each in self.clashes]
 
 
-def difference(fleet: Fleet, records: Iterable[JobRecord]) -> Difference:
-    """Compare a fleet with the records of its names and of its set; others are left alone."""
+def difference(job_file: JobFile, records: Iterable[JobRecord]) -> Difference:
+    """Compare a job file with the records of the jobs that it names or owns; others are left alone."""
     stored = {record.name: record for record in records}
-    wanted = {spec.name: spec for spec in fleet.jobs}
-    clashes = [Clash(name, owner(stored[name])) for name in wanted if name in stored and not _own(stored[name], fleet)]
-    own = {name: record for name, record in stored.items() if _own(record, fleet)}
+    wanted = {spec.name: spec for spec in job_file.jobs}
+    own = {name: record for name, record in stored.items() if _own(record, job_file)}
+    clashes = [Clash(name, owner(stored[name])) for name in wanted if name in stored and name not in own]
     found = [_alteration(spec, own.get(name)) for name, spec in wanted.items()]
     removed = [Alteration(AlterationKind.REMOVED, name, own[name]) for name in own if name not in wanted]
     return Difference(
-        fleet,
+        job_file,
         tuple(sorted((each for each in (*found, *removed) if each is not None), key=lambda each: each.name)),
         tuple(own[name] for name, same in zip(wanted, found, strict=True) if same is None and name in own),
         tuple(clashes),
     )
 
 
-def _own(record: JobRecord, fleet: Fleet) -> bool:
-    return record.origin is Origin.FILE and record.fleet == fleet.name
+def _own(record: JobRecord, job_file: JobFile) -> bool:
+    return record.origin is Origin.FILE and record.job_file == job_file.name
 
 
 def owner(record: JobRecord) -> str:
     """Who defines a job, for messages."""
     match record.origin:
         case Origin.FILE:
-            return f"fleet {record.fleet!r}"
+            return f"job file {record.job_file!r}"
         case Origin.API:
             return "the API"
         case Origin.CODE:
@@ -155,7 +158,7 @@ def _brief(spec: JobSpec) -> dict[str, str]:
     return {"schedule": schedule_words(spec.schedule), "command": str(spec.command)}
 
 
-def change_of(alteration: Alteration, fleet: str, uid: Callable[[], str], now: datetime) -> JobChange | None:
+def change_of(alteration: Alteration, job_file: str, uid: Callable[[], str], now: datetime) -> JobChange | None:
     """The edit that adds or changes a job; None if nothing is to be written."""
     spec = alteration.after
     assert spec is not None
@@ -163,24 +166,24 @@ def change_of(alteration: Alteration, fleet: str, uid: Callable[[], str], now: d
     if alteration.before is not None:
         return job_changes.deploy(alteration.before, spec, schedule, now, None)
     born = job_changes.create(uid(), spec, schedule, Origin.FILE, now, None)
-    return replace(born, record=replace(born.record, fleet=fleet))
+    return replace(born, record=replace(born.record, job_file=job_file))
 
 
 # --- versions of a file
 
 
-def outdated(stands: InForce | None, fleet: Fleet, since: datetime) -> bool:
+def outdated(stands: InForce | None, job_file: JobFile, since: datetime) -> bool:
     """Whether a file that was read at `since` must not come into force by itself: a newer one has taken its place."""
-    digest = fleet.digest()
+    digest = job_file.digest()
     return stands is not None and digest != stands.digest and (digest in stands.replaced or since < stands.since)
 
 
-def put_in_force(before: InForce | None, fleet: Fleet, since: datetime) -> InForce:
-    """What is to be remembered when a fleet takes the place of what stood before."""
-    digest = fleet.digest()
+def put_in_force(before: InForce | None, job_file: JobFile, since: datetime) -> InForce:
+    """What is to be remembered when a file takes the place of what stood before."""
+    digest = job_file.digest()
     older = () if before is None else (*before.replaced, before.digest)
     replaced = tuple(dict.fromkeys(each for each in older if each != digest))[-REMEMBERED:]
-    return InForce(digest, since, tuple(spec.name for spec in fleet.jobs), replaced)
+    return InForce(digest, since, tuple(spec.name for spec in job_file.jobs), replaced)
 
 
 # --- in words

@@ -7,24 +7,24 @@ import pytest
 from tests.conftest import emptied, eventually
 
 from duly import Command, ConfigurationError, Every, Job, RunFailed, Scheduler, SchedulerConfig, State
-from duly.fleet import read_text
+from duly.job_files import read_text
 from duly.model import JobStatus, Origin
-from duly.model.event import FleetApplied, FleetOutdated
+from duly.model.event import JobFileApplied, JobFileOutdated
 from duly.model.job import COMMAND_HANDLER
 
 SERVING = SchedulerConfig(allow_commands="stored", tick_interval=0.5, shutdown_timeout=5)
 
 
-def fleet(text, name="ops"):
-    return read_text(f'fleet = "{name}"\n{text}').fleet
+def file_of(text, name="ops"):
+    return read_text(f'name = "{name}"\n{text}')
 
 
 def nothing() -> None: ...
 
 
 def jobs(**commands):
-    """A fleet of jobs that are due in a long time."""
-    return fleet("".join(f'[jobs.{name}]\nevery = "1h"\ncommand = ["{word}"]\n' for name, word in commands.items()))
+    """A file of jobs that are due in a long time."""
+    return file_of("".join(f'[jobs.{name}]\nevery = "1h"\ncommand = ["{word}"]\n' for name, word in commands.items()))
 
 
 @pytest.fixture(params=["sqlite", "redis"])
@@ -45,7 +45,7 @@ async def pod(url, carried, config=SERVING):
     """A node that was started with a file, and what it told."""
     scheduler = Scheduler(url, config)
     scheduler.told = []
-    scheduler.subscribe(scheduler.told.append, FleetApplied, FleetOutdated)
+    scheduler.subscribe(scheduler.told.append, JobFileApplied, JobFileOutdated)
     await scheduler.carry(carried)
     async with scheduler:
         yield scheduler
@@ -68,14 +68,14 @@ async def test_an_apply_makes_the_store_like_the_file(url):
         assert await apply(scheduler, jobs(b="two", c="one")) == []
         assert await names(scheduler) == ["b", "c"]
         view = await scheduler.get_job("b")
-        assert (view.command, view.origin, view.fleet, view.revision) == ("two", Origin.FILE, "ops", 2)
+        assert (view.command, view.origin, view.job_file, view.revision) == ("two", Origin.FILE, "ops", 2)
         assert (await scheduler.compare(jobs(b="two", c="one"))).alterations == ()
 
 
 async def test_an_apply_touches_no_jobs_of_others(url):
     async with client(url) as scheduler:
         await scheduler.register(Job(handler=nothing, name="code", schedule=Every(hours=1)))
-        await apply(scheduler, fleet('[jobs.theirs]\ncommand = ["x"]\n', "shop"))
+        await apply(scheduler, file_of('[jobs.theirs]\ncommand = ["x"]\n', "shop"))
         await apply(scheduler, jobs(mine="x"))
         await apply(scheduler, jobs())
         assert await names(scheduler) == ["code", "theirs"]
@@ -84,9 +84,9 @@ async def test_an_apply_touches_no_jobs_of_others(url):
 async def test_with_a_clash_nothing_is_written(url):
     async with client(url) as scheduler:
         await scheduler.register(Job(handler=nothing, name="code", schedule=Every(hours=1)))
-        await apply(scheduler, fleet('[jobs.theirs]\ncommand = ["x"]\n', "shop"))
+        await apply(scheduler, file_of('[jobs.theirs]\ncommand = ["x"]\n', "shop"))
         with pytest.raises(
-            ConfigurationError, match=r"'code' of fleet 'ops' is defined by code.*'theirs'.*fleet 'shop'"
+            ConfigurationError, match=r"'code' of job file 'ops' is defined by code.*'theirs'.*job file 'shop'"
         ):
             await apply(scheduler, jobs(code="x", theirs="x", mine="x"))
         assert await names(scheduler) == ["code", "theirs"]
@@ -120,10 +120,10 @@ async def test_a_lost_race_is_reported_and_changes_nothing(url):
         seen = await scheduler.compare(jobs(a="two", b="two", new="one"))
         await scheduler.pause("a")
         await scheduler.pause("gone")
-        await apply(scheduler, fleet('[jobs.new]\ncommand = ["theirs"]\n', "shop"))
+        await apply(scheduler, file_of('[jobs.new]\ncommand = ["theirs"]\n', "shop"))
         assert sorted(await scheduler.apply(seen)) == ["a", "gone", "new"]
         views = {view.name: view for view in await scheduler.jobs()}
-        assert (views["a"].command, views["b"].command, views["new"].fleet) == ("one", "two", "shop")
+        assert (views["a"].command, views["b"].command, views["new"].job_file) == ("one", "two", "shop")
 
 
 async def test_of_two_that_apply_at_once_one_is_told(url):
@@ -138,22 +138,22 @@ async def test_a_difference_that_was_found_before_another_version_came_is_not_ap
     async with client(url) as scheduler:
         await apply(scheduler, jobs(a="1"))
         for stale in (await scheduler.compare(jobs(b="1")), await scheduler.compare(jobs(a="1"))):
-            await apply(scheduler, jobs(c=stale.fleet.jobs[0].name))
+            await apply(scheduler, jobs(c=stale.job_file.jobs[0].name))
             assert await scheduler.apply(stale) == ["ops"]
         assert await names(scheduler) == ["c"]
 
 
 async def test_what_an_older_version_writes_too_late_is_taken_back(url):
     async with client(url) as slow, client(url) as quick:
-        fleets = (await slow._client()).fleets
+        files = (await slow._client()).job_files
         late = await slow.compare(jobs(a="1", late="1"))
-        save = fleets._save
+        save = files._save
 
         async def overtaken(*arguments):
             await apply(quick, jobs(a="2"))
             return await save(*arguments)
 
-        fleets._save = overtaken
+        files._save = overtaken
         assert await slow.apply(late) == ["a", "ops"]
         assert await names(quick) == ["a"]
         assert (await quick.get_job("a")).command == "2"
@@ -162,7 +162,7 @@ async def test_what_an_older_version_writes_too_late_is_taken_back(url):
 async def test_what_the_store_cannot_promise_is_refused(redis_url):
     async with client(redis_url) as scheduler:
         with pytest.raises(ConfigurationError, match="job 'x' is at_most_once, but this store may forget"):
-            await scheduler.compare(fleet('[jobs.x]\ncommand = ["x"]\ndelivery = "at_most_once"\n'))
+            await scheduler.compare(file_of('[jobs.x]\ncommand = ["x"]\ndelivery = "at_most_once"\n'))
 
 
 # --- versions of a file
@@ -182,7 +182,7 @@ async def test_the_newest_file_stands_and_an_older_one_does_not_come_back(url):
     async with pod(url, old) as first, pod(url, new) as second:
         assert await names(first) == ["a"]
         async with pod(url, old) as restarted:
-            assert [type(event) for event in restarted.told] == [FleetOutdated]
+            assert [type(event) for event in restarted.told] == [JobFileOutdated]
         assert (await second.get_job("a")).command == "new"
         assert await names(second) == ["a"]
 
@@ -192,7 +192,7 @@ async def test_an_operator_may_put_an_older_file_back(url):
     async with pod(url, old), pod(url, new), client(url) as operator:
         assert await apply(operator, old) == []
         async with pod(url, new) as restarted:
-            assert [type(event) for event in restarted.told] == [FleetOutdated]
+            assert [type(event) for event in restarted.told] == [JobFileOutdated]
             assert (await restarted.get_job("a")).command == "old"
 
 
@@ -215,8 +215,8 @@ async def test_a_reload_of_an_unchanged_file_does_not_bring_it_back(url):
 
 async def test_a_reload_that_clashes_leaves_what_was_carried(url):
     async with pod(url, jobs(a="one")) as scheduler, client(url) as other:
-        await apply(other, fleet('[jobs.theirs]\ncommand = ["x"]\n', "shop"))
-        with pytest.raises(ConfigurationError, match="fleet 'shop' already"):
+        await apply(other, file_of('[jobs.theirs]\ncommand = ["x"]\n', "shop"))
+        with pytest.raises(ConfigurationError, match="job file 'shop' already"):
             await scheduler.carry(jobs(theirs="x"))
         await other.remove("a")
         await scheduler._running.deploy()
@@ -234,10 +234,12 @@ async def test_code_does_not_overwrite_what_a_file_defines(url):
 
 
 async def test_the_command_comes_from_the_definition_as_it_stands(url):
-    async with pod(url, fleet('[jobs.say]\ncommand = ["echo", "old"]\n')) as scheduler, client(url) as operator:
+    async with pod(url, file_of('[jobs.say]\ncommand = ["echo", "old"]\n')) as scheduler, client(url) as operator:
         run = await scheduler.trigger("say")
         assert await run.result(timeout=30) == {"exit_code": 0, "stdout": "old\n", "stderr": ""}
-        await apply(operator, fleet('[jobs.say]\ncommand = "echo $WORD"\nshell = true\nenvironment = {WORD = "new"}\n'))
+        await apply(
+            operator, file_of('[jobs.say]\ncommand = "echo $WORD"\nshell = true\nenvironment = {WORD = "new"}\n')
+        )
         run = await operator.trigger("say")
         assert (await run.result(timeout=30))["stdout"] == "new\n"
 
@@ -246,7 +248,7 @@ async def test_variables_are_handed_on_by_name_only(url, monkeypatch):
     monkeypatch.setenv("HANDED_ON", "yes")
     monkeypatch.setenv("KEPT_BACK", "no")
     text = '[jobs.env]\ncommand = ["env"]\npass_environment = ["HANDED_ON", "NOT_SET"]\nenvironment = { A = "1" }\n'
-    async with pod(url, fleet(text)) as scheduler:
+    async with pod(url, file_of(text)) as scheduler:
         said = (await (await scheduler.trigger("env")).result(timeout=30))["stdout"].splitlines()
     assert {"HANDED_ON=yes", "A=1"} <= set(said)
     assert not [line for line in said if line.startswith(("KEPT_BACK", "NOT_SET"))]
@@ -254,7 +256,7 @@ async def test_variables_are_handed_on_by_name_only(url, monkeypatch):
 
 async def test_a_failed_command_keeps_what_it_said(url):
     text = '[jobs.bad]\ncommand = "echo out; echo err >&2; exit 3"\nshell = true\nretry = 0\n'
-    async with pod(url, fleet(text)) as scheduler:
+    async with pod(url, file_of(text)) as scheduler:
         with pytest.raises(RunFailed, match="exit code 3") as caught:
             await (await scheduler.trigger("bad")).result(timeout=30)
     assert caught.value.traceback == "err\n"
@@ -267,14 +269,14 @@ command = "echo x >> {tmp_path}/tries; test $(wc -l < {tmp_path}/tries) -ge 3"
 shell = true
 retry = {{ max_retries = 5, strategy = "fixed", initial_interval = "10ms" }}
 """
-    async with pod(url, fleet(text)) as scheduler:
+    async with pod(url, file_of(text)) as scheduler:
         run = await scheduler.trigger("flaky")
         await run.result(timeout=30)
         assert (await run.get()).failures == 2
 
 
 async def test_a_payload_cannot_choose_the_program(url):
-    async with pod(url, fleet('[jobs.say]\ncommand = ["echo", "mine"]\n')) as scheduler:
+    async with pod(url, file_of('[jobs.say]\ncommand = ["echo", "mine"]\n')) as scheduler:
         run = await scheduler.trigger("say", {"argv": ["echo", "theirs"], "command": "echo theirs"})
         assert (await run.result(timeout=30))["stdout"] == "mine\n"
         with pytest.raises(ConfigurationError, match="neither the name of a handler"):

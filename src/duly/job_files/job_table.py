@@ -10,7 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from duly.errors import DulyError
-from duly.fleet.fields import Refused, plain_message
+from duly.job_files.fields import Refused, plain_message
 from duly.model import CommandSpec, JobSpec
 from duly.model.job import COMMAND_HANDLER
 from duly.rules.schedules import Cron, Every, Once

@@ -1,15 +1,15 @@
-"""The page about fleets leaves nothing out."""
+"""The page about job files leaves nothing out."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from duly.fleet.fields import DEFAULTS, FIELDS
-from duly.fleet.file import _TOP
+from duly.job_files.fields import DEFAULTS, FIELDS
+from duly.job_files.reader import _TOP
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "fleets.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "job-files.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("key", [*FIELDS, *_TOP])

@@ -1,4 +1,4 @@
-"""The file of a fleet: read as a whole, with all that is wrong in it told at once, each with its line.
+"""Reads a job file as a whole, and reports all problems at once, each with its line.
 
 `[jobs.NAME]` tables rather than an array of tables: a name that is given twice is refused by TOML itself, every error
 has a name to tell, and the order of jobs means nothing.
@@ -12,31 +12,20 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from msgspec import Struct
-
 from duly.errors import ConfigurationError, DulyError
-from duly.fleet.entries import conflicts, job_spec
-from duly.fleet.fields import DEFAULTS, FIELDS, Convert, Refused, seconds, text, timezone
-from duly.fleet.places import Path, Place, Places, place_of
-from duly.fleet.problems import FleetFileError, Problem, unknown
-from duly.model import Fleet, JobSpec, SchedulerConfig, is_job_name
+from duly.job_files.fields import DEFAULTS, FIELDS, Convert, Refused, seconds, text, timezone
+from duly.job_files.job_table import conflicts, job_spec
+from duly.job_files.positions import Path, Place, Places, place_of
+from duly.job_files.problems import JobFileError, Problem, unknown
+from duly.model import JobFile, JobSpec, SchedulerConfig, is_job_name
 from duly.rules.printable import shortened
 
 _NAMES = "a letter or _, then letters, digits and _ . -, at most 128"
 _TOML_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
-class FleetFile(Struct, frozen=True):
-    """A file that is in order: the jobs, and what it says about the store and the node."""
-
-    path: str
-    fleet: Fleet
-    url: str | None = None
-    settings: dict[str, Any] = {}
-
-
-def read_file(path: str) -> FleetFile:
-    """Read a file; raises `FleetFileError`, or `ConfigurationError` if there is none."""
+def read_file(path: str) -> JobFile:
+    """Read a file; raises `JobFileError`, or `ConfigurationError` if there is none."""
     try:
         data = FilePath(path).read_bytes()
     except OSError as exc:
@@ -45,20 +34,20 @@ def read_file(path: str) -> FleetFile:
         content = data.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         place = place_of(data[: exc.start].decode("utf-8-sig"), len(data[: exc.start].decode("utf-8-sig")))
-        raise FleetFileError([Problem(path, place.line, place.column, "", "this is not UTF-8")]) from exc
+        raise JobFileError([Problem(path, place.line, place.column, "", "this is not UTF-8")]) from exc
     return read_text(content, path)
 
 
-def read_text(content: str, path: str = "jobs.toml") -> FleetFile:
-    """Read the text of a file; raises `FleetFileError`."""
+def read_text(content: str, path: str = "jobs.toml") -> JobFile:
+    """Read the text of a file; raises `JobFileError`."""
     try:
         tables, places = tomllib.loads(content), Places(content)
     except tomllib.TOMLDecodeError as exc:
-        raise FleetFileError([_not_toml(path, content, str(exc))]) from exc
+        raise JobFileError([_not_toml(path, content, str(exc))]) from exc
     except ValueError as exc:  # a number of thousands of digits
-        raise FleetFileError([Problem(path, 1, 1, "", f"it cannot be read: {exc}")]) from exc
+        raise JobFileError([Problem(path, 1, 1, "", f"it cannot be read: {exc}")]) from exc
     except RecursionError as exc:
-        raise FleetFileError([Problem(path, 1, 1, "", "lists or tables lie too deep in each other")]) from exc
+        raise JobFileError([Problem(path, 1, 1, "", "lists or tables lie too deep in each other")]) from exc
     return _Reader(path, places, tables).read()
 
 
@@ -83,10 +72,10 @@ def _setting(key: str, convert: Convert | None = None) -> Convert:
     return setting
 
 
-def _fleet_name(key: str, value: Any) -> str:
+def _file_name(key: str, value: Any) -> str:
     name = text(key, value)
     if not is_job_name(name):
-        raise Refused(f"{value!r} cannot name a fleet: {_NAMES}")
+        raise Refused(f"{value!r} cannot name a job file: {_NAMES}")
     return name
 
 
@@ -104,7 +93,8 @@ _SETTINGS: dict[str, Convert] = {
     "lock_ttl": _setting("lock_ttl", seconds),
     "leader_ttl": _setting("leader_ttl", seconds),
 }
-_TOP: dict[str, Convert] = {"fleet": _fleet_name, "url": text, **_SETTINGS}
+_TOP: dict[str, Convert] = {"name": _file_name, "url": text, **_SETTINGS}
+_OLD_NAME = "fleet"  # deprecated key of the name
 
 
 class _Reader:
@@ -116,19 +106,33 @@ class _Reader:
         self._tables = tables
         self._problems: list[Problem] = []
 
-    def read(self) -> FleetFile:
+    def read(self) -> JobFile:
         plain = {key: value for key, value in self._tables.items() if key not in {"jobs", "defaults"}}
-        top = self._fields((), plain, _TOP)
-        if "fleet" not in self._tables:
-            way_out = 'write fleet = "…" at the top: a file replaces the jobs of its own fleet, and no others'
-            self._report((), f"the fleet has no name: {way_out}")
+        known = _TOP | ({_OLD_NAME: _file_name} if "name" not in plain else {})
+        top = self._fields((), plain, known)
+        if not {"name", _OLD_NAME} & plain.keys():
+            self._report(
+                (), 'the file has no name: write name = "…" at the top; it replaces only the jobs of that name'
+            )
         defaults = self._fields(("defaults",), self._table(("defaults",)), DEFAULTS)
         zone = top.get("timezone", "UTC")
         jobs = [self._job(name, table, defaults, zone) for name, table in self._table(("jobs",)).items()]
         if self._problems:
-            raise FleetFileError(self._problems)
-        found = Fleet(top["fleet"], tuple(spec for spec in jobs if spec is not None))
-        return FleetFile(self._path, found, top.get("url"), {key: top[key] for key in _SETTINGS if key in top})
+            raise JobFileError(self._problems)
+        return JobFile(
+            top["name" if "name" in top else _OLD_NAME],
+            tuple(spec for spec in jobs if spec is not None),
+            self._path,
+            top.get("url"),
+            {key: top[key] for key in _SETTINGS if key in top},
+            self._deprecations(top),
+        )
+
+    def _deprecations(self, top: Mapping[str, Any]) -> tuple[str, ...]:
+        if _OLD_NAME not in top:
+            return ()
+        message = f'{_OLD_NAME} is deprecated: write name = "{top[_OLD_NAME]}"'
+        return (str(self._problem((_OLD_NAME,), message)),)
 
     def _table(self, path: Path) -> Mapping[str, Any]:
         found = self._tables.get(str(path[0]), {})
@@ -170,10 +174,11 @@ class _Reader:
         return found
 
     def _report(self, path: Path, message: str, *, value: bool = False) -> None:
+        self._problems.append(self._problem(path, message, value=value))
+
+    def _problem(self, path: Path, message: str, *, value: bool = False) -> Problem:
         place = self._places.value(path) if value else self._places.key(path)
-        self._problems.append(
-            Problem(self._path, place.line, place.column, shortened(_where(path)), shortened(message))
-        )
+        return Problem(self._path, place.line, place.column, shortened(_where(path)), shortened(message))
 
 
 def _merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
