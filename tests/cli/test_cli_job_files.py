@@ -49,7 +49,7 @@ def names():
 def test_check_shows_when_jobs_are_due_and_needs_no_store(tmp_path):
     (tmp_path / "jobs.toml").write_text(FILE)
     said = invoke("check", "jobs.toml").stdout
-    assert said.startswith("jobs.toml is in order: job file ops, 2 jobs\n")
+    assert said.startswith("jobs.toml is valid: job file ops, 2 jobs\n")
     assert "at 02:30 every day, Europe/Berlin: pg_dump shop" in said
     assert said.count("\n  next ") == 2
     assert not (tmp_path / "duly.db").exists()
@@ -113,7 +113,7 @@ def test_what_was_applied_is_in_the_audit_log_without_secrets(file):
     assert second["after"]["backup"]["timeout"] == "1200 s"
     assert "s3cret" not in str(entries)
     assert "n3w" not in str(entries)
-    assert "all as they were written" in invoke("audit", "verify").stdout
+    assert "none was changed" in invoke("audit", "verify").stdout
 
 
 def test_a_dry_run_changes_nothing(file):
@@ -140,7 +140,7 @@ def test_a_paused_job_stays_so_and_is_told_so(file):
     invoke("apply", "jobs.toml")
     invoke("pause", "backup")
     file.write_text(FILE.replace("10m", "20m"))
-    assert "paused, and stays so" in invoke("apply", "jobs.toml").stdout
+    assert "paused, and stays paused" in invoke("apply", "jobs.toml").stdout
     assert document("show", "backup")["status"] == "paused"
 
 
@@ -168,7 +168,7 @@ def test_a_lost_race_is_reported_with_code_1(file, monkeypatch):
         ask("sqlite:///duly.db", lambda scheduler: scheduler.pause("backup"))
 
     monkeypatch.setattr(commands, "_write", meanwhile)
-    assert "backup: somebody else changed that meanwhile" in invoke("apply", "jobs.toml", code=1).stderr
+    assert "backup changed in the meantime" in invoke("apply", "jobs.toml", code=1).stderr
     assert document("show", "backup")["timeout"] == 600
 
 

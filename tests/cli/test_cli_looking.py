@@ -204,7 +204,7 @@ def test_the_doctor_is_content(ids):
     output = invoke("doctor").stdout
     for subject in ("duly", "python", "packages", "clock", "time zones", "store"):
         assert re.search(rf"^ok +{subject} ", output, re.MULTILINE)
-    assert re.search(r"^warning +nodes +none is alive", output, re.MULTILINE)
+    assert re.search(r"^warning +nodes +no node is alive", output, re.MULTILINE)
     findings = document("doctor")
     assert all(set(finding) == set(Finding.__struct_fields__) for finding in findings)
     assert "problem" not in {finding["severity"] for finding in findings}

@@ -9,11 +9,11 @@ import pytest
 
 from duly import ConfigurationError, SchedulerConfig
 from duly.cli.client import address_of
-from duly.cli.payloads import read_payload
 from duly.cli.programs import configured
 from duly.cli.settings import Settings, read_settings
+from duly.cli.submit import read_payload
+from duly.cli.text import full, line, lines, relative, short, span
 from duly.cli.time_args import read_moment
-from duly.cli.words import full, line, lines, point, relative, span
 from duly.model import iso
 from duly.rules.durations import seconds_of
 from duly.rules.redaction import redacted
@@ -138,7 +138,7 @@ def test_what_is_printed_as_a_time_is_read_as_that_time(seconds, sign):
     assert abs(read_moment(relative(at, NOW)).resolve(NOW, "Asia/Tokyo") - at) <= near
     assert read_moment(full(at)).resolve(NOW, "Asia/Tokyo") == at
     assert read_moment(iso(at)).resolve(NOW, "Asia/Tokyo") == at
-    assert read_moment(point(at, NOW)).resolve(NOW, "UTC") == at.replace(microsecond=0)
+    assert read_moment(short(at, NOW)).resolve(NOW, "UTC") == at.replace(microsecond=0)
 
 
 @pytest.mark.parametrize("name", ["America/New_York", "Europe/Berlin", "America/Sao_Paulo", "Asia/Kathmandu", "UTC"])
@@ -217,8 +217,8 @@ def test_payload_documents():
 @pytest.mark.parametrize(
     ("words", "document", "message"),
     [
-        (("a",), None, "no key=value"),
-        (("=1",), None, "no key=value"),
+        (("a",), None, "expected key=value"),
+        (("=1",), None, "expected key=value"),
         ((), "{", "not valid JSON"),
         ((), "[1]", "JSON object"),
         ((), '{"a": NaN}', "not valid JSON"),
@@ -306,7 +306,7 @@ def test_plain_variables_name_a_store_and_its_parts(tmp_path, environment, store
     ("environment", "message"),
     [
         ({"ETCD_ENDPOINTS": "e1:2379"}, "set POSTGRES_DSN"),
-        ({"POSTGRES_DSN": "host=h dbname=db"}, "POSTGRES_DSN is no URL"),
+        ({"POSTGRES_DSN": "host=h dbname=db"}, "POSTGRES_DSN is not a URL"),
         ({"POSTGRES_DSN": "postgresql://h", "ETCD_ENDPOINTS": "https://a,b"}, "https:// for some"),
     ],
 )
@@ -318,7 +318,7 @@ def test_plain_variables_that_cannot_be_meant_are_refused(tmp_path, environment,
 def test_labels_come_from_the_environment(tmp_path):
     assert read_settings({"DULY_LABELS": "gpu=yes, zone=a"}, tmp_path).labels == {"gpu": "yes", "zone": "a"}
     for wrong in ("gpu", "=yes", "gpu="):
-        with pytest.raises(ConfigurationError, match=r"DULY_LABELS: .* is no label: write NAME=VALUE"):
+        with pytest.raises(ConfigurationError, match=r"DULY_LABELS: invalid label .*: expected NAME=VALUE"):
             read_settings({"DULY_LABELS": wrong}, tmp_path)
 
 
@@ -330,7 +330,7 @@ def test_no_file_no_settings(tmp_path):
     ("text", "message"),
     [
         ("concurency = 5", "unknown key 'concurency'; did you mean concurrency"),
-        ("zzz = 5", "known are url, namespace, app"),
+        ("zzz = 5", "known keys are url, namespace, app"),
         ('concurrency = "many"', "Expected `int | null`, got `str`"),
         ("url = [", "duly.toml cannot be read"),
     ],
@@ -405,9 +405,9 @@ def test_instants_in_words():
     assert relative(later, NOW) == "in 3 min"
     assert relative(NOW, later) == "3 min ago"
     assert relative(NOW, NOW) == "now"
-    assert point(later, NOW) == "12:03:00"
-    assert point(datetime(2027, 4, 1, tzinfo=UTC), NOW) == "04-01 00:00:00"
-    assert point(datetime(2028, 4, 1, tzinfo=UTC), NOW) == "2028-04-01 00:00:00"
+    assert short(later, NOW) == "12:03:00"
+    assert short(datetime(2027, 4, 1, tzinfo=UTC), NOW) == "04-01 00:00:00"
+    assert short(datetime(2028, 4, 1, tzinfo=UTC), NOW) == "2028-04-01 00:00:00"
     assert full(datetime(2027, 3, 15, 12, 0, 0, 500_000, tzinfo=UTC)) == "2027-03-15 12:00:00.5Z"
 
 

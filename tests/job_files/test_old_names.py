@@ -79,7 +79,7 @@ def test_commands_say_once_that_a_key_is_deprecated(tmp_path, monkeypatch):
     (tmp_path / "jobs.toml").write_text(OLD)
     said = invoke("check", "jobs.toml")
     assert said.stderr == 'jobs.toml:1:1: fleet: fleet is deprecated: write name = "ops"\n'
-    assert said.stdout.startswith("jobs.toml is in order: job file ops, 1 job\n")
+    assert said.stdout.startswith("jobs.toml is valid: job file ops, 1 job\n")
 
 
 def test_documents_have_the_old_key_beside_the_new_one(tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
-"""Problems: every error of the API as one document of RFC 9457, with the field at fault and the way out.
+"""Problems: the errors of the API as documents of RFC 9457, with the wrong field and the way out.
 
-`problem_of` is the one place where Duly's errors become statuses. Whatever is not known here is a fault of ours: it is
-logged under an id, and the caller learns nothing but that id.
+`problem_of` maps Duly's errors to statuses. Any other error is a bug: it is logged under an id, and the caller gets
+only this id.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _LONGEST = 1000
 
 
 class FieldProblem(Struct, frozen=True):
-    """What is wrong with one part of a request; `pointer` is a JSON pointer into its body."""
+    """An error in one part of a request; `pointer` is a JSON pointer into its body."""
 
     pointer: str
     detail: str
 
 
 class ProblemDocument(Struct, frozen=True, omit_defaults=True):
-    """An error, as RFC 9457 has it. `type` is stable; `detail` is for people and says the way out."""
+    """A problem document of RFC 9457. `type` is stable; `detail` is for people and says what to do."""
 
     type: str
     title: str
@@ -68,7 +68,7 @@ class Problem(Exception):
         self.headers = tuple(headers)
 
     def within(self, index: int) -> Problem:
-        """The same problem of one item of an array."""
+        """The same problem in one item of an array."""
         detail = f"submission {index}: {self.detail}"
         return Problem(self.status, self.kind, detail, pointer=f"/{index}{self.pointer or ''}", headers=self.headers)
 
@@ -86,13 +86,13 @@ class Problem(Exception):
 
 
 def _short(text: str) -> str:
-    """A text that may repeat what a caller has sent: not all of it, and nothing that JSON cannot hold."""
+    """A message that may quote the caller: shortened, and without characters that JSON cannot hold."""
     plain = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
     return plain if plain.isascii() else plain.encode("utf-8", "replace").decode()
 
 
 def problem_of(error: DulyError) -> Problem | None:
-    """The problem that an error of Duly is for a caller; None if it is none of theirs."""
+    """The problem for an error that the caller can correct; None for any other error."""
     text = str(error)
     match error:
         case BackendUnavailable():
@@ -117,6 +117,6 @@ def problem_of(error: DulyError) -> Problem | None:
 
 
 def not_found(what: str, name: str) -> Problem:
-    """The same answer for what never was and for what the caller may not see."""
-    way_out = "see `GET /jobs`" if what == "job" else "it never was, or retention has purged it"
+    """The same problem for what does not exist and for what the caller may not see."""
+    way_out = "see `GET /jobs`" if what == "job" else "it never existed, or retention has purged it"
     return Problem(404, "not-found", f"there is no {what} {name!r}: {way_out}")

@@ -1,4 +1,4 @@
-"""`duly jobs`: what there is to do, when it comes next, and how it went."""
+"""`duly jobs`: the jobs, their next runs and their last outcomes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from msgspec.structs import replace
 
 from duly.cli.client import ask_with_time
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import Cell, Column, Row, plain, worded, write_document, write_table
-from duly.cli.words import point, relative
+from duly.cli.output import Cell, Column, Row, coloured, plain, write_document, write_table
+from duly.cli.text import relative, short
 from duly.model import JobStatus
 
 if TYPE_CHECKING:
     from duly.scheduler import JobView
 
-_PATIENCE = timedelta(seconds=1)
+_OVERDUE_AFTER = timedelta(seconds=1)
 _COLUMNS = (
     Column("NAME"),
     Column("STATUS"),
-    Column("SCHEDULE", gives_way=True),
-    Column("NEXT RUN (UTC)", gives_way=True),
+    Column("SCHEDULE", wraps=True),
+    Column("NEXT RUN (UTC)", wraps=True),
     Column("LAST"),
     Column("RUNS", right=True),
     Column("FAILED", right=True),
@@ -30,7 +30,7 @@ _COLUMNS = (
 
 
 @command("duly jobs", "duly jobs --tag billing --status paused", "duly jobs --json | jq '.[].next_run_at'")
-@click.option("--tag", multiple=True, help="Only jobs with this tag; given twice, with both.")
+@click.option("--tag", multiple=True, help="Only jobs with this tag; repeatable, then with all of them.")
 @click.option("--status", type=click.Choice([each.value for each in JobStatus]), help="Only jobs of this status.")
 @store_option
 @json_option
@@ -55,16 +55,16 @@ def _row(view: JobView, now: datetime) -> Row:
     coming = view.next_run_at
     return (
         view.name,
-        worded(view.status.value),
+        coloured(view.status.value),
         view.schedule or "when submitted",
         "–" if coming is None else _coming(coming, now),
-        worded(view.last_outcome.value if view.last_outcome else None),
+        coloured(view.last_outcome.value if view.last_outcome else None),
         str(view.run_count),
         Cell(str(view.failed), "red" if view.failed else ""),
     )
 
 
 def _coming(at: datetime, now: datetime) -> str:
-    if at < now - _PATIENCE:
-        return f"overdue since {point(at, now)}"
-    return f"{relative(at, now)} ({point(at, now)})"
+    if at < now - _OVERDUE_AFTER:
+        return f"overdue since {short(at, now)}"
+    return f"{relative(at, now)} ({short(at, now)})"

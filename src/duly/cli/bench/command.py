@@ -13,8 +13,7 @@ from typing import Any
 
 import click
 
-from duly.cli.durations import duration
-from duly.cli.options import Group, json_option
+from duly.cli.options import Group, duration, json_option
 
 _SOME = click.IntRange(1)
 _LAYOUTS = ("nodes", "scheduler", "queues", "full", "handlers")  # `layouts` says what they are

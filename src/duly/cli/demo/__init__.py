@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from duly.cli.durations import duration
-from duly.cli.options import command
+from duly.cli.options import command, duration
 
 
 @command("duly demo", "duly demo --duration 15", "duly demo --plain | grep skipped")

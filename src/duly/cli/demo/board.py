@@ -15,7 +15,7 @@ from rich.text import Text
 from duly.cli.demo.tally import JobTally, Tally, percentile
 from duly.cli.output import COLOURS
 from duly.cli.show import progress
-from duly.cli.words import line, span
+from duly.cli.text import line, span
 from duly.model import Run, State
 from duly.model.event import Event
 from duly.scheduler import JobView

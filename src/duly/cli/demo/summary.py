@@ -9,7 +9,7 @@ import click
 
 from duly.cli.demo.tally import Tally, percentile
 from duly.cli.output import write_pairs
-from duly.cli.words import line, span
+from duly.cli.text import line, span
 from duly.rules.describe import instant
 
 if TYPE_CHECKING:

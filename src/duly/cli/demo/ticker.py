@@ -11,7 +11,7 @@ from typing import Self
 import click
 
 from duly.cli.output import BAD, GOOD, LIVE, WARN
-from duly.cli.words import line, span
+from duly.cli.text import line, span
 from duly.model import Run, State
 from duly.model.event import Event, RunEnded, RunMissed, RunReleased, RunStarted
 from duly.scheduler import JobView

@@ -1,7 +1,6 @@
-"""Computing: work for a request that takes more than a moment, beside the event loop.
+"""Threads for requests whose computation would block the event loop.
 
-It runs in threads of its own, a bounded number of calls at a time. Whoever hands work over bounds the time it takes:
-a thread cannot be stopped from outside.
+The number of waiting calls is limited. The caller must limit the time of each call, because a thread cannot be stopped.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from duly.api.problems import Problem
 
 T = TypeVar("T")
 
-_THREADS = 2  # Python computes one thing at a time: more would only take turns more often
+_THREADS = 2  # Python executes one thread at a time: more would only switch more often
 _MOST_WAITING = 100
 
 
-class Computing:
-    """Belongs to one event loop. Threads are started when they are first needed."""
+class RequestThreads:
+    """Belongs to one event loop. The threads start on first use."""
 
     def __init__(self, most_waiting: int = _MOST_WAITING) -> None:
         self._pool: ThreadPoolExecutor | None = None
@@ -28,9 +27,9 @@ class Computing:
         self._waiting = 0
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What the work returns or raises; a `Problem` if too much is waiting."""
+        """Run a function in a thread; raises a `Problem` if too many calls are waiting."""
         if self._waiting >= self._most_waiting:
-            detail = "this process has more to compute than it can: try again"
+            detail = "this process has too many computations waiting: try again"
             raise Problem(503, "busy", detail, headers=((b"retry-after", b"1"),))
         if self._pool is None:
             self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="duly-api")
@@ -41,6 +40,6 @@ class Computing:
             self._waiting -= 1
 
     def close(self) -> None:
-        """Let the threads end when they have done what they were given."""
+        """Let the threads end after their current calls."""
         if self._pool is not None:
             self._pool.shutdown(wait=False)

@@ -1,4 +1,4 @@
-"""Instants, lengths of time and foreign texts in the few characters that a listing has for them."""
+"""Times, durations and text of unknown origin, formatted for a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def span(seconds: float) -> str:
-    """A length of time: "320 ms", "4.2 s", "3 min", "2 h 5 min", "3 days"."""
+    """A duration: "320 ms", "4.2 s", "3 min", "2 h 5 min", "3 days"."""
     seconds = max(0.0, seconds)
     if seconds < 0.9995:
         return f"{seconds * 1000:.3g} ms"
@@ -23,7 +23,7 @@ def span(seconds: float) -> str:
 
 
 def relative(at: datetime, now: datetime) -> str:
-    """How far an instant is from now: "in 3 min", "3 min ago", "now"."""
+    """The distance of a time from now: "in 3 min", "3 min ago", "now"."""
     seconds = (at - now).total_seconds()
     if abs(seconds) < 0.5:
         return "now"
@@ -31,8 +31,8 @@ def relative(at: datetime, now: datetime) -> str:
     return f"in {near}" if seconds > 0 else f"{near} ago"
 
 
-def point(at: datetime, now: datetime) -> str:
-    """An instant in UTC, as short as it is clear: with the date unless it is today's."""
+def short(at: datetime, now: datetime) -> str:
+    """A time in UTC, with its date unless it is today, and its year unless it is this year."""
     here, today = at.astimezone(UTC), now.astimezone(UTC)
     if here.date() == today.date():
         return f"{here:%H:%M:%S}"
@@ -40,21 +40,21 @@ def point(at: datetime, now: datetime) -> str:
 
 
 def full(at: datetime) -> str:
-    """An instant in UTC, in full, without decimals that are zero."""
+    """A time in UTC with its date, without trailing zeros."""
     text = f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}".rstrip("0").rstrip(".")
     return f"{text}Z"
 
 
 def line(text: str, most: int = 0) -> str:
-    """A foreign text as one line that no terminal takes for a command, cut to `most` characters (0: whole)."""
+    """Text as one line without control characters, cut to `most` characters (0: not cut)."""
     plain = " ".join(_printable(word) for word in text.split())
     return plain if not most or len(plain) <= most else f"{plain[: most - 1]}…"
 
 
 def lines(text: str) -> list[str]:
-    """The same for a text of several lines, such as a traceback."""
+    """Text of several lines, such as a traceback, without control characters."""
     return [_printable(each.expandtabs(4)) for each in text.splitlines()]
 
 
 def _printable(text: str) -> str:
-    return text if text.isprintable() else "".join(sign if sign.isprintable() else "�" for sign in text)
+    return text if text.isprintable() else "".join(character if character.isprintable() else "�" for character in text)
