@@ -191,7 +191,7 @@ def test_explain_takes_moments_in_the_zone_of_the_job_or_the_given_one(ids):
 
 def test_explain_mistakes(ids):
     assert "there is no job 'nobody'" in invoke("explain", "nobody", code=1).stderr
-    assert "invalid moment" in invoke("explain", "nightly", "--at", "whenever", code=2).stderr
+    assert "invalid time" in invoke("explain", "nightly", "--at", "whenever", code=2).stderr
     assert "unknown time zone" in invoke("explain", "nightly", "--tz", "Nowhere", code=2).stderr
 
 

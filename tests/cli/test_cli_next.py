@@ -123,7 +123,7 @@ def test_a_paused_job_says_so(ids):
         (("@fortnightly",), 1, "Error:"),
         (("@daily", "--tz", "Mars/Base"), 2, "unknown time zone"),
         (("@daily", "--tz", "berlin"), 2, "did you mean Europe/Berlin"),
-        (("@daily", "--after", "whenever"), 2, "invalid moment"),
+        (("@daily", "--after", "whenever"), 2, "invalid time"),
         (("@daily", "-n", "0"), 2, "0 is not in the range"),
         (("nobody",), 1, "duly.db: `duly run` creates it"),
     ],

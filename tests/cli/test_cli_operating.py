@@ -102,7 +102,7 @@ def test_trigger(ids):
         (("submit", "greet", "--json-payload", "[]"), "JSON object"),
         (("submit", "greet", "a=1", "--json-payload", "{}"), "both given"),
         (("submit", "greet", "--delay", "soon"), "invalid duration"),
-        (("submit", "greet", "--at", "soon"), "invalid moment"),
+        (("submit", "greet", "--at", "soon"), "invalid time"),
         (("submit", "greet", "--priority", "10"), "not in the range"),
         (("submit", "greet", "--timeout", "1s"), "--timeout needs --wait"),
         (("submit",), "Missing argument"),

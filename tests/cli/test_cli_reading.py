@@ -13,7 +13,7 @@ from duly.cli.programs import configured
 from duly.cli.settings import Settings, read_settings
 from duly.cli.submit import read_payload
 from duly.cli.text import full, line, lines, relative, short, span
-from duly.cli.time_args import read_moment
+from duly.cli.time_args import read_time
 from duly.model import iso
 from duly.rules.durations import seconds_of
 from duly.rules.redaction import redacted
@@ -127,7 +127,7 @@ def test_what_is_no_duration(text):
     ],
 )
 def test_moments(text, zone, expected):
-    assert read_moment(text).resolve(NOW, zone) == expected
+    assert read_time(text).resolve(NOW, zone) == expected
 
 
 @pytest.mark.parametrize("seconds", [0, 0.32, 4.2, 59, 60, 599, 3599, 3600, 7500, 86399, 90000, 172800, 9e6])
@@ -135,10 +135,10 @@ def test_moments(text, zone, expected):
 def test_what_is_printed_as_a_time_is_read_as_that_time(seconds, sign):
     at = NOW + timedelta(seconds=sign * seconds)
     near = timedelta(seconds=max(1, 0.05 * seconds, 30 if seconds > 59 else 0, 43200 if seconds >= 172800 else 0))
-    assert abs(read_moment(relative(at, NOW)).resolve(NOW, "Asia/Tokyo") - at) <= near
-    assert read_moment(full(at)).resolve(NOW, "Asia/Tokyo") == at
-    assert read_moment(iso(at)).resolve(NOW, "Asia/Tokyo") == at
-    assert read_moment(short(at, NOW)).resolve(NOW, "UTC") == at.replace(microsecond=0)
+    assert abs(read_time(relative(at, NOW)).resolve(NOW, "Asia/Tokyo") - at) <= near
+    assert read_time(full(at)).resolve(NOW, "Asia/Tokyo") == at
+    assert read_time(iso(at)).resolve(NOW, "Asia/Tokyo") == at
+    assert read_time(short(at, NOW)).resolve(NOW, "UTC") == at.replace(microsecond=0)
 
 
 @pytest.mark.parametrize("name", ["America/New_York", "Europe/Berlin", "America/Sao_Paulo", "Asia/Kathmandu", "UTC"])
@@ -146,7 +146,7 @@ def test_what_next_prints_as_a_local_time_is_read_as_that_time(name):
     """Every half hour through a year with two changes of clocks."""
     for at in (NOW + timedelta(minutes=30 * number) for number in range(2 * 24 * 365)):
         local = f"{at.astimezone(ZoneInfo(name)):%a %Y-%m-%d %H:%M:%S %Z}"
-        assert read_moment(local).resolve(NOW, name) == at
+        assert read_time(local).resolve(NOW, name) == at
 
 
 @pytest.mark.parametrize(
@@ -166,13 +166,13 @@ def test_what_next_prints_as_a_local_time_is_read_as_that_time(name):
         ("5 fortnights ago", "invalid duration '5 fortnights'"),
         ("in 200000 weeks", "100 years at most"),
         ("tomorrow 02:30 Europe/Berln", "did you mean Europe/Berlin"),
-        ("2027-03-14T02:30Z Europe/Berlin", "an offset and a zone"),
+        ("2027-03-14T02:30Z Europe/Berlin", "an offset and a time zone"),
         ("Mon 2027-03-14 03:00", "that day is a Sun"),
     ],
 )
 def test_what_is_no_moment(text, why):
-    with pytest.raises(ConfigurationError, match=f"invalid moment .*{re.escape(why)}"):
-        read_moment(text)
+    with pytest.raises(ConfigurationError, match=f"invalid time .*{re.escape(why)}"):
+        read_time(text)
 
 
 @pytest.mark.parametrize(
@@ -181,14 +181,14 @@ def test_what_is_no_moment(text, why):
 )
 def test_what_is_no_moment_in_a_year_or_a_zone(text, why):
     with pytest.raises(ConfigurationError, match=why):
-        read_moment(text).resolve(NOW, "UTC")
+        read_time(text).resolve(NOW, "UTC")
 
 
 @pytest.mark.parametrize("text", ["0001-01-01", "9999-12-31T23:59"])
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/New_York"])
 def test_the_ends_of_the_calendar_do_no_harm(text, zone):
     try:
-        assert read_moment(text).resolve(NOW, zone).tzinfo is UTC
+        assert read_time(text).resolve(NOW, zone).tzinfo is UTC
     except ConfigurationError as exc:
         assert "calendar" in str(exc)  # noqa: PT017
 

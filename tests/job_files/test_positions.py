@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from duly.job_files.positions import Place, Places
+from duly.job_files.positions import Position, Positions
 
 AWKWARD = Path(__file__).with_name("awkward.toml").read_text(encoding="utf-8")
 
@@ -61,7 +61,7 @@ def test_the_awkward_text_is_toml():
 @pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
 @pytest.mark.parametrize(("path", "word"), KEYS, ids=str)
 def test_keys_are_where_they_are_written(path, word, newline):
-    places = Places(AWKWARD.replace("\n", newline))
+    places = Positions(AWKWARD.replace("\n", newline))
     lines = [number for number, row in enumerate(AWKWARD.split("\n"), 1) if word in row]
     found = places.key(path)
     assert found.line in lines
@@ -70,7 +70,7 @@ def test_keys_are_where_they_are_written(path, word, newline):
 
 @pytest.mark.parametrize(("path", "word"), VALUES, ids=str)
 def test_values_are_where_they_begin(path, word):
-    found = Places(AWKWARD).value(path)
+    found = Positions(AWKWARD).value(path)
     assert AWKWARD.split("\n")[found.line - 1][found.column - 1 :].startswith(word)
 
 
@@ -85,17 +85,17 @@ def every_path(value, path=()):
 
 
 def test_no_key_is_left_out_and_none_stands_twice():
-    places = Places(AWKWARD)
+    places = Positions(AWKWARD)
     paths = list(every_path(tomllib.loads(AWKWARD)))
     assert len({(places.key(path).line, places.key(path).column) for path in paths}) == len(paths)
 
 
 def test_what_is_not_in_the_text_is_where_its_table_is():
-    places = Places(AWKWARD)
+    places = Positions(AWKWARD)
     assert places.key(("jobs", "backup", "command")) == places.key(("jobs", "backup"))
-    assert places.key(("nothing",)) == Place(1, 1)
+    assert places.key(("nothing",)) == Position(1, 1)
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment", "\n\n", "a=1", "[a]", 'a=""', "a=''''''", 'a=""""""'])
 def test_short_texts_are_walked_to_their_end(text):
-    assert Places(text).key(("z",)) == Place(1, 1)
+    assert Positions(text).key(("z",)) == Position(1, 1)

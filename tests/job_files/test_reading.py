@@ -173,8 +173,8 @@ JOB = '[jobs.x]\ncommand = ["true"]\n'
         ("jobs = 3", ":2:1: jobs: must be a table: [jobs.NAME]"),
         ("[job.x]\na = 1", ":2:2: job: unknown table 'job'; jobs are written as [jobs.job]"),
         ("[jobs]\nx = 3", ":3:1: job x: a job is a table: [jobs.x]"),
-        ('[jobs."9x"]\ncommand = ["true"]', ":2:7: job 9x: '9x' cannot name a job"),
-        ("[jobs.x]\ncron = '* * * * *'", ":2:7: job x: there is no command"),
+        ('[jobs."9x"]\ncommand = ["true"]', ":2:7: job 9x: invalid name '9x'"),
+        ("[jobs.x]\ncron = '* * * * *'", ":2:7: job x: the command is missing"),
         (f"{JOB}cron = '* 25 * * *'", ":4:8: job x, cron: cron expression '* 25 * * *': 25 is outside 0-23"),
         (f"{JOB}cron = '0 0 30 2 *'", ":4:8: job x, cron:"),
         (f"{JOB}corn = '* * * * *'", ":4:1: job x, corn: unknown key 'corn'; did you mean cron?"),
@@ -187,14 +187,17 @@ JOB = '[jobs.x]\ncommand = ["true"]\n'
         (f"{JOB}at = 'soon'", ":4:6: job x, at: invalid at 'soon'"),
         (f"{JOB}cron = '* * * * *'\nevery = 3", ":5:1: job x, every: cron and every: a job has one schedule"),
         (f"{JOB}end_at = 2027-01-01T00:00:00Z", ":4:1: job x, end_at: end_at without cron, every or at"),
-        ('[jobs.x]\ncommand = "a b"', ':3:1: job x, command: it is a text: write a list, ["a", "b"], or add'),
+        ('[jobs.x]\ncommand = "a b"', ':3:1: job x, command: it is a string: write a list, ["a", "b"], or add'),
         (f"{JOB}shell = true", ":3:1: job x, command: it is a list: with shell = true"),
         ("[jobs.x]\ncommand = []", ":3:11: job x, command: command is empty"),
-        ("[jobs.x]\ncommand = ['a',\n  3]", ":4:3: job x, command[1]: command has 3 in it"),
+        ("[jobs.x]\ncommand = ['a',\n  3]", ":4:3: job x, command[1]: command contains 3"),
         ("[jobs.x]\ncommand = ['a', \"\\u0000\"]", ":3:17: job x, command[1]:"),
-        (f"{JOB}environment = {{ A = 1 }}", ":4:21: job x, environment.A: A must be text, in quotes"),
-        (f'{JOB}environment = {{ "A=B" = "1" }}', "job x, environment.A=B: 'A=B' cannot name a variable"),
-        (f"{JOB}environment = 'A=1'", "job x, environment: environment must be a table of texts"),
+        (f"{JOB}environment = {{ A = 1 }}", ":4:21: job x, environment.A: A must be a string, in quotes"),
+        (
+            f'{JOB}environment = {{ "A=B" = "1" }}',
+            "job x, environment.A=B: 'A=B' cannot be the name of an environment variable",
+        ),
+        (f"{JOB}environment = 'A=1'", "job x, environment: environment must be a table of strings"),
         (f"{JOB}timeout = -1", ":4:11: job x, timeout: timeout=-1.0 must be a positive number of seconds"),
         (f"{JOB}retry = -1", ":4:9: job x, retry:"),
         (f"{JOB}retry = {{ max_retrys = 1 }}", ":4:24: job x, retry.max_retrys: unknown key 'max_retrys'; did"),
@@ -204,9 +207,9 @@ JOB = '[jobs.x]\ncommand = ["true"]\n'
         (f"{JOB}overlap = 'maybe'", ":4:11: job x, overlap: overlap='maybe' is not one of skip, queue, replace, allow"),
         (f"{JOB}delivery = 'exactly_once'", ":4:12: job x, delivery: exactly_once needs a transaction"),
         (f"{JOB}tags = ['a', 1]", ":4:14: job x, tags[1]:"),
-        (f"{JOB}description = 3", ":4:15: job x, description: description = 3 must be text"),
+        (f"{JOB}description = 3", ":4:15: job x, description: description = 3 must be a string"),
         (f"{JOB}delivery = 'at_most_once'\nretry = 2", ":2:7: job x: is at_most_once and has retry=2"),
-        ("[jobs.a.b]\ncommand = ['x']\n[jobs.a]\ncommand = ['y']", ":2:9: job a, b: unknown table; a job's name"),
+        ("[jobs.a.b]\ncommand = ['x']\n[jobs.a]\ncommand = ['y']", ":2:9: job a, b: unknown table; quote a job's name"),
         ("[defaults]\ncron = '* * * * *'", ":3:1: defaults.cron: unknown key 'cron'"),
         ("[defaults]\ntimeout = 'x'\n" + JOB, ":3:11: defaults.timeout: invalid duration 'x'"),
         ("a = [1,\n", "not TOML"),
@@ -247,7 +250,7 @@ def test_values_of_the_environment_are_never_told():
 def test_what_is_not_utf8_is_told_with_its_line(tmp_path):
     path = tmp_path / "jobs.toml"
     path.write_bytes(b'name = "ops"\ntimezone = "\xff"\n')
-    with pytest.raises(JobFileError, match=r"jobs\.toml:2:13: this is not UTF-8"):
+    with pytest.raises(JobFileError, match=r"jobs\.toml:2:13: this is not valid UTF-8"):
         read_file(str(path))
 
 

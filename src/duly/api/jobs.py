@@ -46,9 +46,7 @@ def _matches(view: JobView, query: JobsQuery) -> bool:
     due = view.next_run_at
     return (
         (not query.status or view.status in query.status)
-        and (query.name is None or view.name == query.name)
-        and (query.handler is None or view.handler == query.handler)
-        and (query.queue is None or view.queue == query.queue)
+        and all(getattr(query, name) in (None, getattr(view, name)) for name in ("name", "handler", "queue"))
         and (query.tag is None or query.tag in view.tags)
         and (query.due_from is None or (due is not None and due >= query.due_from))
         and (query.due_until is None or (due is not None and due <= query.due_until))

@@ -12,19 +12,8 @@ from http import HTTPStatus
 import msgspec
 from msgspec import Struct
 
-from duly.errors import (
-    BackendUnavailable,
-    ConfigurationError,
-    DulyError,
-    DuplicateJob,
-    InvalidSchedule,
-    JobChanged,
-    JobNotFound,
-    PayloadError,
-    PayloadTooLarge,
-    RunNotFound,
-    SchedulerRunning,
-)
+from duly import errors
+from duly.errors import DulyError
 
 CONTENT_TYPE = b"application/problem+json"
 _TYPE = "urn:duly:problem:"
@@ -95,22 +84,22 @@ def problem_of(error: DulyError) -> Problem | None:
     """The problem for an error that the caller can correct; None for any other error."""
     text = str(error)
     match error:
-        case BackendUnavailable():
+        case errors.BackendUnavailable():
             away = f"the {error.part} cannot be reached now: try again"
             if error.part == "store":
                 away += "; with a dedupe_key a submission may be repeated within its unique_for"
             return Problem(503, f"{error.part}-away", away, headers=((b"retry-after", b"1"),))
-        case JobNotFound() | RunNotFound():
+        case errors.JobNotFound() | errors.RunNotFound():
             return Problem(404, "not-found", text)
-        case PayloadTooLarge():
+        case errors.PayloadTooLarge():
             return Problem(413, "too-large", text, pointer="/payload")
-        case PayloadError():
+        case errors.PayloadError():
             return Problem(422, "invalid-payload", text, pointer="/payload")
-        case InvalidSchedule():
+        case errors.InvalidSchedule():
             return Problem(422, "invalid-schedule", text, pointer="/schedule")
-        case JobChanged() | DuplicateJob() | SchedulerRunning():
+        case errors.JobChanged() | errors.DuplicateJob() | errors.SchedulerRunning():
             return Problem(409, "conflict", text)
-        case ConfigurationError():
+        case errors.ConfigurationError():
             return Problem(422, "invalid", text)
         case _:
             return None

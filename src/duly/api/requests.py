@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict
 
 from duly.errors import ConfigurationError
 from duly.model import Delivery, Dst, Misfire, Overlap, RetrySpec, StoreLoss
@@ -163,14 +164,8 @@ def retry_policy(given: Retry) -> RetryPolicy:
     """The retry policy of a body."""
     if not isinstance(given, RetryBody):
         return RetryPolicy.of(given)
-    return RetryPolicy(
-        max_retries=given.max_retries,
-        initial_interval=seconds(given.initial_interval),
-        max_interval=seconds(given.max_interval),
-        multiplier=given.multiplier,
-        strategy=given.strategy,
-        jitter=given.jitter,
-    )
+    intervals = {name: seconds(getattr(given, name)) for name in ("initial_interval", "max_interval")}
+    return RetryPolicy(**{**asdict(given), **intervals})
 
 
 def retry_spec(given: Retry | UnsetType) -> RetrySpec | None:

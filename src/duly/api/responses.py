@@ -11,29 +11,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from duly.model import (
-    Attempt,
-    Cause,
-    CronSpec,
-    Delivery,
-    Depth,
-    EverySpec,
-    Failure,
-    JobStatus,
-    Misfire,
-    Node,
-    OnceSpec,
-    Origin,
-    OutcomeKind,
-    Overlap,
-    Progress,
-    RetrySpec,
-    Role,
-    Run,
-    ScheduleSpec,
-    State,
-    iso,
-)
+from duly import model
+from duly.model import iso
 from duly.rules.explain import Explanation
 from duly.scheduler.audit_check import Recorded
 from duly.scheduler.views import JobView
@@ -62,14 +41,14 @@ class Accepted(Struct, frozen=True, omit_defaults=True):
     """
 
     id: str
-    status: State | None
+    status: model.State | None
     created_at: Instant
     deduplicated: bool = False
 
 
 def accepted(run_id: str, created_at: datetime) -> Accepted:
     """A new run."""
-    return Accepted(run_id, State.PENDING, iso(created_at))
+    return Accepted(run_id, model.State.PENDING, iso(created_at))
 
 
 class ErrorAnswer(Struct, frozen=True):
@@ -78,7 +57,7 @@ class ErrorAnswer(Struct, frozen=True):
     traceback: str = ""
 
 
-def _error(failure: Failure | None) -> ErrorAnswer | None:
+def _error(failure: model.Failure | None) -> ErrorAnswer | None:
     return None if failure is None else ErrorAnswer(failure.type, failure.message, failure.traceback)
 
 
@@ -89,11 +68,11 @@ class AttemptAnswer(Struct, frozen=True):
     worker_id: str
     started_at: Instant
     ended_at: Instant
-    outcome: OutcomeKind
+    outcome: model.OutcomeKind
     error: ErrorAnswer | None = None
 
 
-def attempt_answer(attempt: Attempt) -> AttemptAnswer:
+def attempt_answer(attempt: model.Attempt) -> AttemptAnswer:
     return response(AttemptAnswer, attempt, worker_id=attempt.node, error=_error(attempt.failure))
 
 
@@ -101,12 +80,12 @@ class RunAnswer(Struct, frozen=True, kw_only=True):
     """The current state of a run. `completed_at` is the time of its end, with any outcome."""
 
     id: str
-    status: State
+    status: model.State
     job: str
     handler: str
     queue: str
     priority: int
-    cause: Cause
+    cause: model.Cause
     worker_id: str | None
     attempt: int
     due: Instant
@@ -117,7 +96,7 @@ class RunAnswer(Struct, frozen=True, kw_only=True):
     dedupe_key: str | None
     reason: str | None
     hold: str | None
-    progress: Progress | None
+    progress: model.Progress | None
 
 
 class RunDetail(RunAnswer, frozen=True, kw_only=True):
@@ -128,23 +107,23 @@ class RunDetail(RunAnswer, frozen=True, kw_only=True):
     error: ErrorAnswer | None
     attempts: tuple[AttemptAnswer, ...]
     timeout: float | None
-    retry: RetrySpec
-    delivery: Delivery
+    retry: model.RetrySpec
+    delivery: model.Delivery
 
 
 _NULL = Raw(b"null")
 
 
-def _run_fields(run: Run) -> dict[str, Any]:
+def _run_fields(run: model.Run) -> dict[str, Any]:
     """The fields that have another name in a run."""
     return {"status": run.state, "worker_id": run.node, "completed_at": run.finished_at}
 
 
-def run_answer(run: Run) -> RunAnswer:
+def run_answer(run: model.Run) -> RunAnswer:
     return response(RunAnswer, run, **_run_fields(run))
 
 
-def run_detail(run: Run, attempts: list[Attempt]) -> RunDetail:
+def run_detail(run: model.Run, attempts: list[model.Attempt]) -> RunDetail:
     return response(
         RunDetail,
         run,
@@ -170,15 +149,15 @@ class ScheduleAnswer(Struct, frozen=True, omit_defaults=True):
     timezone: str | None = None
 
 
-def _schedule(spec: ScheduleSpec | None, words: str | None) -> ScheduleAnswer | None:
+def _schedule(spec: model.ScheduleSpec | None, words: str | None) -> ScheduleAnswer | None:
     match spec:
         case None:
             return None
-        case CronSpec():
+        case model.CronSpec():
             return ScheduleAnswer("cron", words, cron=spec.expression, timezone=spec.timezone)
-        case EverySpec():
+        case model.EverySpec():
             return ScheduleAnswer("every", words, every=spec.interval.total_seconds())
-        case OnceSpec():
+        case model.OnceSpec():
             return ScheduleAnswer("at", words, at=iso(spec.at))
         case _:
             return ScheduleAnswer("code", words)
@@ -188,7 +167,7 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
     """A job: its definition, its status and the counts of its runs."""
 
     name: str
-    status: JobStatus
+    status: model.JobStatus
     handler: str
     description: str
     schedule: ScheduleAnswer | None
@@ -196,21 +175,21 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
     queue: str
     priority: int
     tags: tuple[str, ...]
-    origin: Origin
+    origin: model.Origin
     revision: int
     next_run_at: Instant | None
     run_count: int
     last_run_at: Instant | None
-    last_outcome: OutcomeKind | None
+    last_outcome: model.OutcomeKind | None
     completed: int
     failed: int
     retried: int
     average_seconds: float | None
     timeout: float | None
-    retry: RetrySpec
-    delivery: Delivery
-    overlap: Overlap | None
-    misfire: Misfire
+    retry: model.RetrySpec
+    delivery: model.Delivery
+    overlap: model.Overlap | None
+    misfire: model.Misfire
     max_runs: int | None
     selector: dict[str, str] | None
     note: str
@@ -256,7 +235,7 @@ class QueueState(Struct, frozen=True):
     paused: bool
 
 
-def queue_answer(name: str, depth: Depth, now: datetime, started: float, ended: float) -> QueueAnswer:
+def queue_answer(name: str, depth: model.Depth, now: datetime, started: float, ended: float) -> QueueAnswer:
     return response(
         QueueAnswer,
         depth,
@@ -275,7 +254,7 @@ class NodeAnswer(Struct, frozen=True):
     host: str
     pid: int
     started_at: Instant
-    roles: tuple[Role, ...]
+    roles: tuple[model.Role, ...]
     queues: tuple[str, ...] | None
     handlers: tuple[str, ...]
     labels: dict[str, str]
@@ -285,7 +264,7 @@ class NodeAnswer(Struct, frozen=True):
     metrics: dict[str, float]
 
 
-def node_answer(node: Node, leader: str | None) -> NodeAnswer:
+def node_answer(node: model.Node, leader: str | None) -> NodeAnswer:
     return response(NodeAnswer, node, handlers=tuple(sorted(node.handlers)), is_leader=node.id == leader)
 
 

@@ -28,6 +28,14 @@ from duly.scheduler.submitting import Options
 
 MAX_SUBMISSIONS = 1000
 _SERVER_ERROR = 500
+_CONVERTED = {
+    "handler",
+    "schedule",
+    "timezone",
+    "payload",
+    "timeout",
+    "retry",
+}  # fields that `Job` takes in another form
 
 JobOrSubmissions = Submission | Definition | list[Submission]
 
@@ -199,23 +207,12 @@ def _audited(spec: JobSpec) -> dict[str, Any]:
 
 async def _job(call: Call[None, Any], body: Definition, handler: str) -> Job:
     schedule = await call.context.threads.run(lambda: requests.schedule(body.schedule, body.timezone))
+    same = {name: getattr(body, name) for name in Definition.__struct_fields__ if name not in _CONVERTED}
     return Job(
+        **same,
         handler=handler,
-        name=body.name,
         schedule=schedule,
         payload=requests.arguments(body.payload),
-        queue=body.queue,
-        priority=body.priority,
         timeout=None if body.timeout is None else requests.seconds(body.timeout),
         retry=body.retry if isinstance(body.retry, UnsetType) else requests.retry_policy(body.retry),
-        delivery=body.delivery,
-        overlap=body.overlap,
-        misfire=body.misfire,
-        on_store_loss=body.on_store_loss,
-        start_at=body.start_at,
-        end_at=body.end_at,
-        max_runs=body.max_runs,
-        selector=body.selector,
-        description=body.description,
-        tags=body.tags,
     )

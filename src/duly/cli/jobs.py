@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from duly.cli.client import ask_with_time
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import Cell, Column, Row, coloured, plain, write_document, write_table
+from duly.cli.output import Cell, Column, Row, coloured, plain, write_document, write_list
 from duly.cli.text import relative, short
 from duly.model import JobStatus
 
@@ -40,10 +40,9 @@ def jobs(url: str | None, tag: tuple[str, ...], status: str | None, as_json: boo
     chosen = [view for view in found if set(tag) <= set(view.tags) and status in {None, view.status.value}]
     if as_json:
         write_document([job_document(view) for view in chosen])
-    elif not chosen:
-        click.echo("no jobs" if not found else f"none of the {len(found)} jobs matches")
     else:
-        write_table(_COLUMNS, [_row(view, now) for view in chosen])
+        empty = "no jobs" if not found else f"none of the {len(found)} jobs matches"
+        write_list(chosen, _COLUMNS, lambda view: _row(view, now), empty)
 
 
 def job_document(view: JobView) -> dict[str, Any]:

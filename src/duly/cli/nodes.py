@@ -5,11 +5,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import click
-
 from duly.cli.client import ask_with_time
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import GOOD, Cell, Column, Row, write_json, write_table
+from duly.cli.output import GOOD, Cell, Column, Row, write_json, write_list
 from duly.cli.text import relative
 from duly.model import Node
 
@@ -38,10 +36,8 @@ def nodes(url: str | None, as_json: bool) -> None:
     (found, leader), now = ask_with_time(url, _find)
     if as_json:
         write_json(found)
-    elif not found:
-        click.echo("no node is alive: duly run starts one")
     else:
-        write_table(_COLUMNS, [_row(node, leader, now) for node in found])
+        write_list(found, _COLUMNS, lambda node: _row(node, leader, now), "no node is alive: duly run starts one")
 
 
 async def _find(scheduler: Scheduler) -> tuple[list[Node], str | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -157,6 +157,14 @@ def _write_rich(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> No
     for row in rows:
         table.add_row(*[Text(cell.text, style=cell.colour) for cell in row])
     Console(color_system="auto" if colourful() else None, highlight=False).print(table)
+
+
+def write_list(found: Sequence[Any], columns: Sequence[Column], row: Callable[[Any], Row], empty: str) -> None:
+    """Write a table with a row for each, or a message if there are none."""
+    if found:
+        write_table(columns, [row(each) for each in found])
+    else:
+        click.echo(empty)
 
 
 def write_pairs(pairs: Sequence[tuple[str, str | Cell]]) -> None:

@@ -10,7 +10,7 @@ import click
 
 from duly.cli.client import ask_with_time, store_time
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import Column, Row, coloured, note, write_json, write_table
+from duly.cli.output import Column, Row, coloured, note, write_json, write_list
 from duly.cli.text import line, short, span
 from duly.model import WAITING, Cause, Run, State
 from duly.rules.admission import UNPLACED
@@ -57,10 +57,9 @@ def runs(
     (found, more), now = ask_with_time(url, lambda scheduler: _find(scheduler, job, state, queue, limit))
     if as_json:
         write_json(found)
-    elif not found:
-        click.echo("no runs match" if job or state or queue else "no runs")
     else:
-        write_table(_COLUMNS, [_row(run, now) for run in found])
+        empty = "no runs match" if job or state or queue else "no runs"
+        write_list(found, _COLUMNS, lambda run: _row(run, now), empty)
     if more:
         note(f"only the newest {limit} are listed: --limit lists more")
 

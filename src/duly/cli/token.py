@@ -9,7 +9,7 @@ import click
 
 from duly.cli.client import ask, ask_with_time, record_action, store_time
 from duly.cli.options import Group, command, duration, json_option, store_option
-from duly.cli.output import BAD, GOOD, Cell, Column, note, write_json, write_table
+from duly.cli.output import BAD, GOOD, Cell, Column, note, write_json, write_list
 from duly.cli.text import full, line, relative
 
 if TYPE_CHECKING:
@@ -113,10 +113,9 @@ def list_tokens(url: str | None, as_json: bool) -> None:
     found, now = ask_with_time(url, find)
     if as_json:
         write_json([_shown(each, now) for each in found])
-    elif not found:
-        click.echo("no tokens yet: create one with duly token create --role admin")
     else:
-        write_table(_COLUMNS, [_row(each, now) for each in found])
+        empty = "no tokens yet: create one with duly token create --role admin"
+        write_list(found, _COLUMNS, lambda each: _row(each, now), empty)
 
 
 @command("duly token revoke 1f7bd4e7f10a")

@@ -1,7 +1,6 @@
-"""Fields: single keys of a job's table, each turned into what `Job` takes, or refused.
+"""The keys of a job's table: each value is converted to what `Job` takes, or refused.
 
-What a value may be is decided where it is decided for code: a field is checked by making a job, a schedule or a policy
-of nothing else.
+The rules for values are those for jobs in code: a field is checked by creating a job, a schedule or a policy from it.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from duly.rules.schedules import Cron, Every, Once
 from duly.rules.zones import zone_key
 from duly.scheduler import Job
 
-_PROBE = "job"
-_PREFIXES = (f"job {_PROBE!r}: ", f"job {_PROBE!r} ", "RetryPolicy ")
+_ANY_NAME = "job"
+_PREFIXES = (f"job {_ANY_NAME!r}: ", f"job {_ANY_NAME!r} ", "RetryPolicy ")
 
 
 class Refused(Exception):
-    """A value that cannot be; `inside` leads to the part of it that is at fault."""
+    """A value that is not valid; `inside` is the path to the wrong part of it."""
 
     def __init__(self, message: str, inside: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
@@ -36,46 +35,52 @@ Convert = Callable[[str, Any], Any]
 
 
 def plain_message(error: DulyError) -> str:
-    """What an error says, without the name of the thing: the place says that."""
+    """The message of an error without the name of the job, because the position in the file shows it."""
     text = str(error)
     for prefix in _PREFIXES:
         text = text.removeprefix(prefix)
     return text
 
 
-def checked(make: Callable[[], object]) -> None:
-    """Let something be made, and refuse what it refuses."""
-    try:
-        make()
-    except DulyError as exc:
-        raise Refused(plain_message(exc)) from exc
+def checked(convert: Convert, create: Callable[[Any], object]) -> Convert:
+    """A conversion whose result is valid if `create` accepts it."""
+
+    def field(key: str, value: Any) -> Any:
+        given = convert(key, value)
+        try:
+            create(given)
+        except DulyError as exc:
+            raise Refused(plain_message(exc)) from exc
+        return given
+
+    return field
 
 
 def text(key: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise Refused(f"{key} = {_shown(value)} must be text")
+        raise Refused(f"{key} = {_shown(value)} must be a string")
     if "\0" in value:
-        raise Refused(f"{key} holds a NUL, which no program can be given")
+        raise Refused(f"{key} contains a NUL character, which cannot be passed to a program")
     return value
 
 
-def truth(key: str, value: Any) -> bool:
+def boolean(key: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise Refused(f"{key} = {_shown(value)} must be true or false")
     return value
 
 
-def texts(key: str, value: Any) -> tuple[str, ...]:
+def strings(key: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise Refused(f"{key} = {_shown(value)} must be a list of texts")
+        raise Refused(f"{key} = {_shown(value)} must be a list of strings")
     for number, each in enumerate(value):
         if not isinstance(each, str) or "\0" in each:
-            raise Refused(f"{key} has {_shown(each)} in it: write texts only", (number,))
+            raise Refused(f"{key} contains {_shown(each)}: write strings only", (number,))
     return tuple(value)
 
 
 def seconds(key: str, value: Any) -> float:
-    """A duration: text such as "10m", or a number of seconds."""
+    """A duration: a string such as "10m", or a number of seconds."""
     if isinstance(value, str):
         try:
             return seconds_of(value)
@@ -90,7 +95,7 @@ def seconds(key: str, value: Any) -> float:
 
 
 def moment(key: str, value: Any) -> datetime:
-    """A date and time; without an offset it is meant in the job's zone."""
+    """A date and time. Without an offset it is in the job's time zone."""
     if isinstance(value, str):
         try:
             return datetime.fromisoformat(value)
@@ -103,22 +108,29 @@ def moment(key: str, value: Any) -> datetime:
 
 def environment(key: str, value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
-        raise Refused(f'{key} must be a table of texts: {key} = {{ NAME = "value" }}')
+        raise Refused(f'{key} must be a table of strings: {key} = {{ NAME = "value" }}')
     for name, each in value.items():
         if not name or "=" in name or "\0" in name:
-            raise Refused(f"{name!r} cannot name a variable of the environment", (name,))
+            raise Refused(f"{name!r} cannot be the name of an environment variable", (name,))
         if not isinstance(each, str):
-            raise Refused(f"{name} must be text, in quotes", (name,))
+            raise Refused(f"{name} must be a string, in quotes", (name,))
         if "\0" in each:
-            raise Refused(f"{name} holds a NUL, which no program can be given", (name,))
+            raise Refused(f"{name} contains a NUL character, which cannot be passed to a program", (name,))
     return dict(sorted(value.items()))
 
 
+def command(key: str, value: Any) -> tuple[str, ...] | str:
+    """A list of words, or one string for a shell. Which of them the job needs is checked later."""
+    given = text(key, value) if isinstance(value, str) else strings(key, value)
+    if not (given.strip() if isinstance(given, str) else given and given[0]):
+        raise Refused(f"{key} is empty: write the program and its arguments as a list of strings")
+    return given
+
+
 def retry(_: str, value: Any) -> RetryPolicy | int:
-    """A number of retries, or a table of what `RetryPolicy` takes."""
+    """A number of retries, or a table of arguments for `RetryPolicy`."""
     if not isinstance(value, Mapping):
-        checked(lambda: RetryPolicy.of(value))
-        number: int = value
+        number: int = checked(_unchanged, RetryPolicy.of)("retry", value)
         return number
     return RetryPolicy(**{name: _retry_field(name, each) for name, each in value.items()})
 
@@ -127,67 +139,9 @@ def _retry_field(name: str, value: Any) -> Any:
     if name not in _RETRY:
         raise Refused(unknown(name, _RETRY), (name,))
     try:
-        given = _RETRY[name](name, value)
-        checked(lambda: RetryPolicy(**{name: given}))
+        return checked(_RETRY[name], lambda given: RetryPolicy(**{name: given}))(name, value)
     except Refused as exc:
         raise Refused(str(exc), (name,)) from exc
-    return given
-
-
-def _as_is(_: str, value: Any) -> Any:
-    return value
-
-
-_RETRY: dict[str, Convert] = {
-    "max_retries": _as_is,
-    "initial_interval": seconds,
-    "max_interval": seconds,
-    "multiplier": _as_is,
-    "strategy": text,
-    "jitter": _as_is,
-}
-
-
-def command(key: str, value: Any) -> tuple[str, ...] | str:
-    """A list of words, or one text for a shell; which of them is right is seen later."""
-    if isinstance(value, str):
-        return text(key, value) if value.strip() else _refuse_empty(key)
-    words = texts(key, value)
-    return words if words and words[0] else _refuse_empty(key)
-
-
-def _refuse_empty(key: str) -> Any:
-    raise Refused(f"{key} is empty: write the program and its arguments as a list of texts")
-
-
-def cron(key: str, value: Any) -> str:
-    expression = text(key, value)
-    checked(lambda: Cron(expression))
-    return expression
-
-
-def every(key: str, value: Any) -> float:
-    interval = seconds(key, value)
-    checked(lambda: Every(interval))
-    return interval
-
-
-def jitter(key: str, value: Any) -> float:
-    spread = seconds(key, value)
-    checked(lambda: Once(EPOCH, jitter=spread))
-    return spread
-
-
-def dst(key: str, value: Any) -> str:
-    policy = text(key, value)
-    checked(lambda: Cron("* * * * *", dst=policy))
-    return policy
-
-
-def timezone(key: str, value: Any) -> str:
-    name = text(key, value)
-    checked(lambda: zone_key(name))
-    return name
 
 
 def delivery(_: str, value: Any) -> Any:
@@ -196,52 +150,59 @@ def delivery(_: str, value: Any) -> Any:
     return value
 
 
-def of_job(name: str, convert: Convert = _as_is) -> Convert:
-    """A field that `Job` checks itself."""
-
-    def field(key: str, value: Any) -> Any:
-        given = convert(key, value)
-        checked(lambda: Job(handler=COMMAND_HANDLER, name=_PROBE, **{name: given}))
-        return given
-
-    return field
+def _unchanged(_: str, value: Any) -> Any:
+    return value
 
 
-# All that a job's table may say, in the order of the documentation.
-FIELDS: dict[str, Convert] = {
-    "description": text,
-    "cron": cron,
-    "every": every,
-    "at": moment,
-    "timezone": timezone,
-    "dst": dst,
-    "jitter": jitter,
-    "start_at": moment,
-    "end_at": moment,
-    "max_runs": of_job("max_runs"),
-    "command": command,
-    "shell": truth,
-    "cwd": text,
-    "environment": environment,
-    "pass_environment": texts,
-    "timeout": of_job("timeout", seconds),
-    "retry": of_job("retry", retry),
-    "delivery": of_job("delivery", delivery),
-    "overlap": of_job("overlap", text),
-    "misfire": of_job("misfire", text),
-    "on_store_loss": of_job("on_store_loss", text),
-    "queue": of_job("queue"),
-    "priority": of_job("priority"),
-    "tags": of_job("tags", texts),
-    "selector": of_job("selector"),
+def _of_job(name: str, convert: Convert = _unchanged) -> Convert:
+    """A field that `Job` checks."""
+    return checked(convert, lambda given: Job(handler=COMMAND_HANDLER, name=_ANY_NAME, **{name: given}))
+
+
+_RETRY: dict[str, Convert] = {
+    "max_retries": _unchanged,
+    "initial_interval": seconds,
+    "max_interval": seconds,
+    "multiplier": _unchanged,
+    "strategy": text,
+    "jitter": _unchanged,
 }
 
-# What says which job it is cannot be a default of all.
+# All keys of a job's table, in the order of the documentation.
+FIELDS: dict[str, Convert] = {
+    "description": text,
+    "cron": checked(text, Cron),
+    "every": checked(seconds, Every),
+    "at": moment,
+    "timezone": checked(text, zone_key),
+    "dst": checked(text, lambda policy: Cron("* * * * *", dst=policy)),
+    "jitter": checked(seconds, lambda spread: Once(EPOCH, jitter=spread)),
+    "start_at": moment,
+    "end_at": moment,
+    "max_runs": _of_job("max_runs"),
+    "command": command,
+    "shell": boolean,
+    "cwd": text,
+    "environment": environment,
+    "pass_environment": strings,
+    "timeout": _of_job("timeout", seconds),
+    "retry": _of_job("retry", retry),
+    "delivery": _of_job("delivery", delivery),
+    "overlap": _of_job("overlap", text),
+    "misfire": _of_job("misfire", text),
+    "on_store_loss": _of_job("on_store_loss", text),
+    "queue": _of_job("queue"),
+    "priority": _of_job("priority"),
+    "tags": _of_job("tags", strings),
+    "selector": _of_job("selector"),
+}
+
+# The keys that may be in `[defaults]`: all but those that define what a job does and when.
 DEFAULTS = {key: FIELDS[key] for key in FIELDS if key not in {"description", "cron", "every", "at", "command", "shell"}}
 
 
 def _shown(value: Any) -> str:
-    """A value as the file has it, as far as that matters."""
+    """A value roughly as the file has it."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -1,4 +1,4 @@
-"""Entries: one job of a file, from the fields it gives to the definition that the store holds."""
+"""Turns the fields of a job's table into the definition that the store keeps."""
 
 from __future__ import annotations
 
@@ -19,44 +19,32 @@ from duly.scheduler import Job
 
 _WHEN = ("cron", "every", "at")
 _BOUNDS = ("start_at", "end_at")
-_OF_JOB = (
-    "description",
-    "max_runs",
-    "timeout",
-    "retry",
-    "delivery",
-    "overlap",
-    "misfire",
-    "on_store_loss",
-    "queue",
-    "priority",
-    "tags",
-    "selector",
-)
+_SCHEDULE = {*_WHEN, *_BOUNDS, "timezone", "dst", "jitter"}
+_COMMAND = {"command", "shell", "cwd", "environment", "pass_environment"}
 
 
 def conflicts(given: Mapping[str, Any], written: Collection[str]) -> Iterator[Refused]:
-    """What does not go together. `written` are all keys, `given` the values of those that can be by themselves."""
+    """Contradictions between fields. `written` are all keys, `given` are the values of the valid ones."""
     named = [key for key in _WHEN if key in written]
     if len(named) > 1:
-        yield Refused(f"{' and '.join(named)}: a job has one schedule; make two jobs of it", (named[-1],))
+        yield Refused(f"{' and '.join(named)}: a job has one schedule; define two jobs", (named[-1],))
     for key in _BOUNDS:
         if key in given and not named:
             yield Refused(f"{key} without cron, every or at", (key,))
     words, shell = given.get("command"), given.get("shell", False)
     if "command" not in written:
-        yield Refused('there is no command: write for example command = ["/usr/local/bin/backup", "--all"]')
+        yield Refused('the command is missing: write for example command = ["/usr/local/bin/backup", "--all"]')
     elif isinstance(words, str) and not shell:
         listed = ", ".join(f'"{word}"' for word in _split(words))
-        yield Refused(f"it is a text: write a list, [{listed}], or add shell = true", ("command",))
+        yield Refused(f"it is a string: write a list, [{listed}], or add shell = true", ("command",))
     elif words is not None and shell and not isinstance(words, str):
-        yield Refused("it is a list: with shell = true it must be one text; or leave shell out", ("command",))
+        yield Refused("it is a list: with shell = true it must be one string; or leave out shell", ("command",))
 
 
 def job_spec(name: str, given: Mapping[str, Any], timezone: str) -> JobSpec:
-    """The definition that fields without conflicts make; raises `Refused` if it cannot be."""
+    """The definition of a job whose fields have no contradictions; raises `Refused` if it is invalid."""
     zone = given.get("timezone", timezone)
-    fields = {key: given[key] for key in _OF_JOB if key in given}
+    fields = {key: value for key, value in given.items() if key not in _SCHEDULE | _COMMAND}
     fields |= {key: _instant(given[key], zone) for key in _BOUNDS if key in given}
     try:
         job = Job(handler=COMMAND_HANDLER, name=name, schedule=_schedule(given, zone), **fields)
@@ -67,13 +55,8 @@ def job_spec(name: str, given: Mapping[str, Any], timezone: str) -> JobSpec:
 
 def _command(given: Mapping[str, Any]) -> CommandSpec:
     words = given["command"]
-    return CommandSpec(
-        argv=(words,) if isinstance(words, str) else words,
-        shell=given.get("shell", False),
-        cwd=given.get("cwd"),
-        environment=given.get("environment", {}),
-        pass_environment=given.get("pass_environment", ()),
-    )
+    options = {key: value for key, value in given.items() if key in _COMMAND - {"command"}}
+    return CommandSpec((words,) if isinstance(words, str) else words, **options)
 
 
 def _split(words: str) -> list[str]:
@@ -84,7 +67,7 @@ def _split(words: str) -> list[str]:
 
 
 def _schedule(given: Mapping[str, Any], zone: str) -> Cron | Every | Once | None:
-    """When it is due; None if it only runs when it is triggered."""
+    """The schedule; None if the job runs only when it is triggered."""
     jitter = given.get("jitter", 0)
     match given:
         case {"cron": expression}:

@@ -1,7 +1,7 @@
-"""Places in a TOML text: where each key and each value stands.
+"""The positions of keys and values in a TOML text.
 
-The standard library reads TOML and forgets the places. This walks over a text that it has accepted already, so that
-nothing needs to be checked here: only strings, brackets and comments are told apart.
+The standard library parses TOML without positions. This module scans a text that is known to be valid TOML, so it only
+has to distinguish strings, brackets and comments.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ _STRINGS = (
 )
 
 
-class Place(Struct, frozen=True):
-    """A line and a column, from 1."""
+class Position(Struct, frozen=True):
+    """A line and a column, counted from 1."""
 
     line: int
     column: int
 
 
-class Places:
-    """Where keys and values stand, by their path: the names of tables and keys, and the numbers of elements."""
+class Positions:
+    """The positions of keys and values by path: the names of tables and keys, and the indexes of elements."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._keys, self._values = _Walk(text).places()
+        self._keys, self._values = _Scanner(text).positions()
 
-    def key(self, path: Path) -> Place:
-        """Where a key is written first; of a path that is not in the text, where the nearest part of it is."""
-        return self._place(self._keys, path)
+    def key(self, path: Path) -> Position:
+        """The first position of a key; for a path that is not in the text, the position of its nearest parent."""
+        return self._position(self._keys, path)
 
-    def value(self, path: Path) -> Place:
-        """Where a value begins; a table that has only a header is there."""
-        return self._place(self._values if path in self._values else self._keys, path)
+    def value(self, path: Path) -> Position:
+        """The position of a value; for a table, of its header."""
+        return self._position(self._values if path in self._values else self._keys, path)
 
-    def _place(self, found: dict[Path, int], path: Path) -> Place:
+    def _position(self, found: dict[Path, int], path: Path) -> Position:
         while path and path not in found:
             path = path[:-1]
-        return place_of(self._text, found.get(path, 0))
+        return position_of(self._text, found.get(path, 0))
 
 
-def place_of(text: str, offset: int) -> Place:
-    """The line and column of a character."""
-    return Place(text.count("\n", 0, offset) + 1, offset - (text.rfind("\n", 0, offset) + 1) + 1)
+def position_of(text: str, offset: int) -> Position:
+    """The position of a character."""
+    return Position(text.count("\n", 0, offset) + 1, offset - (text.rfind("\n", 0, offset) + 1) + 1)
 
 
-class _Walk:
+class _Scanner:
     """One pass over a valid text."""
 
     def __init__(self, text: str) -> None:
@@ -67,9 +67,9 @@ class _Walk:
         self._at = 0
         self._keys: dict[Path, int] = {}
         self._values: dict[Path, int] = {}
-        self._elements: dict[Path, int] = {}  # of arrays of tables: the number of the latest
+        self._elements: dict[Path, int] = {}  # of arrays of tables: the index of the latest
 
-    def places(self) -> tuple[dict[Path, int], dict[Path, int]]:
+    def positions(self) -> tuple[dict[Path, int], dict[Path, int]]:
         table: Path = ()
         while self._skip(_BETWEEN) < len(self._text):
             if self._text[self._at] == "[":
@@ -91,21 +91,21 @@ class _Walk:
 
     def _pair(self, table: Path) -> None:
         path = self._named(table, list(self._key()))
-        self._at += 1  # the sign =
+        self._at += 1  # the equals sign
         self._value(path)
 
     def _named(self, table: Path, parts: list[tuple[str, int]]) -> Path:
-        """The path of a key inside a table; every part of it is written down where it stands first."""
+        """The path of a key inside a table. The first position of each part is recorded."""
         path = table
         for part, offset in parts:
-            if path in self._elements:  # the latest table of an array is meant
+            if path in self._elements:  # it belongs to the latest table of an array
                 path = (*path, self._elements[path])
             path = (*path, part)
             self._keys.setdefault(path, offset)
         return path
 
     def _key(self) -> Iterator[tuple[str, int]]:
-        """The parts of a dotted key, and where they stand."""
+        """The parts of a dotted key, and their offsets."""
         while True:
             start = self._skip(_BLANK)
             if self._text[start] in "\"'":
@@ -154,10 +154,10 @@ class _Walk:
             if (found := form.match(self._text, start)) is not None:
                 self._at = found.end()
                 return found[0]
-        raise AssertionError("a text that tomllib has read has no string without an end")
+        raise AssertionError("valid TOML has no unterminated string")
 
     def _skip(self, what: re.Pattern[str]) -> int:
-        """Go over what matches; where that ends."""
+        """Skip what matches; returns the new offset."""
         if (found := what.match(self._text, self._at)) is not None:
             self._at = found.end()
         return self._at

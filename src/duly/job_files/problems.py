@@ -1,4 +1,4 @@
-"""Problems of a file: each with its place, all of them told at once."""
+"""The problems of a job file, each with its position."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from duly.errors import ConfigurationError
 
-# What people write who know other schedulers.
+# Keys of other schedulers, and what to write instead.
 _MEANT = {
     "args": "command",
     "argv": "command",
@@ -27,7 +27,7 @@ _MEANT = {
 
 
 class Problem(Struct, frozen=True):
-    """One thing that is wrong in a file. Lines and columns count from 1."""
+    """One problem of a file. Lines and columns are counted from 1."""
 
     file: str
     line: int
@@ -40,7 +40,7 @@ class Problem(Struct, frozen=True):
 
 
 class JobFileError(ConfigurationError):
-    """A file that cannot be used. `problems` are all that were found, in the order of the file."""
+    """A job file with problems. `problems` has all of them, in the order of the file."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: Sequence[Problem] = sorted(problems, key=lambda each: (each.line, each.column))
@@ -48,7 +48,7 @@ class JobFileError(ConfigurationError):
 
 
 def unknown(key: str, known: Iterable[str]) -> str:
-    """What is said about a key that is not known: the one that was probably meant, or all that are."""
+    """The message for an unknown key: with the key that was probably meant, or with all keys."""
     names = list(known)
     near = [_MEANT[key]] if _MEANT.get(key) in names else difflib.get_close_matches(key, names, n=1, cutoff=0.6)
-    return f"unknown key {key!r}; " + (f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}")
+    return f"unknown key {key!r}; " + (f"did you mean {near[0]}?" if near else f"known keys are {', '.join(names)}")

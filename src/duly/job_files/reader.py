@@ -1,7 +1,7 @@
-"""Reads a job file as a whole, and reports all problems at once, each with its line.
+"""Reads a job file, and reports all problems at once, each with its line.
 
-`[jobs.NAME]` tables rather than an array of tables: a name that is given twice is refused by TOML itself, every error
-has a name to tell, and the order of jobs means nothing.
+Jobs are `[jobs.NAME]` tables, not an array of tables: TOML itself refuses a duplicate name, each error can name its
+job, and the order of jobs has no meaning.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any
 
-from duly.errors import ConfigurationError, DulyError
-from duly.job_files.fields import DEFAULTS, FIELDS, Convert, Refused, seconds, text, timezone
+from duly.errors import ConfigurationError
+from duly.job_files.fields import DEFAULTS, FIELDS, Convert, Refused, checked, seconds, text
 from duly.job_files.job_table import conflicts, job_spec
-from duly.job_files.positions import Path, Place, Places, place_of
+from duly.job_files.positions import Path, Position, Positions, position_of
 from duly.job_files.problems import JobFileError, Problem, unknown
 from duly.model import JobFile, JobSpec, SchedulerConfig, is_job_name
 from duly.rules.printable import shortened
 
 _NAMES = "a letter or _, then letters, digits and _ . -, at most 128"
-_TOML_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_TOML_POSITION = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 
 
 def read_file(path: str) -> JobFile:
-    """Read a file; raises `JobFileError`, or `ConfigurationError` if there is none."""
+    """Read a file; raises `JobFileError`, or `ConfigurationError` if the file cannot be read."""
     try:
         data = FilePath(path).read_bytes()
     except OSError as exc:
@@ -33,55 +33,46 @@ def read_file(path: str) -> JobFile:
     try:
         content = data.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
-        place = place_of(data[: exc.start].decode("utf-8-sig"), len(data[: exc.start].decode("utf-8-sig")))
-        raise JobFileError([Problem(path, place.line, place.column, "", "this is not UTF-8")]) from exc
+        position = position_of(data[: exc.start].decode("utf-8-sig"), len(data[: exc.start].decode("utf-8-sig")))
+        raise JobFileError([Problem(path, position.line, position.column, "", "this is not valid UTF-8")]) from exc
     return read_text(content, path)
 
 
 def read_text(content: str, path: str = "jobs.toml") -> JobFile:
     """Read the text of a file; raises `JobFileError`."""
     try:
-        tables, places = tomllib.loads(content), Places(content)
+        tables, positions = tomllib.loads(content), Positions(content)
     except tomllib.TOMLDecodeError as exc:
         raise JobFileError([_not_toml(path, content, str(exc))]) from exc
-    except ValueError as exc:  # a number of thousands of digits
-        raise JobFileError([Problem(path, 1, 1, "", f"it cannot be read: {exc}")]) from exc
+    except ValueError as exc:  # a number with thousands of digits
+        raise JobFileError([Problem(path, 1, 1, "", f"the file cannot be read: {exc}")]) from exc
     except RecursionError as exc:
-        raise JobFileError([Problem(path, 1, 1, "", "lists or tables lie too deep in each other")]) from exc
-    return _Reader(path, places, tables).read()
+        raise JobFileError([Problem(path, 1, 1, "", "lists or tables are nested too deeply")]) from exc
+    return _Reader(path, positions, tables).read()
 
 
-def _not_toml(path: str, content: str, said: str) -> Problem:
-    found = _TOML_PLACE.search(said)
-    end = place_of(content, len(content))
-    place = Place(int(found[1]), int(found[2])) if found and found[1] else end
-    return Problem(path, place.line, place.column, "", f"not TOML: {_TOML_PLACE.sub('', said)}")
+def _not_toml(path: str, content: str, message: str) -> Problem:
+    found = _TOML_POSITION.search(message)
+    end = position_of(content, len(content))
+    position = Position(int(found[1]), int(found[2])) if found and found[1] else end
+    return Problem(path, position.line, position.column, "", f"not TOML: {_TOML_POSITION.sub('', message)}")
 
 
-def _setting(key: str, convert: Convert | None = None) -> Convert:
-    """A key that is a field of `SchedulerConfig`, and is checked by it."""
-
-    def setting(_: str, value: Any) -> Any:
-        given = value if convert is None else convert(key, value)
-        try:
-            SchedulerConfig(**{key: given})
-        except DulyError as exc:
-            raise Refused(str(exc)) from exc
-        return given
-
-    return setting
+def _setting(key: str, convert: Convert = lambda _, value: value) -> Convert:
+    """A field that `SchedulerConfig` checks."""
+    return checked(convert, lambda given: SchedulerConfig(**{key: given}))
 
 
 def _file_name(key: str, value: Any) -> str:
     name = text(key, value)
     if not is_job_name(name):
-        raise Refused(f"{value!r} cannot name a job file: {_NAMES}")
+        raise Refused(f"invalid name {value!r}: expected {_NAMES}")
     return name
 
 
 _SETTINGS: dict[str, Convert] = {
     "namespace": _setting("namespace"),
-    "timezone": timezone,
+    "timezone": FIELDS["timezone"],
     "max_concurrent": _setting("max_concurrent"),
     "queues": _setting("queues"),
     "placement": _setting("placement"),
@@ -98,11 +89,11 @@ _OLD_NAME = "fleet"  # deprecated key of the name
 
 
 class _Reader:
-    """One reading: collects problems instead of stopping at the first."""
+    """Reads one file. Collects problems instead of stopping at the first."""
 
-    def __init__(self, path: str, places: Places, tables: dict[str, Any]) -> None:
+    def __init__(self, path: str, positions: Positions, tables: dict[str, Any]) -> None:
         self._path = path
-        self._places = places
+        self._positions = positions
         self._tables = tables
         self._problems: list[Problem] = []
 
@@ -148,7 +139,7 @@ class _Reader:
             return None
         before = len(self._problems)
         if not is_job_name(name):
-            self._report(path, f"{name!r} cannot name a job: {_NAMES}")
+            self._report(path, f"invalid name {name!r}: expected {_NAMES}")
         given = _merged(defaults, self._fields(path, table, FIELDS))
         for conflict in conflicts(given, {*defaults, *table}):
             self._report((*path, *conflict.inside), str(conflict))
@@ -161,7 +152,7 @@ class _Reader:
             return None
 
     def _fields(self, path: Path, table: Mapping[str, Any], known: Mapping[str, Convert]) -> dict[str, Any]:
-        """The fields of a table that are known and can be; all others are reported."""
+        """The valid fields of a table; problems with the others are reported."""
         found = {}
         for key, value in table.items():
             if key not in known:
@@ -177,19 +168,19 @@ class _Reader:
         self._problems.append(self._problem(path, message, value=value))
 
     def _problem(self, path: Path, message: str, *, value: bool = False) -> Problem:
-        place = self._places.value(path) if value else self._places.key(path)
-        return Problem(self._path, place.line, place.column, shortened(_where(path)), shortened(message))
+        position = self._positions.value(path) if value else self._positions.key(path)
+        return Problem(self._path, position.line, position.column, shortened(_where(path)), shortened(message))
 
 
 def _merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """A job's fields over the defaults; of the environment each variable by itself."""
+    """The fields of a job over the defaults. Variables of the environment are merged one by one."""
     both = [table["environment"] for table in (defaults, given) if "environment" in table]
     environment = {name: value for table in both for name, value in table.items()}
     return {**defaults, **given, **({"environment": dict(sorted(environment.items()))} if both else {})}
 
 
 def _where(path: Path) -> str:
-    """The job and the key, for people."""
+    """The job and the key, for messages."""
     match path:
         case ("jobs", str(name)):
             return f"job {name}"
@@ -205,7 +196,7 @@ def _dotted(path: Any) -> str:
 
 def _unknown(path: Path, key: str, value: Any, known: Mapping[str, Convert]) -> str:
     if len(path) == 2 and isinstance(value, Mapping) and value.keys() & known.keys():
-        return f'unknown table; a job\'s name with dots in it is quoted: [jobs."{path[1]}.{key}"]'
+        return f'unknown table; quote a job\'s name that contains dots: [jobs."{path[1]}.{key}"]'
     if not path and isinstance(value, Mapping):
         return f"unknown table {key!r}; jobs are written as [jobs.{key}]"
     return unknown(key, [*known, "defaults", "jobs"] if not path else known)

@@ -1,4 +1,4 @@
-"""The demo as a table that is alive: jobs, countdowns, outcomes, lateness."""
+"""The demo as a live table: jobs, countdowns, outcomes, lateness."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from duly.cli.demo.tally import JobTally, Tally, percentile
+from duly.cli.demo.counts import DemoCounts, JobCounts, percentile
 from duly.cli.output import COLOURS
 from duly.cli.show import progress
 from duly.cli.text import line, span
@@ -21,20 +21,20 @@ from duly.model.event import Event
 from duly.scheduler import JobView
 
 _TITLES = ("job", "schedule", "next", "last", "runs", "failed", "retries", "skipped", "late p50", "max", "now")
-_TO_THE_RIGHT = {"next", "runs", "failed", "retries", "skipped", "late p50", "max"}
+_RIGHT_ALIGNED = {"next", "runs", "failed", "retries", "skipped", "late p50", "max"}
 _ONLY_IF_WIDE = {"schedule", "retries", "now"}
 _WIDE = 120
 
 
-class Board:
-    """Redraws itself when it is told to."""
+class LiveTable:
+    """A table that is drawn again by `draw` and `say`."""
 
-    def __init__(self, tally: Tally, *, colours: bool) -> None:
+    def __init__(self, counts: DemoCounts, *, colours: bool) -> None:
         self._console = Console(color_system="auto" if colours else None, highlight=False)
         self._live = Live(console=self._console, auto_refresh=False, vertical_overflow="visible")
-        self._tally = tally
+        self._counts = counts
         self._table = Table()
-        self._words = Text()
+        self._footer = Text()
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -43,38 +43,38 @@ class Board:
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, _: TracebackType | None) -> None:
         self._live.stop()
 
-    def hear(self, event: Event) -> None:
-        """Events are counted by the tally; the board shows what it has counted."""
+    def handle(self, event: Event) -> None:
+        """Nothing to do: the table shows what `DemoCounts` has counted."""
 
     def skipped(self, runs: Sequence[Run]) -> None:
-        """As for events."""
+        """Nothing to do, as for events."""
 
     def say(self, text: str) -> None:
-        """The line under the table."""
-        self._words = Text(text, style="bright_black")
+        """Set the line below the table."""
+        self._footer = Text(text, style="bright_black")
         self._redraw()
 
     def draw(self, views: Sequence[JobView], running: Sequence[Run]) -> None:
-        """Show the jobs as they are now."""
+        """Show the current state of the jobs."""
         now = datetime.now(UTC)
         doing = {run.job: run for run in running}
         wide = self._console.width >= _WIDE
         titles = [title for title in _TITLES if wide or title not in _ONLY_IF_WIDE]
         self._table = Table(box=None, padding=(0, 2 if wide else 1, 0, 0), header_style="bold")
         for title in titles:
-            side: JustifyMethod = "right" if title in _TO_THE_RIGHT else "left"
+            side: JustifyMethod = "right" if title in _RIGHT_ALIGNED else "left"
             self._table.add_column(title, justify=side, no_wrap=title != "schedule")
         for view in views:
-            if view.name in self._tally.jobs:
-                row = _row(view, self._tally.jobs[view.name], doing, now)
+            if view.name in self._counts.jobs:
+                row = _row(view, self._counts.jobs[view.name], doing, now)
                 self._table.add_row(*(row[title] for title in titles))
         self._redraw()
 
     def _redraw(self) -> None:
-        self._live.update(Group(self._table, self._words), refresh=True)
+        self._live.update(Group(self._table, self._footer), refresh=True)
 
 
-def _row(view: JobView, job: JobTally, doing: Mapping[str, Run], now: datetime) -> dict[str, Text]:
+def _row(view: JobView, job: JobCounts, doing: Mapping[str, Run], now: datetime) -> dict[str, Text]:
     left = None if view.next_run_at is None else max(0.0, (view.next_run_at - now).total_seconds())
     last = view.last_outcome.value if view.last_outcome else "–"
     half = percentile(job.late, 0.5)
@@ -97,7 +97,7 @@ def _count(number: int, colour: str) -> Text:
     return Text(str(number), style=colour if number else "")
 
 
-def _activity(job: JobTally, run: Run | None) -> str:
+def _activity(job: JobCounts, run: Run | None) -> str:
     if not job.running:
         return ""
     if run is not None and run.progress is not None:

@@ -1,4 +1,4 @@
-"""The tally: what the demo has seen so far, by job."""
+"""What the demo has counted so far, by job."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterable, Sequence
 from duly.model import Run, State
 from duly.model.event import Event, RunEnded, RunStarted
 
-_REMEMBERED = 5000
+_MAX_LATE = 5000
 
 
-class JobTally:
-    """What was seen of one job. Of the lateness of its runs the latest few thousand are remembered."""
+class JobCounts:
+    """The counts of one job. `late` has the lateness of its latest few thousand runs."""
 
     def __init__(self) -> None:
-        self.late: deque[float] = deque(maxlen=_REMEMBERED)
+        self.late: deque[float] = deque(maxlen=_MAX_LATE)
         self.latest = 0.0
         self.ended: Counter[State] = Counter()
         self.retries = 0
@@ -24,22 +24,22 @@ class JobTally:
         self.skipped: Counter[str] = Counter()
 
 
-class Tally:
-    """Listens to events; is told about skipped runs, of which there are no events."""
+class DemoCounts:
+    """Counts events, and skipped runs, which have no events."""
 
     def __init__(self) -> None:
-        self.jobs: dict[str, JobTally] = {}
+        self.jobs: dict[str, JobCounts] = {}
         self.skipped: dict[str, Run] = {}
 
     def expect(self, jobs: Iterable[str]) -> None:
-        """These are the demo's own; a store that was given may hold others."""
+        """Count only these jobs: the store may have others."""
         for name in jobs:
             self._of(name)
 
-    def _of(self, name: str) -> JobTally:
-        return self.jobs.setdefault(name, JobTally())
+    def _of(self, name: str) -> JobCounts:
+        return self.jobs.setdefault(name, JobCounts())
 
-    def hear(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         """Count one event."""
         match event:
             case RunStarted(run, late):
@@ -58,7 +58,7 @@ class Tally:
                 pass
 
     def skip(self, runs: Iterable[Run]) -> list[Run]:
-        """Count skipped runs; returns those that are new, the earliest first."""
+        """Count skipped runs; returns the new ones, the earliest first."""
         new = [run for run in runs if run.job in self.jobs and run.id not in self.skipped]
         for run in new:
             self.skipped[run.id] = run
@@ -72,7 +72,7 @@ class Tally:
 
 
 def percentile(values: Sequence[float], share: float) -> float | None:
-    """The smallest value that is not exceeded by that share of the values."""
+    """The smallest value that is not exceeded by this share of the values."""
     if not values:
         return None
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]

@@ -1,4 +1,4 @@
-"""The demo as lines: one per event, for pipes and for those who like to scroll."""
+"""The demo as lines, one per event, for pipes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from duly.model.event import Event, RunEnded, RunMissed, RunReleased, RunStarted
 from duly.scheduler import JobView
 
 
-class Ticker:
+class EventLines:
     """Writes a line per event."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Ticker:
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, _: TracebackType | None) -> None:
         pass
 
-    def hear(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         match event:
             case RunStarted(run, late):
                 priority = f", priority {run.priority}" if run.priority else ""
@@ -38,10 +38,10 @@ class Ticker:
             case RunEnded(run, _, State.COMPLETED, seconds):
                 self._write("completed", GOOD, run.job, f"in {span(seconds)}")
             case RunEnded(run, outcome, state, _, failure, retry_at):
-                said = f"{failure.type}: {failure.message}" if failure else outcome.value
+                reason = f"{failure.type}: {failure.message}" if failure else outcome.value
                 again = math.nan if retry_at is None else (retry_at - datetime.now(UTC)).total_seconds()
                 word, colour = ("retry", WARN) if retry_at else (state.value, BAD)
-                self._write(word, colour, run.job, f"{said}, again in {span(again)}" if retry_at else said)
+                self._write(word, colour, run.job, f"{reason}, retry in {span(again)}" if retry_at else reason)
             case RunMissed(run, late):
                 self._write("skipped", WARN, run.job, f"a misfire: {span(late)} late")
             case RunReleased(run):
@@ -50,15 +50,15 @@ class Ticker:
                 pass
 
     def draw(self, views: Sequence[JobView], running: Sequence[Run]) -> None:
-        """There is nothing to draw: what happens is told when it happens."""
+        """Nothing to do: each event is written when it happens."""
 
     def skipped(self, runs: Sequence[Run]) -> None:
-        """Tell of skipped runs, of which there are no events."""
+        """Write skipped runs, which have no events."""
         for run in runs:
             self._write("skipped", WARN, run.job, f"{run.reason}, due {run.due:%H:%M:%S}")
 
     def say(self, text: str) -> None:
-        """A line that belongs to no run."""
+        """Write a line that belongs to no run."""
         click.echo(text)
 
     def _write(self, word: str, colour: str, job: str, text: str) -> None:
