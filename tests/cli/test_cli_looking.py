@@ -6,9 +6,9 @@ import re
 from datetime import UTC, datetime
 
 import pytest
-from tests.cli.cli_support import document, invoke, run_on_terminal, run_process
+from tests.cli.cli_support import ask, document, invoke, run_on_terminal, run_process
 
-from duly import Attempt, Explanation, JobView, Node, Run, Scheduler, SchedulerConfig
+from duly import Attempt, Every, Explanation, Job, JobView, Node, Run, Scheduler, SchedulerConfig
 from duly.cli import doctor as doctor_module
 from duly.ports import Finding, Severity
 from duly.version import __version__
@@ -111,6 +111,28 @@ def test_a_table_on_a_terminal_has_colours_and_fits(ids, tmp_path):
         plain = re.sub(r"\x1b\[[0-9;]*m", "", output)
         assert all(len(line) <= columns for line in plain.splitlines())
         assert "nightly" in plain
+
+
+def test_a_long_name_wraps_and_hides_no_column(tmp_path):
+    """At 80 columns the schedule and the next run are still there."""
+    name = "nightly_report_for_all_customers_of_the_region_north"
+    job = Job(handler="report", name=name, schedule=Every(hours=6))
+    ask("sqlite:///duly.db", lambda scheduler: scheduler.register(job))
+    code, output = run_on_terminal("jobs", "--no-color", folder=tmp_path, columns=80)
+    assert code == 0
+    lines = output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert re.split(r"  +", lines[0].strip()) == [
+        "NAME",
+        "STATUS",
+        "SCHEDULE",
+        "NEXT RUN (UTC)",
+        "LAST",
+        "RUNS",
+        "FAILED",
+    ]
+    assert "every 6 hours" in lines[1]
+    assert "".join(line.split()[0] for line in lines[1:] if line.strip()).startswith(name[:16])
 
 
 def test_colours_can_be_refused(ids, tmp_path):

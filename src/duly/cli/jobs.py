@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _OVERDUE_AFTER = timedelta(seconds=1)
 _COLUMNS = (
-    Column("NAME"),
+    Column("NAME", wraps=True),
     Column("STATUS"),
     Column("SCHEDULE", wraps=True),
     Column("NEXT RUN (UTC)", wraps=True),

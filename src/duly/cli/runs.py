@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _COLUMNS = (
     Column("ID", wraps=True),
-    Column("JOB"),
+    Column("JOB", wraps=True),
     Column("STATE"),
     Column("DUE (UTC)", wraps=True),
     Column("LATE", right=True),
