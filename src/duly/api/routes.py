@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from duly.api import cluster, events, health, jobs, metrics, previews, queries, requests, runs, submissions
+from duly.api import cluster, events, health, jobs, previews, queries, requests, runs, submissions
 from duly.api.calls import Call, Reply, Stream
 from duly.api.json_input import converted
 from duly.api.permissions import Permission
@@ -118,8 +118,8 @@ HEALTH_ROUTES: tuple[Route, ...] = (
     Route("GET", "/health", _PUBLIC, health.get_health, {200: HealthAnswer, 503: HealthAnswer}),
     Route("GET", "/livez", _PUBLIC, health.livez, {200: Status}),
     Route("GET", "/readyz", _PUBLIC, health.readyz, {200: Status, 503: Status}),
-    Route("GET", "/metrics", _READ, metrics.get_metrics, {200: MetricsAnswer | str}),
-    Route("GET", "/metrics/prometheus", _READ, metrics.prometheus, {200: TEXT}),
+    Route("GET", "/metrics", _READ, health.get_metrics, {200: MetricsAnswer | str}),
+    Route("GET", "/metrics/prometheus", _READ, health.prometheus, {200: TEXT}),
     Route("GET", "/leader", _READ, cluster.leader, {200: LeaderAnswer}),
 )
 

@@ -10,7 +10,7 @@ from duly.cli.client import ask, store_time
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import COLOURS, write_json
 from duly.cli.text import full, line
-from duly.cli.time_args import TimeArg, moment, zone
+from duly.cli.time_args import TimeArg, moment, zone_option
 from duly.errors import JobNotFound
 from duly.model import CronSpec, ScheduleSpec, is_run_id
 
@@ -27,14 +27,7 @@ if TYPE_CHECKING:
 )
 @click.argument("job", metavar="JOB|RUN")
 @click.option("--at", type=moment, default="now", show_default=True, metavar="T", help="The time to explain.")
-@click.option(
-    "--timezone",
-    "--tz",
-    "timezone",
-    type=zone,
-    metavar="ZONE",
-    help="The time zone of --at, if it has none. Default: the job's.",
-)
+@zone_option("The time zone of --at, if it has none. Default: the job's.")
 @store_option
 @json_option
 def explain(job: str, at: TimeArg, timezone: str | None, url: str | None, as_json: bool) -> None:
@@ -48,7 +41,7 @@ def explain(job: str, at: TimeArg, timezone: str | None, url: str | None, as_jso
     if as_json:
         write_json(found)
     else:
-        _write(found)
+        write_explanation(found)
 
 
 async def _explain(scheduler: Scheduler, job: str, at: TimeArg, timezone: str | None) -> Explanation:
@@ -70,7 +63,7 @@ def job_zone(spec: ScheduleSpec | None) -> str:
     return spec.timezone if isinstance(spec, CronSpec) else "UTC"
 
 
-def _write(found: Explanation) -> None:
+def write_explanation(found: Explanation) -> None:
     verdict = click.style(found.verdict.replace("_", " "), fg=COLOURS.get(found.verdict, "cyan"), bold=True)
     click.echo(f"{found.job} at {full(found.due or found.at)}: {verdict}")
     for reason in found.reasons:

@@ -11,10 +11,11 @@ from typing import Any, TypeVar
 
 import click
 
-from duly.errors import ConfigurationError
+from duly.errors import DulyError
 from duly.rules.durations import seconds_of
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 MOST_SEQUENCE = 2**63 - 1  # the largest number of a log entry
 
@@ -113,12 +114,19 @@ def namespace() -> str | None:
     return found
 
 
-def duration(text: str) -> float:
-    """The type of an option that takes a duration, in seconds."""
-    try:
-        return seconds_of(text)
-    except ConfigurationError as exc:
-        raise click.BadParameter(str(exc)) from exc
+def option_type(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """The type of an option whose text is parsed by this function."""
+
+    def convert(text: str) -> T:
+        try:
+            return parse(text)
+        except DulyError as exc:
+            raise click.BadParameter(str(exc)) from exc
+
+    return convert
+
+
+duration = option_type(seconds_of)
 
 
 def json_option(function: F) -> F:

@@ -15,7 +15,7 @@ from duly.cli.client import ask, record_action, store_time
 from duly.cli.options import F, command, duration, store_option
 from duly.cli.output import note, write_json
 from duly.cli.text import full
-from duly.cli.time_args import TimeArg, moment, zone
+from duly.cli.time_args import TimeArg, moment, zone_option
 from duly.errors import DulyError, ResultExpired, RunNotFound
 from duly.model import Node, Role
 
@@ -46,15 +46,7 @@ def waiting(command: F) -> F:
 @click.option(
     "--at", type=moment, metavar="T", help="Start at this time, for example 2027-03-14T02:30Z or in 5 minutes."
 )
-@click.option(
-    "--timezone",
-    "--tz",
-    "timezone",
-    type=zone,
-    default="UTC",
-    metavar="ZONE",
-    help="The time zone of --at, if it has none.",
-)
+@zone_option("The time zone of --at, if it has none.", default="UTC")
 @click.option("--priority", type=click.IntRange(0, 9), help="0 to 9; 9 is the most urgent.")
 @click.option("--dedupe-key", metavar="KEY", help="If an unfinished run has this key, use that run instead.")
 @click.option(

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo
 import click
 from msgspec import Struct
 
+from duly.cli.options import F, option_type
 from duly.errors import ConfigurationError, InvalidSchedule
 from duly.rules.durations import seconds_of
 from duly.rules.zones import instant_of, zone_key
@@ -173,17 +174,10 @@ def _dated(text: str, found: datetime, zone: str | None) -> Resolve:
     return lambda _, __: instant
 
 
-def moment(text: str) -> TimeArg:
-    """The type of an option that takes a time."""
-    try:
-        return read_time(text)
-    except ConfigurationError as exc:
-        raise click.BadParameter(str(exc)) from exc
+moment = option_type(read_time)
 
 
-def zone(name: str) -> str:
-    """The type of an option that takes a time zone."""
-    try:
-        return zone_key(name)
-    except InvalidSchedule as exc:
-        raise click.BadParameter(str(exc)) from exc
+def zone_option(help: str, default: str | None = None) -> Callable[[F], F]:  # noqa: A002  # click's word
+    """`--timezone`, also written `--tz`."""
+    zone = option_type(zone_key)
+    return click.option("--timezone", "--tz", "timezone", type=zone, default=default, metavar="ZONE", help=help)

@@ -33,46 +33,45 @@ def bench() -> None:
     """
 
 
-_url = click.option(
-    "--url",
-    envvar=("DULY_URL", "DULY_STORE"),
-    help="The store to measure, with DULY_QUEUE and DULY_COORDINATOR. Default: a temporary SQLite file.",
-)
+def _measurement(function: Callable[..., None]) -> click.Command:
+    """A subcommand with `--url` and `--json`."""
+    url = click.option(
+        "--url",
+        envvar=("DULY_URL", "DULY_STORE"),
+        help="The store to measure, with DULY_QUEUE and DULY_COORDINATOR. Default: a temporary SQLite file.",
+    )
+    return bench.command()(url(json_option(function)))
 
 
 def _number(*names: str, default: int, help: str) -> Callable[[Any], Any]:  # noqa: A002  # click's word
     return click.option(*names, default=default, type=click.IntRange(1), show_default=True, help=help)
 
 
-_processes = _number("--processes", "-p", default=1, help="How many worker processes.")
-_concurrency = _number("--concurrency", "-c", default=100, help="How many runs a worker executes at a time.")
+def _workers(function: Callable[..., None]) -> Callable[..., None]:
+    """`--processes` and `--concurrency`."""
+    processes = _number("--processes", "-p", default=1, help="How many worker processes.")
+    concurrency = _number("--concurrency", "-c", default=100, help="How many runs a worker executes at a time.")
+    decorated: Callable[..., None] = processes(concurrency(function))
+    return decorated
 
 
-@bench.command()
-@_url
-@json_option
-@_processes
-@_concurrency
+@_measurement
+@_workers
 @_number("--jobs", "-n", default=100_000, help="How many no-op jobs are submitted first.")
 def drain(jobs: int, processes: int, **given: Any) -> None:
     """The number of runs per second that workers execute."""
     _measure("noop", given, lambda measures, *context: measures.drain(jobs, processes, *context))
 
 
-@bench.command()
-@_url
-@json_option
+@_measurement
 @_number("--jobs", "-n", default=20_000, help="How many submissions, fifty at a time.")
 def submit(jobs: int, **given: Any) -> None:
     """The number of submissions per second of one client."""
     _measure("noop", given, lambda measures, *context: measures.submit(jobs, *context))
 
 
-@bench.command()
-@_url
-@json_option
-@_processes
-@_concurrency
+@_measurement
+@_workers
 @_number("--jobs", "-n", default=500, help="How many submissions.")
 @click.option(
     "--every",
@@ -96,22 +95,16 @@ def latency(jobs: int, processes: int, every: float, layout: str, **given: Any) 
     _measure("ping", given, lambda measures, *context: measures.latency(layout, jobs, every, processes, *context))
 
 
-@bench.command()
-@_url
-@json_option
-@_processes
-@_concurrency
+@_measurement
+@_workers
 @_number("--jobs", "-n", default=1_000, help="How many one-time jobs within ten seconds.")
 def lateness(jobs: int, processes: int, **given: Any) -> None:
     """The lateness of one-time jobs that are spread over ten seconds."""
     _measure("alarm", given, lambda measures, *context: measures.lateness(jobs, processes, *context))
 
 
-@bench.command()
-@_url
-@json_option
-@_processes
-@_concurrency
+@_measurement
+@_workers
 @_number("--schedules", "-m", default=1_000, help="How many, all due every ten seconds.")
 @_number("--periods", default=3, help="How many due times are counted.")
 def recurring(processes: int, periods: int, **given: Any) -> None:
@@ -119,18 +112,14 @@ def recurring(processes: int, periods: int, **given: Any) -> None:
     _measure("beat", given, lambda measures, *context: measures.recurring(processes, periods, *context))
 
 
-@bench.command()
-@_url
-@json_option
+@_measurement
 @click.option("--seconds", default=5.0, type=click.FloatRange(0), show_default=True, help="How long the handler takes.")
 def recovery(seconds: float, **given: Any) -> None:
     """The time until the run of a killed worker starts again."""
     _measure("linger", given, lambda measures, *context: measures.recovery(seconds, *context))
 
 
-@bench.command()
-@_url
-@json_option
+@_measurement
 @_number("--schedules", "-m", default=20_000, help="How many daily schedules.")
 @click.option("--seconds", default=20.0, type=click.FloatRange(1), show_default=True, help="How long to measure.")
 def idle(seconds: float, **given: Any) -> None:

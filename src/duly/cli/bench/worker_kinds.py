@@ -19,16 +19,6 @@ BUSY = "busy"  # the queue of a run that occupies a slot during the measurement
 _SHORT_STOP = 1.0
 
 
-# The layouts of a measurement of latency. Some of their nodes cannot start the measured runs.
-LAYOUTS = {
-    "nodes": "idle nodes that plan and work, their number is --processes",
-    "scheduler": "one node that only plans, two idle workers",
-    "queues": "two idle workers that serve different queues",
-    "full": "a worker without a free slot beside an idle one",
-    "handlers": "two idle workers, one of which does not have the handler",
-}
-
-
 class Assignment(Struct, frozen=True):
     """The task of a worker process."""
 
@@ -68,18 +58,18 @@ def build(assignment: Assignment, notes: Notes) -> Scheduler:
 
 
 def assignments(layout: str, assignment: Assignment, processes: int) -> list[Assignment]:
-    """The assignment of each node of a layout."""
+    """The assignment of each node of a layout. In most layouts some nodes cannot start the measured runs."""
     worker = replace(assignment, roles=("worker",))
     match layout:
-        case "scheduler":
+        case "scheduler":  # one node that only plans, two idle workers
             return [replace(assignment, roles=("scheduler",)), worker, worker]
-        case "queues":
+        case "queues":  # two idle workers that serve different queues
             return [replace(worker, queues=("default",)), replace(worker, queues=("elsewhere",))]
-        case "full":
+        case "full":  # a worker without a free slot, and an idle one
             return [replace(worker, queues=("default", BUSY), concurrency=1), replace(worker, queues=("default",))]
-        case "handlers":
+        case "handlers":  # two idle workers, one of which does not have the handler
             return [worker, replace(worker, kind="other")]
-        case _:
+        case _:  # idle nodes that plan and work
             return [assignment] * processes
 
 

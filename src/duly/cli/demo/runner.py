@@ -19,8 +19,9 @@ import click
 from duly.cli.demo.counts import DemoCounts, percentile
 from duly.cli.demo.event_lines import EventLines
 from duly.cli.demo.jobs import exactly_once, scheduler
+from duly.cli.explain import write_explanation
 from duly.cli.output import colourful, on_terminal, write_pairs
-from duly.cli.text import line, span
+from duly.cli.text import span
 from duly.model import State
 from duly.rules.describe import instant
 from duly.rules.redaction import redacted
@@ -169,7 +170,4 @@ def _counted(counts: Counter[str]) -> str:
 def _write_explanation(explained: Explanation) -> None:
     click.secho("\nWhy was one of them skipped? Duly can explain it:", bold=True)
     click.echo(f"$ duly explain {explained.job} --at {instant(explained.due or explained.at)}")
-    for reason in explained.reasons:
-        click.echo(f"  {line(reason)}")
-    if explained.setting is not None:
-        click.echo(f"decided by: {explained.setting}")
+    write_explanation(explained)
