@@ -96,12 +96,12 @@ async def _woken(news: asyncio.Event) -> bool:
 def _messages(found: list[Told], after: int, choice: Choice, principal: Principal) -> tuple[bytes, int]:
     """The messages of the events that match and that the caller may see; and the last id."""
     parts: list[bytes] = []
-    for told in found:
-        if told.id != after + 1:
-            parts.append(_gap(after, told.id))
-        after = told.id
-        if choice.takes(told) and sees_event(principal, told):
-            parts.append(b"id: %d\nevent: %b\ndata: %b\n\n" % (told.id, told.words.kind.encode(), told.text))
+    for event in found:
+        if event.id != after + 1:
+            parts.append(_gap(after, event.id))
+        after = event.id
+        if choice.takes(event) and sees_event(principal, event):
+            parts.append(b"id: %d\nevent: %b\ndata: %b\n\n" % (event.id, event.words.kind.encode(), event.text))
     return b"".join(parts), after
 
 

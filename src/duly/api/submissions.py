@@ -183,7 +183,7 @@ async def _define(call: Call[None, JobOrSubmissions], body: Definition) -> Reply
     if before is None or record.revision != before.revision:
         await call.record("define", f"job {job.name}", before and _audited(before.spec), _audited(record.spec))
     view = await client.definitions.view(job.name)
-    if not sees_job(call.principal, view):  # somebody has moved it meanwhile
+    if not sees_job(call.principal, view):  # it was moved in between
         raise not_found("job", job.name)
     headers = ((b"etag", b'"%d"' % record.revision), call.location(f"/jobs/{job.name}"))
     return answer(job_answer(view), 201 if before is None else 200, headers)

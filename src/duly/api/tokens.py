@@ -181,4 +181,4 @@ async def verify(store: Store, presented: bytes, now: datetime) -> Token | None:
 
 
 # Compared with if there is no such token, so that it takes as long as with a wrong secret.
-_NO_TOKEN = Token("", "nobody", TokenRole.VIEWER, digest_of(secrets.token_urlsafe(32)), EPOCH, EPOCH)
+_NO_TOKEN = Token("", "none", TokenRole.VIEWER, digest_of(secrets.token_urlsafe(32)), EPOCH, EPOCH)

@@ -53,11 +53,11 @@ def sees_queue(principal: Principal, queue: str) -> bool:
     return principal.handlers is None and (principal.queues is None or queue in principal.queues)
 
 
-def sees_event(principal: Principal, told: Told) -> bool:
+def sees_event(principal: Principal, event: Told) -> bool:
     """A published event is visible if it is inside the limits, or if it concerns the whole cluster."""
     if not principal.limited:
         return True
-    words = told.words
+    words = event.words
     if words.queue is None:
         if (words.job, words.handler, words.run_id) != (None, None, None):
             return False

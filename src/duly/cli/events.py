@@ -72,7 +72,7 @@ def events(
     except KeyboardInterrupt:
         return
     if as_json:
-        write_json([_document(told) for told in found])
+        write_json([_document(event) for event in found])
     elif not found:
         note("no events match; plain nodes publish theirs with publish_events=True")
     else:
@@ -101,7 +101,7 @@ async def _list(reader: EventReader, choice: Choice, after: int | None, limit: i
         known = max(0, await reader.last() - limit)
     while part := await reader.read(known, _SLICE):
         known = part[-1].id
-        found += [told for told in part if choice.takes(told)]
+        found += [event for event in part if choice.takes(event)]
         if after is not None and len(found) >= limit:
             return found[:limit]
         found = found if after is not None else found[-limit:]
@@ -125,24 +125,24 @@ async def _follow(reader: EventReader, choice: Choice, known: int, *, as_json: b
         if part and part[0].id != known + 1:
             note(f"{part[0].id - known - 1} events after {known} are no longer kept")
         known = part[-1].id if part else known
-        _write([told for told in part if choice.takes(told)], as_json=as_json)
+        _write([event for event in part if choice.takes(event)], as_json=as_json)
         if len(part) < _SLICE:
             await asyncio.sleep(_PERIOD)
 
 
-def _document(told: Told) -> dict[str, Any]:
-    return {"id": told.id, **json.loads(told.text)}
+def _document(event: Told) -> dict[str, Any]:
+    return {"id": event.id, **json.loads(event.text)}
 
 
 def _write(found: Sequence[Told], *, as_json: bool) -> None:
-    for told in found:
-        document = _document(told)
+    for event in found:
+        document = _document(event)
         if as_json:
             click.echo(json_text(document))
         else:
             at = str(document["at"]).replace("T", " ")[:23]
             text = line(_words(document), _WIDEST)
-            click.echo(f"{told.id:>7}  {at}Z  {told.words.kind:<14}  {click.style(text, fg=_colour(document))}")
+            click.echo(f"{event.id:>7}  {at}Z  {event.words.kind:<14}  {click.style(text, fg=_colour(document))}")
 
 
 def _colour(document: Mapping[str, Any]) -> str | None:

@@ -10,7 +10,7 @@ from duly.cli.client import ask, store_time
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import COLOURS, write_json
 from duly.cli.text import full, line
-from duly.cli.time_args import TimeArg, moment, zone_option
+from duly.cli.time_args import TimeArg, time_type, zone_option
 from duly.errors import JobNotFound
 from duly.model import CronSpec, ScheduleSpec, is_run_id
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     "duly explain 00064327ad31b0c71f7bd4e7f1",
 )
 @click.argument("job", metavar="JOB|RUN")
-@click.option("--at", type=moment, default="now", show_default=True, metavar="T", help="The time to explain.")
+@click.option("--at", type=time_type, default="now", show_default=True, metavar="T", help="The time to explain.")
 @zone_option("The time zone of --at, if it has none. Default: the job's.")
 @store_option
 @json_option

@@ -15,7 +15,7 @@ from duly.cli.explain import job_zone
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import WARN, note, write_json
 from duly.cli.text import full, relative
-from duly.cli.time_args import TimeArg, moment, zone_option
+from duly.cli.time_args import TimeArg, time_type, zone_option
 from duly.model import CustomSpec, JobStatus
 from duly.rules.durations import seconds_of
 from duly.rules.schedules import Cron, Every, Once, from_spec
@@ -51,7 +51,7 @@ class Answer(Struct, frozen=True):
 @click.argument("what", metavar='"CRON"|JOB', nargs=-1, required=True)
 @click.option("-n", "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many.")
 @zone_option("The time zone. Default: the job's, or UTC.")
-@click.option("--after", type=moment, metavar="T", help="Start at this time. Default: now.")
+@click.option("--after", type=time_type, metavar="T", help="Start at this time. Default: now.")
 @store_option
 @json_option
 def next_(

@@ -15,7 +15,7 @@ from duly.cli.client import ask, record_action, store_time
 from duly.cli.options import F, command, duration, store_option
 from duly.cli.output import note, write_json
 from duly.cli.text import full
-from duly.cli.time_args import TimeArg, moment, zone_option
+from duly.cli.time_args import TimeArg, time_type, zone_option
 from duly.errors import DulyError, ResultExpired, RunNotFound
 from duly.model import Node, Role
 
@@ -44,7 +44,7 @@ def waiting(command: F) -> F:
 @click.option("--json-payload", metavar="JSON", help="All arguments as one JSON object.")
 @click.option("--delay", type=duration, metavar="DURATION", help="Start after this time, for example 10m.")
 @click.option(
-    "--at", type=moment, metavar="T", help="Start at this time, for example 2027-03-14T02:30Z or in 5 minutes."
+    "--at", type=time_type, metavar="T", help="Start at this time, for example 2027-03-14T02:30Z or in 5 minutes."
 )
 @zone_option("The time zone of --at, if it has none.", default="UTC")
 @click.option("--priority", type=click.IntRange(0, 9), help="0 to 9; 9 is the most urgent.")

@@ -174,7 +174,7 @@ def _dated(text: str, found: datetime, zone: str | None) -> Resolve:
     return lambda _, __: instant
 
 
-moment = option_type(read_time)
+time_type = option_type(read_time)
 
 
 def zone_option(help: str, default: str | None = None) -> Callable[[F], F]:  # noqa: A002  # click's word

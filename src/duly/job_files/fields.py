@@ -94,7 +94,7 @@ def seconds(key: str, value: Any) -> float:
         raise Refused(f"{key} = {_shown(value)} is too large") from exc
 
 
-def moment(key: str, value: Any) -> datetime:
+def date_and_time(key: str, value: Any) -> datetime:
     """A date and time. Without an offset it is in the job's time zone."""
     if isinstance(value, str):
         try:
@@ -173,12 +173,12 @@ FIELDS: dict[str, Convert] = {
     "description": text,
     "cron": checked(text, Cron),
     "every": checked(seconds, Every),
-    "at": moment,
+    "at": date_and_time,
     "timezone": checked(text, zone_key),
     "dst": checked(text, lambda policy: Cron("* * * * *", dst=policy)),
     "jitter": checked(seconds, lambda spread: Once(EPOCH, jitter=spread)),
-    "start_at": moment,
-    "end_at": moment,
+    "start_at": date_and_time,
+    "end_at": date_and_time,
     "max_runs": _of_job("max_runs"),
     "command": command,
     "shell": boolean,

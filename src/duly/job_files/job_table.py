@@ -74,11 +74,11 @@ def _schedule(given: Mapping[str, Any], zone: str) -> Cron | Every | Once | None
             return Cron(expression, timezone=zone, dst=given.get("dst", "cron"), jitter=jitter)
         case {"every": interval}:
             return Every(interval, jitter=jitter)
-        case {"at": moment}:
-            return Once(_instant(moment, zone), jitter=jitter)
+        case {"at": at}:
+            return Once(_instant(at, zone), jitter=jitter)
         case _:
             return None
 
 
-def _instant(moment: datetime, zone: str) -> datetime:
-    return instant_of(moment, zone) if moment.tzinfo is None else moment
+def _instant(at: datetime, zone: str) -> datetime:
+    return instant_of(at, zone) if at.tzinfo is None else at
