@@ -1,6 +1,6 @@
-"""A campaign: many seeds of a scenario, each a cluster of real nodes through a storm and a quiet time after it.
+"""The scenarios of a campaign: a cluster of real nodes with faults, and a time without faults after them.
 
-A seed that fails is told with the story of what went wrong and the command that plays it again.
+A failing seed is reported with the history of what went wrong and the command that runs it again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from duly.testing.sim.invariants import Violation, check
 from duly.testing.sim.liveness import no_silent_miss, nothing_left_behind
 from duly.testing.sim.loop import SimLoop
 from duly.testing.sim.network import FAIR, Network
-from duly.testing.sim.scenarios import Actor, Operator, Placement, schedules
+from tests.sim.campaign_jobs import Actor, Operator, Placement, schedules
 
 NODES = ("n1", "n2", "n3")
 STORM = 40.0
@@ -49,7 +49,7 @@ class Verdict(Struct, frozen=True):
     @property
     def command(self) -> str:
         """What plays this seed again."""
-        return f"python -m duly.testing.sim --scenario {self.scenario} --seeds {self.seed}"
+        return f"python -m tests.sim.campaign --scenario {self.scenario} --seeds {self.seed}"
 
 
 class Stage:

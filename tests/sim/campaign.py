@@ -1,4 +1,4 @@
-"""The command that plays a campaign: `python -m duly.testing.sim --seeds 0-500`."""
+"""A long simulation campaign: `make sim`, or `python -m tests.sim.campaign --seeds 0-500`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from functools import partial
 
 import click
 
-from duly.testing.sim.campaign import SCENARIOS, Verdict, play
+from tests.sim.campaign_scenarios import SCENARIOS, Verdict, play
 
 
 @click.command()
-@click.option("--seeds", default="0-100", show_default=True, help="One seed, or the first and the last of many.")
+@click.option("--seeds", default="0-100", show_default=True, help="One seed, or the first and the last one.")
 @click.option(
-    "--scenario", "scenarios", multiple=True, type=click.Choice(list(SCENARIOS)), help="Which; all, if none is named."
+    "--scenario",
+    "scenarios",
+    multiple=True,
+    type=click.Choice(list(SCENARIOS)),
+    help="The scenario; repeatable. Default: all.",
 )
 @click.option("--processes", "-p", default=os.cpu_count() or 1, show_default=True, help="How many seeds at a time.")
 def main(seeds: str, scenarios: tuple[str, ...], processes: int) -> None:
-    """Play clusters of real nodes through storms in virtual time, and check what Duly promises."""
+    """Run clusters of real nodes with faults in virtual time, and check the guarantees of Duly."""
     chosen = _range(seeds)
     failures = 0
     for scenario in scenarios or SCENARIOS:
@@ -37,7 +41,7 @@ def _range(seeds: str) -> range:
     try:
         return range(int(first), int(last or first) + 1)
     except ValueError as exc:
-        raise click.BadParameter(f"{seeds!r}: a number, or two with a hyphen between") from exc
+        raise click.BadParameter(f"{seeds!r}: expected a number, or two with a hyphen between them") from exc
 
 
 def _play_all(scenario: str, seeds: range, processes: int) -> Iterator[Verdict]:
@@ -45,7 +49,7 @@ def _play_all(scenario: str, seeds: range, processes: int) -> Iterator[Verdict]:
         for verdict in _verdicts(scenario, seeds, processes):
             advance()
             if verdict.failed:
-                _tell(verdict)
+                _report(verdict)
             yield verdict
 
 
@@ -59,11 +63,11 @@ def _verdicts(scenario: str, seeds: range, processes: int) -> Iterator[Verdict]:
 
 
 def _be_quiet() -> None:
-    """Nodes that are killed by the hundred have much to complain about."""
+    """Killed nodes log many errors, which are expected here."""
     logging.getLogger("duly").setLevel(logging.CRITICAL)
 
 
-def _tell(verdict: Verdict) -> None:
+def _report(verdict: Verdict) -> None:
     click.echo(f"{verdict.scenario}, seed {verdict.seed}: {len(verdict.violations)} violations", err=True)
     for violation in verdict.violations[:3]:
         click.echo(str(violation), err=True)

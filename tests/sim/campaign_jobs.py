@@ -1,4 +1,4 @@
-"""The cast of a campaign: jobs of every kind whose handlers write down what they do, and nodes that run for real."""
+"""The jobs of a campaign, whose handlers record what they do, and its real nodes."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Actor:
         """What a node does in its life: reach the store, and run for real."""
         rng = random.Random(f"actor/{self._seed}/{node_id}")
         scheduler = play_house(self._history, rng, failing=self._failing)
-        registry = scheduler._registry  # noqa: SLF001  # the stage drives what the scheduler would
+        registry = scheduler._registry  # the stage drives what the scheduler would
         config = SchedulerConfig(
             node_id=node_id,
             lock_ttl=_LOCK_TTL,
@@ -115,7 +115,7 @@ class Operator:
 
     def __init__(self, seed: int, history: History, session: FaultySession, placement: Placement) -> None:
         self._rng = random.Random(f"operator/{seed}")
-        registry = play_house(history, self._rng)._registry  # noqa: SLF001  # as above
+        registry = play_house(history, self._rng)._registry  # as above
         config = SchedulerConfig(node_id="operator", placement=placement)
         self._client = Client(session, registry, config, Bus(), self._rng)
 
