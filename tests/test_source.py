@@ -29,7 +29,7 @@ CLOCK_READERS = {
     "ports/backend.py": "what a backend is given until it knows the store's",
     "backends/redis/backend.py": "what the store's clock is measured with",
     "backends/postgres/connection.py": "what the store's clock is measured with",
-    "backends/redis/server_info.py": "the doctor compares both",
+    "backends/redis/doctor.py": "the doctor compares both",
     "backends/sqlite/notify.py": "compared with the times of files, which are the machine's",
     "scheduler/scheduler.py": "what the store's clock is measured with",
     "api/app.py": "monotonic time of rates",
