@@ -91,8 +91,8 @@ def _whole(sql: str) -> str:
 # As `rules.sharing.scheduled_share` says: of room, by request $4.
 _SHARE = "CASE WHEN room >= 4 THEN (room + 3) / 4 WHEN $4::bigint % 4 < room THEN 1 ELSE 0 END"
 
-# What this node cannot start is for others: nodes that have the handler, or the leader, which places runs. They may have
-# asked just now, and passed over the rows that were locked here.
+# What this node cannot start is for others: nodes that have the handler, or the leader, which places runs. They may
+# have asked just now, and passed over the rows that were locked here.
 _RING_FOR_OTHERS = """(
     SELECT pg_notify({channel}, '{work}') FROM {rows} WHERE hold IS NOT NULL AND NOT starts_with(hold, 'job:') LIMIT 1
 )""".replace("{work}", str(WORK))
