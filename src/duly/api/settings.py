@@ -13,9 +13,10 @@ from msgspec import Struct
 from duly.api.calls import Call, Reply, answer
 from duly.api.conditions import condition_of
 from duly.api.problems import Problem
-from duly.api.responses import Instant, instant
+from duly.api.responses import Instant
 from duly.api.visibility import require_unlimited
 from duly.errors import ConfigurationError
+from duly.model import iso
 from duly.rules.cluster_settings import Value, check_name
 from duly.scheduler.cluster_settings import SettingView
 
@@ -54,7 +55,7 @@ def setting_answer(view: SettingView) -> SettingAnswer:
         stored=view.stored,
         revision=view.revision,
         by=view.by,
-        at=instant(view.at),
+        at=None if view.at is None else iso(view.at),
         pinned=view.pinned,
         problem=view.problem,
     )

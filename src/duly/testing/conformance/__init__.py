@@ -10,6 +10,7 @@ The methods are ordinary tests; pytest finds them. Facts that differ between sto
 Besides pytest it needs Hypothesis.
 """
 
+from duly.testing.conformance.admission import AdmissionSuite
 from duly.testing.conformance.bulk import BulkSuite
 from duly.testing.conformance.coordinator import CoordinatorSuite
 from duly.testing.conformance.corners import CornerSuite
@@ -28,6 +29,7 @@ from duly.testing.conformance.world import LEASE, World, scenario
 
 class BackendSuite(
     QueueSuite,
+    AdmissionSuite,
     PlacementSuite,
     SuspectSuite,
     MisfireSuite,
@@ -46,6 +48,7 @@ class BackendSuite(
 
 __all__ = [
     "LEASE",
+    "AdmissionSuite",
     "BackendSuite",
     "BulkSuite",
     "CoordinatorSuite",
