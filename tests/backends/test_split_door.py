@@ -47,8 +47,8 @@ class Hall:
 
     def backend(self, options=""):
         opening = Opening(namespace=self.namespace)
-        door = stream_notifier_at(f"{self.redis}{options}", self.namespace)
-        return SplitBackend(open_backend(self.store, opening), None, door)
+        connector = stream_notifier_at(f"{self.redis}{options}", self.namespace)
+        return SplitBackend(open_backend(self.store, opening), None, connector)
 
     def stream(self, band="low", name=None):
         return f"duly:{{{self.namespace}}}:stream:{name or self.name}:{band}"
@@ -252,7 +252,7 @@ async def test_a_node_that_reads_and_does_not_claim_leaves_its_entries_to_others
     async with hall.backend() as stuck, hall.backend() as client:
         reading = await able(stuck, "stuck")
         await eventually(lambda: _reads(stuck), "it reads")
-        async with client.queue._notifier.stream._client.listen("door") as ear:
+        async with client.queue._notifier.stream._client.listen("connector") as ear:
             await client.queue.put([run()])
             await asyncio.wait_for(reading, LONG)  # the entry is for its next claim, which does not come
             [word] = [word for word in await ear.wait(LONG) if word]
@@ -294,7 +294,7 @@ async def test_a_node_that_cannot_start_a_run_passes_it_on_at_once(hall, able_to
         task = await able(unable, "unable", **able_to)
         await eventually(lambda: _reads(unable), "it reads")
         async with hall.backend() as client:
-            async with client.queue._notifier.stream._client.listen("door") as ear:
+            async with client.queue._notifier.stream._client.listen("connector") as ear:
                 await client.queue.put([run(**asked)])  # the only reader is the one that cannot
                 [word] = [word for word in await ear.wait(LONG) if word]
             assert word == msgspec.json.encode([(asked.get("queue", "default"), "mail")])
@@ -318,7 +318,7 @@ async def test_a_claim_that_fills_its_node_leaves_the_rest_to_others(hall):
     async with hall.backend() as small:
         task = await able(small, "small", limit=1)
         await eventually(lambda: _reads(small), "it reads")
-        async with hall.backend() as client, client.queue._notifier.stream._client.listen("door") as ear:
+        async with hall.backend() as client, client.queue._notifier.stream._client.listen("connector") as ear:
             await client.queue.put([run(), run()])  # in one entry, of which there is room for one
             await asyncio.wait_for(task, LONG)
             assert len((await small.queue.claim("small", None, None, 1, LONG, 2)).claims) == 1

@@ -95,7 +95,7 @@ RETURNING id
 """
 # What stands in the way of runs ($2 handlers, $3 keys, $4 ids), each with when it was created: a run of that id, one
 # that has the key, one that is still unique under it. Where no run is unique and the key was taken ($6) to be so for a
-# time ($5), that is written down. Only whoever has taken a key writes here, so what this statement sees holds.
+# time ($5), that is written down. Only the session that has taken a key writes here, so what this statement sees holds.
 _RESERVE = """
 WITH {clock},
 wanted AS MATERIALIZED (
@@ -209,10 +209,10 @@ def _distinct(runs: Sequence[Run], indexes: Sequence[int]) -> tuple[list[int], d
 def _same_as_before(runs: Sequence[Run], answers: dict[int, Put], index: int, before: int) -> bool:
     """Answer for a run that duplicates one before it, if that one's answer tells; else it has to be tried itself."""
     answer = answers[before]
-    told = answer.created or (runs[index].id == runs[before].id) == (answer.id == runs[before].id)
-    if told:
+    answered = answer.created or (runs[index].id == runs[before].id) == (answer.id == runs[before].id)
+    if answered:
         answers[index] = Put(answer.id, False, answer.created_at)
-    return told
+    return answered
 
 
 def _key(run: Run) -> _Key:
@@ -240,7 +240,7 @@ async def _add_distinct(unit: PostgresUnit, runs: Sequence[Run], now: datetime |
 async def _known(unit: PostgresUnit, keyed: Sequence[Run], now: datetime | None) -> tuple[dict[str, Put], datetime]:
     """Take the keys of these runs; those that exist or whose key another one has, with that one; and the time it is.
 
-    What is added now must be told to have been created then: a key that is unique for a time says so too.
+    What is added now is created at that time: a key that is unique for a time says so too.
     """
     known: dict[str, Put] = {}
     left, at = sorted(keyed, key=_key), now

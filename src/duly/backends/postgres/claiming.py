@@ -35,7 +35,7 @@ _DECIDED_AT_ONCE = 500
 
 # What the statements below begin with. $1 now, $2 node, $3 queues.
 # lines: every line and rank that has runs, with the first run in it, found by leaping from one to the next.
-# open: those with something due that this node may take from. Whoever reads one begins at its first run, and does not
+# open: those with something due that this node may take from. A reader of one begins at its first run, and does not
 # walk again over the dead entries that earlier claims left before it.
 _SURVEY = """
 WITH RECURSIVE {clock},
@@ -91,8 +91,8 @@ def _whole(sql: str) -> str:
 # As `rules.sharing.scheduled_share` says: of room, by request $4.
 _SHARE = "CASE WHEN room >= 4 THEN (room + 3) / 4 WHEN $4::bigint % 4 < room THEN 1 ELSE 0 END"
 
-# What this node cannot start is for others: such as have the handler, or whoever places runs. They may have asked just
-# now, and passed over the rows that were locked here.
+# What this node cannot start is for others: nodes that have the handler, or the leader, which places runs. They may
+# have asked just now, and passed over the rows that were locked here.
 _RING_FOR_OTHERS = """(
     SELECT pg_notify({channel}, '{work}') FROM {rows} WHERE hold IS NOT NULL AND NOT starts_with(hold, 'job:') LIMIT 1
 )""".replace("{work}", str(WORK))
@@ -563,7 +563,7 @@ async def lend(unit: PostgresUnit, asking: Asking, limit: int, step: Step, *, de
         step.scheduled,
     )
     now, fresh, back, in_the_way, undecided, later, held = tuple(rows[0])[:7]
-    unit.stirs |= held > 0
+    unit.affects_others |= held > 0
     lent = [] if rows[0][7] is None else rows
     claims = tolerantly(partial(_claims, asking, now), lent, partial(_bare_claim, asking, now))
     unit.memory.remember({row[7]: (row[9], row[8]) for row in lent})

@@ -203,7 +203,7 @@ async def complete(unit: PostgresUnit, first: First) -> list[Settlement]:
         str(ENDED | WORK),
     )
     assert row is not None
-    unit.stirs |= row[2]
+    unit.affects_others |= row[2]
     done = set(first.seqs if row[0] == len(first.seqs) else row[1] or ())
     left: list[Settlement] = []
     for seq, settled in zip(first.seqs, first.settled, strict=True):

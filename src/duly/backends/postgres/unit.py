@@ -16,7 +16,7 @@ from duly.model import to_micros
 from duly.ports.clock import TOLERANCE
 
 if TYPE_CHECKING:
-    from duly.backends.postgres.connection import Connection, Lanes
+    from duly.backends.postgres.connection import Connection, Connections
 
 _LONGEST = 63  # characters in an identifier
 
@@ -240,14 +240,14 @@ def channel_of(namespace: str) -> str:
 class PostgresUnit(Unit):
     """Wraps one connection for the length of a piece of work."""
 
-    def __init__(self, connection: Connection, lanes: Lanes, memory: Memory, dialect: Dialect[Any]) -> None:
+    def __init__(self, connection: Connection, connections: Connections, memory: Memory, dialect: Dialect[Any]) -> None:
         super().__init__()
         self._connection = connection
-        self._lanes = lanes
-        self._texts = lanes.texts
+        self._connections = connections
+        self._texts = connections.texts
         self.dialect = dialect
         self.memory = memory
-        self.namespace = lanes.texts.namespace
+        self.namespace = connections.texts.namespace
         self.locks = PostgresLocks(self)
 
     # --- statements
@@ -279,7 +279,7 @@ class PostgresUnit(Unit):
     # --- the clock
 
     def moment(self, now: datetime | None) -> int | None:
-        return self._lanes.moment(now)
+        return self._connections.moment(now)
 
     async def at(self, now: datetime | None) -> int:
         """By the server's clock as it is now, whenever the transaction began."""
@@ -290,7 +290,7 @@ class PostgresUnit(Unit):
         return int(row[0])
 
     async def shown_at(self, now: datetime | None) -> int:
-        clock = self._lanes.clock
+        clock = self._connections.clock
         return clock.micros() if now is None and clock.known else await self.at(now)
 
     async def server_clock(self) -> int:

@@ -4,7 +4,7 @@
     postgresql://h1,h2:5433/database    the one of them that takes writes    postgresql:///database?host=/run/postgresql
 
 A password is percent-encoded where it has signs that a URL uses itself. It may as well come from `PGPASSWORD`, from a
-file named by `PGPASSWORD_FILE` (read anew for every connection), or from `~/.pgpass`.
+file named by `PGPASSWORD_FILE` (read again for every connection), or from `~/.pgpass`.
 """
 
 from __future__ import annotations

@@ -36,10 +36,10 @@ _ANY_KEY = "health"
 
 
 @runtime_checkable
-class Stirring(Protocol):
+class AffectsOthers(Protocol):
     """A backend that reports when a call released runs besides what it was asked for: nothing else announces those."""
 
-    def when_stirred(self, call: Callable[[], None]) -> None: ...
+    def when_others_are_affected(self, call: Callable[[], None]) -> None: ...
 
 
 class SplitBackend:
@@ -78,8 +78,8 @@ class SplitBackend:
         # These pass on the verbs that they do not define, which a protocol cannot express.
         self.store = cast("Store", SplitStore(self._main.store, notifier))
         self.queue = cast("Queue", SplitQueue(self._main.queue, notifier))
-        if isinstance(self._main, Stirring):
-            self._main.when_stirred(notifier.notify_soon)
+        if isinstance(self._main, AffectsOthers):
+            self._main.when_others_are_affected(notifier.notify_soon)
         return notifier
 
     def _combined(self) -> Capabilities:

@@ -29,7 +29,7 @@ from duly.errors import BackendError, BackendUnavailable, ConfigurationError
 T = TypeVar("T")
 
 LOOK = b"look"  # the message that something changed which may concern any node
-_CHANNEL = "door"  # as in 0.1.0: nodes of both versions listen to it
+_CHANNEL = "connector"  # as in 0.1.0: nodes of both versions listen to it
 _TURN = "sweeping"
 _MAX_ENTRIES = 10_000
 _MAX_READ = 64
