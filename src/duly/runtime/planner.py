@@ -10,27 +10,23 @@ import math
 from collections.abc import Callable
 from datetime import datetime
 
-from duly.errors import InvalidSchedule
 from duly.model import Fired, Firing, JobRecord, State, seconds_between
 from duly.model.event import PlanFailed, RecordUnreadable
 from duly.ports import JobStore
 from duly.rules.planning import Outlook, plan, postpone
-from duly.rules.schedules import Schedule, from_spec
+from duly.rules.schedules import ScheduleInCode, schedule_of
 from duly.runtime.elector import Elector
-from duly.runtime.environment import Environment
+from duly.runtime.environment import Environment, NodeService
 from duly.runtime.failures import failure_of
 from duly.runtime.isolation import Refused, send_isolated
 from duly.runtime.next_due import NextDue
-from duly.runtime.service import Signal
 
 _SLICE = 200
 _PAUSE_AFTER = 0.003
 _SOONEST = 0.05
 
-Schedules = Callable[[JobRecord], Schedule | None]
 
-
-class Planner:
+class Planner(NodeService):
     """Plans while this node leads."""
 
     name = "planner"
@@ -40,24 +36,20 @@ class Planner:
         env: Environment,
         store: JobStore,
         elector: Elector,
-        schedules: Schedules,
+        schedules: ScheduleInCode,
         next_due: NextDue,
         to_place: Callable[[], None],
     ) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._store = store
         self._elector = elector
         self._schedules = schedules
         self._next_due = next_due
         self._to_place = to_place
-        self._clock = env.clock
-        self._emit = env.emit
-        self._outlook = Outlook(env.config.horizon, env.config.grace, env.config.placement)
-        self._tick = env.config.safety_tick
 
     async def tick(self) -> float:
         delays = [await self._plan(shard) for shard in self._elector.led()]
-        return min([self._tick, *delays])
+        return min([self._live.config.safety_tick, *delays])
 
     async def _plan(self, shard: str) -> float:
         """Plan one slice of a shard; the seconds until there is more to plan."""
@@ -76,23 +68,24 @@ class Planner:
         return max(_SOONEST, seconds_between(self._clock.now(), next_at))
 
     async def _decide(self, records: list[JobRecord]) -> list[Firing]:
-        now = self._clock.now()
+        now, config = self._clock.now(), self._live.config
+        outlook = Outlook(config.horizon, config.grace, config.placement)
         firings: list[Firing] = []
         since = self._clock.monotonic()
         for record in records:
-            firings.append(self._decide_one(record, now))
+            firings.append(self._decide_one(record, now, outlook))
             if self._clock.monotonic() - since > _PAUSE_AFTER:
                 await asyncio.sleep(0)
                 since = self._clock.monotonic()
         return firings
 
-    def _decide_one(self, record: JobRecord, now: datetime) -> Firing:
+    def _decide_one(self, record: JobRecord, now: datetime, outlook: Outlook) -> Firing:
         if record.damage is not None:
             self._emit(RecordUnreadable("job", record.name, record.damage))
             return postpone(record, now)
         try:
             schedule = schedule_of(record, self._schedules)
-            return postpone(record, now) if schedule is None else plan(record, schedule, now, self._outlook)
+            return postpone(record, now) if schedule is None else plan(record, schedule, now, outlook)
         except Exception as exc:  # noqa: BLE001  # one broken schedule must not keep the others from being planned
             self._emit(PlanFailed(record.name, failure_of(exc)))
             return postpone(record, now)
@@ -115,16 +108,3 @@ class Planner:
         if refused:
             now = self._clock.now()
             await self._store.fire([postpone(record, now) for record in refused], shard, epoch)
-
-
-def schedule_of(record: JobRecord, by_code: Schedules) -> Schedule | None:
-    """The schedule of a job: from its spec, or from this process's code where only code can compute it."""
-    if record.spec.schedule is None:
-        return None
-    try:
-        return from_spec(record.spec.schedule)
-    except InvalidSchedule:
-        found = by_code(record)
-        if found is None:
-            raise
-        return found
