@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from duly.model import Node as NodeCard
 from duly.model import Role, SchedulerConfig, shift
+from duly.model.node import PROTOCOL
 from duly.ports import Clock, StoreClock, Tracer
 from duly.runtime.service import Emit
 
@@ -54,4 +55,5 @@ def make_card(config: SchedulerConfig, clock: Clock, rng: random.Random, version
         labels=dict(config.labels),
         capacity=config.max_concurrent,
         version=version,
+        protocol=PROTOCOL,
     )

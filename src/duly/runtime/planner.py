@@ -8,12 +8,16 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 
-from duly.errors import InvalidSchedule
+from msgspec.structs import replace
+
+from duly.errors import BackendUnavailable, InvalidSchedule
 from duly.model import Fired, Firing, JobRecord, State, seconds_between
 from duly.model.event import PlanFailed, RecordUnreadable
-from duly.ports import JobStore
+from duly.model.node import PROTOCOL
+from duly.ports import Coordinator, JobStore
 from duly.rules.planning import Outlook, plan, postpone
 from duly.rules.schedules import Schedule, from_spec
 from duly.runtime.elector import Elector
@@ -26,6 +30,7 @@ from duly.runtime.service import Signal
 _SLICE = 200
 _PAUSE_AFTER = 0.003
 _SOONEST = 0.05
+_LOOK_AROUND = 5.0  # how old the list of nodes may be
 
 Schedules = Callable[[JobRecord], Schedule | None]
 
@@ -39,6 +44,7 @@ class Planner:
         self,
         env: Environment,
         store: JobStore,
+        coordinator: Coordinator,
         elector: Elector,
         schedules: Schedules,
         next_due: NextDue,
@@ -46,6 +52,7 @@ class Planner:
     ) -> None:
         self.signal = Signal()
         self._store = store
+        self._coordinator = coordinator
         self._elector = elector
         self._schedules = schedules
         self._next_due = next_due
@@ -54,10 +61,24 @@ class Planner:
         self._emit = env.emit
         self._outlook = Outlook(env.config.horizon, env.config.grace, env.config.placement)
         self._tick = env.config.safety_tick
+        self._look_at = -math.inf
 
     async def tick(self) -> float:
-        delays = [await self._plan(shard) for shard in self._elector.led()]
+        led = self._elector.led()
+        if led:
+            await self._look_around()
+        delays = [await self._plan(shard) for shard in led]
         return min([self._tick, *delays])
+
+    async def _look_around(self) -> None:
+        """Learn whether nodes of an earlier version are alive, which runs are then planned for."""
+        now = self._clock.monotonic()
+        if now < self._look_at:
+            return
+        with suppress(BackendUnavailable):  # then as before
+            nodes = await self._coordinator.nodes()
+            self._outlook = replace(self._outlook, legacy=any(node.protocol < PROTOCOL for node in nodes))
+            self._look_at = now + _LOOK_AROUND
 
     async def _plan(self, shard: str) -> float:
         """Plan one slice of a shard; the seconds until there is more to plan."""

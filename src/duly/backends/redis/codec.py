@@ -102,7 +102,7 @@ class Body(Struct, array_like=True, frozen=True, gc=False):
     policy: RunPolicy | None
     headers: dict[str, str] | None
     until: int | None
-    start: bytes | None = None  # see `_START`; 0.1.0 wrote none
+    start: bytes | None = None  # see `_START`; 0.1.0 wrote none, and runs that it must find have none
 
 
 class Head(Struct, array_like=True, frozen=True, gc=False):
@@ -237,6 +237,10 @@ def rest_of(run: Run, index: int, due: int, ready: int, lane: str) -> bytes:
         | (ENDED if run.final else 0 if run.hold is None else HELD)
         | (TIMED if run.start_by is not None else 0)
     )
+    # A run of a schedule that waits apart from the others has this, whether it must start by a certain time or not.
+    start = None
+    if run.start_by is not None or run.strict or (run.cause is Cause.SCHEDULE and not run.legacy):
+        start = _START.pack(to_micros(run.start_by or EPOCH), run.strict)
     rest = Rest(
         traits,
         run.handler,
@@ -256,7 +260,7 @@ def rest_of(run: Run, index: int, due: int, ready: int, lane: str) -> bytes:
         None if run.policy == _DEFAULT_POLICY else run.policy,
         run.headers,
         None if run.until is None else to_micros(run.until),
-        _START.pack(to_micros(run.start_by or EPOCH), run.strict) if run.start_by is not None or run.strict else None,
+        start,
     )
     return encode(rest)[3:]
 

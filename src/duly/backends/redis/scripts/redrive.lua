@@ -21,9 +21,9 @@ local function again(id, run, life)
     if node then
         hold(id, run, life, UNPLACED)
     elseif run.group then
-        wait(id, sub(run.lane, 1, 1), run.traits, now)
+        wait(id, sub(run.lane, 1, 1), run.mark, now)
     else
-        local lane = marked(run.lane, run.traits)
+        local lane = run.mark .. run.lane
         call('ZADD', P .. 'ready:' .. lane, now, id)
         call('SADD', P .. 'lanes', lane)
     end

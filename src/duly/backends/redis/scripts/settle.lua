@@ -134,7 +134,7 @@ local function settle_with_care(id, old, new, queue, finished, ready, attempted)
             urgent = true -- whoever places or takes runs has something to do
         else
             urgent = care.is_first(ready) or urgent
-            care.wait(id, sub(run.lane, 1, 1), run.traits, ready)
+            care.wait(id, sub(run.lane, 1, 1), run.mark, ready)
             call('SADD', TOUCHED, id)
         end
         care.enlist(id, run)

@@ -75,12 +75,12 @@ local function add_runs(list, parts, odd, now)
                     lazily().push(lives, 1, id, lazily().write_life(life))
                     lazily().push(held, life.hold, byte(lane) - 48, ready, id)
                 else
-                    local mark = traits % RANGED >= SCHEDULED and MARK
+                    local mark = run and run.mark or ''
                     if ready > now or (traits ~= 0 and run.group) then
-                        enter(waiting, mark and mark .. sub(lane, 1, 1) or sub(lane, 1, 1), ready, id)
+                        enter(waiting, mark .. sub(lane, 1, 1), ready, id)
                         if not earliest or ready < earliest then earliest = ready end
                     else
-                        enter(ready_sets, mark and mark .. lane or lane, ready, id)
+                        enter(ready_sets, mark .. lane, ready, id)
                     end
                 end
                 local lists = traits % RANGED >= SCHEDULED and planned or submitted

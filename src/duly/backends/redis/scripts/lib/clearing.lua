@@ -6,7 +6,7 @@ local function not_yet_due(id, run, life, uid, now)
     if bit.band(run.traits, SCHEDULED) == 0 or run.uid ~= uid or run.due <= now then return false end
     if life and (life.failures > 0 or life.losses > 0) then return false end
     local level = sub(run.lane, 1, 1)
-    return (life and life.hold ~= nil) or call('ZSCORE', WAITING .. marked(level, run.traits), id) ~= false
+    return (life and life.hold ~= nil) or call('ZSCORE', WAITING .. run.mark .. level, id) ~= false
         or call('ZSCORE', WAITING .. level, id) ~= false
 end
 

@@ -2,12 +2,18 @@
 --! const START 8
 -- Reading and writing the records of a run, for what is done to one at a time.
 
+-- What the names of the sets begin with in which a run waits and is queued: MARK for a run of a schedule, unless nodes of 0.1.0
+-- have to find it (`Run.legacy`). Those, and what 0.1.0 wrote itself, end with nil.
+local function mark_of(body)
+    return byte(body, TRAITS_AT) % RANGED >= SCHEDULED and byte(body, #body) ~= NIL_BYTE and MARK or ''
+end
+
 -- The parts of a body that decide what happens to a run.
 local function read_body(body)
     local _, handler, job, lane, group, limit, when_full, dedupe, cause, index, due, ready, uid =
         decode_some(body, 12, HANDLER_AT)
     return {
-        traits = byte(body, TRAITS_AT), handler = handler, job = job or handler, lane = lane, group = group,
+        traits = byte(body, TRAITS_AT), mark = mark_of(body), handler = handler, job = job or handler, lane = lane, group = group,
         limit = limit, when_full = when_full, dedupe = dedupe, due = due, ready = ready or due, uid = uid or '',
     }
 end
@@ -21,11 +27,6 @@ local function read_life(text)
         started = started, finished = finished, request = request, node = node, hold = hold, reason = reason,
         tail = sub(text, at + 1),
     }
-end
-
--- The name under which a run of these traits waits: that of its lane or its priority, marked for a run of a schedule.
-local function marked(name, traits)
-    return traits % RANGED >= SCHEDULED and MARK .. name or name
 end
 
 -- Whether a run must start by a certain time and has been ready for more than a second: less than that is never too late.

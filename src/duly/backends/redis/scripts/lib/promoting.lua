@@ -48,7 +48,7 @@ local function admit(id, body, ready, now)
     end
     if member or roster_size(members) < run.limit then
         join(GROUPS, run.group, id)
-        queue_run(id, marked(run.lane, run.traits), ready)
+        queue_run(id, run.mark .. run.lane, ready)
         return
     end
     local life = call('HGET', LIVES, id)
@@ -59,7 +59,7 @@ local function admit(id, body, ready, now)
         hold(id, run, life, 'group:' .. run.group)
     else
         join(GROUPS, run.group, id)
-        queue_run(id, marked(run.lane, run.traits), ready)
+        queue_run(id, run.mark .. run.lane, ready)
     end
 end
 
@@ -108,7 +108,7 @@ local function promote_some(limit, now)
                 joined[#joined + 1] = group
                 joined[#joined + 1] = rosters[group]
             end
-            if lanes[i] then enter(sets, marked(lanes[i], byte(bodies[i], TRAITS_AT)), ready, id) end
+            if lanes[i] then enter(sets, mark_of(bodies[i]) .. lanes[i], ready, id) end
             leaving[level] = leaving[level] or {}
             table.insert(leaving[level], id)
         end

@@ -28,7 +28,8 @@
 --! const ASSIGNED 16
 --! const UNPLACED 'place'
 -- The sorted sets in which runs of a schedule wait or are queued have this sign before their names, so that a claim can take
--- from both kinds (`rules.sharing`). What 0.1.0 wrote is among the others.
+-- from both kinds (`rules.sharing`). What 0.1.0 wrote is among the others, and what it must be able to read: its claims fail
+-- when they find such a set, and a run that it cancels stays there (`mark_of`).
 --! const MARK '!'
 --! const MARK_BYTE 33
 --! const CREATED_AT 5
@@ -39,6 +40,7 @@
 --! const NODE_AT 58
 --! const LIFE '>BBBBI8Bi8BI4BI4Bi8Bi8BI8'
 --! const NIL '\192'
+--! const NIL_BYTE 192
 --! const MOST_WORDS 4000
 -- A name too long for what servers keep as one flat list to be searched from end to end: a set of some hundred members that
 -- has this one too is hashed at once, and finding one of them costs a tenth.

@@ -23,9 +23,9 @@ local function is_first(ready)
     return first == '' or ready < tonumber(first)
 end
 
--- Lets a run of these traits wait for its ready time.
-local function wait(id, priority, traits, ready)
-    local level = marked(priority, traits)
+-- Lets a run with this mark wait for its ready time.
+local function wait(id, priority, mark, ready)
+    local level = mark .. priority
     call('ZADD', WAITING .. level, ready, id)
     call('SADD', LEVELS, level)
 end
@@ -50,7 +50,7 @@ local function unhold(id, key, priority, ready)
         save_life(id, life)
     end
     local body = call('HGET', RUNS, id)
-    wait(id, priority, byte(body, TRAITS_AT), ready)
+    wait(id, priority, mark_of(body), ready)
     if call('HEXISTS', META, 'placed') == 1 then join_node(id, read_body(body).lane, ready) end
     put_back = put_back + 1
 end
@@ -120,7 +120,7 @@ local function take_out(id, run, life)
         return
     end
     local level = sub(run.lane, 1, 1)
-    local _ = take_from(id, marked(level, run.traits), marked(run.lane, run.traits)) or take_from(id, level, run.lane)
+    local _ = take_from(id, run.mark .. level, run.mark .. run.lane) or take_from(id, level, run.lane)
 end
 
 -- Holds a run that is in no index at the moment. One that is yet to be placed is nobody's.
