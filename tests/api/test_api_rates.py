@@ -20,13 +20,13 @@ def test_rates(text, rate):
 
 @pytest.mark.parametrize("text", ["", "10", "10/d", "0/s", "-1/s", "1.5/s", "10/s:0", "ten/s"])
 def test_what_is_no_rate(text):
-    with pytest.raises(ConfigurationError, match="is no rate"):
+    with pytest.raises(ConfigurationError, match="invalid rate"):
         parse(text)
 
 
 def test_rates_of_handlers():
     assert parse_each("greet=10/s, note=1/m") == {"greet": Rate(10, 10), "note": Rate(1 / 60, 1)}
-    with pytest.raises(ConfigurationError, match="names no rate"):
+    with pytest.raises(ConfigurationError, match="expected handler=rate"):
         parse_each("greet")
 
 

@@ -102,7 +102,7 @@ async def test_a_claim_reads_no_more_after_the_dead_rows_of_many_were_swept_away
     assert await store.pages_of_a_claim() > 2 * fresh
 
     async def swept():  # not while somebody, such as an analysis by the server, may still see the rows
-        await Vacuum(store.backend.lanes).run()
+        await Vacuum(store.backend.connections).run()
         return await store.pages_of_a_claim() <= 2 * fresh
 
     await eventually(swept, "the dead rows are gone")

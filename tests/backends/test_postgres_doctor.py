@@ -192,7 +192,7 @@ async def test_opening_twice_and_closing_twice_do_nothing_more(postgres_url):
 
 async def test_nothing_of_the_credentials_is_shown(postgres_url):
     backend = open_url(postgres_url, Opening("shown"))
-    assert "in-tests-only" not in repr(backend) + backend.url + repr(vars(backend)) + repr(vars(backend.lanes))
+    assert "in-tests-only" not in repr(backend) + backend.url + repr(vars(backend)) + repr(vars(backend.connections))
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")

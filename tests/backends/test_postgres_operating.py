@@ -33,10 +33,10 @@ async def put(backend, number, **fields):
 
 
 async def statements(backend, call):
-    """How many statements a call sends on the lane of operators."""
+    """How many statements a call sends on the purpose of operators."""
     told = []
-    await backend.store.pause("unused")  # so that the lane has its connection
-    connection = backend.lanes[STORE].live
+    await backend.store.pause("unused")  # so that the purpose has its connection
+    connection = backend.connections[STORE].live
     with connection.query_logger(lambda query: told.append(query.query)):
         await call()
     return len(told)

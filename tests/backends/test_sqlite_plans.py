@@ -8,14 +8,14 @@ import pytest
 from duly.backends.sql import coordinator, groups, moves, operating, planning
 from duly.backends.sql import settling as shared_settling
 from duly.backends.sql.unit import Delete, Insert, Update
-from duly.backends.sqlite import adding, claiming, settling
+from duly.backends.sqlite import claiming, dialect, settling
 from duly.backends.sqlite.session import steps
-from duly.backends.sqlite.texts import SqliteTexts
+from duly.backends.sqlite.unit import SqliteTexts
 
 # Every statement that putting, claiming, renewing, settling, reaping, planning and purging may run.
 HOT = [
-    (adding, ["_LAST", "_ADD_PLAIN", "_ADD_RICH", "_ADDED", "_WAIT", "_WAIT_TO_ENTER", "_WITH_IDS", "_WITH_KEYS"]),
-    (adding, ["_ADD_ODD", "_WITH_UNIQUE_KEYS", "_KEEP_KEY", "_KEEP_UNIQUE"]),
+    (dialect, ["_LAST", "_ADD_PLAIN", "_ADD_RICH", "_ADDED", "_WAIT", "_WAIT_TO_ENTER", "_WITH_IDS", "_WITH_KEYS"]),
+    (dialect, ["_ADD_ODD", "_WITH_UNIQUE_KEYS", "_KEEP_KEY", "_KEEP_UNIQUE"]),
     (claiming, ["_SURVEY", "_READY", "_READY_TO_ENTER", "_DUE_ENTRANTS", "_LEAVE", "_LEAVE_ENTERING", "_ANY_CROWD"]),
     (claiming, ["_LAST_REQUEST", "_SET_REQUEST", "_ANY_BLOCKED", "_BLOCKED", "_HANDLER_HOLDS", "_LEND", "_LEND_RICH"]),
     (claiming, ["_STILL_WAITING", "_HOLD"]),

@@ -1,7 +1,7 @@
-"""Rate limits: how often a token may call and a handler may be submitted to. Off unless somebody sets them.
+"""Rate limits of tokens and handlers. There are none by default.
 
-The buckets are in the store, so that a limit holds across all processes that serve. A limit of "10/s" lets ten calls
-through at once and ten per second after that; ":20" behind it makes that twenty at once.
+The token buckets are in the store, so that a limit holds for all processes together. A limit of "10/s" allows ten calls
+at once and then ten per second; "10/s:20" allows twenty at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NEVER = 1e9
 
 
 class Rate(Struct, frozen=True):
-    """So many per second in the long run, and `burst` at once."""
+    """A number per second on average, and `burst` at once."""
 
     per_second: float
     burst: float
@@ -32,41 +32,39 @@ class Rate(Struct, frozen=True):
 
 
 def parse(text: str) -> Rate:
-    """`10/s`, `600/m`, `1000/h`, `10/s:20`."""
+    """Parse `10/s`, `600/m`, `1000/h` or `10/s:20`."""
     found = _TEXT.fullmatch(text.strip())
     if found is None or not int(found["count"]) or found["burst"] == "0":
-        raise ConfigurationError(
-            f"{text!r} is no rate: write for example 10/s, 600/m, 1000/h or, with a burst, 10/s:20"
-        )
+        raise ConfigurationError(f"invalid rate {text!r}: expected e.g. 10/s, 600/m, 1000/h or, with a burst, 10/s:20")
     count = int(found["count"])
     return Rate(count / _UNITS[found["unit"]], float(found["burst"] or count))
 
 
 def parse_each(text: str) -> dict[str, Rate]:
-    """`greet=10/s,report=5/m`."""
+    """Parse `greet=10/s,report=5/m`."""
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, rate = part.partition("=")
         if not equals:
-            raise ConfigurationError(f"{part!r} names no rate: write handler=rate, for example greet=10/s")
+            raise ConfigurationError(f"invalid rate {part!r}: expected handler=rate, e.g. greet=10/s")
         found[name.strip()] = parse(rate)
     return found
 
 
 class Limits(Struct, frozen=True):
-    """What is limited. None and an empty mapping are no limit."""
+    """The rate of all tokens, and the rates of handlers. None and an empty mapping mean no limit."""
 
     token: Rate | None = None
     handlers: Mapping[str, Rate] = {}
 
     async def count_call(self, store: Store, token_id: str, own: Rate | None) -> None:
-        """One more call with a token; its own rate comes before that of all tokens."""
+        """Count a call of a token. Its own rate overrides the rate of all tokens."""
         rate = own or self.token
         if rate is not None:
             await _take(store, f"token:{token_id}", 1, rate, "this token")
 
     async def count_submissions(self, store: Store, handlers: Mapping[str, int]) -> None:
-        """So many more submissions to each of these handlers."""
+        """Count submissions by handler."""
         for name, count in handlers.items():
             rate = self.handlers.get(name)
             if rate is not None:
@@ -78,8 +76,8 @@ async def _take(store: Store, bucket: str, count: int, rate: Rate, whose: str) -
     if wait <= 0:
         return
     if wait >= _NEVER:
-        detail = f"{whose} may take {rate}: {count} at once are too many; submit in smaller arrays"
+        detail = f"{whose} is limited to {rate}: {count} at once are too many; submit smaller arrays"
         raise Problem(429, "too-many", detail)
     seconds = max(1, math.ceil(wait))
-    detail = f"{whose} may take {rate}: try again in {seconds} s"
+    detail = f"{whose} is limited to {rate}: try again in {seconds} s"
     raise Problem(429, "too-many", detail, headers=((b"retry-after", b"%d" % seconds),))

@@ -7,7 +7,7 @@ what comes back may have been written by another version, so reading is tolerant
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.tolerance import UNREADABLE, damage, damaged_job
+from duly.errors import BackendError
 from duly.model import (
     Attempt,
     Cause,
@@ -50,6 +51,7 @@ _progress = msgspec.json.Decoder(Progress)
 _record = msgspec.json.Decoder(JobRecord)
 _text = msgspec.json.Decoder(str)
 _policies: dict[str, RunPolicy] = {}
+_policy_texts: dict[int, tuple[RunPolicy, str | None]] = {}
 
 
 # --- values
@@ -218,7 +220,13 @@ def kept_job(record: JobRecord) -> JobRecord:
 
 def policy_of(policy: RunPolicy) -> str | None:
     """A policy as text; None for the default."""
-    return None if policy == _DEFAULT_POLICY else to_json(policy)
+    known = _policy_texts.get(id(policy))
+    if known is None:
+        if len(_policy_texts) >= _MOST_POLICIES:
+            _policy_texts.clear()
+        text = None if policy == _DEFAULT_POLICY else to_json(policy)
+        known = _policy_texts[id(policy)] = (policy, text)  # the policy is kept, so that its address stays its own
+    return known[1]
 
 
 def read_policy(text: str | None) -> RunPolicy:
@@ -255,11 +263,19 @@ def line_of(run: Run) -> str:
 
 MIDDLE = 500  # the rank of priority 0
 SCHEDULED = 400  # the ranks of scheduled runs are less by this
+_MOST_PRIORITY = 99
 
 
 def rank_of(run: Run) -> int:
     """The rank of a new run. 0.1.0 has one rank for both kinds, and would take scheduled runs first of all."""
     return MIDDLE - run.priority - (SCHEDULED if run.cause is Cause.SCHEDULE and not run.legacy else 0)
+
+
+def checked_rank_of(run: Run) -> int:
+    """The same, if the priority is one that ranks have room for."""
+    if not 0 <= run.priority <= _MOST_PRIORITY:
+        raise BackendError(f"run {run.id} has priority {run.priority}: expected 0 to 9")
+    return rank_of(run)
 
 
 def urgency_of(rank: int) -> int:
@@ -387,6 +403,23 @@ def _depth(entry: _Sum, *, paused: bool) -> Depth:
 # --- whole runs
 
 
+# The fields of a new run that a store that speaks SQL writes down, with their types and how they are found.
+NEW_RUN: tuple[tuple[str, str, Callable[[Run], Any]], ...] = (
+    ("id", "text", lambda run: run.id),
+    ("job", "text", lambda run: run.job),
+    ("handler", "text", lambda run: run.handler),
+    ("line", "text", line_of),
+    ("rank", "int", checked_rank_of),
+    ("cause", "text", lambda run: run.cause.value),
+    ("policy", "text", lambda run: policy_of(run.policy)),
+    ("due", "bigint", lambda run: to_micros(run.due)),
+    ("ready_at", "bigint", lambda run: to_micros(run.ready_at)),
+    ("group", "text", lambda run: run.group),
+    ("extra", "text", extra_of),
+    ("payload", "bytea", lambda run: run.payload),
+)
+
+
 class Record(Struct, frozen=True):
     """A run as it stands, with its number and where it waits: its line and its rank there."""
 
@@ -401,15 +434,38 @@ class Record(Struct, frozen=True):
         return self.run.group is not None and not self.run.member
 
 
-# The columns of a row that `read_record` takes, in order. Of the last three groups one is not NULL: a run waits, is
-# claimed, or has ended.
-#   number, line, rank; id, job, handler, cause, due, ready_at, created_at, group, until, policy, limit, when_full,
-#   extra, payload;
-#   entering, hold, member;
-#   fence, node, request, started_at, expires_at, cancelling, reason, reason as JSON, progress;
-#   state, finished_at, fence, node, request, started_at, failures, losses, reason, progress, failure, ending, result
-_WAITING, _CLAIM, _ENDED = 17, 20, 29
-_TEXTS = frozenset({12, 15, 27, 28, 38, 39, 40})  # policy, extra; reason and progress; progress, failure, ending
+# What a store that speaks SQL keeps of a run, in the order in which `read_record` takes it. Of the last three lines one
+# is not NULL: a run waits, is claimed, or has ended.
+RUN_COLUMNS = (
+    *("seq", "line", "rank", "id", "job", "handler", "cause", "due", "ready_at", "created_at", "group", "until"),
+    *("policy", "limit", "when_full", "extra", "payload"),
+    *("entering", "hold", "member"),
+    *(f"claim.{name}" for name in ("fence", "node", "request", "started_at", "expires_at", "cancelling")),
+    *(f"claim.{name}" for name in ("reason", "reason_json", "progress")),
+    *(f"ended.{name}" for name in ("state", "finished_at", "fence", "node", "request", "started_at")),
+    *(f"ended.{name}" for name in ("failures", "losses", "reason", "progress", "failure", "story", "result")),
+)
+_WAITING, _CLAIM, _ENDED = (RUN_COLUMNS.index(name) for name in ("entering", "claim.fence", "ended.state"))
+_TEXTS = frozenset(
+    RUN_COLUMNS.index(name)
+    for name in (
+        *("policy", "extra", "claim.reason_json", "claim.progress"),
+        *("ended.progress", "ended.failure", "ended.story"),
+    )
+)
+
+
+def run_columns(own: Mapping[str, str]) -> str:
+    """The columns of a run for a statement that calls its record r, its claim c and its end e.
+
+    `own` is what a dialect has in place of a column of that name.
+    """
+    return ", ".join(own.get(name) or _column(name) for name in RUN_COLUMNS)
+
+
+def _column(name: str) -> str:
+    table, _, column = name.rpartition(".")
+    return f'{table[:1] or "r"}."{column}"'
 
 
 def bare(row: Row) -> tuple[Any, ...]:
@@ -500,8 +556,8 @@ def _claimed(row: Row, extra: Extra) -> dict[str, Any]:
 
 
 def _ended(row: Row) -> dict[str, Any]:
-    state, finished_at, fence, node, request, started_at, failures, losses, reason = row[_ENDED:38]
-    progress, failure, text, result = row[38:42]
+    state, finished_at, fence, node, request, started_at, failures, losses, reason = row[_ENDED : _ENDED + 9]
+    progress, failure, text, result = row[_ENDED + 9 :]
     if failures is None:
         ending = Ending() if text is None else _ending.decode(text)
     else:

@@ -43,8 +43,8 @@ from duly.runtime.service import Emit
 from duly.scheduler.audit import Audit
 from duly.scheduler.clock_reader import ClockReader
 from duly.scheduler.explaining import Explainer
-from duly.scheduler.fleets import Fleets
 from duly.scheduler.job_admin import JobAdmin
+from duly.scheduler.job_files import JobFiles
 from duly.scheduler.registry import Registry
 from duly.scheduler.submitting import Submitter
 
@@ -81,7 +81,7 @@ class Client:
         self.definitions = JobAdmin(backend, registry, config, self.ids, clock.now, emit)
         self.audit = Audit(backend.store, config.audit_key)
         self.explainer = Explainer(backend, config, self.definitions.schedule)
-        self.fleets = Fleets(backend, config, self.ids, clock.now, emit)
+        self.job_files = JobFiles(backend, config, self.ids, clock.now, emit)
 
     async def close(self, patience: float = _LAST_WORDS) -> None:
         """Tell what is left to tell, and let go of the store; within that time, whatever the store does."""

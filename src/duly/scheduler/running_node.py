@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from datetime import datetime
 
-from duly.model import Fleet, SchedulerConfig
+from duly.model import JobFile, SchedulerConfig
 from duly.model.job import COMMAND_HANDLER
 from duly.ports import Tracer
 from duly.runtime.elector import MAIN
@@ -49,7 +49,7 @@ class RunningNode:
         self._catalog = Catalog()
         card = make_card(config, client.clock, rng, __version__)
         env = Environment(card, config, client.clock, emit, rng, tracer)
-        client.fleets.actor = f"node {env.card.id}"
+        client.job_files.actor = f"node {env.card.id}"
         if client.publisher is not None:
             client.publisher.node = env.card.id
         code = Code(
@@ -64,14 +64,14 @@ class RunningNode:
         self.node = Node(env, client.backend, code, self._executors)
         self._over = asyncio.Event()
         self._loop_end = LoopEnd(self._end_with_loop)
-        self._fleet: tuple[Fleet, datetime] | None = None
+        self._job_file: tuple[JobFile, datetime] | None = None
         if config.allow_commands == "stored":
             self._catalog.add(COMMAND_HANDLER, stored_commands(client.backend.store))
 
     async def start(self) -> None:
         """Bring the store in line with the code, and run."""
         await self.deploy()
-        self.client.definitions.changed = self.client.fleets.changed = self.node.changed
+        self.client.definitions.changed = self.client.job_files.changed = self.node.changed
         await self.node.start()
         await self._loop_end.arm()
 
@@ -80,18 +80,18 @@ class RunningNode:
         jobs = self._registry.jobs()
         await self._adopt(jobs)
         await self.client.definitions.deploy(jobs, self._started_at)
-        if self._fleet is not None:
-            await self.client.fleets.deploy(*self._fleet)
+        if self._job_file is not None:
+            await self.client.job_files.deploy(*self._job_file)
 
-    async def carry(self, fleet: Fleet) -> None:
+    async def carry(self, job_file: JobFile) -> None:
         """Take over the jobs of a file: they are deployed at the start, and again if the store forgets this node."""
-        self._fleet = (fleet, await self.client.backend.store.time())
+        self._job_file = (job_file, await self.client.backend.store.time())
 
-    async def reload(self, fleet: Fleet, *, changed: bool) -> bool:
+    async def reload(self, job_file: JobFile, *, changed: bool) -> bool:
         """Deploy a file that was read again; False if a newer one stands. If that fails, what was carried stays."""
         since = await self.client.backend.store.time()
-        stands = await self.client.fleets.deploy(fleet, since, changed=changed)
-        self._fleet = (fleet, since)
+        stands = await self.client.job_files.deploy(job_file, since, changed=changed)
+        self._job_file = (job_file, since)
         return stands
 
     async def _adopt(self, jobs: Sequence[Job]) -> None:

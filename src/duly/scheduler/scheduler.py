@@ -23,7 +23,7 @@ from duly.model import (
     CancelReply,
     Cause,
     Counts,
-    Fleet,
+    JobFile,
     Node,
     Page,
     Put,
@@ -36,7 +36,7 @@ from duly.model import (
 )
 from duly.ports import Backend, Clock, Finding, SystemClock
 from duly.rules.explain import Explanation
-from duly.rules.fleets import Difference
+from duly.rules.job_files import Difference
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Schedule
 from duly.runtime.context import Context
@@ -103,7 +103,7 @@ class Scheduler(Subscriptions):
         self._sessions = self._new_sessions()
         self._life = Life()
         self._holds = 0
-        self._fleet: Fleet | None = None
+        self._job_file: JobFile | None = None
         self.sync = SyncScheduler(self, self._sync_loop)
 
     # --- settings
@@ -229,8 +229,8 @@ class Scheduler(Subscriptions):
         try:
             running = self._build(await self._client(), self._rng)
             try:
-                if self._fleet is not None:
-                    await running.carry(self._fleet)
+                if self._job_file is not None:
+                    await running.carry(self._job_file)
                 await running.start()
             except BaseException:
                 await running.dispose()
@@ -400,9 +400,9 @@ class Scheduler(Subscriptions):
         explainer = (await self._client()).explainer
         return await (explainer.run(job) if is_run_id(job) else explainer.instant(job, at))
 
-    # --- fleets: jobs that a file defines
+    # --- job files
 
-    async def carry(self, fleet: Fleet) -> bool:
+    async def carry(self, job_file: JobFile) -> bool:
         """Define the jobs of a file: at the start, or now if a node runs; whether it stands, as far as that is known.
 
         A file that was replaced by a newer one does not come back by itself. One that has changed while the node ran is
@@ -410,18 +410,18 @@ class Scheduler(Subscriptions):
         """
         stands = True
         if self._running is not None:
-            changed = self._fleet is None or self._fleet.digest() != fleet.digest()
-            stands = await self._running.reload(fleet, changed=changed)
-        self._fleet = fleet
+            changed = self._job_file is None or self._job_file.digest() != job_file.digest()
+            stands = await self._running.reload(job_file, changed=changed)
+        self._job_file = job_file
         return stands
 
-    async def compare(self, fleet: Fleet) -> Difference:
+    async def compare(self, job_file: JobFile) -> Difference:
         """What the jobs of a file would change in the store."""
-        return await (await self._client()).fleets.compare(fleet)
+        return await (await self._client()).job_files.compare(job_file)
 
     async def apply(self, difference: Difference) -> list[str]:
         """Write what `compare` found, whichever file stood before; the names of what others changed meanwhile."""
-        return await (await self._client()).fleets.apply(difference)
+        return await (await self._client()).job_files.apply(difference)
 
     # --- submitting
 

@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from duly.errors import DulyError
-from duly.model import Attempt, CancelReply, Cause, Fleet, Node, Page, Run, State
+from duly.model import Attempt, CancelReply, Cause, JobFile, Node, Page, Run, State
 from duly.rules.explain import Explanation
-from duly.rules.fleets import Difference
+from duly.rules.job_files import Difference
 from duly.scheduler.job import Job
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
 
@@ -148,8 +148,8 @@ class SyncScheduler:
     def resume(self, name: str) -> None:
         self.call(lambda: self._scheduler.resume(name), "resume")
 
-    def compare(self, fleet: Fleet) -> Difference:
-        return self.call(lambda: self._scheduler.compare(fleet), "compare")
+    def compare(self, job_file: JobFile) -> Difference:
+        return self.call(lambda: self._scheduler.compare(job_file), "compare")
 
     def apply(self, difference: Difference) -> list[str]:
         return self.call(lambda: self._scheduler.apply(difference), "apply")

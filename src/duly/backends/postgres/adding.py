@@ -14,15 +14,20 @@ from typing import Any
 
 from msgspec import Struct
 
-from duly.backends.codec import Record, duration, extra_of, line_of, micros, policy_of, rank_of
+from duly.backends.codec import NEW_RUN, Record, duration, line_of, micros, rank_of
 from duly.backends.postgres.unit import PostgresUnit
 from duly.backends.sql.moves import place_odd
 from duly.backends.sql.notify import WORK
 from duly.backends.sql.unit import Row
-from duly.errors import BackendError
-from duly.model import WAITING, Put, Run, RunPolicy, from_micros, to_micros
+from duly.model import WAITING, Put, Run, from_micros
 
-_MOST_PRIORITY = 99
+_NAMES = ", ".join(f'"{name}"' for name, _, _ in NEW_RUN)
+
+
+def _arrays(first: int) -> str:
+    """The fields of new runs as parameters, each an array, from this number on."""
+    return ", ".join(f"${number}::{kind}[]" for number, (_, kind, _) in enumerate(NEW_RUN, first))
+
 
 # The earliest ready time after now in any line.
 _FOLLOWING = """
@@ -39,9 +44,7 @@ SELECT min(n.ready_at) FROM lines AS l CROSS JOIN LATERAL (
 _ADD = """
 WITH {clock},
 added AS (
-    INSERT INTO {ns}.runs (
-        id, job, handler, line, rank, cause, policy, due, ready_at, "group", extra, payload, created_at
-    )
+    INSERT INTO {ns}.runs ({columns}, created_at)
     {rows}
     ON CONFLICT (id) DO NOTHING
     RETURNING seq, id, line, rank, ready_at, "group"
@@ -60,18 +63,9 @@ SELECT
         WHEN min(ready_at) < coalesce(({following}), min(ready_at) + 1) THEN pg_notify({channel}, $14)
     END
 FROM added
-""".replace("{following}", _FOLLOWING)
+""".replace("{following}", _FOLLOWING).replace("{columns}", _NAMES)
 
-_ADD_EACH = _ADD.replace(
-    "{rows}",
-    """
-    SELECT i.*, clock.now
-    FROM clock, unnest(
-        $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::text[], $9::bigint[],
-        $10::bigint[], $11::text[], $12::text[], $13::bytea[]
-    ) AS i
-    """,
-)
+_ADD_EACH = _ADD.replace("{rows}", f"SELECT i.*, clock.now FROM clock, unnest({_arrays(2)}) AS i")
 _ADD_ALIKE = _ADD.replace(
     "{rows}",
     """
@@ -83,15 +77,9 @@ _ADD_ALIKE = _ADD.replace(
 )
 
 # The same for runs that do not wait in line at once, or stand for a range: the record alone.
-_ADD_ODD = """
-INSERT INTO {ns}.runs (
-    id, job, handler, line, rank, cause, policy, due, ready_at, "group", extra, payload, until, created_at
-)
-SELECT i.*, $14::bigint
-FROM unnest(
-    $1::text[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::bigint[], $9::bigint[],
-    $10::text[], $11::text[], $12::bytea[], $13::bigint[]
-) AS i
+_ADD_ODD = f"""
+INSERT INTO {{ns}}.runs ({_NAMES}, until, created_at)
+SELECT i.*, $14::bigint FROM unnest({_arrays(1)}, $13::bigint[]) AS i
 ON CONFLICT (id) DO NOTHING
 RETURNING seq, id
 """
@@ -107,7 +95,7 @@ RETURNING id
 """
 # What stands in the way of runs ($2 handlers, $3 keys, $4 ids), each with when it was created: a run of that id, one
 # that has the key, one that is still unique under it. Where no run is unique and the key was taken ($6) to be so for a
-# time ($5), that is written down. Only whoever has taken a key writes here, so what this statement sees holds.
+# time ($5), that is written down. Only the session that has taken a key writes here, so what this statement sees holds.
 _RESERVE = """
 WITH {clock},
 wanted AS MATERIALIZED (
@@ -221,10 +209,10 @@ def _distinct(runs: Sequence[Run], indexes: Sequence[int]) -> tuple[list[int], d
 def _same_as_before(runs: Sequence[Run], answers: dict[int, Put], index: int, before: int) -> bool:
     """Answer for a run that duplicates one before it, if that one's answer tells; else it has to be tried itself."""
     answer = answers[before]
-    told = answer.created or (runs[index].id == runs[before].id) == (answer.id == runs[before].id)
-    if told:
+    answered = answer.created or (runs[index].id == runs[before].id) == (answer.id == runs[before].id)
+    if answered:
         answers[index] = Put(answer.id, False, answer.created_at)
-    return told
+    return answered
 
 
 def _key(run: Run) -> _Key:
@@ -252,7 +240,7 @@ async def _add_distinct(unit: PostgresUnit, runs: Sequence[Run], now: datetime |
 async def _known(unit: PostgresUnit, keyed: Sequence[Run], now: datetime | None) -> tuple[dict[str, Put], datetime]:
     """Take the keys of these runs; those that exist or whose key another one has, with that one; and the time it is.
 
-    What is added now must be told to have been created then: a key that is unique for a time says so too.
+    What is added now is created at that time: a key that is unique for a time says so too.
     """
     known: dict[str, Put] = {}
     left, at = sorted(keyed, key=_key), now
@@ -342,38 +330,5 @@ async def _insert_odd(unit: PostgresUnit, runs: Sequence[Run], now: datetime | N
     return _Added(set(seqs), from_micros(at))
 
 
-def _columns(runs: Sequence[Run]) -> tuple[list[Any], ...]:
-    policies = _Policies()
-    return (
-        [run.id for run in runs],
-        [run.job for run in runs],
-        [run.handler for run in runs],
-        [line_of(run) for run in runs],
-        [_rank(run) for run in runs],
-        [run.cause.value for run in runs],
-        [policies.text(run.policy) for run in runs],
-        [to_micros(run.due) for run in runs],
-        [to_micros(run.ready_at) for run in runs],
-        [run.group for run in runs],
-        [extra_of(run) for run in runs],
-        [run.payload for run in runs],
-    )
-
-
-def _rank(run: Run) -> int:
-    if not 0 <= run.priority <= _MOST_PRIORITY:
-        raise BackendError(f"run {run.id} has priority {run.priority}: from 0 to 9")
-    return rank_of(run)
-
-
-class _Policies:
-    """The texts of a batch's policies: mostly one object for all."""
-
-    def __init__(self) -> None:
-        self._texts: dict[int, str | None] = {}
-
-    def text(self, policy: RunPolicy) -> str | None:
-        key = id(policy)
-        if key not in self._texts:
-            self._texts[key] = policy_of(policy)
-        return self._texts[key]
+def _columns(runs: Sequence[Run]) -> list[list[Any]]:
+    return [[of(run) for run in runs] for _, _, of in NEW_RUN]

@@ -7,28 +7,32 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.codec import answers, duration, instant
+from duly.backends.handler_sets import HandlerSetCache
 from duly.backends.options import check_timeout
 from duly.backends.postgres import adding, claiming, migrating, settling
-from duly.backends.postgres.connection import Connection, Lanes
+from duly.backends.postgres.connection import Connection, Connections
 from duly.backends.postgres.doctor import ServerInfo, capabilities_of, findings, gather
 from duly.backends.postgres.notify import Notifier
 from duly.backends.postgres.session import BULK, Session, Vacuum
 from duly.backends.postgres.transaction import Block, Joined
 from duly.backends.postgres.unit import PostgresUnit
-from duly.backends.postgres.url import Place, checked_namespace, parse
+from duly.backends.postgres.url import Place, checked_namespace, parse, place_of_pool
 from duly.backends.sql.coordinator import SqlCoordinator
 from duly.backends.sql.queue import SqlQueue
 from duly.backends.sql.settling import settle_each
 from duly.backends.sql.store import SqlStore
 from duly.backends.sql.unit import CLAIMING, QUICK, SETTLING
-from duly.backends.staff import Staff
 from duly.model import Beat, Claim, Claimed, Put, Renewal, Run, Settlement, from_micros
 from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store, StoreClock, Transaction
+
+if TYPE_CHECKING:
+    import asyncpg
 
 # Until the server was asked, nothing is promised.
 UNKNOWN = Capabilities(
@@ -59,7 +63,7 @@ class PostgresStore(SqlStore):
         return Joined(self._server, connection)
 
     async def migrate(self) -> list[str]:
-        return await migrating.migrate(self._server.lanes)
+        return await migrating.migrate(self._server.connections)
 
     async def time(self) -> datetime:
         return from_micros(await self._server.read(lambda unit: unit.server_clock()))
@@ -71,8 +75,8 @@ class PostgresQueue(SqlQueue[PostgresUnit]):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._server = session
-        self._vacuum = Vacuum(session.lanes)
-        self._handlers = Staff(claiming.named)
+        self._vacuum = Vacuum(session.connections)
+        self._handlers = HandlerSetCache(claiming.named)
         self._fenced: Connection | None = None
 
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
@@ -87,8 +91,8 @@ class PostgresQueue(SqlQueue[PostgresUnit]):
         one, other = await asyncio.gather(*halves)
         return one + other
 
-    async def _put_plain(self, lane: str, runs: Sequence[Run], now: datetime | None) -> list[Put]:
-        return await self._server.run(lane, lambda unit: adding.add_plain(unit, runs, now))
+    async def _put_plain(self, purpose: str, runs: Sequence[Run], now: datetime | None) -> list[Put]:
+        return await self._server.run(purpose, lambda unit: adding.add_plain(unit, runs, now))
 
     # --- claiming
 
@@ -109,7 +113,7 @@ class PostgresQueue(SqlQueue[PostgresUnit]):
             handlers,
             self._handlers.of(handlers),
             request,
-            self._server.lanes.moment(now),
+            self._server.connections.moment(now),
             duration(lease),
         )
         await self._raise_fences()
@@ -134,11 +138,11 @@ class PostgresQueue(SqlQueue[PostgresUnit]):
 
     async def _raise_fences(self) -> None:
         """Once per connection: it may lead to a copy of the store that lost its latest fences."""
-        lane = self._server.lanes[CLAIMING]
-        if self._fenced is None or self._fenced is not lane.live or self._fenced.is_closed():
-            namespace = self._server.lanes.texts.namespace
+        shared = self._server.connections[CLAIMING]
+        if self._fenced is None or self._fenced is not shared.live or self._fenced.is_closed():
+            namespace = self._server.connections.texts.namespace
             await self._server.write(CLAIMING, lambda unit: claiming.raise_fences(unit, namespace))
-            self._fenced = lane.live
+            self._fenced = shared.live
 
     async def _lend(
         self, asking: claiming.Asking, limit: int, step: claiming.Step, *, deciding: bool
@@ -165,7 +169,8 @@ class PostgresQueue(SqlQueue[PostgresUnit]):
     ) -> Renewal:
         quiet = None if silence is None else duration(silence)
         return await self._server.run(
-            SETTLING, lambda unit: settling.renew(unit, beats, duration(lease), quiet, self._server.lanes.moment(now))
+            SETTLING,
+            lambda unit: settling.renew(unit, beats, duration(lease), quiet, self._server.connections.moment(now)),
         )
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
@@ -184,14 +189,15 @@ class PostgresQueue(SqlQueue[PostgresUnit]):
     ) -> list[Claim]:
         quiet = None if silence is None else duration(silence)
         return await self._server.run(
-            SETTLING, lambda unit: settling.reap(unit, limit, duration(lease), quiet, self._server.lanes.moment(now))
+            SETTLING,
+            lambda unit: settling.reap(unit, limit, duration(lease), quiet, self._server.connections.moment(now)),
         )
 
     async def claim_held(
         self, key: str, run_id: str, node: str, lease: float, request: int, *, now: datetime | None = None
     ) -> Claim | None:
         await self._raise_fences()
-        taking = claiming.Taking(node, request, self._server.lanes.moment(now), duration(lease))
+        taking = claiming.Taking(node, request, self._server.connections.moment(now), duration(lease))
         return await self._server.write(CLAIMING, lambda unit: claiming.claim_held(unit, key, run_id, taking))
 
     async def _promote(self, unit: PostgresUnit, limit: int, now: datetime | None) -> tuple[int, int | None]:
@@ -217,28 +223,37 @@ class PostgresBackend:
     queue: Queue
     coordinator: Coordinator
 
+    @staticmethod
+    def from_pool(pool: asyncpg.Pool[Any], *, timeout: float = 5.0) -> PostgresFactory:
+        """A backend for the database of an asyncpg pool: `Scheduler(backend=PostgresBackend.from_pool(pool))`.
+
+        Address, credentials, TLS and application name are the pool's; the connections are the backend's own, since it
+        keeps some of them for long, and the pool stays the user's. `timeout` is the deadline of every call.
+        """
+        return PostgresFactory(place_of_pool(pool, timeout))
+
     def __init__(self, place: Place, opening: Opening, clock: StoreClock | None = None) -> None:
         self.url = place.shown
         self.clock = clock or StoreClock(opening.clock)
         self._place = place
         self._opening = opening
         self._listeners: list[Callable[[], None]] = []
-        self.lanes = Lanes(place, checked_namespace(opening.namespace), self.clock, lease=opening.lease)
-        self.notifier = Notifier(self.lanes)
-        session = Session(self.lanes, self.notifier, self._stir)
+        self.connections = Connections(place, checked_namespace(opening.namespace), self.clock, lease=opening.lease)
+        self.notifier = Notifier(self.connections)
+        session = Session(self.connections, self.notifier, self._report_side_effects)
         self.store = PostgresStore(session)
         self.queue = PostgresQueue(session)
         self.coordinator = SqlCoordinator(session)
 
     async def open(self) -> None:
-        if self.lanes.is_open:
+        if self.connections.is_open:
             return
         self.notifier.close()  # in a forked child it may have a connection left, which is the parent's
-        await self.lanes.open()
+        await self.connections.open()
         self.notifier.open()
         try:
             if self._opening.migrates:
-                await migrating.check(self.lanes)
+                await migrating.check(self.connections)
             sent = self.clock.monotonic()
             self.clock.read(await self.store.time(), sent)
             await self.refresh()
@@ -248,17 +263,17 @@ class PostgresBackend:
 
     async def close(self) -> None:
         self.notifier.close()
-        await self.lanes.close()
+        await self.connections.close()
 
     def session(self, timeout: float | None = None) -> Self:
         place = self._place if timeout is None else replace(self._place, timeout=min(timeout, self._place.timeout))
         return type(self)(place, self._opening, self.clock)
 
-    def when_stirred(self, call: Callable[[], None]) -> None:
+    def when_others_are_affected(self, call: Callable[[], None]) -> None:
         """Have this called after each commit that lets runs wait again, or cancels some, beside what was asked for."""
         self._listeners.append(call)
 
-    def _stir(self) -> None:
+    def _report_side_effects(self) -> None:
         for call in self._listeners:
             call()
 
@@ -270,7 +285,7 @@ class PostgresBackend:
         return findings(await self._facts(), self._place, self._opening.namespace)
 
     async def _facts(self) -> ServerInfo:
-        return await gather(self.lanes, self._opening.clock)
+        return await gather(self.connections, self._opening.clock)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r}, namespace={self._opening.namespace!r})"
@@ -283,8 +298,17 @@ class PostgresBackend:
         await self.close()
 
 
+class PostgresFactory(Struct, frozen=True):
+    """Makes backends for one database."""
+
+    place: Place
+
+    def __call__(self, opening: Opening) -> PostgresBackend:
+        """A backend, not yet opened. The server's clock decides."""
+        check_timeout("timeout", self.place.timeout, opening.lease, self.place.shown)
+        return PostgresBackend(self.place, opening)
+
+
 def open_url(url: str, opening: Opening) -> PostgresBackend:
-    """`postgresql://` and `postgres://`; see docs/postgres.md. The server's clock decides."""
-    place = parse(url)
-    check_timeout("timeout", place.timeout, opening.lease, place.shown)
-    return PostgresBackend(place, opening)
+    """`postgresql://` and `postgres://`; see docs/postgres.md."""
+    return PostgresFactory(parse(url))(opening)

@@ -1,8 +1,9 @@
-"""Lending: claims.
+"""Claims: lending runs to a node.
 
-Nearly every claim is one statement: it takes the first rows of the lines it may take from under lock, passing over what
-others have locked, and moves them into the claims, or into their hold. Only where due runs wait before their groups is
-there more to do: their groups are decided about first (`groups`), in one transaction with the lending.
+Nearly every claim is one statement and one round trip: it locks the first rows of the lines it may take from, passes
+over what others have locked, and moves the rows into the claims, or into their hold. Only where due runs wait before
+their groups is there more to do: their groups are decided about first (`sql.groups`), in one transaction with the
+lending. SQLite, which has no statement that changes several tables, claims in its own way.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.codec import CAUSES, MIDDLE, SCHEDULED, Kind, Lender, Place, place_of, read_policy
+from duly.backends.handler_sets import digest_of
 from duly.backends.postgres.unit import PostgresUnit
 from duly.backends.sql.groups import decide_about
 from duly.backends.sql.moves import by_ids, read_records, unhold
 from duly.backends.sql.notify import WORK
 from duly.backends.sql.unit import Row
-from duly.backends.staff import digest_of
 from duly.backends.tolerance import tolerantly
 from duly.model import Cause, Claim, State
 from duly.model.holds import hold_for_handler
@@ -34,7 +35,7 @@ _DECIDED_AT_ONCE = 500
 
 # What the statements below begin with. $1 now, $2 node, $3 queues.
 # lines: every line and rank that has runs, with the first run in it, found by leaping from one to the next.
-# open: those with something due that this node may take from. Whoever reads one begins at its first run, and does not
+# open: those with something due that this node may take from. A reader of one begins at its first run, and does not
 # walk again over the dead entries that earlier claims left before it.
 _SURVEY = """
 WITH RECURSIVE {clock},
@@ -55,11 +56,43 @@ open AS MATERIALIZED (
 )
 """
 
+# The hold of a run r that this node may not start, by the set of handlers that the node has: `rules.admission.HOLDS`.
+_HOLD = """CASE
+    WHEN EXISTS (SELECT FROM {ns}.jobs WHERE blocked)
+        AND (SELECT true FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked LIMIT 1)
+        THEN 'job:' || r.job
+    WHEN {handlers}::text IS NOT NULL
+        AND (SELECT true FROM {ns}.staff AS s WHERE s.digest = {handlers} AND s.handler = r.handler LIMIT 1) IS NULL
+        THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
+END"""
+# What is due in a line, from its first run on.
+_DUE = """w.line = {0}.line AND w.rank = {0}.rank AND (w.ready_at, w.id) >= ({0}.since, {0}.head)
+    AND w.ready_at <= (SELECT now FROM clock)"""
+
+
+def _whole(sql: str) -> str:
+    """A statement with what several have in common."""
+    common = {
+        "{survey}": _SURVEY,
+        "{hold:$4}": _HOLD.replace("{handlers}", "$4"),
+        "{hold:$8}": _HOLD.replace("{handlers}", "$8"),
+        "{due:l}": _DUE.format("l"),
+        "{due:s}": _DUE.format("s"),
+        "{share}": _SHARE,
+        "{slice}": str(_SLICE),
+        "{late}": str(LATE),
+        "{scheduled}": str(SCHEDULED),
+    }
+    for word, text in common.items():
+        sql = sql.replace(word, text)
+    return sql
+
+
 # As `rules.sharing.scheduled_share` says: of room, by request $4.
 _SHARE = "CASE WHEN room >= 4 THEN (room + 3) / 4 WHEN $4::bigint % 4 < room THEN 1 ELSE 0 END"
 
-# What this node cannot start is for others: such as have the handler, or whoever places runs. They may have asked just
-# now, and passed over the rows that were locked here.
+# What this node cannot start is for others: nodes that have the handler, or the leader, which places runs. They may
+# have asked just now, and passed over the rows that were locked here.
 _RING_FOR_OTHERS = """(
     SELECT pg_notify({channel}, '{work}') FROM {rows} WHERE hold IS NOT NULL AND NOT starts_with(hold, 'job:') LIMIT 1
 )""".replace("{work}", str(WORK))
@@ -112,8 +145,7 @@ chosen AS MATERIALIZED (
 counted AS (
     SELECT l.* FROM chosen AS l CROSS JOIN LATERAL (
         SELECT w.ready_at, w.id FROM {ns}.waiting AS w
-        WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
-            AND w.ready_at <= (SELECT now FROM clock)
+        WHERE {due:l}
             AND NOT (w.entering AND $9)
         ORDER BY w.ready_at, w.id LIMIT $6
     ) AS w
@@ -128,8 +160,7 @@ shares AS (
 in_order AS MATERIALIZED (
     SELECT w.*, s.urgency, s.rank < {scheduled} AS scheduled FROM shares AS s CROSS JOIN LATERAL (
         SELECT w.ctid AS place, w.seq, w.entering, w."group", w.ready_at, w.id FROM {ns}.waiting AS w
-        WHERE w.line = s.line AND w.rank = s.rank AND (w.ready_at, w.id) >= (s.since, s.head)
-            AND w.ready_at <= (SELECT now FROM clock)
+        WHERE {due:s}
             AND NOT (w.entering AND $9)
         ORDER BY w.ready_at, w.id LIMIT s.share
         FOR UPDATE SKIP LOCKED
@@ -152,8 +183,7 @@ late AS MATERIALIZED (
     SELECT w.* FROM edge AS e INNER JOIN chosen AS l ON l.urgency = e.urgency AND l.rank < {scheduled}
     CROSS JOIN LATERAL (
         SELECT w.ctid AS place, w.seq, w.entering, w."group", w.ready_at, w.id FROM {ns}.waiting AS w
-        WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
-            AND w.ready_at <= (SELECT now FROM clock)
+        WHERE {due:l}
             AND NOT (w.entering AND $9) AND NOT EXISTS (SELECT FROM in_order AS i WHERE i.seq = w.seq)
         ORDER BY w.ready_at, w.id LIMIT e.owed
         FOR UPDATE SKIP LOCKED
@@ -202,14 +232,7 @@ found AS (
     SELECT
         r.seq, r.id, r.job, r.handler, r.line, r.rank, r.cause, r.due, r.ready_at, r.created_at, r."group", r.policy,
         r.extra, r.payload,
-        CASE
-            WHEN EXISTS (SELECT FROM {ns}.jobs WHERE blocked)
-                AND (SELECT true FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked LIMIT 1)
-                THEN 'job:' || r.job
-            WHEN $8::text IS NOT NULL
-                AND (SELECT true FROM {ns}.staff AS s WHERE s.digest = $8 AND s.handler = r.handler LIMIT 1) IS NULL
-                THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
-        END AS hold
+        {hold:$8} AS hold
     FROM {ns}.runs AS r WHERE r.seq = ANY(ARRAY(SELECT seq FROM taken))
 ),
 judged AS MATERIALIZED (
@@ -258,13 +281,8 @@ SELECT
     f.policy, f.extra, f.payload, {ring_for_others}
 FROM clock CROSS JOIN next
 LEFT JOIN judged AS f ON f.hold IS NULL
-""".replace("{survey}", _SURVEY).replace("{slice}", str(_SLICE))
-_LEND = (
-    _LEND.replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "judged"))
-    .replace("{share}", _SHARE)
-    .replace("{late}", str(LATE))
-    .replace("{scheduled}", str(SCHEDULED))
-)
+"""
+_LEND = _whole(_LEND).replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "judged"))
 
 # Hold those of the first $5 runs of the open lines whose job is paused or removed, or whose handler is not in the set
 # $4, as far as they come before the first $6 that may start: so that a claim, which takes no more rows than it may
@@ -275,8 +293,7 @@ _SIFT = """
 first AS MATERIALIZED (
     SELECT w.place, w.seq, l.rank, l.urgency, w.ready_at, w.id FROM open AS l CROSS JOIN LATERAL (
         SELECT w.ctid AS place, w.seq, w.ready_at, w.id FROM {ns}.waiting AS w
-        WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
-            AND w.ready_at <= (SELECT now FROM clock) AND NOT w.entering
+        WHERE {due:l} AND NOT w.entering
         ORDER BY w.ready_at, w.id LIMIT $5
     ) AS w
     ORDER BY l.urgency, w.ready_at, w.id LIMIT $5
@@ -287,14 +304,7 @@ mixed AS MATERIALIZED (
 ),
 judged AS MATERIALIZED (
     SELECT first.*, (
-        SELECT CASE
-            WHEN EXISTS (SELECT FROM {ns}.jobs WHERE blocked)
-                AND (SELECT true FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked LIMIT 1)
-                THEN 'job:' || r.job
-            WHEN $4::text IS NOT NULL
-                AND (SELECT true FROM {ns}.staff AS s WHERE s.digest = $4 AND s.handler = r.handler LIMIT 1) IS NULL
-                THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
-        END FROM {ns}.runs AS r WHERE r.seq = first.seq
+        SELECT {hold:$4} FROM {ns}.runs AS r WHERE r.seq = first.seq
     ) AS hold
     FROM first
 ),
@@ -326,20 +336,19 @@ nobodys AS (
     UPDATE {ns}.runs AS r SET line = h.line FROM held AS h WHERE r.seq = h.seq AND r.line <> h.line
 )
 SELECT count(*), {ring_for_others} FROM held
-""".replace("{survey}", _SURVEY).replace("{scheduled}", str(SCHEDULED))
-_SIFT = _SIFT.replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "found"))
+"""
+_SIFT = _whole(_SIFT).replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "found"))
 
 # The groups to decide about: those of the first $4 runs in the open lines, so that the next claims of a burst find them
 # decided, of the first $4 scheduled ones, and those of the entrants that have been due for the longest time ($5 of
 # them); as far as somebody is due before them.
-_GROUPS = """
+_GROUPS = _whole("""
 {survey}
 SELECT DISTINCT "group", (SELECT now FROM clock) FROM (
     (
         SELECT w."group" FROM open AS l CROSS JOIN LATERAL (
             SELECT w."group", w.ready_at, w.id FROM {ns}.waiting AS w
-            WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
-            AND w.ready_at <= (SELECT now FROM clock)
+            WHERE {due:l}
             ORDER BY w.ready_at, w.id LIMIT $4
         ) AS w
         ORDER BY l.urgency, w.ready_at, w.id LIMIT $4
@@ -348,8 +357,7 @@ SELECT DISTINCT "group", (SELECT now FROM clock) FROM (
     (
         SELECT w."group" FROM open AS l CROSS JOIN LATERAL (
             SELECT w."group", w.ready_at, w.id FROM {ns}.waiting AS w
-            WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
-            AND w.ready_at <= (SELECT now FROM clock)
+            WHERE {due:l}
             ORDER BY w.ready_at, w.id LIMIT $4
         ) AS w
         WHERE l.rank < {scheduled}
@@ -366,7 +374,7 @@ WHERE "group" IS NOT NULL
         SELECT FROM {ns}.waiting AS e
         WHERE e."group" = g."group" AND e.entering AND e.ready_at <= (SELECT now FROM clock)
     )
-""".replace("{survey}", _SURVEY).replace("{scheduled}", str(SCHEDULED))
+""")
 
 # The groups of the $2 entrants that have been due for the longest time.
 _DUE_GROUPS = """
@@ -555,7 +563,7 @@ async def lend(unit: PostgresUnit, asking: Asking, limit: int, step: Step, *, de
         step.scheduled,
     )
     now, fresh, back, in_the_way, undecided, later, held = tuple(rows[0])[:7]
-    unit.stirs |= held > 0
+    unit.affects_others |= held > 0
     lent = [] if rows[0][7] is None else rows
     claims = tolerantly(partial(_claims, asking, now), lent, partial(_bare_claim, asking, now))
     unit.memory.remember({row[7]: (row[9], row[8]) for row in lent})

@@ -8,7 +8,7 @@ from ipaddress import ip_address
 
 from msgspec import Struct
 
-from duly.backends.postgres.connection import Connection, Lanes
+from duly.backends.postgres.connection import Connection, Connections
 from duly.backends.postgres.migrating import LANE, applied_steps, steps
 from duly.backends.postgres.url import Place
 from duly.ports import Capabilities, Clock, Finding, Severity
@@ -180,10 +180,12 @@ def _vacuum(facts: ServerInfo) -> Finding:
 
 def _clock(facts: ServerInfo) -> Finding:
     offset, trip = facts.clock_offset, facts.round_trip
-    told = f"{abs(offset) * 1000:.0f} ms {'ahead of' if offset >= 0 else 'behind'} this machine's"
+    difference = f"{abs(offset) * 1000:.0f} ms {'ahead of' if offset >= 0 else 'behind'} this machine's"
     if abs(offset) - trip > _LARGE_OFFSET:
-        return Finding(_WARNING, "server clock", f"{told}: due times follow the server's clock, so set both by NTP")
-    return Finding(_OK, "server clock", f"{told} (round trip {trip * 1000:.1f} ms)")
+        return Finding(
+            _WARNING, "server clock", f"{difference}: due times follow the server's clock, so set both by NTP"
+        )
+    return Finding(_OK, "server clock", f"{difference} (round trip {trip * 1000:.1f} ms)")
 
 
 def _promises(facts: ServerInfo, place: Place) -> Finding:
@@ -225,7 +227,7 @@ _CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
 
 
 class ServerInfo(Struct, frozen=True):
-    """As told now.
+    """As it is now.
 
     `longest` is how many seconds the oldest transaction of somebody else has been open; `unlogged` are tables of this
     namespace that a crash of the server empties.
@@ -255,21 +257,21 @@ class ServerInfo(Struct, frozen=True):
     missing: tuple[str, ...]
 
 
-async def gather(lanes: Lanes, clock: Clock) -> ServerInfo:
+async def gather(connections: Connections, clock: Clock) -> ServerInfo:
     """Ask the server; `clock` is this machine's."""
-    return await lanes[LANE].run(partial(_gather, lanes, clock))
+    return await connections[LANE].run(partial(_gather, connections, clock))
 
 
-async def _gather(lanes: Lanes, clock: Clock, connection: Connection) -> ServerInfo:
-    row = await connection.fetchrow(_FACTS, lanes.texts.schema)
+async def _gather(connections: Connections, clock: Clock, connection: Connection) -> ServerInfo:
+    row = await connection.fetchrow(_FACTS, connections.texts.schema)
     assert row is not None
     asked, wall = clock.monotonic(), clock.now()
     seconds = float(await connection.fetchval(_CLOCK))
     trip = clock.monotonic() - asked
-    applied = [step.name for step in await applied_steps(connection, lanes.texts)]
+    applied = [step.name for step in await applied_steps(connection, connections.texts)]
     return ServerInfo(
         **dict(row) | {"unlogged": tuple(row["unlogged"])},
-        pooled=lanes.pooled,
+        pooled=connections.pooled,
         clock_offset=seconds - wall.timestamp() - trip / 2,
         round_trip=trip,
         applied=tuple(applied),

@@ -12,7 +12,7 @@ import contextlib
 import math
 from collections.abc import Awaitable
 
-from duly.backends.postgres.connection import Connection, Lanes
+from duly.backends.postgres.connection import Connection, Connections
 from duly.backends.postgres.errors import FOREIGN, translated
 from duly.backends.sql import notify
 from duly.backends.sql.notify import KINDS
@@ -26,9 +26,9 @@ _SHORTEST_PAUSE = 0.01
 class Notifier(notify.Notifier):
     """One session's notifier, on the session's loop."""
 
-    def __init__(self, lanes: Lanes) -> None:
+    def __init__(self, connections: Connections) -> None:
         super().__init__()
-        self._lanes = lanes
+        self._connections = connections
         self._connection: Connection | None = None
         self._mending = asyncio.Lock()
         self._heard_at = 0.0
@@ -40,8 +40,8 @@ class Notifier(notify.Notifier):
         self._over = False
 
     async def listen(self) -> bool:
-        self._lanes.check()
-        if self._connection is not None or self._lanes.pooled:
+        self._connections.check()
+        if self._connection is not None or self._connections.pooled:
             return False
         async with self._mending:
             began = self._connection is None
@@ -59,7 +59,7 @@ class Notifier(notify.Notifier):
         while self.rings[kind] == heard and (left := deadline - loop.time()) > 0:
             if self._over:
                 raise BackendError("this session was closed while something was waited for")
-            if self._lanes.pooled:
+            if self._connections.pooled:
                 await self._sleep(kind, min(left, POLL))
                 break
             if self._connection is None:
@@ -78,16 +78,16 @@ class Notifier(notify.Notifier):
         except TimeoutError:
             return 0.0
         except BackendUnavailable:
-            return min(left, max(self._lanes.pause, _SHORTEST_PAUSE))
+            return min(left, max(self._connections.pause, _SHORTEST_PAUSE))
         return 0.0
 
     async def _connect(self) -> None:
-        connection = await self._lanes.connect()
-        if self._lanes.pooled:  # found out only now
+        connection = await self._connections.connect()
+        if self._connections.pooled:  # found out only now
             connection.terminate()
             return
         connection.add_termination_listener(self._lost)
-        await self._said(connection, connection.add_listener(self._lanes.texts.channel, self._heard))
+        await self._said(connection, connection.add_listener(self._connections.texts.channel, self._heard))
         if self._over:
             connection.terminate()
             raise BackendError("this session was closed while something was waited for")
@@ -104,14 +104,14 @@ class Notifier(notify.Notifier):
     async def _said(self, connection: Connection, answer: Awaitable[object]) -> None:
         """Wait for an answer under the deadline; without one the connection is dropped."""
         loop = asyncio.get_running_loop()
-        late = loop.call_later(self._lanes.place.timeout, connection.terminate)
+        late = loop.call_later(self._connections.place.timeout, connection.terminate)
         try:
             await answer
         except BaseException as exc:
             connection.terminate()
             self._lost(connection)  # now: who looks next must not find it
             if isinstance(exc, FOREIGN):
-                raise translated(exc, self._lanes.place.shown) from exc
+                raise translated(exc, self._connections.place.shown) from exc
             raise
         finally:
             late.cancel()
@@ -123,17 +123,17 @@ class Notifier(notify.Notifier):
         self.ring(int(said) if said.isdecimal() else sum(KINDS))
 
     def _lost(self, connection: object) -> None:
-        """Whoever waits looks up, and mends it."""
+        """Wake those who wait: they restore it."""
         if connection is self._connection:
             self._connection = None
             for kind in KINDS:
                 self._wake(kind)
 
     def close(self) -> None:
-        """Whoever waits is told."""
+        """End all waiting."""
         self._over = True
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._lanes.hang_up(connection)
+            self._connections.hang_up(connection)
         for kind in KINDS:
             self._wake(kind)

@@ -1,8 +1,8 @@
 """A session: the connections, the notifier and the memory behind one opened backend, and how work runs on them.
 
-Claims and settlements each have a lane, so that neither waits for the other; submissions and lookups share one, since
-they are short, and half of a bulk goes beside it; changes by the planner and operators, and listings, which may take
-their time, have theirs. More would cost connections, of which a server has few.
+Claims and settlements each have a connection, so that neither waits for the other. Submissions and lookups share one,
+since they are short; half of a bulk goes through another. Changes by the planner and operators, and listings, which may
+take their time, have theirs. A server allows few connections, so there are no more.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from duly.backends.postgres.connection import Connection, Lanes
+from duly.backends.postgres.connection import Connection, Connections
 from duly.backends.postgres.dialect import DIALECT
 from duly.backends.postgres.notify import Notifier
 from duly.backends.postgres.unit import PostgresUnit
@@ -30,25 +30,27 @@ _VACUUM = "VACUUM (SKIP_LOCKED, TRUNCATE false, INDEX_CLEANUP on, PARALLEL 0) {n
 
 
 class Session:
-    """The way to the store, from the opening of its lanes to their closing.
+    """The way to the store, from the opening of its connections to their closing.
 
-    `when_stirred` is called after each commit that lets runs wait again, or cancels some, beside what was asked for: a
-    notifier other than this one does not know of that otherwise.
+    `when_others_are_affected` is called after each commit that lets runs wait again, or cancels some, as a side effect:
+    a notifier other than this one does not know of that otherwise.
     """
 
-    def __init__(self, lanes: Lanes, notifier: Notifier, when_stirred: Callable[[], None]) -> None:
-        self.lanes = lanes
+    def __init__(
+        self, connections: Connections, notifier: Notifier, when_others_are_affected: Callable[[], None]
+    ) -> None:
+        self.connections = connections
         self.notifier = notifier
         self.memory = Memory()
-        self._when_stirred = when_stirred
+        self._when_others_are_affected = when_others_are_affected
 
     async def read(self, task: Task[T], *, listing: bool = False, timeout: float | None = None) -> T:
         return await self.run(LISTING if listing else QUICK, task, timeout)
 
-    async def write_each(self, lane: str, task: Task[T]) -> T:
-        return await self.run(lane, task)
+    async def write_each(self, purpose: str, task: Task[T]) -> T:
+        return await self.run(purpose, task)
 
-    async def run(self, lane: str, task: Task[T], timeout: float | None = None) -> T:
+    async def run(self, purpose: str, task: Task[T], timeout: float | None = None) -> T:
         """Do a task each statement of which stands for itself."""
         units: list[PostgresUnit] = []
 
@@ -56,11 +58,11 @@ class Session:
             units.append(self.unit(connection))
             return await task(units[0])
 
-        answer = await self.lanes[lane].run(whole, timeout)
+        answer = await self.connections[purpose].run(whole, timeout)
         self._report(units)
         return answer
 
-    async def write(self, lane: str, task: Task[T], timeout: float | None = None) -> T:
+    async def write(self, purpose: str, task: Task[T], timeout: float | None = None) -> T:
         units: list[PostgresUnit] = []
 
         async def whole(connection: Connection) -> T:
@@ -69,16 +71,16 @@ class Session:
             await units[0].notify()
             return answer
 
-        answer = await self.lanes[lane].transact(whole, timeout)
+        answer = await self.connections[purpose].transact(whole, timeout)
         self._report(units)
         return answer
 
     def _report(self, units: Sequence[PostgresUnit]) -> None:
-        if any(unit.stirs for unit in units):
-            self._when_stirred()
+        if any(unit.affects_others for unit in units):
+            self._when_others_are_affected()
 
     def unit(self, connection: Connection) -> PostgresUnit:
-        return PostgresUnit(connection, self.lanes, self.memory, DIALECT)
+        return PostgresUnit(connection, self.connections, self.memory, DIALECT)
 
 
 class Vacuum:
@@ -89,23 +91,23 @@ class Vacuum:
     every 20,000 runs. Belongs to one event loop; one at a time.
     """
 
-    def __init__(self, lanes: Lanes) -> None:
-        self._lanes = lanes
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
         self._lent = 0
         self._running: asyncio.Future[None] | None = None
 
     def after(self, lent: int) -> None:
         """These many runs have been lent: vacuum if they have become many. A pooler does not allow it."""
         self._lent += lent
-        if self._lent >= _VACUUM_AFTER and self._running is None and not self._lanes.pooled:
+        if self._lent >= _VACUUM_AFTER and self._running is None and not self._connections.pooled:
             self._lent = 0
             self._running = asyncio.ensure_future(self.run())
             self._running.add_done_callback(self._done)
 
     async def run(self) -> None:
         """Vacuum now, beside whatever else is going on."""
-        sql = self._lanes.texts[_VACUUM]
-        await self._lanes[_VACUUMING].run(lambda connection: connection.execute(sql))
+        sql = self._connections.texts[_VACUUM]
+        await self._connections[_VACUUMING].run(lambda connection: connection.execute(sql))
 
     def _done(self, run: asyncio.Future[None]) -> None:
         self._running = None

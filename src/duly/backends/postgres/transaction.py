@@ -73,7 +73,7 @@ class Block:
     # --- entering and leaving
 
     async def __aenter__(self) -> Self:
-        connection = await self._stack.enter_async_context(self._session.lanes.apart())
+        connection = await self._stack.enter_async_context(self._session.connections.apart())
         try:
             await connection.execute("BEGIN")
             await connection.fetch(_LAST_WORD, f"{round(self._seconds * 1000) + 1000}ms")
@@ -113,7 +113,7 @@ class Block:
         """Complete and commit; to its end even if this task is cancelled meanwhile, since nobody else would know."""
         task = asyncio.ensure_future(self._complete(connection))
         loop = asyncio.get_running_loop()
-        alarm = loop.call_later(self._session.lanes.place.timeout, connection.terminate)
+        alarm = loop.call_later(self._session.connections.place.timeout, connection.terminate)
         cancelled = False
         try:
             while not task.done():
@@ -161,14 +161,14 @@ class Block:
         idle = not connection.is_closed() and connection.is_in_transaction()
         try:
             if idle:
-                await connection.execute("ROLLBACK", timeout=self._session.lanes.place.timeout)
+                await connection.execute("ROLLBACK", timeout=self._session.connections.place.timeout)
         except (*FOREIGN, TimeoutError):  # a statement of the block is still at work, or the server is gone
             connection.terminate()
 
     def _translated(self, exc: BaseException, connection: Connection) -> BackendError:
         if connection.is_closed():
-            return BackendUnavailable(f"{self._session.lanes.place.shown} was lost during a transaction: {exc}")
-        return translated(exc, self._session.lanes.place.shown)
+            return BackendUnavailable(f"{self._session.connections.place.shown} was lost during a transaction: {exc}")
+        return translated(exc, self._session.connections.place.shown)
 
 
 class Joined:
@@ -177,7 +177,8 @@ class Joined:
     def __init__(self, session: Session, connection: Any) -> None:
         if not isinstance(connection, asyncpg.Connection | PoolConnectionProxy):
             raise BackendError(
-                f"within() takes an asyncpg connection to {session.lanes.place.shown}, not {type(connection).__name__}"
+                f"within() takes an asyncpg connection to {session.connections.place.shown},"
+                f" not {type(connection).__name__}"
             )
         self._session = session
         self._connection: Any = connection
@@ -186,18 +187,18 @@ class Joined:
         return await _execute(self._connection, sql, parameters)
 
     async def put(self, runs: Sequence[Run]) -> list[Put]:
-        self._session.lanes.check()
+        self._session.connections.check()
         if not self._connection.is_in_transaction():
             raise BackendError(
                 "no transaction is open on that connection: begin one first (`async with connection.transaction()`)"
             )
         # What is remembered of a transaction that may be rolled back unseen is worth nothing.
-        unit = PostgresUnit(self._connection, self._session.lanes, Memory(), DIALECT)
+        unit = PostgresUnit(self._connection, self._session.connections, Memory(), DIALECT)
         try:
             answers = await add(unit, runs, None)
             await unit.notify()
         except FOREIGN as exc:
-            raise translated(exc, self._session.lanes.place.shown) from exc
+            raise translated(exc, self._session.connections.place.shown) from exc
         return answers
 
 

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from duly.backends.codec import run_columns
 from duly.backends.sql.unit import Delete, Dialect, Insert, Locks, Many, Memory, Row, Texts, Unit, Update
 from duly.model import to_micros
 from duly.ports.clock import TOLERANCE
 
 if TYPE_CHECKING:
-    from duly.backends.postgres.connection import Connection, Lanes
+    from duly.backends.postgres.connection import Connection, Connections
 
 _LONGEST = 63  # characters in an identifier
 
@@ -42,14 +43,22 @@ LINES = """lines AS (
 
 WORDS = {
     # A run with everything that says where it stands: it is in exactly one of the tables that are joined.
-    "run": """
-        r.seq, r.line, r.rank, r.id, r.job, r.handler, r.cause, r.due, r.ready_at, r.created_at, r."group", r.until,
-        r.policy, NULL::int, NULL::text, r.extra, r.payload,
-        w.entering, h.hold, h.member,
-        c.fence, c.node, c.request, c.started_at, c.expires_at, c.cancelling, NULL::text, c.reason, c.progress,
-        e.state, e.finished_at, e.fence, e.node, e.request, e.started_at, NULL::int, NULL::int, NULL::text, NULL::text,
-        NULL::text, e.story, e.result
-    """,
+    "run": run_columns(
+        {
+            "limit": "NULL::int",
+            "when_full": "NULL::text",
+            "entering": "w.entering",
+            "hold": "h.hold",
+            "member": "h.member",
+            "claim.reason": "NULL::text",
+            "claim.reason_json": "c.reason",
+            "ended.failures": "NULL::int",
+            "ended.losses": "NULL::int",
+            "ended.reason": "NULL::text",
+            "ended.progress": "NULL::text",
+            "ended.failure": "NULL::text",
+        }
+    ),
     # Each row is looked up by its key, whatever the planner believes about the sizes of tables: a plan that was made
     # while they were empty is kept for as long as the connection.
     "standing": f"""
@@ -231,14 +240,14 @@ def channel_of(namespace: str) -> str:
 class PostgresUnit(Unit):
     """Wraps one connection for the length of a piece of work."""
 
-    def __init__(self, connection: Connection, lanes: Lanes, memory: Memory, dialect: Dialect[Any]) -> None:
+    def __init__(self, connection: Connection, connections: Connections, memory: Memory, dialect: Dialect[Any]) -> None:
         super().__init__()
         self._connection = connection
-        self._lanes = lanes
-        self._texts = lanes.texts
+        self._connections = connections
+        self._texts = connections.texts
         self.dialect = dialect
         self.memory = memory
-        self.namespace = lanes.texts.namespace
+        self.namespace = connections.texts.namespace
         self.locks = PostgresLocks(self)
 
     # --- statements
@@ -270,7 +279,7 @@ class PostgresUnit(Unit):
     # --- the clock
 
     def moment(self, now: datetime | None) -> int | None:
-        return self._lanes.moment(now)
+        return self._connections.moment(now)
 
     async def at(self, now: datetime | None) -> int:
         """By the server's clock as it is now, whenever the transaction began."""
@@ -281,7 +290,7 @@ class PostgresUnit(Unit):
         return int(row[0])
 
     async def shown_at(self, now: datetime | None) -> int:
-        clock = self._lanes.clock
+        clock = self._connections.clock
         return clock.micros() if now is None and clock.known else await self.at(now)
 
     async def server_clock(self) -> int:

@@ -160,7 +160,7 @@ class _Admitting:
         if self._members[group]:
             await self._unit.run(_ASK_TO_CANCEL, self._unit.dialect.reason(REPLACED), group)
             self._unit.rings |= WORK
-            self._unit.stirs = True
+            self._unit.affects_others = True
         if self._members[group] < entrant.limit:
             self._enter(entrant)
         else:

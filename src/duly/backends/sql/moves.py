@@ -225,7 +225,7 @@ async def release(unit: Unit, groups: Iterable[str]) -> None:
     freed = Counter(hold_for_group(group) for group in groups)
     if freed:
         for (key,) in await unit.all(_WITH_RUNS, sorted(freed)):
-            unit.stirs |= await unhold(unit, key, freed[key]) > 0
+            unit.affects_others |= await unhold(unit, key, freed[key]) > 0
 
 
 async def members(unit: Unit, groups: Iterable[str]) -> dict[str, int]:
@@ -279,7 +279,7 @@ class Leaving:
                 back = await self._unit.all(_LEAVE_HELD, moved, hold_for_group(group))
                 await self._unit.run(_WAIT_TO_ENTER, [row[0] for row in back])
                 self._unit.rings |= WORK
-                self._unit.stirs = True
+                self._unit.affects_others = True
 
 
 # --- ending

@@ -1,9 +1,9 @@
-"""The queue port on SQL, but for what each dialect does its own fast way: putting, claiming, renewing, settling."""
+"""The part of the queue port that both dialects share. Each puts, claims, renews and settles in its own fast way."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Generic
 
@@ -11,59 +11,21 @@ from duly.backends.codec import instant
 from duly.backends.sql import moves, placing
 from duly.backends.sql.notify import WORK
 from duly.backends.sql.unit import CLAIMING, STORE, Session, U
-from duly.model import Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
+from duly.model import Assignment, Run, Share
 
 _HOLDS = "SELECT hold, count(*) FROM {ns}.held GROUP BY hold"
 
 
 class SqlQueue(ABC, Generic[U]):
-    """Runs on their way: put, claimed, renewed, settled."""
+    """Holds, placement and waiting."""
 
     def __init__(self, session: Session[U]) -> None:
         self._session = session
         self._heard = 0
 
-    # --- each dialect in its own way
-
-    @abstractmethod
-    async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]: ...
-
-    @abstractmethod
-    async def claim(
-        self,
-        node: str,
-        queues: Sequence[str] | None,
-        handlers: Collection[str] | None,
-        limit: int,
-        lease: float,
-        request: int,
-        *,
-        now: datetime | None = None,
-    ) -> Claimed: ...
-
-    @abstractmethod
-    async def renew(
-        self, beats: Sequence[Beat], lease: float, silence: float | None = None, *, now: datetime | None = None
-    ) -> Renewal: ...
-
-    @abstractmethod
-    async def settle(self, settlements: Sequence[Settlement]) -> list[bool]: ...
-
-    @abstractmethod
-    async def reap(
-        self, limit: int, lease: float, silence: float | None = None, *, now: datetime | None = None
-    ) -> list[Claim]: ...
-
-    @abstractmethod
-    async def claim_held(
-        self, key: str, run_id: str, node: str, lease: float, request: int, *, now: datetime | None = None
-    ) -> Claim | None: ...
-
     @abstractmethod
     async def _promote(self, unit: U, limit: int, now: datetime | None) -> tuple[int, int | None]:
         """How many due entrants were decided about, and when the next run is due."""
-
-    # --- alike
 
     async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
         looked_at, next_due = await self._session.write(CLAIMING, lambda unit: self._promote(unit, limit, now))

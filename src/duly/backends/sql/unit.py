@@ -192,9 +192,9 @@ class Locks:
 class Unit(ABC):
     """Wraps one connection for the length of a piece of work.
 
-    `rings` is what others are woken for afterwards. `stirs` says that runs wait again or are to be cancelled, or that
-    others may be able to start what this node cannot, as a side effect: a notifier other than the store's own does not
-    know of that otherwise.
+    `rings` is what others are woken for afterwards. `affects_others` says that, as a side effect, runs wait again or
+    are to be cancelled, or others may be able to start what this node cannot: a notifier other than the store's own
+    does not know of that otherwise.
     """
 
     dialect: Dialect[Any]
@@ -204,7 +204,7 @@ class Unit(ABC):
     def __init__(self) -> None:
         self.locks = Locks()
         self.rings = 0
-        self.stirs = False
+        self.affects_others = False
 
     # --- statements
 
@@ -260,10 +260,12 @@ class Session(Protocol[U_co]):
         """Look something up; a listing may take its time, and delays neither a change nor a lookup."""
         ...
 
-    async def write(self, lane: str, task: Callable[[U_co], Coroutine[Any, Any, T]], timeout: float | None = None) -> T:
+    async def write(
+        self, purpose: str, task: Callable[[U_co], Coroutine[Any, Any, T]], timeout: float | None = None
+    ) -> T:
         """Change something in one transaction."""
         ...
 
-    async def write_each(self, lane: str, task: Callable[[U_co], Coroutine[Any, Any, T]]) -> T:
+    async def write_each(self, purpose: str, task: Callable[[U_co], Coroutine[Any, Any, T]]) -> T:
         """Change something where each statement may stand for itself: no transaction where that saves round trips."""
         ...

@@ -14,7 +14,7 @@ from duly.backends.sql.coordinator import SqlCoordinator
 from duly.backends.sql.queue import SqlQueue
 from duly.backends.sql.store import SqlStore
 from duly.backends.sql.unit import CLAIMING, SETTLING, STORE
-from duly.backends.sqlite import adding, claiming, settling
+from duly.backends.sqlite import claiming, dialect, settling
 from duly.backends.sqlite.doctor import examine
 from duly.backends.sqlite.file_clock import FileClock, boot_of
 from duly.backends.sqlite.files import checked_namespace, parse
@@ -67,7 +67,7 @@ class SqliteQueue(SqlQueue[SqliteUnit]):
     """The queue port on a file. Each call is one function on the session's writer: a transaction, or part of one."""
 
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
-        return await self._session.write(STORE, lambda unit: adding.add(unit, runs, unit.micros(now)))
+        return await self._session.write(STORE, lambda unit: dialect.add(unit, runs, unit.micros(now)))
 
     async def _promote(self, unit: SqliteUnit, limit: int, now: datetime | None) -> tuple[int, int | None]:
         at = unit.micros(now)

@@ -52,7 +52,7 @@ def check_library() -> None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse what can be told to go wrong before SQLite is asked."""
+    """Refuse what is known to go wrong before SQLite is asked."""
     if path.is_dir():
         raise BackendError(f"{path} is a directory: name a file in it, such as {path / 'duly.db'}")
     if not path.parent.is_dir():
@@ -199,7 +199,7 @@ else:
 
 
 def pauses(seconds: float, longest: float = _LONGEST) -> Iterator[None]:
-    """Come at once, then after short random pauses that grow, until so many seconds have passed."""
+    """Come at once, then after short random pauses that grow, until `seconds` have passed."""
     deadline = time.monotonic() + seconds
     pause = _SHORTEST
     while True:
@@ -235,7 +235,7 @@ class LockWait:
         self._open: int | None = None
 
     def pass_through(self, begin: Callable[[], object], seconds: float) -> None:
-        """Begin a transaction when it is this one's turn; the last refusal is raised after so many seconds."""
+        """Begin a transaction when it is this one's turn; the last refusal is raised after `seconds`."""
         if not self._turn_comes(min(seconds, _COURTESY)):
             patiently(begin, seconds)
             return
@@ -257,7 +257,9 @@ class LockWait:
         return False
 
     def _opened(self) -> int:
-        if self._open is not None and not os.fstat(self._open).st_nlink:  # taken away with the place: others made anew
+        if (
+            self._open is not None and not os.fstat(self._open).st_nlink
+        ):  # deleted with the directory: others have made a new one
             self.close()
         if self._open is None:
             if not self._runtime_dir.make():

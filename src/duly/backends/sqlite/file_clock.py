@@ -67,10 +67,10 @@ class FileClock:
         """
         try:
             with tempfile.TemporaryFile(dir=self._folder) as made:
-                told = os.fstat(made.fileno()).st_mtime_ns // 1000
+                shown = os.fstat(made.fileno()).st_mtime_ns // 1000
         except OSError:
             return wall
-        true = told - round(self._local.monotonic() * 1e6)  # read afterwards: rather a little behind than ahead
+        true = shown - round(self._local.monotonic() * 1e6)  # read afterwards: rather a little behind than ahead
         return wall if abs(true - wall) <= _TOLERATED else true
 
     def _has_stayed(self) -> bool:

@@ -148,7 +148,7 @@ def _unescaped(text: str) -> str:
 _LONGEST_ADDRESS = 100
 _LONGEST_NAME = 32
 _TURN = "turn"
-_BELL = ".bell"
+_SOCKET = ".bell"  # as 0.1.0 names them
 
 
 class RuntimeDir:
@@ -161,16 +161,16 @@ class RuntimeDir:
 
     @property
     def turn(self) -> Path:
-        """The file that whoever is next to write keeps locked."""
+        """The file that the next writer keeps locked."""
         return self.directory / _TURN
 
     def socket(self, name: str) -> str:
         """The address of the socket of that name."""
-        return f"{self.directory}/{name}{_BELL}"
+        return f"{self.directory}/{name}{_SOCKET}"
 
     def listeners(self) -> list[str]:
         """The names of all sockets."""
-        return [file.stem for file in self.directory.iterdir() if file.suffix == _BELL]
+        return [file.stem for file in self.directory.iterdir() if file.suffix == _SOCKET]
 
     def make(self) -> bool:
         """See to it that the directory exists and is private; whether it is so."""

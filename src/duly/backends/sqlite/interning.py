@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from duly.backends.codec import CAUSES, Kind, Place, line_of, place_of, rank_of, read_policy, to_json
+from duly.backends.codec import CAUSES, Kind, Place, checked_rank_of, line_of, place_of, read_policy, to_json
 from duly.backends.tolerance import UNREADABLE, damage
-from duly.errors import BackendError
 from duly.model import Run, RunPolicy, WhenFull
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 SPAN = 1000
-_MOST_PRIORITY = 99
 _FOR = "@"  # not in the name of a queue, nor of a node
 _MOST = 100_000  # of each kind of thing that is remembered
 
@@ -70,9 +68,7 @@ class Names:
 
     def place_number(self, unit: SqliteUnit, run: Run) -> int:
         """The number of the place where a run waits: that of its queue, node, priority and cause."""
-        if not 0 <= run.priority <= _MOST_PRIORITY:
-            raise BackendError(f"run {run.id} has priority {run.priority}: expected 0 to 9")
-        return self.number_of(unit, line_of(run)) * SPAN + rank_of(run)
+        return self.number_of(unit, line_of(run)) * SPAN + checked_rank_of(run)
 
     def number_of(self, unit: SqliteUnit, line: str) -> int:
         """The number of a line, given now if it has none."""

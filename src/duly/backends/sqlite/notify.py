@@ -124,7 +124,7 @@ class Notifier(notify.Notifier):
     def let_go(self) -> None:
         """Close the sockets; on any thread, once the loop does not listen any more. Nothing listens again after that.
 
-        Whoever waited is woken by the end, and may try to wait once more.
+        A caller that waited is woken by this, and may try to wait once more.
         """
         with self._ringing:
             self._deaf = self._closed = True

@@ -93,13 +93,13 @@ class Session:
     def notifier(self) -> Notifier:
         return self.resources.notifier
 
-    async def write(self, lane: str, task: Work[T], timeout: float | None = None) -> T:
+    async def write(self, purpose: str, task: Work[T], timeout: float | None = None) -> T:
         resources = self.resources
         self.refuse_inside_a_block("another write")
         return await resources.writer.submit(task)
 
-    async def write_each(self, lane: str, task: Work[T]) -> T:
-        return await self.write(lane, task)
+    async def write_each(self, purpose: str, task: Work[T]) -> T:
+        return await self.write(purpose, task)
 
     async def read(self, task: Work[T], *, listing: bool = False, timeout: float | None = None) -> T:
         resources = self.resources

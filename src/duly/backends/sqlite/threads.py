@@ -1,6 +1,6 @@
 """Threads that own a connection each, and the calls that are sent to them.
 
-A call is one function, sent whole: cancelling whoever awaits it can neither split it nor leave a transaction open. A
+A call is one function, sent whole: cancelling its caller can neither split it nor leave a transaction open. A
 thread takes what is waiting, works it off, and tells the event loop once. Nothing is waited for to make a batch
 bigger: a lone call is begun at once.
 """
@@ -21,8 +21,7 @@ from typing import Any, Generic, TypeVar
 from duly.backends.sqlite.connection import LockWait, close, connect_writer, is_busy, pauses, translated
 from duly.backends.sqlite.dialect import DIALECT
 from duly.backends.sqlite.files import Place, RuntimeDir
-from duly.backends.sqlite.texts import SqliteTexts
-from duly.backends.sqlite.unit import Memory, SqliteUnit, driven
+from duly.backends.sqlite.unit import Memory, SqliteTexts, SqliteUnit, driven
 from duly.errors import BackendError, BackendUnavailable
 from duly.ports import Clock
 
@@ -58,7 +57,7 @@ class Call(Generic[T]):
         return True
 
     def deliver(self) -> None:
-        """On the loop: hand the outcome to whoever still awaits it."""
+        """On the loop: hand the outcome to the caller, if it still waits."""
         if self.future.done():
             return
         if self.error is not None:
@@ -108,7 +107,7 @@ class Thread(ABC):
             await asyncio.shield(self._ended)
 
     def _over(self, error: BaseException | None) -> None:
-        """The thread has ended; if by an error, everybody who waits for it gets that, and the next call starts anew."""
+        """The thread has ended; if by an error, everybody who waits gets it, and the next call starts a new thread."""
         self._thread = None
         if error is not None:
             for call in [*self._taken, *self._waiting()]:
@@ -130,7 +129,7 @@ class Thread(ABC):
                 close(connection)
         except BackendError as error:
             fault = error
-        except BaseException as error:  # noqa: BLE001  # whoever waits must hear of it, whatever it is
+        except BaseException as error:  # noqa: BLE001  # callers that wait must get it, whatever it is
             fault = BackendUnavailable(f"{self._name} of {self.place.path} ended: {type(error).__name__}: {error}")
             fault.__cause__ = error
         self._tell(self._over, fault)
@@ -280,7 +279,7 @@ class Writer(Thread):
         unit = self._unit(connection)
         try:
             begin(connection, self._lock_wait, self.place)
-        except BackendError as error:  # whoever waits behind would only wait for the same lock once more
+        except BackendError as error:  # calls behind it would only wait for the same lock once more
             calls = [first, *self._waiting()]
             for call in calls:
                 call.error = error

@@ -15,14 +15,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from duly.backends.sql.unit import Row
-from duly.backends.sqlite.adding import add
 from duly.backends.sqlite.connection import LockWait, connect_writer, translated
-from duly.backends.sqlite.dialect import DIALECT
+from duly.backends.sqlite.dialect import DIALECT, add
 from duly.backends.sqlite.files import Place, RuntimeDir
 from duly.backends.sqlite.settling import settle
-from duly.backends.sqlite.texts import SqliteTexts
 from duly.backends.sqlite.threads import Call, Thread, begin, deliver
-from duly.backends.sqlite.unit import Memory, SqliteUnit, driven
+from duly.backends.sqlite.unit import Memory, SqliteTexts, SqliteUnit, driven
 from duly.errors import BackendError, ClaimLost, DulyError
 from duly.model import Claim, Put, Run, Succeeded
 from duly.ports import Clock
