@@ -233,3 +233,13 @@ def test_every_instant_has_exactly_one_record(every, behind, misfire, steps, max
 def test_planning_twice_from_the_same_record_is_the_same(misfire):
     record = job(at(-500), misfire=misfire)
     assert planned(record) == planned(record)
+
+
+def test_while_nodes_of_0_1_0_are_alive_runs_are_planned_as_they_plan_them():
+    """They hold and retry runs without regard to `start_by`, so nobody may be late by it."""
+    record = job(at(-600), misfire=Misfire.SKIP)
+    firing = plan(record, from_spec(record.spec.schedule), NOW, replace(OUTLOOK, legacy=True))
+    plain = planned(record)
+    assert all(run.legacy and run.start_by is None and not run.strict for run in firing.runs)
+    assert [replace(run, start_by=None, strict=False, legacy=True) for run in plain.runs] == list(firing.runs)
+    assert any(run.start_by for run in plain.runs)

@@ -44,6 +44,13 @@ async def test_several_writers_make_one_chain(store):
     assert (report.entries, report.head.sequence, report.findings) == (40, 40, ())
 
 
+async def test_an_entry_without_a_key_is_as_0_1_0_writes_it(store):
+    """Its processes bind their next entry to the hash of what they can read of this one."""
+    await record(Audit(store))
+    [entry] = await store.read(LOG, 0, 10)
+    assert list(json.loads(entry.value)) == ["actor", "action", "target", "at", "before", "after", "previous"]
+
+
 # --- the store lost the tail
 
 

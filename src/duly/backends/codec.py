@@ -267,8 +267,8 @@ _MOST_PRIORITY = 99
 
 
 def rank_of(run: Run) -> int:
-    """The rank of a new run."""
-    return MIDDLE - run.priority - (SCHEDULED if run.cause is Cause.SCHEDULE else 0)
+    """The rank of a new run. 0.1.0 has one rank for both kinds, and would take scheduled runs first of all."""
+    return MIDDLE - run.priority - (SCHEDULED if run.cause is Cause.SCHEDULE and not run.legacy else 0)
 
 
 def checked_rank_of(run: Run) -> int:

@@ -15,10 +15,16 @@ class Role(StrEnum):
     WORKER = "worker"
 
 
+# What nodes must know of each other's records: 1 is 0.1.0; from 2 on scheduled runs wait apart from others, and may
+# have a time until which they must start.
+PROTOCOL = 2
+
+
 class Node(Struct, frozen=True):
     """One process of the cluster, as it announces itself.
 
     `queues` None means all; `handlers` are the names it has code for. `metrics` is a small snapshot for people.
+    `protocol` is the `PROTOCOL` of its code; 0.1.0 announces none.
     """
 
     id: str
@@ -32,6 +38,7 @@ class Node(Struct, frozen=True):
     capacity: int = 0
     version: str = ""
     metrics: dict[str, float] = {}
+    protocol: int = 1
 
 
 class Lease(Struct, frozen=True, gc=False):

@@ -102,6 +102,8 @@ class Run(Struct, frozen=True, gc=False):
     `start_by` is until when a planned run may start before it counts as missed (`rules.misfires`); with `strict` that
     holds for the time in its queue, too. A store clears it when the run is held for its group, when an attempt has
     begun, and when the run is redriven.
+    `legacy` is a word to `Queue.put` and `Store.fire`: nodes of 0.1.0 must be able to start this run, so it waits where
+    they look. It is not kept.
     """
 
     id: str
@@ -145,6 +147,7 @@ class Run(Struct, frozen=True, gc=False):
     unique_for: float | None = None
     start_by: datetime | None = None
     strict: bool = False
+    legacy: bool = False
 
     @property
     def attempt(self) -> int:

@@ -51,6 +51,9 @@ class Queue(Protocol):
         A run keeps its dedupe key while it is unfinished. A run that was put with `unique_for` keeps it for that many
         seconds from then by the store's clock in any case: whether it has ended, was cancelled, redriven or purged, or
         its job removed. Such a key has no effect once its time has passed; `Store.expire` deletes it.
+
+        `legacy` concerns stores that nodes of 0.1.0 can open: the run waits where they look, and has no share of a
+        claim as a scheduled run. Other stores ignore it.
         """
         ...
 

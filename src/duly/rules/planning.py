@@ -29,11 +29,15 @@ _FARTHEST_FROM_INSTANT = timedelta(seconds=5)
 
 
 class Outlook(Struct, frozen=True):
-    """How far ahead runs are made, how late an instant may be before it counts as missed, and who places runs."""
+    """How far ahead runs are made, how late an instant may be before it counts as missed, and who places runs.
+
+    `legacy`: nodes of 0.1.0 are alive. They hold and retry runs without regard to `start_by`, so runs get none.
+    """
 
     horizon: timedelta
     grace: timedelta
     placement: Literal["queue", "assign"] = "queue"
+    legacy: bool = False
 
     @property
     def reach(self) -> timedelta:
@@ -56,6 +60,8 @@ def plan(record: JobRecord, schedule: Schedule, now: datetime, outlook: Outlook)
     runs = (*missed, *planned)
     if is_assigned(outlook.placement, record.spec.selector):
         runs = tuple(to_place(run) for run in runs)
+    if outlook.legacy:
+        runs = tuple(replace(run, start_by=None, strict=False, legacy=True) for run in runs)
     if left <= len(planned):
         due = None
     return Firing(

@@ -14,6 +14,7 @@ from msgspec import Struct
 from duly.model import Node as NodeCard
 from duly.model import Role, SchedulerConfig, shift
 from duly.model.event import Emit
+from duly.model.node import PROTOCOL
 from duly.ports import Clock, StoreClock, Tracer
 from duly.runtime.live_config import LiveConfig
 from duly.runtime.service import Signal
@@ -75,4 +76,5 @@ def make_card(node_id: str, config: SchedulerConfig, clock: Clock, version: str)
         labels=dict(config.labels),
         capacity=config.max_concurrent,
         version=version,
+        protocol=PROTOCOL,
     )

@@ -151,7 +151,8 @@ class Node:
         self.elector = Elector(env, self._backend.coordinator, store, code.shards, elected=self._became_leader)
         self.assigner = Assigner(env, self._backend, self.elector)
         wake = self.assigner.signal.wake
-        self.planner = Planner(env, store, self.elector, code.schedules, self.next_due, to_place=wake)
+        coordinator = self._backend.coordinator
+        self.planner = Planner(env, store, coordinator, self.elector, code.schedules, self.next_due, to_place=wake)
         self.janitor = Janitor(env, self._backend, self.elector, code.schedules, changed=self.planner.signal.wake)
 
     def _make_heartbeat(

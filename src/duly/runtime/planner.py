@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 
+from duly.errors import BackendUnavailable
 from duly.model import Fired, Firing, JobRecord, State, seconds_between
 from duly.model.event import PlanFailed, RecordUnreadable
-from duly.ports import JobStore
+from duly.model.node import PROTOCOL
+from duly.ports import Coordinator, JobStore
 from duly.rules.planning import Outlook, plan, postpone
 from duly.rules.schedules import ScheduleInCode, schedule_of
 from duly.runtime.elector import Elector
@@ -24,6 +27,7 @@ from duly.runtime.next_due import NextDue
 _SLICE = 200
 _PAUSE_AFTER = 0.003
 _SOONEST = 0.05
+_LOOK_AROUND = 5.0  # how old the list of nodes may be
 
 
 class Planner(NodeService):
@@ -35,6 +39,7 @@ class Planner(NodeService):
         self,
         env: Environment,
         store: JobStore,
+        coordinator: Coordinator,
         elector: Elector,
         schedules: ScheduleInCode,
         next_due: NextDue,
@@ -42,14 +47,30 @@ class Planner(NodeService):
     ) -> None:
         super().__init__(env)
         self._store = store
+        self._coordinator = coordinator
         self._elector = elector
         self._schedules = schedules
         self._next_due = next_due
         self._to_place = to_place
+        self._legacy = False
+        self._look_at = -math.inf
 
     async def tick(self) -> float:
-        delays = [await self._plan(shard) for shard in self._elector.led()]
+        led = self._elector.led()
+        if led:
+            await self._look_around()
+        delays = [await self._plan(shard) for shard in led]
         return min([self._live.config.safety_tick, *delays])
+
+    async def _look_around(self) -> None:
+        """Learn whether nodes of an earlier version are alive, which runs are then planned for."""
+        now = self._clock.monotonic()
+        if now < self._look_at:
+            return
+        with suppress(BackendUnavailable):  # then as before
+            nodes = await self._coordinator.nodes()
+            self._legacy = any(node.protocol < PROTOCOL for node in nodes)
+            self._look_at = now + _LOOK_AROUND
 
     async def _plan(self, shard: str) -> float:
         """Plan one slice of a shard; the seconds until there is more to plan."""
@@ -69,7 +90,7 @@ class Planner(NodeService):
 
     async def _decide(self, records: list[JobRecord]) -> list[Firing]:
         now, config = self._clock.now(), self._live.config
-        outlook = Outlook(config.horizon, config.grace, config.placement)
+        outlook = Outlook(config.horizon, config.grace, config.placement, self._legacy)
         firings: list[Firing] = []
         since = self._clock.monotonic()
         for record in records:

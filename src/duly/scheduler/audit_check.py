@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from duly.model import Entry, sanitize
@@ -27,7 +27,8 @@ _LONGEST_TEXT = 10_000  # of a text that has to be mended
 class Deed(Struct, frozen=True):
     """One administrative action. `before` and `after` are what it changed, as far as a few words can say it.
 
-    `mac` authenticates the entry where its writer had a key; it is empty otherwise.
+    `mac` authenticates the entry where its writer had a key. Without one the entry is what 0.1.0 would write: its
+    processes bind their entries to what they can read of the one before.
     """
 
     actor: str
@@ -37,7 +38,7 @@ class Deed(Struct, frozen=True):
     before: Any = None
     after: Any = None
     previous: str = FIRST
-    mac: str = ""
+    mac: str | UnsetType = UNSET
 
 
 class Recorded(Struct, frozen=True):
@@ -137,7 +138,7 @@ class Check:
         if self._key is None or entry.deed is None:
             return
         if entry.deed.mac:
-            right = _mac(replace(entry.deed, mac=""), self._key)
+            right = _mac(entry.deed, self._key)
             if hmac.compare_digest(entry.deed.mac.encode(), right.encode()):
                 self._authenticated += 1
             else:
@@ -219,7 +220,7 @@ def _hash(value: bytes) -> str:
 
 def _mac(deed: Deed, key: bytes) -> str:
     """The code that authenticates an entry, the hash it is bound to included."""
-    return hmac.digest(key, _encoder.encode(deed), "sha256").hex()
+    return hmac.digest(key, _encoder.encode(replace(deed, mac="")), "sha256").hex()
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")

@@ -86,7 +86,7 @@ class Runs:
             heapq.heappush(self._unique_until, (until, key))
         ready = run.state is State.PENDING and run.group is None and run.hold is None and run.ready_at <= now
         state, finished_at = State.QUEUED if ready else run.state, now if run.final else None
-        self.save(replace(run, state=state, created_at=now, finished_at=finished_at, unique_for=None))
+        self.save(replace(run, state=state, created_at=now, finished_at=finished_at, unique_for=None, legacy=False))
 
     def expire(self, limit: int, now: datetime) -> int:
         """Forget dedupe keys whose time has passed; how many."""

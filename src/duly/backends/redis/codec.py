@@ -79,7 +79,7 @@ class Body(Struct, array_like=True, frozen=True, gc=False):
     policy: RunPolicy | None
     headers: dict[str, str] | None
     until: int | None
-    start: bytes | None = None  # see `_START`; 0.1.0 did not write it
+    start: bytes | None = None  # see `_START`; 0.1.0 did not write it, and runs that it must find have none
 
 
 class Head(Struct, array_like=True, frozen=True, gc=False):
@@ -237,9 +237,17 @@ def rest_of(run: Run, index: int, due: int, ready: int, queue_key: str) -> bytes
         None if run.policy == _DEFAULT_POLICY else run.policy,
         run.headers,
         None if run.until is None else to_micros(run.until),
-        _START.pack(to_micros(run.start_by or EPOCH), run.strict) if run.start_by is not None or run.strict else None,
+        _start_part(run),
     )
     return encode(body)[_BEFORE_TRAITS:]
+
+
+def _start_part(run: Run) -> bytes | None:
+    """Until when a run may start. Scheduled runs that wait in sets of their own have this, with or without a time."""
+    apart = run.cause is Cause.SCHEDULE and not run.legacy
+    if run.start_by is None and not run.strict and not apart:
+        return None
+    return _START.pack(to_micros(run.start_by or EPOCH), run.strict)
 
 
 BatchArguments = tuple[bytes, bytes, bytes]

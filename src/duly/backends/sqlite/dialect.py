@@ -339,4 +339,5 @@ def _same_kind(run: Run, other: Run) -> bool:
         and run.limit == other.limit
         and run.when_full is other.when_full
         and run.assignable is other.assignable
+        and run.legacy is other.legacy
     )

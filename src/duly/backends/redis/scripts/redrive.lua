@@ -21,7 +21,7 @@ local function run_again(id, run, status)
     if node then
         hold(id, run, status, UNPLACED)
     elseif run.group then
-        add_pending(id, sub(run.queue_key, 1, 1), run.traits, now)
+        add_pending(id, sub(run.queue_key, 1, 1), run.body, now)
     else
         add_queued(id, run, now)
     end

@@ -130,7 +130,7 @@ local function settle_special(id, old, new, queue, finished, ready, attempted)
             urgent = true -- the service that assigns or releases held runs has work
         else
             urgent = lib.is_earliest(ready) or urgent
-            lib.add_pending(id, sub(run.queue_key, 1, 1), run.traits, ready)
+            lib.add_pending(id, sub(run.queue_key, 1, 1), run.body, ready)
             call('SADD', TOUCHED, id)
         end
         lib.add_to_job(id, run)

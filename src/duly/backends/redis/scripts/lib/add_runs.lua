@@ -83,13 +83,14 @@ local function add_runs(list, parts, extras, now)
                     held_sets[hold] = held_sets[hold] or {}
                     append_pair(held_sets[hold], sub(queue_key, 1, 1), ready, id)
                 else
-                    local mark = of_schedule and MARK
-                    if ready > now or (traits ~= 0 and run.group) then
-                        local priority = sub(queue_key, 1, 1)
-                        append_pair(pending_sets, mark and mark .. priority or priority, ready, id)
+                    local pending = ready > now or (traits ~= 0 and run.group)
+                    local name = pending and sub(queue_key, 1, 1) or queue_key
+                    if of_schedule then name = lazy().marked(name, run.body) end
+                    if pending then
+                        append_pair(pending_sets, name, ready, id)
                         if not earliest or ready < earliest then earliest = ready end
                     else
-                        append_pair(ready_sets, mark and mark .. queue_key or queue_key, ready, id)
+                        append_pair(ready_sets, name, ready, id)
                     end
                 end
                 local lists = of_schedule and scheduled or submitted

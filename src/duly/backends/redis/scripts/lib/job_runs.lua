@@ -6,7 +6,7 @@ local function is_future(id, run, status, uid, now)
     if bit.band(run.traits, SCHEDULED) == 0 or run.uid ~= uid or run.due <= now then return false end
     if status and (status.failures > 0 or status.losses > 0) then return false end
     local priority = sub(run.queue_key, 1, 1)
-    return (status and status.hold ~= nil) or call('ZSCORE', WAITING .. marked(priority, run.traits), id) ~= false
+    return (status and status.hold ~= nil) or call('ZSCORE', WAITING .. marked(priority, run.body), id) ~= false
         or call('ZSCORE', WAITING .. priority, id) ~= false
 end
 

@@ -29,7 +29,8 @@
 --! const ASSIGNED 16
 --! const UNPLACED 'place'
 -- The sorted sets of scheduled runs have this character before their names, so that a claim can take from both kinds
--- (`rules.sharing`). Version 0.1.0 put scheduled runs into the other sets: they are found there, too.
+-- (`rules.sharing`). Version 0.1.0 put scheduled runs into the other sets: they are found there, too. Its claims fail when
+-- they find a marked set, and a run that it cancels stays there: while its nodes are alive, no run is put into one.
 --! const MARK '!'
 --! const MARK_BYTE 33
 --! const CREATED_AT 5
@@ -40,6 +41,7 @@
 --! const NODE_AT 58
 --! const STATUS '>BBBBI8Bi8BI4BI4Bi8Bi8BI8'
 --! const NIL '\192'
+--! const NIL_BYTE 192
 --! const MAX_ARGUMENTS 4000
 -- Servers keep a small set or hash as one flat list and search it from end to end, unless a name in it is longer than
 -- 64 bytes. With this name in it, a set of some hundred members is hashed at once, and a lookup costs a tenth.

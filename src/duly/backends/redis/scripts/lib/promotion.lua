@@ -98,7 +98,7 @@ local function promote_slice(limit, now)
                 joined[#joined + 1] = group
                 joined[#joined + 1] = members[group]
             end
-            if queue_keys[i] then append_pair(sets, marked(queue_keys[i], byte(bodies[i], TRAITS_AT)), ready, id) end
+            if queue_keys[i] then append_pair(sets, marked(queue_keys[i], bodies[i]), ready, id) end
             leaving[name] = leaving[name] or {}
             table.insert(leaving[name], id)
         end

@@ -57,9 +57,10 @@ local function load_run(id)
     return read_body(body), status and read_status(status) or nil
 end
 
--- Marks the name of a set if a run with these traits is of a schedule.
-local function marked(name, traits)
-    return traits % RANGED >= SCHEDULED and MARK .. name or name
+-- Marks the name of a set if the run with this body is of a schedule, unless nodes of 0.1.0 must be able to start it
+-- (`Run.legacy`). The bodies of such runs, and those that 0.1.0 wrote, end with nil.
+local function marked(name, body)
+    return byte(body, TRAITS_AT) % RANGED >= SCHEDULED and byte(body, #body) ~= NIL_BYTE and MARK .. name or name
 end
 
 -- Whether a run must start by a certain time and has been ready for more than a second: less is never too late.

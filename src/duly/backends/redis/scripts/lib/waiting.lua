@@ -26,15 +26,15 @@ local function is_earliest(ready)
 end
 
 -- Makes a run pending, of this priority.
-local function add_pending(id, priority, traits, ready)
-    local name = marked(priority, traits)
+local function add_pending(id, priority, body, ready)
+    local name = marked(priority, body)
     call('ZADD', WAITING .. name, ready, id)
     call('SADD', WAITING_SETS, name)
 end
 
 -- Makes a run queued.
 local function add_queued(id, run, ready)
-    local name = marked(run.queue_key, run.traits)
+    local name = marked(run.queue_key, run.body)
     call('ZADD', P .. 'ready:' .. name, ready, id)
     call('SADD', P .. 'lanes', name)
 end
@@ -46,7 +46,7 @@ local function unheld_count()
     return unheld
 end
 
--- Releases a held run: it becomes pending. A status that says nothing else is deleted. Of the body only one byte is read,
+-- Releases a held run: it becomes pending. A status that says nothing else is deleted. Of the body only two bytes are read,
 -- unless runs are assigned to nodes, so that a damaged body does not keep the others held.
 local function unhold(id, key, priority, ready)
     call('ZREM', held_key(priority, key), id)
@@ -60,7 +60,7 @@ local function unhold(id, key, priority, ready)
         store_status(id, status)
     end
     local body = call('HGET', RUNS, id)
-    add_pending(id, priority, byte(body, TRAITS_AT), ready)
+    add_pending(id, priority, body, ready)
     if call('HEXISTS', META, 'placed') == 1 then add_to_node(id, read_body(body).queue_key, ready) end
     unheld = unheld + 1
 end
@@ -127,7 +127,7 @@ local function remove_from_index(id, run, status)
         count_held(status.hold, -1)
         return
     end
-    local _ = remove_from_sets(id, marked(priority, run.traits), marked(run.queue_key, run.traits))
+    local _ = remove_from_sets(id, marked(priority, run.body), marked(run.queue_key, run.body))
         or remove_from_sets(id, priority, run.queue_key)
 end
 

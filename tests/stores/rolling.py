@@ -1,0 +1,136 @@
+"""A store with nodes and clients of two versions of Duly: that of the repository, and one from a wheel."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+APP = Path(__file__).with_name("rolling_app.py")
+
+
+class Client:
+    """A process with the code of one version that calls the store for the test."""
+
+    def __init__(self, process):
+        self._process = process
+
+    async def call(self, name, *args, **options):
+        self._process.stdin.write(json.dumps([name, args, options]).encode() + b"\n")
+        self._process.stdin.flush()
+        return await self.answer()
+
+    async def answer(self):
+        line = await asyncio.wait_for(asyncio.to_thread(self._process.stdout.readline), 30)
+        assert line, "the client has ended"
+        return json.loads(line)
+
+
+class Deploy:
+    """The processes on one store. `code` is the folder of the earlier version."""
+
+    def __init__(self, folder, url, namespace, code):
+        self.folder = folder
+        self.url = url
+        self.namespace = namespace
+        self._code = code
+        self._nodes = {}
+        self._clients = []
+
+    # --- processes
+
+    def _spawn(self, name, mode, *, earlier, roles="scheduler worker", **pipes):
+        environment = os.environ | {
+            "ROLLING_FOLDER": str(self.folder),
+            "ROLLING_URL": self.url,
+            "ROLLING_NAMESPACE": self.namespace,
+            "ROLLING_ROLES": roles,
+            "ROLLING_NODE": name,
+        }
+        if earlier:
+            environment["PYTHONPATH"] = str(self._code)
+        with (self.folder / f"{name}.log").open("ab") as log:
+            return subprocess.Popen([sys.executable, str(APP), mode], env=environment, stderr=log, **pipes)
+
+    def start(self, name, *, earlier=False, roles="scheduler worker"):
+        self._nodes[name] = self._spawn(name, "node", earlier=earlier, roles=roles)
+
+    async def client(self, name, *, earlier=False):
+        process = self._spawn(name, "client", earlier=earlier, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self._clients.append(process)
+        client = Client(process)
+        assert await client.answer() == "ready"
+        return client
+
+    def kill(self, name):
+        self._nodes[name].kill()
+        self._nodes.pop(name).wait()
+
+    async def stop(self, name):
+        """Ask a node to stop; its exit code."""
+        self._nodes[name].send_signal(signal.SIGTERM)
+        return await self.ended(name)
+
+    async def ended(self, name):
+        """Wait until a node has ended; its exit code."""
+        return await asyncio.to_thread(self._nodes.pop(name).wait, 30)
+
+    def close(self):
+        for process in [*self._nodes.values(), *self._clients]:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    # --- what is seen from outside
+
+    def log(self, name):
+        return (self.folder / f"{name}.log").read_text()
+
+    def logs(self):
+        return "\n".join(f"== {path.name}\n{path.read_text()[-4000:]}" for path in sorted(self.folder.glob("*.log")))
+
+    def notes(self, word):
+        """What handlers wrote down, in order: run, fence, node."""
+        path = self.folder / "notes"
+        lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+        return [(run, int(fence), node) for first, run, fence, node in lines if first == word]
+
+    def let_go(self, name):
+        (self.folder / f"go-{name}").touch()
+
+    async def until(self, check, what, seconds=30):
+        deadline = time.monotonic() + seconds
+        while True:
+            value = check()
+            if asyncio.iscoroutine(value):
+                value = await value
+            if value:
+                return value
+            if time.monotonic() > deadline:
+                pytest.fail(f"never came true: {what}\n{self.logs()}")
+            await asyncio.sleep(0.05)
+
+    async def up(self, client, *names):
+        async def announced():
+            return set(names) <= set(await client.call("nodes"))
+
+        await self.until(announced, f"{names} are up")
+
+    async def leads(self, client, name):
+        async def check():
+            return await client.call("leader") == name
+
+        await self.until(check, f"{name} leads")
+
+    async def completed(self, client, run_ids):
+        async def check():
+            return set(await client.call("states", run_ids)) == {"completed"}
+
+        await self.until(check, f"{run_ids} are completed")
