@@ -162,8 +162,28 @@ def _in_their_order(claims: Sequence[Claim]) -> list[list[str]]:
 
 
 def agree(what: str, real: object, model: object) -> None:
-    """The two answers are equal."""
-    assert real == model, f"{what}\n  backend: {real!r}\n  model:   {model!r}"
+    """The two answers are equal; if not, the message names only what differs."""
+    if real != model:
+        raise AssertionError("\n  ".join([f"{what}: the backend and the model differ", *_differences(real, model)]))
+
+
+def _differences(real: object, model: object, path: str = "") -> list[str]:
+    """Where two answers differ: fields of records, members of dictionaries, elements of lists of the same length."""
+    if real == model:
+        return []
+    pairs: list[tuple[str, object, object]] = []
+    if isinstance(real, Struct) and isinstance(model, Struct) and type(real) is type(model):
+        path += f"[{real.id}]" if isinstance(real, Run) and isinstance(model, Run) and real.id == model.id else ""
+        fields = real.__struct_fields__
+        pairs = [(f"{path}.{field}", getattr(real, field), getattr(model, field)) for field in fields]
+    elif isinstance(real, dict) and isinstance(model, dict):
+        keys = list(dict.fromkeys([*real, *model]))
+        pairs = [(f"{path}[{key}]", real.get(key, "absent"), model.get(key, "absent")) for key in keys]
+    elif isinstance(real, list) and isinstance(model, list) and len(real) == len(model):
+        pairs = [(f"{path}[{index}]", *each) for index, each in enumerate(zip(real, model, strict=True))]
+    if not pairs:
+        return [f"{path.lstrip('.') or 'answer'}: backend {real!r}, model {model!r}"]
+    return [found for name, ours, theirs in pairs for found in _differences(ours, theirs, name)]
 
 
 def agree_on_next(
