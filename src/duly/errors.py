@@ -143,7 +143,7 @@ class RunLost(RunNotCompleted):
 
 
 class RunSkipped(RunNotCompleted):
-    """A policy said no; `run.reason` tells which."""
+    """A policy refused it; `run.reason` says which."""
 
 
 class ResultExpired(DulyError):
@@ -192,7 +192,7 @@ _LONGEST_SHOWN = 200
 
 
 def shown(value: object) -> str:
-    """A value as it stands in messages: what `repr` says, shortened. Whatever the value is, this does not raise."""
+    """A value as it is shown in messages: its `repr`, shortened. Whatever the value is, this does not raise."""
     try:
         text = repr(value)
         return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}… ({len(text)} characters)"

@@ -2,9 +2,9 @@
 
 import logging
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, assert_type
 
-from duly import Executor, HandlerCall, MetricsCollector, Scheduler, SchedulerConfig
+from duly import Executor, HandlerCall, MetricsCollector, Run, Scheduler, SchedulerConfig, ShutdownReport
 from duly.ports import Backend, Opening
 
 
@@ -49,3 +49,10 @@ def work(number: int) -> int:
 Scheduler(executors={"pool": object()})  # type: ignore[dict-item]  # pyright: ignore[reportArgumentType]
 Scheduler(backend=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 Scheduler(logger=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+def blocking() -> None:
+    assert_type(scheduler.sync.submit("work", {"number": 1}, delay=5).id, str)
+    assert_type(scheduler.sync.runs("work", limit=5).runs, list[Run])
+    assert_type(scheduler.sync.stop(timeout=1), ShutdownReport)
+    scheduler.sync.pause("work", notes="x")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]

@@ -26,7 +26,7 @@ from duly.api.rates import Limits
 from duly.api.routes import ROUTES, VITALS
 from duly.api.tls import server_context
 from duly.errors import ConfigurationError
-from duly.observe.loop_lag import watch_loop
+from duly.observe.metrics import watch_loop
 from duly.ports import Store
 from duly.scheduler import Scheduler
 from duly.scheduler.signals import Deadline, Reload, Signals, Signs

@@ -52,13 +52,13 @@ _LABEL = re.compile(r"[\w.:/-]{1,128}", re.ASCII)
 def _seconds(name: str, value: object, least: float, most: float) -> float:
     plain = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not least <= plain <= most:
-        raise ConfigurationError(f"{name}={shown(value)}: a duration from {least:g} to {most:g} seconds is needed")
+        raise ConfigurationError(f"{name}={shown(value)}: expected a duration from {least:g} to {most:g} seconds")
     return float(plain)
 
 
 def _choice(name: str, value: object, allowed: tuple[str | bool | None, ...]) -> None:
     if value not in allowed:
-        raise ConfigurationError(f"{name}={shown(value)}: one of {', '.join(map(str, allowed))} is needed")
+        raise ConfigurationError(f"{name}={shown(value)}: expected one of {', '.join(map(str, allowed))}")
 
 
 def _is_text(value: object) -> bool:
@@ -71,7 +71,7 @@ def _fits(pattern: re.Pattern[str], value: object) -> bool:
 
 def _strings(name: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, tuple | list) or not all(isinstance(v, str) for v in value):
-        raise ConfigurationError(f"{name}={shown(value)}: a list of strings is needed")
+        raise ConfigurationError(f"{name}={shown(value)}: expected a list of strings")
     return tuple(value)
 
 
@@ -79,9 +79,9 @@ def _roles(value: object) -> tuple[Role, ...]:
     try:
         roles = tuple(Role(role) for role in _strings("roles", value))
     except ValueError as exc:
-        raise ConfigurationError(f"roles={shown(value)}: any of {', '.join(Role)} is needed") from exc
+        raise ConfigurationError(f"roles={shown(value)}: expected any of {', '.join(Role)}") from exc
     if not roles:
-        raise ConfigurationError(f"roles={shown(value)}: at least one of {', '.join(Role)} is needed")
+        raise ConfigurationError(f"roles={shown(value)}: expected at least one of {', '.join(Role)}")
     return roles
 
 
@@ -92,7 +92,7 @@ def _queues(value: object) -> tuple[str, ...] | dict[str, float] | None:
         for queue, weight in value.items():
             if not isinstance(weight, int | float) or not 0 < weight < 1e9:
                 raise ConfigurationError(
-                    f"queues={shown(value)}: the weight of {shown(queue)} must be a positive number"
+                    f"queues={shown(value)}: expected a positive number as the weight of {shown(queue)}"
                 )
         return {str(queue): float(weight) for queue, weight in value.items()}
     return _strings("queues", value)
@@ -110,7 +110,7 @@ def labels_of(name: str, value: object) -> dict[str, str]:
     """Labels, as a node has them and as a selector asks for them."""
     if not isinstance(value, Mapping) or not all(_fits(_LABEL, part) for pair in value.items() for part in pair):
         raise ConfigurationError(
-            f"{name}={shown(value)}: a dict of names and values is needed, each of letters, digits and _ . : / -"
+            f"{name}={shown(value)}: expected a dict of names and values, each of letters, digits and _ . : / -"
         )
     return dict(value)
 
@@ -234,7 +234,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     def _check_audit_key(self) -> None:
         if self.audit_key is not None and (not _is_text(self.audit_key) or len(self.audit_key) < _LEAST_KEY):
             raise ConfigurationError(
-                f"audit_key: a text of at least {_LEAST_KEY} characters is needed, best a random one"
+                f"audit_key: expected a text of at least {_LEAST_KEY} characters, best a random one"
             )
 
     def __repr__(self) -> str:

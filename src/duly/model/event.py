@@ -1,4 +1,4 @@
-"""Events: what a node tells about itself while it works.
+"""Events: what a node reports about itself while it works.
 
 The runtime emits them, `observe` and users subscribe. They are facts for people and meters; nothing depends on them.
 """
@@ -103,7 +103,7 @@ class ClaimsLost(Event, frozen=True):
 
 
 class ClaimUntrusted(Event, frozen=True):
-    """A lease could not be renewed in time; `stopped` tells whether the handler was stopped."""
+    """A lease could not be renewed in time; `stopped`: whether the handler was stopped."""
 
     run_id: str
     stopped: bool
@@ -118,14 +118,14 @@ class RunsReaped(Event, frozen=True):
 
 
 class RunsClaimed(Event, frozen=True):
-    """A call to the store brought so many runs, and took that long."""
+    """A call to the store lent `count` runs and took `seconds`."""
 
     count: int
     seconds: float
 
 
 class RunsSettled(Event, frozen=True):
-    """So many results were written in one call, which took that long."""
+    """`count` results were written in one call, which took `seconds`."""
 
     count: int
     seconds: float
@@ -293,7 +293,7 @@ class OutageNoted(Event, frozen=True):
 
 
 class ClockDoubted(Event, frozen=True):
-    """The store's clock has jumped by so many seconds. Nothing is started or taken over by it until it is believed."""
+    """The store's clock has jumped by `seconds`. It starts nothing and takes nothing over until it is believed."""
 
     seconds: float
 
@@ -313,7 +313,7 @@ class LoopStalled(Event, frozen=True):
 
 
 class NodeIdShared(Event, frozen=True):
-    """Another process runs under this node's id: each must have one of its own."""
+    """Another process runs under this node's id: each process needs its own."""
 
     node: str
     host: str
@@ -329,7 +329,7 @@ class NodeStarted(Event, frozen=True):
 
 
 class HandlersAbandoned(Event, frozen=True):
-    """Handlers of these runs went on although they were told to stop: the runs are given back, or end as interrupted.
+    """Handlers of these runs went on although they were asked to stop: the runs are given back, or end as interrupted.
 
     The handlers end with the process.
     """

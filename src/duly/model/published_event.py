@@ -40,7 +40,7 @@ class PublishedEventKind(StrEnum):
     LEADER_LOST = "leader.lost"
     NODE_STARTED = "node.started"
     NODE_STOPPED = "node.stopped"
-    DROPPED = "events.dropped"  # so many were not published: there were too many, or the store was away
+    DROPPED = "events.dropped"  # `count` were not published: there were too many, or the store was away
 
 
 class PublishedError(Struct, frozen=True, gc=False):

@@ -37,19 +37,19 @@ class MetricsCollector(Protocol):
         return
 
     def runs_claimed(self, count: int, seconds: float) -> None:
-        """One call to the store brought so many runs."""
+        """One call to the store lent `count` runs."""
         return
 
     def runs_settled(self, count: int, seconds: float) -> None:
-        """One call to the store settled so many runs."""
+        """One call to the store settled `count` runs."""
         return
 
     def runs_reaped(self, count: int) -> None:
-        """So many runs of vanished nodes were taken over."""
+        """`count` runs of vanished nodes were taken over."""
         return
 
     def claims_lost(self, count: int) -> None:
-        """So many leases could not be kept."""
+        """`count` leases could not be kept."""
         return
 
     def leader_changed(self, leads: bool) -> None:

@@ -1,4 +1,4 @@
-"""Loggers of others: what a logger must be able to do so that Duly tells it what happens.
+"""Loggers: what an object must be able to do so that Duly can log to it.
 
 Those of the standard library, of structlog and of loguru can, as they are. Fields go where each keeps them: into
 `bind` where there is one, into `extra` otherwise.
@@ -35,7 +35,7 @@ class Voice:
 
     @property
     def debugging(self) -> bool:
-        """Whether anybody would see the lowest level. A logger that cannot say is told everything."""
+        """Whether anybody would see the lowest level. A logger that cannot say gets everything."""
         for name in ("isEnabledFor", "is_enabled_for"):
             enabled: Callable[[int], bool] | None = getattr(self._logger, name, None)
             if enabled is not None:

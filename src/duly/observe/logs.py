@@ -23,7 +23,7 @@ from duly.rules.describe import instant
 from duly.rules.printable import escaped
 from duly.rules.redaction import redacted
 
-_TALKATIVE = ("httpx2", "httpcore2")  # the client of etcd tells of every request, as information
+_TALKATIVE = ("httpx2", "httpcore2")  # the client of etcd logs every request at INFO
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -81,7 +81,7 @@ class EventLog:
         match event:
             case events.NodeStarted(node):
                 self._fields = {"node": node}
-            case events.LeaderElected(lease):  # may come before the start is told
+            case events.LeaderElected(lease):  # may come before the event of the start
                 self._fields = {"node": lease.holder}
             case _:
                 pass

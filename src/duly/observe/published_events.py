@@ -103,22 +103,22 @@ def _of_run(kind: Kind, at: str, node: str, run: Run, state: State | None = None
     return PublishedEvent(kind, at, node, run.id, run.job, run.queue, run.handler, state, **about)
 
 
-def _of_others(event: events.Event, told: Callable[..., PublishedEvent]) -> list[PublishedEvent]:
+def _of_others(event: events.Event, make: Callable[..., PublishedEvent]) -> list[PublishedEvent]:
     match event:
         case events.JobSaved(job, revision, what, queue, handler):
             about = {"job": job, "queue": queue, "handler": handler, "what": what, "revision": revision}
-            return [told(kind=Kind.JOB_SAVED, **about)]
+            return [make(kind=Kind.JOB_SAVED, **about)]
         case events.QueuePaused(queue):
-            return [told(kind=Kind.QUEUE_PAUSED, queue=queue)]
+            return [make(kind=Kind.QUEUE_PAUSED, queue=queue)]
         case events.QueueResumed(queue):
-            return [told(kind=Kind.QUEUE_RESUMED, queue=queue)]
+            return [make(kind=Kind.QUEUE_RESUMED, queue=queue)]
         case events.LeaderElected(lease):
-            return [told(kind=Kind.LEADER_ELECTED, shard=lease.name)]
+            return [make(kind=Kind.LEADER_ELECTED, shard=lease.name)]
         case events.LeaderLost(shard):
-            return [told(kind=Kind.LEADER_LOST, shard=shard)]
+            return [make(kind=Kind.LEADER_LOST, shard=shard)]
         case events.NodeStarted():
-            return [told(kind=Kind.NODE_STARTED)]
+            return [make(kind=Kind.NODE_STARTED)]
         case events.NodeStopped():
-            return [told(kind=Kind.NODE_STOPPED)]
+            return [make(kind=Kind.NODE_STOPPED)]
         case _:
             return []

@@ -1,7 +1,7 @@
-"""The publisher: writes what this process tells into the store's log of events, where everybody can follow it.
+"""The publisher: writes the events of this process into the store's log of events, which any process can follow.
 
-Best effort by design: it gathers, writes at most every fifth of a second, and what is too much, or was told while the
-store was away, is counted and told by one notice. No run ever waits for it, and where nothing happens it does nothing.
+Best effort by design: it gathers, writes at most every fifth of a second, and counts what is too much or was emitted
+while the store was away; one event reports that count. No run ever waits for it, and without events it does nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger("duly.observe")
 
 
 class Publisher:
-    """A subscriber on one event loop, with that loop's session on the store. `node` is the name it tells under."""
+    """A subscriber on one event loop, with that loop's session on the store. `node` is the name it publishes under."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Publisher:
             batch.append(PublishedEvent(kind=PublishedEventKind.DROPPED, at=at, node=self._node, count=dropped))
         try:
             await self._store.append(EVENTS, [_encode(notice) for notice in batch], keep=self._keep())
-        except Exception as exc:  # noqa: BLE001  # the loop of a service: told once, counted, tried again
+        except Exception as exc:  # noqa: BLE001  # the loop of a service: logged once, counted, tried again
             self._dropped += dropped + len(batch) - bool(dropped)
             if not self._away:
                 _log.warning("events are not published for now, they are only counted: %s", exc)

@@ -44,7 +44,7 @@ _ZERO = timedelta(0)
 
 @runtime_checkable
 class Schedule(Protocol):
-    """Anything that can tell when it is due next: any object with this method is a schedule.
+    """Anything that knows when it is due next: any object with this method is a schedule.
 
     `next_run` returns the first due instant strictly after the given one, as an aware datetime, or None when there is
     none any more. It must depend on nothing else: the same question has the same answer on every node.
@@ -535,8 +535,8 @@ def _interval(interval: float | timedelta | None, units: dict[str, float]) -> ti
     else:
         found = _duration(interval, "interval", least=None)
     if found < MINIMUM_INTERVAL:
-        told = interval if interval is not None else given or 0
-        raise InvalidSchedule(f"{shown(told)} is no interval", field="interval", hint="use a millisecond or more")
+        shown_as = interval if interval is not None else given or 0
+        raise InvalidSchedule(f"invalid interval {shown(shown_as)}", field="interval", hint="use a millisecond or more")
     return found
 
 

@@ -1,7 +1,7 @@
-"""The assigner: gives runs that are yet to be placed to nodes, while this node leads, and takes back what the dead had.
+"""The assigner: while this node leads, it gives unplaced runs to nodes and takes back the runs of dead ones.
 
 It decides by `rules.placement`; the store gives a run to one node only, and a fenced claim starts it, so a second
-leader costs nothing but work. Whatever the leader's own placement is, it serves the runs of the others.
+leader costs only work. It serves assignable runs whatever its own `placement` is.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from duly.model.holds import UNPLACED
 from duly.ports import Backend
 from duly.rules.placement import Placing, Room, Selector, lapsed, place, rooms_of
 from duly.runtime.elector import Elector
-from duly.runtime.environment import Environment
-from duly.runtime.service import Signal
+from duly.runtime.environment import Environment, NodeService
 
 _SMALLEST, _LARGEST = 32, 500  # how many runs are looked at at once
 _PERIOD = 1.8  # how soon a node that came or vanished is noticed while there are runs to start or to place
@@ -24,20 +23,17 @@ _LONGEST_PAUSE = 0.25
 _SOONEST = 0.001
 
 
-class Assigner:
-    """Places runs slice by slice, from the most urgent on. Where all nodes are full it waits longer and longer."""
+class Assigner(NodeService):
+    """Places runs slice by slice, the most urgent first. While all nodes are full it waits longer each time."""
 
     name = "assigner"
 
     def __init__(self, env: Environment, backend: Backend, elector: Elector) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._queue = backend.queue
         self._store = backend.store
         self._coordinator = backend.coordinator
         self._elector = elector
-        self._clock = env.clock
-        self._emit = env.emit
-        self._live = env.live
         self._horizon = env.config.horizon
         self._pause = 0.0
         self._check_at = 0.0
@@ -127,7 +123,7 @@ class Assigner:
         return min([self._tick, *(max(_SOONEST, wait) for wait in waits if wait > 0)])
 
     async def _selectors_of(self, jobs: Collection[str]) -> Mapping[str, Selector | None]:
-        """What labels these jobs ask for, read from the store now and then."""
+        """What labels these jobs ask for, read from the store periodically."""
         now = self._clock.monotonic()
         if now >= self._selectors_until:
             self._selectors, self._selectors_until = {}, now + self._tick

@@ -1,4 +1,4 @@
-"""What every service of a node has around it: who the node is, its settings, clock, chance, and where events go."""
+"""What the services of a node share: its identity, configuration, clock, random numbers, and where events go."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from duly.model import Role, SchedulerConfig, shift
 from duly.model.event import Emit
 from duly.ports import Clock, StoreClock, Tracer
 from duly.runtime.live_config import LiveConfig
+from duly.runtime.service import Signal
 
 
 class Environment(Struct, frozen=True):
-    """Handed to each service as a whole, so that clocks and randomness are never read behind anybody's back."""
+    """Given to each service as a whole: clocks and random numbers always come from here."""
 
     card: NodeCard
     live: LiveConfig
@@ -34,10 +35,20 @@ class Environment(Struct, frozen=True):
         return self.live.config
 
 
+class NodeService:
+    """What the services of a node have in common. Each has a `name` and a `tick` (`runtime.service`)."""
+
+    def __init__(self, env: Environment, signal: Signal | None = None) -> None:
+        self.signal = Signal() if signal is None else signal
+        self._clock = env.clock
+        self._emit = env.emit
+        self._live = env.live
+
+
 def process_began(pid: int, now: datetime) -> datetime | None:
     """When the process of that number on this machine began, by the clock that says it is `now`.
 
-    None if there is none, or nobody tells.
+    None if there is none, or the system does not say.
     """
     try:
         ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])

@@ -18,17 +18,16 @@ from duly.ports import Backend
 from duly.rules import job_changes
 from duly.rules.schedules import Schedule, ScheduleInCode, schedule_of
 from duly.runtime.elector import MAIN, Elector
-from duly.runtime.environment import Environment
-from duly.runtime.service import Signal
+from duly.runtime.environment import Environment, NodeService
 
 _PERIOD = 10.0
-_REVIEW = 300.0  # all jobs are looked at when the nodes' handlers change, and now and then
+_REVIEW = 300.0  # all jobs are looked at when the nodes' handlers change, and periodically
 _BEYOND = 60.0  # how long what is kept for a time may be kept beyond it, at most
 _PROMISES = 60.0  # how long a change of the server's settings may go unnoticed
 _SLICE = 1000
 
 
-class Janitor:
+class Janitor(NodeService):
     """Works on the leader, in slices; on others it brings back only what nobody else can."""
 
     name = "janitor"
@@ -41,19 +40,16 @@ class Janitor:
         schedules: ScheduleInCode,
         changed: Callable[[], None],
     ) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._backend = backend
         self._queue = backend.queue
         self._store = backend.store
         self._coordinator = backend.coordinator
         self._elector = elector
         self._schedules = schedules
-        self._clock = env.clock
-        self._emit = env.emit
-        self._live = env.live
         self._kept = env.config.retention
         self._changed = changed
-        # A deploy that takes a moment must not cost a run (late is better than never): handlers are missed for a while.
+        # A short deploy must not cost a run (late is better than never): a handler may be missing for the grace period.
         self._missing_since: dict[str, float] = {}
         self._known: set[str] = set()
         self._review_at = 0.0

@@ -16,7 +16,7 @@ _READ_AGAIN = 30.0  # a watch is a hint: one that was lost costs this much
 class LiveConfig:
     """A process's own configuration with the cluster's settings over it.
 
-    Whoever asks for `config` when it is needed gets what holds at that moment; it may be read from any thread. What
+    Read `config` when a value is needed: it is what holds at that moment, and it may be read from any thread. What
     cannot change while a node runs is the same in every value of it.
     """
 

@@ -28,7 +28,7 @@ from duly.runtime.assigner import Assigner
 from duly.runtime.attempt import Attempts
 from duly.runtime.context_link import NodeContexts
 from duly.runtime.deadlines import Deadlines
-from duly.runtime.dispatcher import Dispatcher
+from duly.runtime.dispatcher import Dispatcher, Listener
 from duly.runtime.elector import MAIN, STOPPING, Elector
 from duly.runtime.environment import Environment, process_began
 from duly.runtime.executors import BuiltinExecutor
@@ -36,16 +36,14 @@ from duly.runtime.handler import Catalog
 from duly.runtime.heartbeat import NUDGE_PERIOD, Heartbeat, HeartbeatThread, at_once, longest_retry
 from duly.runtime.hooks import Hooks
 from duly.runtime.janitor import Janitor
-from duly.runtime.listener import Listener
 from duly.runtime.live_config import SettingsWatcher
 from duly.runtime.next_due import NextDue
 from duly.runtime.outages import OutageLog
 from duly.runtime.planner import Planner
-from duly.runtime.presence import Presence
+from duly.runtime.presence import Deploy, Presence, Resync
 from duly.runtime.quarantine import Quarantine
 from duly.runtime.rates import ENDED, LAST_START, STARTED
 from duly.runtime.reaper import Reaper
-from duly.runtime.resync import Deploy, Resync
 from duly.runtime.service import LONGEST_RETRY, Nudge, Service, ServiceHealth, Signal, serve
 from duly.runtime.settler import Settler
 from duly.runtime.stages import Stages
@@ -56,7 +54,7 @@ from duly.runtime.transactions import Compose, Transactions
 from duly.runtime.worker import Worker
 
 # When what is over at the latest, in seconds after the time for handlers was up. The process has two seconds in all.
-# Most of it is for the store: it may stall for a moment just then, and what it does not hear of counts as a crash.
+# Most of it is for the store: it may stall for a moment, and a run that it does not hear of counts as a crash.
 _SECOND_WORD_AFTER = 0.3
 _ABANDONED_AFTER = 0.5
 _SETTLED_AFTER = 1.45
@@ -85,7 +83,7 @@ class Code(Struct, frozen=True):
 
 
 class Stopped(Struct, frozen=True):
-    """What became of the runs that a node had when it was told to stop, as the store has acknowledged it.
+    """What became of the runs that a node had when it began to stop, as the store has acknowledged it.
 
     Of `drained` runs the handler came to its end, `released` were given back, `interrupted` ended because they may not
     begin twice. `left` are none of these: the store could not be reached, and their leases expire.
@@ -335,7 +333,7 @@ class Node:
         """Hand over and end. Handlers may run on for `timeout` seconds (None: as long as they take).
 
         After that it takes less than 1.7 seconds, whatever handlers, hooks and the store do: what still runs is
-        cancelled, then given back. Never raises; what was in the way is told by events.
+        cancelled, then given back. Never raises; events report what was in the way.
         """
         stages = stages or Stages(self._env.emit)
         farewell = self.settler.begin_farewell()
@@ -348,8 +346,8 @@ class Node:
         await stages.end("step back", stepping_back, _SETTLED_AFTER)
         await self._end(stages)
         stopped = Stopped(farewell.finished, farewell.given_back, farewell.interrupted, len(self.active_runs))
-        told = NodeStopped(self.id, stopped.drained, stopped.released, stopped.interrupted, stopped.left)
-        self._env.emit(told)
+        report = NodeStopped(self.id, stopped.drained, stopped.released, stopped.interrupted, stopped.left)
+        self._env.emit(report)
         return stopped
 
     async def _step_back(self, stages: Stages) -> None:
@@ -378,7 +376,7 @@ class Node:
         await self._stored()
 
     async def _interrupt(self) -> None:
-        """End the handlers that still run: tell them, tell them again, then give back what goes on all the same."""
+        """End the handlers that still run: cancel them twice, then give back those that go on."""
         self._hooks.hurry()
         begin = asyncio.get_running_loop().time()
         for until in (_SECOND_WORD_AFTER, _ABANDONED_AFTER):

@@ -16,18 +16,17 @@ from duly.ports import JobStore
 from duly.rules.planning import Outlook, plan, postpone
 from duly.rules.schedules import ScheduleInCode, schedule_of
 from duly.runtime.elector import Elector
-from duly.runtime.environment import Environment
+from duly.runtime.environment import Environment, NodeService
 from duly.runtime.failures import failure_of
 from duly.runtime.isolation import Refused, send_isolated
 from duly.runtime.next_due import NextDue
-from duly.runtime.service import Signal
 
 _SLICE = 200
 _PAUSE_AFTER = 0.003
 _SOONEST = 0.05
 
 
-class Planner:
+class Planner(NodeService):
     """Plans while this node leads."""
 
     name = "planner"
@@ -41,15 +40,12 @@ class Planner:
         next_due: NextDue,
         to_place: Callable[[], None],
     ) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._store = store
         self._elector = elector
         self._schedules = schedules
         self._next_due = next_due
         self._to_place = to_place
-        self._clock = env.clock
-        self._emit = env.emit
-        self._live = env.live
 
     async def tick(self) -> float:
         delays = [await self._plan(shard) for shard in self._elector.led()]

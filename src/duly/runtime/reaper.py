@@ -8,31 +8,27 @@ from duly.ports import Queue
 from duly.rules.lease_limits import trusted_until
 from duly.rules.suspects import vanished, was_alone
 from duly.runtime.active_runs import ActiveRun
-from duly.runtime.environment import Environment
+from duly.runtime.environment import Environment, NodeService
 from duly.runtime.handler import Catalog
-from duly.runtime.service import Signal
 from duly.runtime.settler import Settler
 
 _MOST_AT_ONCE = 100
 _PERIOD = 1.0
 
 
-class Reaper:
+class Reaper(NodeService):
     """Every working node reaps; it needs no leader."""
 
     name = "reaper"
 
     def __init__(self, env: Environment, queue: Queue, settler: Settler, catalog: Catalog) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._queue = queue
         self._settler = settler
         self._catalog = catalog
         self._card = env.card
-        self._clock = env.clock
-        self._emit = env.emit
         self._lease = env.config.lease
         self._silence = env.config.silence
-        self._live = env.live
 
     async def tick(self) -> float:
         sent = self._clock.monotonic()

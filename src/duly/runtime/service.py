@@ -1,8 +1,8 @@
-"""Services: the parts of a node that do one thing again and again.
+"""Services: the parts of a node, each of which does one thing periodically.
 
 A service is `async tick() -> float`, one step and the seconds until the next is useful, plus `wake()`. Tests and the
-harness call `tick` themselves; a node runs `serve`, which never dies silently: a failing service is an event and is
-tried again after a while.
+harness call `tick` themselves; a node runs `serve`, which never dies silently: a failure is an event, and the
+service is tried again after a while.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ async def serve(service: Service, emit: Emit, health: ServiceHealth, longest_ret
             delay = min(_back_off(failures), longest_retry)
             health.away(service.name)
             emit(StoreAway(service.name, str(exc), delay, exc.part))
-        except Exception as exc:  # noqa: BLE001  # a service must not die of one bad tick; the event tells
+        except Exception as exc:  # noqa: BLE001  # a service must survive one bad tick; the event reports it
             failures += 1
             delay = min(_back_off(failures), longest_retry)
             failure = failure_of(exc)

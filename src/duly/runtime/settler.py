@@ -15,13 +15,12 @@ from duly.model.event import RunEnded, RunMissed, RunReleased, RunsSettled, Sett
 from duly.ports import Queue
 from duly.rules.settling import plain, settle
 from duly.runtime.active_runs import ActiveRun, ActiveRuns
-from duly.runtime.environment import Environment
+from duly.runtime.environment import Environment, NodeService
 from duly.runtime.failures import failure_of
 from duly.runtime.hooks import Hooks
 from duly.runtime.isolation import Refused, send_isolated
 from duly.runtime.next_due import NextDue
 from duly.runtime.rates import Rates
-from duly.runtime.service import Signal
 
 MOST_AT_ONCE = 500
 
@@ -46,7 +45,7 @@ class Farewell:
             self.finished += 1
 
 
-class Settler:
+class Settler(NodeService):
     """Sends at once when nothing is under way, and what gathers meanwhile together afterwards.
 
     `drained` is called when there is room for results again, `held` when a settlement has put a run under a hold.
@@ -65,15 +64,12 @@ class Settler:
         drained: Callable[[], None] = lambda: None,
         held: Callable[[], None] = lambda: None,
     ) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._queue = queue
         self._active_runs = active_runs
         self._hooks = hooks
         self._next_due = next_due
-        self._emit = env.emit
         self._rng = env.rng
-        self._clock = env.clock
-        self._live = env.live
         self.pace = Rates(env.clock.monotonic)
         self._offered: deque[tuple[ActiveRun, Outcome]] = deque()
         self._waiting: deque[tuple[ActiveRun, Settlement]] = deque()
@@ -89,7 +85,7 @@ class Settler:
 
     @property
     def full(self) -> bool:
-        """Whether so many results are unsettled that no more work should be claimed."""
+        """Whether too many results are unsettled to claim more work."""
         bound = max(2 * MOST_AT_ONCE, 4 * self._live.config.max_concurrent)
         return len(self._offered) + len(self._waiting) >= bound
 
@@ -173,7 +169,7 @@ class Settler:
             self._tell_hooks(active, settlement)
 
     def _tell_hooks(self, active: ActiveRun, settlement: Settlement) -> None:
-        """The run has ended badly and the store knows it: tell the user's hooks, once.
+        """The run has ended badly and the store has recorded it: call the user's hooks, once.
 
         They get the exception that the handler raised; where there is none (a loss, a timeout) one of ours.
         """

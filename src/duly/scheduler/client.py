@@ -12,6 +12,7 @@ from typing import Any
 from duly.errors import (
     BackendUnavailable,
     ConfigurationError,
+    DulyError,
     ResultExpired,
     RunCancelled,
     RunFailed,
@@ -47,7 +48,6 @@ from duly.runtime.environment import new_node_id
 from duly.runtime.live_config import LiveConfig, SettingsWatcher
 from duly.runtime.service import ServiceHealth, serve
 from duly.scheduler.audit import Audit
-from duly.scheduler.clock_reader import ClockReader
 from duly.scheduler.explaining import Explainer
 from duly.scheduler.fleets import Fleets
 from duly.scheduler.job_admin import JobAdmin
@@ -59,6 +59,7 @@ _LONGEST_WAIT = 60.0
 _LONGEST_OUTAGE = 30.0
 _ASK_AGAIN = 0.1
 _LONGEST_CURSOR = 300
+_CLOCK_PERIOD = 60.0
 _STATES: dict[str, State] = {state.value: state for state in State}
 
 
@@ -105,7 +106,7 @@ class Client:
         return Publisher(self.backend.store, self.clock.now, self.node_id, keep)
 
     async def close(self, patience: float = _LAST_WORDS) -> None:
-        """Tell what is left to tell, and let go of the store; within that time, whatever the store does."""
+        """Publish the events that are left and close the store, within `patience` seconds whatever the store does."""
         closing = asyncio.get_running_loop().create_task(self._close(), name="duly-close")
         await asyncio.wait([closing], timeout=patience)
         if not closing.done():
@@ -132,7 +133,7 @@ class Client:
             await SettingsWatcher(self.backend.coordinator, self.live).read()
 
     def follow_settings(self) -> None:
-        """Apply every change of the cluster's settings until this client is closed; a node does that by itself."""
+        """Apply every change of the cluster's settings until this client is closed; a node does that on its own."""
         if self._following is None:
             watcher = SettingsWatcher(self.backend.coordinator, self.live)
             serving = serve(watcher, self.emit, ServiceHealth(self.clock.monotonic))
@@ -304,7 +305,7 @@ def states_of(state: State | str | Iterable[State | str] | None) -> tuple[State,
         given = [state] if isinstance(state, str) else list(state)
         return tuple(_STATES[each] for each in given)
     except (KeyError, TypeError) as exc:
-        raise ConfigurationError(f"state={shown(state)}: any of {', '.join(State)} is needed") from exc
+        raise ConfigurationError(f"state={shown(state)}: expected any of {', '.join(State)}") from exc
 
 
 def cause_of(cause: object) -> Cause:
@@ -312,3 +313,31 @@ def cause_of(cause: object) -> Cause:
     if not isinstance(cause, str) or cause not in tuple(Cause):
         raise ConfigurationError(f"cause={shown(cause)}: expected one of {', '.join(Cause)}")
     return Cause(cause)
+
+
+class ClockReader:
+    """One timer on the loop of an opened session. A reading that fails is left out: the next one will do."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._timer: asyncio.TimerHandle | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if not self._backend.clock.direct:
+            self._timer = asyncio.get_running_loop().call_later(_CLOCK_PERIOD, self._read_soon)
+
+    def stop(self) -> None:
+        for each in (self._timer, self._reading):
+            if each is not None:
+                each.cancel()
+
+    def _read_soon(self) -> None:
+        self._reading = asyncio.get_running_loop().create_task(self._read())
+        self.start()
+
+    async def _read(self) -> None:
+        clock = self._backend.clock
+        with suppress(DulyError):
+            sent = clock.monotonic()
+            clock.read(await self._backend.store.time(), sent)

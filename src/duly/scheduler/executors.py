@@ -36,7 +36,8 @@ class Executors(Mapping[str, BuiltinExecutor]):
 
     def __init__(self, max_result_bytes: int, own: Mapping[str, Executor]) -> None:
         self._max_result_bytes = max_result_bytes
-        self._made: dict[str, BuiltinExecutor] = {name: CustomExecutor(executor) for name, executor in own.items()}
+        self._made: dict[str, BuiltinExecutor] = {ExecutorKind.ASYNC: InlineExecutor()}
+        self._made |= {name: CustomExecutor(executor) for name, executor in own.items()}
         self._processes: SupervisedProcesses | None = None
 
     def __getitem__(self, name: str) -> BuiltinExecutor:

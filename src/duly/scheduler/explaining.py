@@ -1,6 +1,6 @@
 """Explaining: gathers what the store, the coordinator and the settings say about a run or an instant, for the rules.
 
-What cannot be asked (a coordinator that is away) is left out, and said so by whoever needs it.
+What cannot be asked (a coordinator that is away) is left out, and the explanation says so.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class Explainer:
         """
         clock = self._backend.clock
         now, doubt = clock.now(), clock.doubt
-        told = next((seconds for node in nodes if (seconds := node.metrics.get(CLOCK_DOUBT))), 0.0)
-        return (now, doubt) if doubt or not told else (shift(now, -told), told)
+        announced = next((seconds for node in nodes if (seconds := node.metrics.get(CLOCK_DOUBT))), 0.0)
+        return (now, doubt) if doubt or not announced else (shift(now, -announced), announced)
 
     async def _cluster(self) -> tuple[list[Node] | None, str | None]:
         """Who lives and who leads; None where the coordinator is away and nobody knows."""

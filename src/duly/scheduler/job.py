@@ -169,7 +169,7 @@ def _description(description: str | None, handler: Target) -> str:
 
 def _tags(name: str, tags: object) -> tuple[str, ...]:
     if isinstance(tags, str) or not isinstance(tags, tuple | list | set | frozenset):
-        raise ConfigurationError(f"job {name!r}: tags={shown(tags)} must be a list of strings")
+        raise ConfigurationError(f"job {name!r}: tags={shown(tags)}: expected a list of strings")
     if len(tags) > _MOST_TAGS:
         raise ConfigurationError(f"job {name!r}: {len(tags)} tags, expected at most {_MOST_TAGS}")
     for tag in tags:
@@ -198,7 +198,9 @@ def _executor(name: str, executor: object, handler: Target) -> str | None:
     if isinstance(handler, Command):
         return ExecutorKind.COMMAND
     if not callable(handler):
-        raise ConfigurationError(f"job {name!r}: handler={shown(handler)} is no callable, Command or name")
+        raise ConfigurationError(
+            f"job {name!r}: handler={shown(handler)}: expected a callable, a Command or a job's name"
+        )
     is_async = inspect.iscoroutinefunction(handler)
     if executor is None:
         return ExecutorKind.ASYNC if is_async else ExecutorKind.THREAD
@@ -218,7 +220,9 @@ def check_timeout(what: str, timeout: object) -> float | None:
         return None
     plain = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 < plain <= _LONGEST:
-        raise ConfigurationError(f"{what}: timeout={shown(timeout)} must be a positive number of seconds, up to a year")
+        raise ConfigurationError(
+            f"{what}: timeout={shown(timeout)}: expected a positive number of seconds, up to a year"
+        )
     return float(plain)
 
 
@@ -228,7 +232,7 @@ def _check_numbers(job: Job) -> None:
     most: object = job.max_runs
     if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= _MOST_RUNS):
         raise ConfigurationError(
-            f"job {job.name!r}: max_runs={shown(most)} must be a whole number from 1 to {_MOST_RUNS}"
+            f"job {job.name!r}: max_runs={shown(most)}: expected a whole number from 1 to {_MOST_RUNS}"
         )
 
 
@@ -236,14 +240,16 @@ def check_priority(priority: object, what: str) -> None:
     """Priorities are whole numbers from 0 to 9."""
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
         raise ConfigurationError(
-            f"{what}: priority={shown(priority)} must be a whole number from 0 to 9; 9 is most urgent"
+            f"{what}: priority={shown(priority)}: expected a whole number from 0 to 9; 9 is most urgent"
         )
 
 
 def check_queue(queue: object, what: str) -> None:
     """Queues are named like jobs."""
     if not isinstance(queue, str) or not is_job_name(queue):
-        raise ConfigurationError(f"{what}: queue={shown(queue)} must be a letter or _, then letters, digits and _ . -")
+        raise ConfigurationError(
+            f"{what}: queue={shown(queue)}: expected a letter or _, then letters, digits and _ . -"
+        )
 
 
 def _check_schedule(job: Job) -> None:

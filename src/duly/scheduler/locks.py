@@ -78,7 +78,7 @@ async def locked(
     finally:
         renewing.cancel()
         await asyncio.wait([renewing])
-        with suppress(BackendUnavailable):  # it lapses by itself
+        with suppress(BackendUnavailable):  # it expires
             await coordinator.release([lease])
 
 

@@ -67,7 +67,7 @@ class Registry:
         )
 
     def replace(self, job: Job, place: str) -> None:
-        """Define a job anew."""
+        """Replace the definition of a job."""
         self.discard(job.name)
         self.add(job, place)
 
@@ -118,7 +118,7 @@ class Registry:
     def payload(self, name: str, arguments: Mapping[str, Any], most: int) -> bytes:
         """A checked payload for the handler of that name; one that is unknown here is checked when it is claimed."""
         if type(arguments) is not dict and not isinstance(arguments, Mapping):
-            raise PayloadError(f"payload of {name}: {shown(arguments)} is no mapping of argument names to values")
+            raise PayloadError(f"payload of {name}: {shown(arguments)}: expected a mapping of argument names to values")
         signature = self.signature(name)
         if signature is not None:
             payload = signature.encode(arguments)
@@ -242,7 +242,7 @@ def place_of(job: Job) -> str:
     code = getattr(job.handler, "__code__", None)
     if code is not None:
         return f"{code.co_filename}:{code.co_firstlineno}"
-    frame = sys._getframe()  # noqa: SLF001  # a Command has no place of its own
+    frame = sys._getframe()  # noqa: SLF001  # a Command does not know where it was written
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("duly."):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,4 +1,4 @@
-"""Running: a node built from a client and this process's code, and how it comes and goes."""
+"""A node built from a client and this process's code: how it starts, deploys and stops."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class RunningNode:
         await self.client.backend.coordinator.announce(self.node.card_now(), self.config.lease)
 
     async def stop(self, timeout: float | None) -> ShutdownReport:
-        """Stop gracefully, once. Never raises, and takes no more than a moment longer than `timeout`."""
+        """Stop gracefully, once. Never raises, and takes at most two seconds longer than `timeout`."""
         stages = Stages(self._emit)
         await self._loop_end.call_off()
         stopped = await self.node.stop(timeout, stages)

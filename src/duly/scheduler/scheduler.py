@@ -12,7 +12,8 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -47,10 +48,9 @@ from duly.runtime.executors.import_path import loading_main
 from duly.runtime.handler import ErrorHook, FailureHook
 from duly.scheduler.client import Client, cause_of, states_of
 from duly.scheduler.cluster_settings import ClusterSettings
-from duly.scheduler.decorator import JobDecorator
 from duly.scheduler.examination import examine
 from duly.scheduler.executors import checked_executors
-from duly.scheduler.handles import JobHandle, RunHandle
+from duly.scheduler.handles import JobDecorator, JobHandle, RunHandle
 from duly.scheduler.health import health_of
 from duly.scheduler.job import (
     DeliveryName,
@@ -66,11 +66,13 @@ from duly.scheduler.registry import Registry, Wrapper, place_of
 from duly.scheduler.running_node import RunningNode
 from duly.scheduler.sessions import Sessions
 from duly.scheduler.store_address import OpenBackend, StoreAddress
-from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, name_of
+from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, UserTransaction, name_of
 from duly.scheduler.subscriptions import Subscriptions
-from duly.scheduler.sync import Portal, SyncScheduler
-from duly.scheduler.user_transaction import UserTransaction
+from duly.scheduler.sync import Portal
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
+
+if TYPE_CHECKING:
+    from duly.scheduler.sync_scheduler import SyncScheduler
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -118,8 +120,14 @@ class Scheduler(Subscriptions):
         self._life = Life()
         self._holds = 0
         self._fleet: Fleet | None = None
-        self.sync = SyncScheduler(self, self._sync_loop)
         self.settings = ClusterSettings(self._client)
+
+    @cached_property
+    def sync(self) -> SyncScheduler:
+        """The same methods for code without an event loop."""
+        from duly.scheduler.sync_scheduler import SyncScheduler  # noqa: PLC0415  # it is made from this class
+
+        return SyncScheduler(self, self._sync_loop)
 
     # --- settings
 
@@ -231,8 +239,8 @@ class Scheduler(Subscriptions):
     async def start(self) -> None:
         """Open the store, bring it in line with the code, and run a node. Does nothing if one runs.
 
-        Whoever calls it while it is being started waits for the same start. One that fails, or that everybody who
-        waited for it has given up, leaves nothing behind.
+        Concurrent callers wait for the same start. A start that fails, or that all its callers have cancelled, leaves
+        nothing behind.
         """
         if loading_main():
             way_out = 'put it under `if __name__ == "__main__":`'
@@ -268,8 +276,8 @@ class Scheduler(Subscriptions):
     async def stop(self, timeout: float | timedelta | None = None) -> ShutdownReport:
         """Stop the node gracefully, within `timeout` seconds (default: `shutdown_timeout`), and close the store.
 
-        What handlers, hooks or the store do cannot delay it by more than two seconds. Whoever asks again waits for the
-        same end.
+        What handlers, hooks or the store do cannot delay it by more than two seconds. A second caller waits for
+        the same end.
         """
         patience = self._patience(timeout)
         report = await self._life.stop(lambda running: self._stop(running, patience))
@@ -396,7 +404,7 @@ class Scheduler(Subscriptions):
         return RunHandle(self, await (await self._client()).submitter.trigger(name, payload))
 
     async def get_job(self, name: str) -> JobView:
-        """A job as it stands; `JobNotFound` if there is none."""
+        """A job in its present state; `JobNotFound` if there is none."""
         return await (await self._client()).definitions.view(name)
 
     async def jobs(self, *, removed: bool = False) -> list[JobView]:
@@ -404,7 +412,7 @@ class Scheduler(Subscriptions):
         return await (await self._client()).definitions.views(removed=removed)
 
     async def upcoming(self, limit: int = 20, job: str | None = None) -> list[Upcoming]:
-        """The next runs, by time, as far as schedules tell."""
+        """The next runs, by time, as far as they are known."""
         return await (await self._client()).definitions.upcoming(limit, job)
 
     async def explain(self, job: str, at: datetime | None = None) -> Explanation:
@@ -420,7 +428,7 @@ class Scheduler(Subscriptions):
     async def carry(self, fleet: Fleet) -> bool:
         """Define the jobs of a file: at the start, or now if a node runs; whether it stands, as far as that is known.
 
-        A file that was replaced by a newer one does not come back by itself. One that has changed while the node ran is
+        A file that was replaced by a newer one is not applied again. One that has changed while the node ran is
         newer than what the node had.
         """
         stands = True
@@ -513,7 +521,7 @@ class Scheduler(Subscriptions):
     # --- runs
 
     async def get_run(self, run_id: str) -> Run:
-        """A run as it stands; `RunNotFound` if there is none."""
+        """A run in its present state; `RunNotFound` if there is none."""
         return await (await self._client()).run(run_id)
 
     async def runs(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,6 +39,10 @@ from duly.runtime.live_config import LiveConfig
 from duly.runtime.transactions import inside_transaction
 from duly.scheduler.job import Job, check_priority, check_queue, check_timeout
 from duly.scheduler.registry import Registry
+
+if TYPE_CHECKING:
+    from duly.scheduler.client import Client
+    from duly.scheduler.handles import RunHandle
 
 _LONGEST_DELAY = 100 * 366 * 86400.0
 LONGEST_UNIQUE = 366 * 86400.0  # seconds; keys are kept that long
@@ -103,7 +107,7 @@ class Options(Struct, frozen=True, kw_only=True):
 def _delay(delay: object) -> float:
     plain = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 <= plain <= _LONGEST_DELAY:
-        raise ConfigurationError(f"delay={shown(delay)} must be a number of seconds from 0, or a timedelta")
+        raise ConfigurationError(f"delay={shown(delay)}: expected a number of seconds from 0, or a timedelta")
     return float(plain)
 
 
@@ -111,7 +115,7 @@ def _unique_for(given: object) -> float:
     plain = given.total_seconds() if isinstance(given, timedelta) else given
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 < plain <= LONGEST_UNIQUE:
         raise ConfigurationError(
-            f"unique_for={shown(given)} must be a number of seconds from 0 to {LONGEST_UNIQUE:.0f}, or a timedelta"
+            f"unique_for={shown(given)}: expected a number of seconds from 0 to {LONGEST_UNIQUE:.0f}, or a timedelta"
         )
     return float(plain)
 
@@ -286,7 +290,7 @@ class Submitter:
         return await self._batch(run)
 
     async def _put_all(self, runs: Sequence[Run], into: Transaction | None = None) -> list[Put]:
-        """Put many. What is part of a user's transaction is not told: nobody here learns whether it commits."""
+        """Put many. No event is emitted inside a user's transaction: whether it commits is not known here."""
         if into is None and self._backend.capabilities.pipelined:
             return await self._deliver(runs)
         put = self._deliver if into is None else into.put
@@ -356,5 +360,40 @@ class Submitter:
         return blueprint_of_record(record, Overlap.ALLOW, self._live.config)
 
     def forget(self, name: str) -> None:
-        """The job was defined anew."""
+        """The job's definition was replaced."""
         self._blueprints.pop(name, None)
+
+
+class UserTransaction:
+    """What `scheduler.within(connection)` gives. The transaction is theirs to begin and to end."""
+
+    def __init__(
+        self, client: Callable[[], Awaitable[Client]], handle: Callable[[Put], RunHandle[Any]], connection: Any
+    ) -> None:
+        self._client = client
+        self._handle = handle
+        self._connection = connection
+
+    async def submit(self, handler: Any, payload: Mapping[str, Any] | None = None, **options: Any) -> RunHandle[Any]:
+        """As `Scheduler.submit`. The handle is of use once the transaction has committed."""
+        chosen = Options(**options)
+        client = await self._client()
+        put = await client.submitter.submit(name_of(handler), payload, chosen, self._joined(client))
+        return self._handle(put)
+
+    async def submit_many(
+        self, handler: Any, payloads: Iterable[Mapping[str, Any]], **options: Any
+    ) -> list[RunHandle[Any]]:
+        """As `Scheduler.submit_many`."""
+        chosen = Options(**options)
+        client = await self._client()
+        puts = await client.submitter.submit_many(name_of(handler), payloads, chosen, self._joined(client))
+        return [self._handle(put) for put in puts]
+
+    def _joined(self, client: Client) -> Transaction:
+        backend = client.backend
+        if not backend.capabilities.transactions:
+            raise ConfigurationError(
+                f"within() needs a store with transactions, which {backend.url} has not: use sqlite:// or postgresql://"
+            )
+        return backend.store.within(self._connection)

@@ -1,4 +1,4 @@
-"""What a scheduler tells, and to whom: its events, and the logger, collector and tracer that are plugged into it."""
+"""What a scheduler reports, and to whom: its events, and the logger, collector and tracer that are plugged into it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from duly.ports import Tracer
 
 
 class Subscriptions:
-    """The part of a scheduler that others watch. From the beginning `duly.*` of the standard library is told."""
+    """The part of a scheduler that others observe. By default its events are logged under `duly.*`."""
 
     def __init__(self, logger: Logger | None = None, metrics: MetricsCollector | None = None) -> None:
         self._events = Bus()

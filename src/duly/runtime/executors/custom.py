@@ -42,7 +42,7 @@ class Executor(Protocol):
 
         Awaited, it gives what the handler returned or raises what it raised. It is cancelled when the run is to stop:
         at its timeout, by an operator, or because the node stops. Whatever it then raises or returns, the run has been
-        stopped as far as Duly is concerned; a handler that goes on elsewhere is the executor's affair.
+        stopped as far as Duly is concerned; a handler that goes on elsewhere is left to the executor.
         """
         ...
 

@@ -22,7 +22,7 @@ Handlers call `history.begin` and `history.end`. The same seed gives the same hi
 
 from duly.testing.sim.clock import EPOCH, SimClock
 from duly.testing.sim.contents import TapedContents, TapedRuns
-from duly.testing.sim.facts import Fact, read, story
+from duly.testing.sim.facts import Fact, history_of, read
 from duly.testing.sim.fault_plan import FaultPlan
 from duly.testing.sim.fleet import Fleet, Serve
 from duly.testing.sim.history import Begin, Call, Change, End, Event, History, Note
@@ -66,9 +66,9 @@ __all__ = [
     "Weather",
     "check",
     "current_node",
+    "history_of",
     "no_invention",
     "no_silent_miss",
     "nothing_left_behind",
     "read",
-    "story",
 ]

@@ -1,6 +1,6 @@
 """A campaign: many seeds of a scenario, each a cluster of real nodes through a storm and a quiet time after it.
 
-A seed that fails is told with the story of what went wrong and the command that plays it again.
+A seed that fails is reported with what went wrong and the command that plays it again.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ async def _outages(stage: Stage) -> None:
 
 
 async def rolling(stage: Stage) -> None:
-    """Nodes are stopped gracefully one after the other and started anew: nothing is lost, nothing begins twice."""
+    """Nodes are stopped gracefully one after the other and started again: nothing is lost, nothing begins twice."""
     stage.enter()
     await asyncio.sleep(5)
     async with asyncio.TaskGroup() as acts:
