@@ -7,7 +7,7 @@ import os
 from datetime import timedelta
 
 from duly.model import Lease, Node, Role
-from duly.testing.conformance.world import World, scenario
+from duly.testing.conformance.world import World, part, scenario
 
 
 def _node(world: World, name: str, started: float = 0.0) -> Node:
@@ -20,6 +20,7 @@ async def _acquired(world: World, holder: str, ttl: float = 10, name: str = "lea
     return lease
 
 
+@part
 class CoordinatorSuite:
     """Who holds which right, and who is alive."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from duly.model import Put, RedriveReply, RetrySpec, Run, RunPolicy, State
-from duly.testing.conformance.world import World, failed, scenario
+from duly.testing.conformance.world import World, failed, part, scenario
 
 _HOUR = 3600.0
 _NO_RETRY = RunPolicy(retry=RetrySpec(max_retries=0))
@@ -21,6 +21,7 @@ async def _complete(world: World) -> None:
     assert await world.settle(claim)
 
 
+@part
 class UniqueSuite:
     """Keys that outlast their runs, what ends them, and what answers say about the first run."""
 
