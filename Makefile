@@ -53,7 +53,7 @@ bench-peers: $(VENV)/.dev  ## Duly beside other job systems, one table (ONLY=dul
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(INTO),--into $(INTO))
 
 sim: $(VENV)/.dev  ## a long simulation campaign (SEEDS=0-5000)
-	$(BIN)/python -m duly.testing.sim --seeds $(or $(SEEDS),0-5000)
+	$(BIN)/python -m tests.sim.campaign --seeds $(or $(SEEDS),0-5000)
 
 fuzz-api: $(VENV)/.dev  ## a long campaign of calls made from the OpenAPI document (EXAMPLES=300)
 	$(BIN)/python -m tests.api.campaign --examples $(or $(EXAMPLES),300)

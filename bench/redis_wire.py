@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 import redis.asyncio
 
 from duly.backends.redis.client import RedisClient
-from duly.backends.redis.loader import made, scripts
-from duly.backends.redis.url import parse
+from duly.backends.redis.loader import script_of, scripts
+from duly.backends.redis.settings import parse
 from duly.testing.servers import redis_server
 
 BODY = b"x" * 200
-ECHO = made("echo", "return ARGV")
+ECHO = script_of("echo", "return ARGV")
 
 
 def cpu() -> float:
@@ -36,7 +36,7 @@ async def measure(label: str, call: Callable[[], Awaitable[object]], calls: int,
 
 async def main() -> None:
     with redis_server() as server:
-        wire = RedisClient(parse(server.url), "bench", {"hello": scripts()["hello"], "echo": ECHO})
+        wire = RedisClient(parse(server.url), "bench", {"identify": scripts()["identify"], "echo": ECHO})
         client = redis.asyncio.Redis.from_url(server.url)
         await wire.open()
         sha = await client.script_load(ECHO.text.decode())

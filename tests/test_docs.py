@@ -38,6 +38,13 @@ def _anchor(heading):
     return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
+def test_the_files_that_the_architecture_names_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([a-z_]+/[a-z_/]*(?:\.py)?)`", text)
+    assert len(named) > 20
+    assert [path for path in named if not (ROOT / "src" / "duly" / path).exists() and path != "decisions/"] == []
+
+
 @pytest.mark.parametrize("name", [name for name in duly.__all__ if not name.startswith("_")])
 def test_every_public_name_is_in_the_reference(name):
     assert re.search(rf"(`|## ){name}\b", REFERENCE)

@@ -14,6 +14,7 @@ FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 # Who may import by name, and whose name it is.
 IMPORTERS = {
     "__init__.py": "our own modules, late",
+    "deprecation.py": "our own modules, late",
     "runtime/executors/__init__.py": "our own modules, late",
     "runtime/executors/import_path.py": "the module of a handler that code registered, in its process",
     "scheduler/scheduler.py": "`imports` of the settings",
@@ -28,13 +29,13 @@ CLOCK_READERS = {
     "ports/backend.py": "what a backend is given until it knows the store's",
     "backends/redis/backend.py": "what the store's clock is measured with",
     "backends/postgres/connection.py": "what the store's clock is measured with",
-    "backends/redis/server_info.py": "the doctor compares both",
+    "backends/redis/doctor.py": "the doctor compares both",
     "backends/sqlite/notify.py": "compared with the times of files, which are the machine's",
     "scheduler/scheduler.py": "what the store's clock is measured with",
     "api/app.py": "monotonic time of rates",
     "api/config.py": "the time of answers while the store has never been reached",
     "cli/doctor.py": "shows it",
-    "cli/fleets.py": "`duly check` works without a store",
+    "cli/job_files.py": "`duly check` works without a store",
     "cli/next.py": "previews an expression without a store",
 }
 _NOT_IN_A_CLUSTER = ("cli/bench/", "cli/demo/", "testing/")

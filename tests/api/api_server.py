@@ -8,7 +8,7 @@ from tests.api.api_support import new_token, shop
 
 from duly.api import Api, ApiSettings
 from duly.api.addresses import bind, bound_to, parse
-from duly.api.connections import ConnectionLimits
+from duly.api.config import ConnectionLimits
 from duly.api.server import Serving, listening
 
 

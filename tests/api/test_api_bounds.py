@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.api.api_support import caller_for
 
-from duly.api import cluster, reading
-from duly.api.computing import Computing
+from duly.api import previews, reading
 from duly.api.json_input import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, read
 from duly.api.previews import preview_of
 from duly.api.problems import Problem
 from duly.api.requests import PreviewBody, ScheduleBody
+from duly.api.threads import RequestThreads
 from duly.errors import ConfigurationError
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
@@ -108,7 +108,7 @@ async def test_a_preview_is_computed_beside_the_event_loop(caller, monkeypatch):
         threads.append(threading.current_thread())
         return preview_of(*arguments)
 
-    monkeypatch.setattr(cluster, "preview_of", noted)
+    monkeypatch.setattr(previews, "preview_of", noted)
     answer = await caller.post("/preview", {"schedule": SELDOM, "count": 3})
     assert [each["due"][:10] for each in answer.json["next"]] == ["2032-02-29", "2060-02-29", "2088-02-29"]
     assert answer.json["complete"] is True
@@ -157,7 +157,7 @@ async def test_odd_zones_and_instants_are_answered(caller, fields, status):
 
 
 async def test_what_waits_to_be_computed_is_bounded():
-    computing = Computing(most_waiting=3)
+    computing = RequestThreads(most_waiting=3)
     gate = threading.Event()
     waiting = [asyncio.create_task(computing.run(gate.wait)) for _ in range(3)]
     await asyncio.sleep(0)

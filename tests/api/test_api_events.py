@@ -227,8 +227,8 @@ async def test_draining_ends_all_streams_and_begins_no_new_ones(caller, store):
 
 @pytest.mark.parametrize("end", ["revoked", "expired"])
 async def test_a_token_that_is_revoked_or_expires_ends_its_stream(memory, store, monkeypatch, end):
-    monkeypatch.setattr(app, "_LOOK_AGAIN", 0.01)
-    monkeypatch.setattr(access, "TRUSTED_FOR", 0.0)
+    monkeypatch.setattr(app, "_CHECK_AGAIN", 0.01)
+    monkeypatch.setattr(access, "CACHED_FOR", 0.0)
     token, text = await access.create(store, datetime.now(UTC), "ci", access.TokenRole.VIEWER)
     async with Follower(Caller(Api(memory), text)) as follower:
         if end == "revoked":

@@ -491,7 +491,7 @@ async def test_processes_of_one_store_share_the_key_of_cursors_however_they_begi
     fresh = Caller(Api(scheduler), token)
     assert (await fresh.get(f"/jobs?cursor={cursors.pop()}")).status == 422
     cursor = (await fresh.get("/jobs?limit=1")).headers["x-next-cursor"]
-    apis[0].context.seals._read_at = -10.0  # it was a while ago
+    apis[0].context.cursor_keys._read_at = -10.0  # it was a while ago
     assert (await Caller(apis[0], token).get(f"/jobs?cursor={cursor}")).status == 200
 
 

@@ -10,7 +10,7 @@ from tests.api.api_support import Caller, caller_for, shop
 from duly import Scheduler
 from duly.api import Api
 from duly.api.openapi import document_of
-from duly.api.routes import ROUTES, VITALS
+from duly.api.routes import HEALTH_ROUTES, ROUTES
 from duly.model import Lease, Run, State, from_micros
 from duly.model import event as events
 from duly.model.outcome import OutcomeKind
@@ -210,10 +210,10 @@ def test_references_in_the_document_lead_somewhere():
 
 
 async def test_a_worker_has_the_vitals_only(memory):
-    api = Api(memory, routes=VITALS)
+    api = Api(memory, routes=HEALTH_ROUTES)
     caller = Caller(api)
     document = (await caller.get("/openapi.json")).json
-    assert set(document["paths"]) == {route.path for route in VITALS} | {"/openapi.json"}
+    assert set(document["paths"]) == {route.path for route in HEALTH_ROUTES} | {"/openapi.json"}
     assert (await caller.get("/jobs")).status == 404
 
 

@@ -27,7 +27,7 @@ def test_what_is_no_rate(text):
 
 def test_rates_of_handlers():
     assert parse_each("greet=10/s, note=1/m") == {"greet": Rate(10, 10), "note": Rate(1 / 60, 1)}
-    with pytest.raises(ConfigurationError, match="invalid rate"):
+    with pytest.raises(ConfigurationError, match="expected handler=rate"):
         parse_each("greet")
 
 

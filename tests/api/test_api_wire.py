@@ -15,7 +15,7 @@ from tests.api.api_server import served
 from tests.api.wire import Wire, ask, head, request
 
 from duly.api import ApiSettings, connections
-from duly.api.connections import ConnectionLimits
+from duly.api.config import ConnectionLimits
 from duly.errors import ConfigurationError
 
 QUICK = ConnectionLimits(header_timeout=0.6, body_timeout=0.6, idle_timeout=1.5)

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import redis
 
 from duly.backends.redis.client import RedisClient
-from duly.backends.redis.loader import made, scripts
-from duly.backends.redis.url import parse
+from duly.backends.redis.loader import script_of, scripts
+from duly.backends.redis.settings import parse
 
 _numbers = itertools.count()
 
@@ -20,7 +20,7 @@ TEXTS = {
     "broken": "return redis.call('NO-SUCH-COMMAND')",
     "forever": "while true do end",
 }
-LIBRARY = {"hello": scripts()["hello"]} | {name: made(name, text) for name, text in TEXTS.items()}
+LIBRARY = {"identify": scripts()["identify"]} | {name: script_of(name, text) for name, text in TEXTS.items()}
 
 
 def new_namespace() -> str:

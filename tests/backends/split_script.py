@@ -15,10 +15,10 @@ from duly.rules.settling import settle
 # The steps, in their order: whose verb it is, and which.
 STEPS = {
     "commit": ("queue", "put"),
-    "xadd": ("doorbell", "ring"),
-    "xreadgroup": ("doorbell", "read"),
+    "xadd": ("stream", "publish"),
+    "xreadgroup": ("stream", "read"),
     "claim": ("queue", "claim"),
-    "xack": ("doorbell", "forget"),
+    "xack": ("stream", "acknowledge"),
     "settle": ("queue", "settle"),
 }
 RUN = "0000000000000000000000000a"
@@ -58,7 +58,7 @@ async def main(store, redis, namespace, step):
     async with SplitBackend(truth, None, stream) as backend:
         now = await backend.store.time()
         await backend.queue.put([Run(id=RUN, job="mail", handler="mail", due=now, ready_at=now)])
-        while not backend._notifier._in_hand:
+        while not backend._notifier._unclaimed:
             await backend.queue.wait("dead", None, 30.0)
         [claim] = (await backend.queue.claim("dead", None, None, 10, LEASE, 1)).claims
         await backend.queue.settle([settle(claim.run, claim.fence, Succeeded(), now, dice=0.5)])

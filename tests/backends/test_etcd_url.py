@@ -3,8 +3,9 @@
 import pytest
 
 from duly.backends.etcd import open_url
-from duly.backends.etcd.url import Login, Place, parse
+from duly.backends.etcd.settings import ConnectionSettings, parse
 from duly.backends.tls import Tls
+from duly.backends.url_parts import Login
 from duly.errors import ConfigurationError
 from duly.ports import Opening
 
@@ -14,15 +15,15 @@ SECRET = "s3cr3t"
 @pytest.mark.parametrize(
     ("url", "place"),
     [
-        ("etcd://localhost", Place(("localhost:2379",))),
-        ("etcd://h1,h2:12379,[::1]:2", Place(("h1:2379", "h2:12379", "[::1]:2"))),
-        ("etcd://h1,h1:2379", Place(("h1:2379",))),
-        ("etcd://ada:p%40ss@h1", Place(("h1:2379",), login=Login("ada", "p@ss"))),
-        ("etcds://h1", Place(("h1:2379",), tls=Tls())),
-        ("etcd+https://h1?ssl_verify=none", Place(("h1:2379",), tls=Tls(verify="none"))),
+        ("etcd://localhost", ConnectionSettings(("localhost:2379",))),
+        ("etcd://h1,h2:12379,[::1]:2", ConnectionSettings(("h1:2379", "h2:12379", "[::1]:2"))),
+        ("etcd://h1,h1:2379", ConnectionSettings(("h1:2379",))),
+        ("etcd://ada:p%40ss@h1", ConnectionSettings(("h1:2379",), login=Login("ada", "p@ss"))),
+        ("etcds://h1", ConnectionSettings(("h1:2379",), tls=Tls())),
+        ("etcd+https://h1?ssl_verify=none", ConnectionSettings(("h1:2379",), tls=Tls(verify="none"))),
         (
             "etcds://h1?ssl_ca=/ca&ssl_cert=/c&ssl_key=/k&timeout=2",
-            Place(("h1:2379",), tls=Tls("/ca", "/c", "/k"), timeout=2.0),
+            ConnectionSettings(("h1:2379",), tls=Tls("/ca", "/c", "/k"), timeout=2.0),
         ),
     ],
 )

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 
+from duly.backends.sql.unit import STORE
 from duly.backends.sqlite import open_url
 from duly.backends.sqlite.file_clock import FileClock
 from duly.model import shift
@@ -75,7 +76,7 @@ async def test_what_was_written_before_a_long_silence_binds_nobody(opened, off):
     right = Off()
     async with opened(right) as backend:
         await backend.queue.renew([], 15)
-        await backend._session.write(lambda unit: backend.store._file_clock.write(unit, off * 1_000_000))
+        await backend._session.write(STORE, lambda unit: backend.store._file_clock.write(unit, off * 1_000_000))
     async with opened(right) as backend:
         assert abs((backend.clock.now() - right.now()).total_seconds()) < 0.5
 

@@ -9,11 +9,10 @@ import asyncpg
 import pytest
 from tests.conftest import eventually
 
-from duly.backends.postgres import claiming as lending
-from duly.backends.postgres import open_url
-from duly.backends.postgres.checkpoint import Checkpointer
+from duly.backends.postgres import claiming, open_url
 from duly.backends.postgres.connection import _SETTINGS
-from duly.backends.postgres.sql_templates import SqlTemplates
+from duly.backends.postgres.session import Vacuum
+from duly.backends.postgres.unit import PostgresTexts
 from duly.model import Cause, Ids, Run
 from duly.ports import Opening
 
@@ -41,7 +40,7 @@ class Store:
         self.backend = backend
         self.connection = connection
         self.namespace = namespace
-        self.texts = SqlTemplates(namespace)
+        self.texts = PostgresTexts(namespace)
         self.requests = 0
 
     async def execute(self, sql, *parameters):
@@ -61,7 +60,7 @@ class Store:
         """The pages that the statement of a claim touches; rolled back, so that it can be asked for again."""
         self.requests += 1
         asked = (None, "n", None, self.requests, False, BATCH, 15_000_000, staff, False, "handler:", "handler;", False)
-        return await self._pages(lending._LEND, BATCH, *asked, -1, 0, 0)
+        return await self._pages(claiming._LEND, BATCH, *asked, -1, 0, 0)
 
     async def pages_to_the_first_run(self):
         """The pages that are touched by whoever looks for the first run in line."""
@@ -103,7 +102,7 @@ async def test_a_claim_reads_no_more_after_the_dead_rows_of_many_were_swept_away
     assert await store.pages_of_a_claim() > 2 * fresh
 
     async def swept():  # not while somebody, such as an analysis by the server, may still see the rows
-        await Checkpointer(store.backend.lanes).sweep()
+        await Vacuum(store.backend.connections).run()
         return await store.pages_of_a_claim() <= 2 * fresh
 
     await eventually(swept, "the dead rows are gone")

@@ -79,10 +79,10 @@ async def test_what_nobody_has_asked_about_for_a_day_is_forgotten(postgres_url):
         await backend.coordinator.announce(
             Node(id="b", host="h", pid=2, started_at=now), 10, now=now + timedelta(days=2)
         )
-        left = await backend.lanes["store"].run(
+        left = await backend.connections["store"].run(
             lambda c: c.fetchval(
-                f"SELECT (SELECT count(*) FROM {backend.lanes.texts.schema}.nodes)"
-                f" + (SELECT count(*) FROM {backend.lanes.texts.schema}.leases)"
+                f"SELECT (SELECT count(*) FROM {backend.connections.texts.schema}.nodes)"
+                f" + (SELECT count(*) FROM {backend.connections.texts.schema}.leases)"
             )
         )
         assert left == 1

@@ -11,8 +11,7 @@ import pytest
 
 from duly import Scheduler, SchedulerConfig
 from duly.backends.postgres.backend import open_url
-from duly.backends.postgres.doctor import findings
-from duly.backends.postgres.server_info import ServerInfo, capabilities_of
+from duly.backends.postgres.doctor import ServerInfo, capabilities_of, findings
 from duly.backends.postgres.url import parse
 from duly.errors import BackendError, ConfigurationError
 from duly.ports import Opening, Severity
@@ -193,7 +192,7 @@ async def test_opening_twice_and_closing_twice_do_nothing_more(postgres_url):
 
 async def test_nothing_of_the_credentials_is_shown(postgres_url):
     backend = open_url(postgres_url, Opening("shown"))
-    assert "in-tests-only" not in repr(backend) + backend.url + repr(vars(backend)) + repr(vars(backend.lanes))
+    assert "in-tests-only" not in repr(backend) + backend.url + repr(vars(backend)) + repr(vars(backend.connections))
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork.*:DeprecationWarning")

@@ -9,10 +9,11 @@ from msgspec.structs import replace
 from tests.conftest import eventually
 from tests.postgres_stores import terminated
 
-from duly.backends.postgres.connection import Lanes
+from duly.backends.postgres.connection import Connections
 from duly.backends.postgres.errors import translated
-from duly.backends.postgres.notify import KINDS, SHARED, WORK, Notifier
+from duly.backends.postgres.notify import Notifier
 from duly.backends.postgres.url import parse
+from duly.backends.sql.notify import KINDS, SHARED, WORK
 from duly.errors import BackendError, BackendUnavailable
 from duly.testing.postgres_servers import postgres_server
 
@@ -26,27 +27,27 @@ def server():
 
 @asynccontextmanager
 async def session(url, options="?timeout=60"):
-    lanes = Lanes(parse(url + options), "faults")
-    bell = Notifier(lanes)
-    await lanes.open()
+    connections = Connections(parse(url + options), "faults")
+    bell = Notifier(connections)
+    await connections.open()
     bell.open()
     try:
-        yield lanes, bell
+        yield connections, bell
     finally:
         bell.close()
-        await lanes.close()
+        await connections.close()
 
 
 @contextmanager
-def hanging(server, lanes):
+def hanging(server, connections):
     """A server that does not answer, and callers who wait for a moment only; before and after they have time."""
-    patient = lanes.place
+    patient = connections.place
     server.pause()
-    lanes.place = lanes._door.place = replace(patient, timeout=0.3)
+    connections.place = connections._door.place = replace(patient, timeout=0.3)
     try:
         yield
     finally:
-        lanes.place = lanes._door.place = patient
+        connections.place = connections._door.place = patient
         server.resume()
 
 
@@ -54,15 +55,17 @@ async def one(connection):
     return await connection.fetchval("SELECT 1")
 
 
-async def answers(lanes):
+async def answers(connections):
     try:
-        return await lanes["store"].run(one) == 1
+        return await connections["store"].run(one) == 1
     except BackendUnavailable:
         return False
 
 
-async def ring(lanes, kinds):
-    await lanes["store"].run(lambda c: c.execute("SELECT pg_notify($1, $2)", lanes.texts.channel, str(kinds)))
+async def ring(connections, kinds):
+    await connections["store"].run(
+        lambda c: c.execute("SELECT pg_notify($1, $2)", connections.texts.channel, str(kinds))
+    )
 
 
 # --- calls
@@ -70,54 +73,54 @@ async def ring(lanes, kinds):
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
 async def test_a_server_that_ends_is_unavailable_until_it_is_back(server, how):
-    async with session(server.url) as (lanes, _):
+    async with session(server.url) as (connections, _):
         begun = asyncio.Event()
 
         async def long(connection):
             begun.set()
             await connection.fetchval("SELECT pg_sleep(60)")
 
-        under_way = asyncio.create_task(lanes["other"].run(long))
+        under_way = asyncio.create_task(connections["other"].run(long))
         await begun.wait()
         await asyncio.to_thread(getattr(server, how))
         with pytest.raises(BackendUnavailable):
             await under_way
         for _ in range(3):
             with pytest.raises(BackendUnavailable):
-                await lanes["store"].run(one)
+                await connections["store"].run(one)
         await asyncio.to_thread(server.start)
-        await eventually(lambda: answers(lanes))
+        await eventually(lambda: answers(connections))
 
 
 async def test_a_server_that_hangs_is_given_up_after_the_deadline_and_found_again(server):
-    async with session(server.url) as (lanes, _):
-        assert await lanes["store"].run(one) == 1
-        with hanging(server, lanes):
+    async with session(server.url) as (connections, _):
+        assert await connections["store"].run(one) == 1
+        with hanging(server, connections):
             with pytest.raises(BackendUnavailable, match=r"did not answer within 0\.3 s"):
-                await lanes["store"].run(one)
+                await connections["store"].run(one)
             with pytest.raises(BackendUnavailable, match=r"did not let us in within 0\.3 s"):
-                await lanes["store"].run(one)
-        await eventually(lambda: answers(lanes))
+                await connections["store"].run(one)
+        await eventually(lambda: answers(connections))
 
 
 async def test_all_who_wait_behind_a_hanging_server_fail_with_the_first(server):
-    async with session(server.url) as (lanes, _):
-        await lanes["store"].run(one)
-        with hanging(server, lanes):
-            tried = await asyncio.gather(*(lanes["store"].run(one) for _ in range(20)), return_exceptions=True)
+    async with session(server.url) as (connections, _):
+        await connections["store"].run(one)
+        with hanging(server, connections):
+            tried = await asyncio.gather(*(connections["store"].run(one) for _ in range(20)), return_exceptions=True)
         assert all(isinstance(error, BackendUnavailable) for error in tried)
         knocked = {str(error) for error in tried}
         assert len(knocked) == 2  # one who had asked, one who knocked; the others were told
 
 
 async def test_work_closed_while_the_server_hangs_ends_at_once(server):
-    async with session(server.url, "?timeout=600") as (lanes, _):
-        await lanes["store"].run(one)
+    async with session(server.url, "?timeout=600") as (connections, _):
+        await connections["store"].run(one)
         server.pause()
         try:
-            under_way = asyncio.create_task(lanes["store"].run(one))
+            under_way = asyncio.create_task(connections["store"].run(one))
             await asyncio.sleep(0)
-            await lanes.close()
+            await connections.close()
             with pytest.raises(BackendUnavailable):
                 await under_way
         finally:
@@ -125,20 +128,20 @@ async def test_work_closed_while_the_server_hangs_ends_at_once(server):
 
 
 async def test_a_server_with_no_connection_left_says_so(server):
-    async with session(server.url) as (lanes, _):
+    async with session(server.url) as (connections, _):
         taken = []
         try:
             with pytest.raises(BackendUnavailable, match="max_connections"):
                 while True:
-                    taken.append(await lanes.connect())
+                    taken.append(await connections.connect())
         finally:
             for connection in taken:
                 await connection.close()
-        await eventually(lambda: answers(lanes))
+        await eventually(lambda: answers(connections))
 
 
 async def test_a_deadlock_may_be_tried_again(server):
-    async with session(server.url) as (lanes, _):
+    async with session(server.url) as (connections, _):
         both = asyncio.Barrier(2)
 
         async def grab(connection, first, second):
@@ -147,8 +150,8 @@ async def test_a_deadlock_may_be_tried_again(server):
             await connection.execute("SELECT pg_advisory_xact_lock($1)", second)
 
         tried = await asyncio.gather(
-            lanes["a"].transact(lambda c: grab(c, 1, 2)),
-            lanes["b"].transact(lambda c: grab(c, 2, 1)),
+            connections["a"].transact(lambda c: grab(c, 1, 2)),
+            connections["b"].transact(lambda c: grab(c, 2, 1)),
             return_exceptions=True,
         )
         [lost] = [error for error in tried if error is not None]
@@ -161,24 +164,25 @@ async def test_a_deadlock_may_be_tried_again(server):
 
 async def test_a_standby_takes_no_writes_and_the_one_that_does_is_found(server):
     with server.standby() as other:
-        async with session(other.url) as (lanes, _):
-            assert await lanes["store"].run(one) == 1
+        async with session(other.url) as (connections, _):
+            assert await connections["store"].run(one) == 1
             with pytest.raises(BackendUnavailable, match="takes no writes"):
-                await lanes["store"].run(lambda c: c.execute("CREATE TABLE things (n int)"))
-            assert lanes["store"].live is not None
-            assert lanes["store"].live.is_closed()  # the next one may lead elsewhere
+                await connections["store"].run(lambda c: c.execute("CREATE TABLE things (n int)"))
+            assert connections["store"].live is not None
+            assert connections["store"].live.is_closed()  # the next one may lead elsewhere
         both = f"postgresql://duly:in-tests-only@127.0.0.1:{other.port},127.0.0.1:{server.port}/postgres"
-        async with session(both) as (lanes, _):
-            port = await lanes["store"].run(lambda c: c.fetchval("SELECT current_setting('port')::int"))
+        async with session(both) as (connections, _):
+            port = await connections["store"].run(lambda c: c.fetchval("SELECT current_setting('port')::int"))
             assert port == server.port
             await asyncio.to_thread(server.kill)
             try:
-                assert not await answers(lanes)
+                assert not await answers(connections)
                 async with session(other.url) as (operator, _):
                     await operator["store"].run(lambda c: c.fetchval("SELECT pg_promote()"), timeout=60)
-                await eventually(lambda: answers(lanes))
+                await eventually(lambda: answers(connections))
                 assert (
-                    await lanes["store"].run(lambda c: c.fetchval("SELECT current_setting('port')::int")) == other.port
+                    await connections["store"].run(lambda c: c.fetchval("SELECT current_setting('port')::int"))
+                    == other.port
                 )
             finally:
                 await asyncio.to_thread(server.start)
@@ -225,11 +229,11 @@ async def test_who_waits_for_the_bell_through_an_outage_waits_on_and_is_rung_at_
 
 async def test_a_silent_bell_is_asked_for_a_sign_of_life(server, monkeypatch):
     monkeypatch.setattr("duly.backends.postgres.notify._SILENCE", 0.02)
-    async with session(server.url) as (lanes, bell):
+    async with session(server.url) as (connections, bell):
         await bell.listen()
         heard = bell.rings[WORK]
         assert await bell.wait(WORK, heard, 0.1) == heard  # asked, answered, and slept on
-        with hanging(server, lanes):
+        with hanging(server, connections):
             waiting = asyncio.create_task(bell.wait(WORK, heard, 60))
             await eventually(lambda: asyncio.sleep(0, bell._connection is None), "the dead connection is noticed")
         assert await waiting > heard

@@ -141,9 +141,13 @@ async def test_a_scheduler_refuses_it_when_it_starts(postgres_url):
         await scheduler.start()
 
 
-@pytest.mark.parametrize("url", ["postgresql://h/db", "redis://h/0"])
-def test_a_session_for_renewals_has_a_shorter_timeout(url):
+@pytest.mark.parametrize(("url", "settings"), [("postgresql://h/db", "_place"), ("redis://h/0", "_settings")])
+def test_a_session_for_renewals_has_a_shorter_timeout(url, settings):
     backend = open_backend(url, Opening())
-    assert backend.session(2.0)._place.timeout == 2.0
-    assert backend.session(9.0)._place.timeout == 5.0
-    assert backend.session()._place.timeout == 5.0
+
+    def timeout_of(session):
+        return getattr(session, settings).timeout
+
+    assert timeout_of(backend.session(2.0)) == 2.0
+    assert timeout_of(backend.session(9.0)) == 5.0
+    assert timeout_of(backend.session()) == 5.0

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from duly.backends.postgres import open_url
-from duly.backends.postgres.session import STORE
+from duly.backends.sql.unit import STORE
 from duly.model import CancelReply, Ids, JobChange, JobRecord, JobSpec, Origin, RedriveReply, Run, WhenFull
 from duly.ports import Opening
 
@@ -33,10 +33,10 @@ async def put(backend, number, **fields):
 
 
 async def statements(backend, call):
-    """How many statements a call sends on the lane of operators."""
+    """How many statements a call sends on the purpose of operators."""
     told = []
-    await backend.store.pause("unused")  # so that the lane has its connection
-    connection = backend.lanes[STORE].live
+    await backend.store.pause("unused")  # so that the purpose has its connection
+    connection = backend.connections[STORE].live
     with connection.query_logger(lambda query: told.append(query.query)):
         await call()
     return len(told)

@@ -12,11 +12,13 @@ from contextlib import asynccontextmanager
 import pytest
 from postgres_fronts import pooler_in_front_of
 
-from duly.backends.postgres.connection import Lanes
-from duly.backends.postgres.coordinator import PostgresCoordinator
+from duly.backends.postgres.connection import Connections
 from duly.backends.postgres.migrating import check
-from duly.backends.postgres.notify import POLL, WORK, Notifier
+from duly.backends.postgres.notify import POLL, Notifier
+from duly.backends.postgres.session import Session
 from duly.backends.postgres.url import parse
+from duly.backends.sql.coordinator import SqlCoordinator
+from duly.backends.sql.notify import WORK
 from duly.errors import BackendUnavailable
 from duly.testing.postgres_servers import postgres_server, programs
 from duly.testing.servers import free_port
@@ -70,36 +72,38 @@ async def pooled(request, server, tmp_path):
 
 @asynccontextmanager
 async def session(url, options=""):
-    lanes = Lanes(parse(url + options, {}), uuid.uuid4().hex)
-    bell = Notifier(lanes)
-    await lanes.open()
+    connections = Connections(parse(url + options, {}), uuid.uuid4().hex)
+    bell = Notifier(connections)
+    await connections.open()
     bell.open()
     try:
-        yield lanes, bell
+        yield connections, bell
     finally:
         bell.close()
-        await lanes.close()
+        await connections.close()
 
 
 @pytest.mark.parametrize("options", ["", "?pooler=transaction"])
 async def test_many_lanes_share_a_few_connections_statement_by_statement(pooled, options):
-    async with session(pooled, options) as (lanes, _):
-        await check(lanes)
-        assert lanes.pooled
+    async with session(pooled, options) as (connections, _):
+        await check(connections)
+        assert connections.pooled
 
         async def add(connection, number):
             return await connection.fetchval("SELECT $1::bigint + length($2::text)", number, "abc")
 
-        names = [f"lane{number}" for number in range(6)]
+        names = [f"purpose{number}" for number in range(6)]
         for _ in range(5):
-            sums = await asyncio.gather(*(lanes[name].run(lambda c, n=n: add(c, n)) for n, name in enumerate(names)))
+            sums = await asyncio.gather(
+                *(connections[name].run(lambda c, n=n: add(c, n)) for n, name in enumerate(names))
+            )
             assert sums == [3, 4, 5, 6, 7, 8]
 
 
 async def test_the_coordinator_works_through_a_pooler(pooled):
-    async with session(pooled) as (lanes, bell):
-        await check(lanes)
-        coordinator = PostgresCoordinator(lanes, bell)
+    async with session(pooled) as (connections, bell):
+        await check(connections)
+        coordinator = SqlCoordinator(Session(connections, bell, lambda: None))
         lease = await coordinator.acquire("leader", "a", 10)
         assert lease is not None
         assert await coordinator.acquire("leader", "b", 10) is None
@@ -115,8 +119,8 @@ async def test_the_coordinator_works_through_a_pooler(pooled):
 
 
 async def test_waiting_through_a_pooler_ends_soon_and_without_listening(pooled):
-    async with session(pooled) as (lanes, bell):
-        await lanes["store"].run(lambda c: c.fetchval("SELECT 1"))
+    async with session(pooled) as (connections, bell):
+        await connections["store"].run(lambda c: c.fetchval("SELECT 1"))
         assert not await bell.listen()
         loop = asyncio.get_running_loop()
         begun = loop.time()
@@ -126,21 +130,21 @@ async def test_waiting_through_a_pooler_ends_soon_and_without_listening(pooled):
 
 
 async def test_a_bell_that_finds_the_pooler_first_does_not_listen(pooled):
-    async with session(pooled) as (lanes, bell):
+    async with session(pooled) as (connections, bell):
         assert await bell.wait(WORK, bell.rings[WORK], 60) == 0
-        assert lanes.pooled
+        assert connections.pooled
 
 
 async def test_work_that_is_too_late_leaves_no_transaction_behind(pooled):
-    async with session(pooled) as (lanes, _):
+    async with session(pooled) as (connections, _):
         with pytest.raises(BackendUnavailable, match="did not answer"):
-            await lanes["store"].transact(lambda c: c.fetchval("SELECT pg_sleep(0.3)"), timeout=0.1)
+            await connections["store"].transact(lambda c: c.fetchval("SELECT pg_sleep(0.3)"), timeout=0.1)
         abandoned = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'"
         for _ in range(4):
-            assert await lanes["store"].run(lambda c: c.fetchval(abandoned)) == 0
+            assert await connections["store"].run(lambda c: c.fetchval(abandoned)) == 0
 
 
 async def test_a_server_without_a_pooler_is_known_as_such(server):
-    async with session(server.url) as (lanes, _):
-        await lanes["store"].run(lambda c: c.fetchval("SELECT 1"))
-        assert not lanes.pooled
+    async with session(server.url) as (connections, _):
+        await connections["store"].run(lambda c: c.fetchval("SELECT 1"))
+        assert not connections.pooled

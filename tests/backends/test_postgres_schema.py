@@ -5,7 +5,7 @@ import secrets
 
 import pytest
 
-from duly.backends.postgres.connection import Lanes
+from duly.backends.postgres.connection import Connections
 from duly.backends.postgres.migrating import Step, check, migrate
 from duly.backends.postgres.url import parse
 from duly.errors import BackendError
@@ -17,29 +17,29 @@ FOURTH = Step(4, "0004_fourth", "ALTER TABLE {ns}.things ADD COLUMN o int;")
 
 
 @pytest.fixture
-async def lanes(postgres_url):
-    lanes = Lanes(parse(postgres_url), f"schema.{secrets.token_hex(6)}")
-    await lanes.open()
-    yield lanes
-    await lanes["store"].run(lambda c: c.execute(f"DROP SCHEMA IF EXISTS {lanes.texts.schema} CASCADE"))
-    await lanes.close()
+async def connections(postgres_url):
+    connections = Connections(parse(postgres_url), f"schema.{secrets.token_hex(6)}")
+    await connections.open()
+    yield connections
+    await connections["store"].run(lambda c: c.execute(f"DROP SCHEMA IF EXISTS {connections.texts.schema} CASCADE"))
+    await connections.close()
 
 
-async def columns(lanes):
+async def columns(connections):
     asked = "SELECT attname FROM pg_attribute WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped"
-    rows = await lanes["store"].run(lambda c: c.fetch(asked, f"{lanes.texts.schema}.things"))
+    rows = await connections["store"].run(lambda c: c.fetch(asked, f"{connections.texts.schema}.things"))
     return {row[0] for row in rows}
 
 
-async def test_missing_steps_are_applied_in_order_and_once(lanes):
-    assert await migrate(lanes, (FIRST,)) == ["0001_first"]
-    assert await migrate(lanes, (FIRST, SECOND)) == ["0002_second"]
-    assert await migrate(lanes, (FIRST, SECOND)) == []
-    assert await columns(lanes) == {"n", "m"}
+async def test_missing_steps_are_applied_in_order_and_once(connections):
+    assert await migrate(connections, (FIRST,)) == ["0001_first"]
+    assert await migrate(connections, (FIRST, SECOND)) == ["0002_second"]
+    assert await migrate(connections, (FIRST, SECOND)) == []
+    assert await columns(connections) == {"n", "m"}
 
 
-async def test_many_who_start_at_once_apply_each_step_once(lanes):
-    others = [Lanes(lanes.place, lanes.texts.namespace) for _ in range(5)]
+async def test_many_who_start_at_once_apply_each_step_once(connections):
+    others = [Connections(connections.place, connections.texts.namespace) for _ in range(5)]
     for other in others:
         await other.open()
     applied = await asyncio.gather(*(migrate(other, (FIRST, SECOND, THIRD)) for other in others))
@@ -48,34 +48,34 @@ async def test_many_who_start_at_once_apply_each_step_once(lanes):
     assert sorted(name for names in applied for name in names) == [FIRST.name, SECOND.name, THIRD.name]
 
 
-async def test_opening_applies_what_expands_and_leaves_the_rest_to_the_operator(lanes):
-    await check(lanes, (FIRST, SECOND, THIRD, FOURTH))
-    assert await columns(lanes) == {"n", "m"}
-    assert await migrate(lanes, (FIRST, SECOND, THIRD, FOURTH)) == [THIRD.name, FOURTH.name]
-    assert await columns(lanes) == {"m", "o"}
+async def test_opening_applies_what_expands_and_leaves_the_rest_to_the_operator(connections):
+    await check(connections, (FIRST, SECOND, THIRD, FOURTH))
+    assert await columns(connections) == {"n", "m"}
+    assert await migrate(connections, (FIRST, SECOND, THIRD, FOURTH)) == [THIRD.name, FOURTH.name]
+    assert await columns(connections) == {"m", "o"}
 
 
-async def test_old_code_works_on_beside_steps_that_expand_and_refuses_after_one_that_contracts(lanes):
-    await migrate(lanes, (FIRST, SECOND))
-    await check(lanes, (FIRST,))
-    assert await migrate(lanes, (FIRST,)) == []
-    await migrate(lanes, (FIRST, SECOND, THIRD))
+async def test_old_code_works_on_beside_steps_that_expand_and_refuses_after_one_that_contracts(connections):
+    await migrate(connections, (FIRST, SECOND))
+    await check(connections, (FIRST,))
+    assert await migrate(connections, (FIRST,)) == []
+    await migrate(connections, (FIRST, SECOND, THIRD))
     with pytest.raises(BackendError, match=r"0003_third\.contract.*knows version 1\).*the Duly that migrated it"):
-        await check(lanes, (FIRST,))
+        await check(connections, (FIRST,))
     with pytest.raises(BackendError, match="the Duly that migrated it"):
-        await migrate(lanes, (FIRST,))
+        await migrate(connections, (FIRST,))
 
 
-async def test_a_step_that_fails_leaves_nothing_behind(lanes):
+async def test_a_step_that_fails_leaves_nothing_behind(connections):
     broken = Step(2, "0002_broken", "ALTER TABLE {ns}.things ADD COLUMN m int; SELECT no_such_thing;")
     with pytest.raises(BackendError, match="no_such_thing"):
-        await migrate(lanes, (FIRST, broken))
-    assert await columns(lanes) == {"n"}
-    assert await migrate(lanes, (FIRST, SECOND)) == ["0002_second"]
+        await migrate(connections, (FIRST, broken))
+    assert await columns(connections) == {"n"}
+    assert await migrate(connections, (FIRST, SECOND)) == ["0002_second"]
 
 
-async def test_a_url_may_forbid_to_migrate_at_opening(lanes, postgres_url):
-    careful = Lanes(parse(f"{postgres_url}?migrate=no"), lanes.texts.namespace)
+async def test_a_url_may_forbid_to_migrate_at_opening(connections, postgres_url):
+    careful = Connections(parse(f"{postgres_url}?migrate=no"), connections.texts.namespace)
     await careful.open()
     with pytest.raises(BackendError, match=r"lacks step 0001_first.*duly migrate"):
         await check(careful, (FIRST,))

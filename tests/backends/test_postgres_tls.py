@@ -6,7 +6,7 @@ import pytest
 import trustme
 from postgres_fronts import tls_in_front_of
 
-from duly.backends.postgres.connection import Lanes
+from duly.backends.postgres.connection import Connections
 from duly.backends.postgres.url import parse
 from duly.errors import BackendError, BackendUnavailable, ConfigurationError
 
@@ -26,12 +26,12 @@ def ca(authority, tmp_path):
 
 async def asked(port, options, host="localhost"):
     """What a server says through a connection of these options."""
-    lanes = Lanes(parse(f"postgresql://duly:in-tests-only@{host}:{port}/postgres?{options}", {}), "tls")
-    await lanes.open()
+    connections = Connections(parse(f"postgresql://duly:in-tests-only@{host}:{port}/postgres?{options}", {}), "tls")
+    await connections.open()
     try:
-        return await asyncio.gather(*(lanes["store"].run(lambda c: c.fetchval("SELECT 1")) for _ in range(3)))
+        return await asyncio.gather(*(connections["store"].run(lambda c: c.fetchval("SELECT 1")) for _ in range(3)))
     finally:
-        await lanes.close()
+        await connections.close()
 
 
 async def test_a_verified_server_is_talked_to(postgres_server, authority, ca):

@@ -5,7 +5,7 @@ import traceback
 
 import pytest
 
-from duly.backends.postgres.connection import Lanes
+from duly.backends.postgres.connection import Connections
 from duly.backends.postgres.url import Login, Place, Tls, checked_namespace, parse
 from duly.errors import BackendError, ConfigurationError, DulyError
 from duly.rules.redaction import redacted
@@ -106,7 +106,7 @@ def test_a_place_shows_no_secret():
     assert place.shown == "postgresql://h1:5432,h2:7000/jobs"
     assert "secret" not in repr(place)
     assert "ada" not in repr(place)
-    assert "secret" not in repr(Lanes(place, "duly").place)
+    assert "secret" not in repr(Connections(place, "duly").place)
 
 
 def test_a_masked_url_shows_no_secret():
@@ -128,12 +128,12 @@ def test_namespaces_that_cannot(namespace):
 
 
 async def _asked(place):
-    lanes = Lanes(place, "duly")
-    await lanes.open()
+    connections = Connections(place, "duly")
+    await connections.open()
     try:
-        return await lanes["store"].run(lambda c: c.fetchval("SELECT current_user"))
+        return await connections["store"].run(lambda c: c.fetchval("SELECT current_user"))
     finally:
-        await lanes.close()
+        await connections.close()
 
 
 def _bare(server):

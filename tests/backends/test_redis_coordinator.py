@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from duly.backends.redis.backend import RedisBackend
-from duly.backends.redis.url import parse
+from duly.backends.redis.settings import parse
 from duly.testing.conformance import CoordinatorSuite
 
 _namespaces = (f"coordinator{number}" for number in itertools.count())

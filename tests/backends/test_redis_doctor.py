@@ -9,9 +9,15 @@ from redis_wires import new_namespace, operator
 
 from duly import Job, Scheduler, SchedulerConfig
 from duly.backends.redis.backend import RedisBackend
-from duly.backends.redis.doctor import findings
-from duly.backends.redis.server_info import SETTINGS, ServerInfo, capabilities_of, gather, read
-from duly.backends.redis.url import Place, parse
+from duly.backends.redis.doctor import (
+    SETTINGS,
+    ServerInfo,
+    capabilities_of,
+    findings,
+    read_server_info,
+    server_info_of,
+)
+from duly.backends.redis.settings import ConnectionSettings, parse
 from duly.backends.tls import Tls
 from duly.errors import BackendUnavailable, ConfigurationError
 from duly.ports import Severity
@@ -36,16 +42,16 @@ FACTS = ServerInfo(
     clock_offset=0.001,
     round_trip=0.002,
 )
-HERE = Place((("127.0.0.1", 6379),))
-FAR = Place((("redis.example.org", 6379),))
-SENTINELS = Place((("127.0.0.1", 26379),), service="jobs")
+HERE = ConnectionSettings((("127.0.0.1", 6379),))
+FAR = ConnectionSettings((("redis.example.org", 6379),))
+SENTINELS = ConnectionSettings((("127.0.0.1", 26379),), service="jobs")
 
 
 def _but(**changes) -> ServerInfo:
     return replace(FACTS, **changes)
 
 
-def _said(facts: ServerInfo, subject: str, place: Place = HERE, incarnation=None):
+def _said(facts: ServerInfo, subject: str, place: ConnectionSettings = HERE, incarnation=None):
     [finding] = [each for each in findings(facts, place, incarnation or {}) if each.subject == subject]
     return finding.severity, finding.message
 
@@ -221,7 +227,7 @@ async def test_what_is_said_of_replicas_and_scripts_is_so():
     with start_redis() as server, operator(server) as client:
         async with RedisBackend(parse(server.url), new_namespace()) as backend:
             client.config_set("min-replicas-to-write", "1")
-            facts = replace(await gather(backend.client), replicas=1)
+            facts = replace(await read_server_info(backend.client), replicas=1)
             severity, _ = _said(facts, "replication")
             try:
                 await backend.coordinator.put("key", b"value")
@@ -236,7 +242,7 @@ def test_encryption_in_words():
     assert _said(FACTS, "encryption", HERE)[0] == Severity.OK
     assert _said(FACTS, "encryption", FAR)[0] == Severity.WARNING
     for verify, severity in [("full", Severity.OK), ("ca", Severity.WARNING), ("none", Severity.WARNING)]:
-        assert _said(FACTS, "encryption", Place(FAR.addresses, tls=Tls(verify=verify)))[0] == severity
+        assert _said(FACTS, "encryption", ConnectionSettings(FAR.addresses, tls=Tls(verify=verify)))[0] == severity
 
 
 def test_clocks_in_words():
@@ -265,7 +271,7 @@ def test_losses_in_words():
 
 def test_a_server_that_tells_nothing_is_unknown_in_every_respect():
     settings = dict.fromkeys(SETTINGS)
-    facts = read({}, settings, 0.0, 0.0)
+    facts = server_info_of({}, settings, 0.0, 0.0)
     assert (facts.appendonly, facts.maxmemory, facts.role) == (None, None, None)
     assert not capabilities_of(facts, HERE).durable
     assert {finding.severity for finding in findings(facts, HERE, {})} == {Severity.OK, Severity.WARNING}
@@ -274,7 +280,7 @@ def test_a_server_that_tells_nothing_is_unknown_in_every_respect():
 async def test_a_server_that_forbids_config_is_asked_by_info():
     with start_redis(appendonly=True, config={"rename-command CONFIG": '""'}) as server:
         async with RedisBackend(parse(server.url), new_namespace()) as backend:
-            facts = await gather(backend.client)
+            facts = await read_server_info(backend.client)
             assert (facts.appendonly, facts.appendfsync, facts.min_replicas) == (True, None, None)
             assert (facts.maxmemory, facts.policy, facts.role) == (0, "noeviction", "master")
             assert (backend.capabilities.durable, backend.capabilities.durable_start) == (True, False)

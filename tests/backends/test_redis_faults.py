@@ -8,8 +8,8 @@ from redis_wires import new_namespace, operator, wired
 from tests.conftest import eventually
 
 from duly.backends.redis.backend import RedisBackend
-from duly.backends.redis.errors import kind_of, moved_to, refused
-from duly.backends.redis.url import parse
+from duly.backends.redis.connection import error_code, moved_to, reply_error
+from duly.backends.redis.settings import parse
 from duly.errors import BackendError, BackendUnavailable
 from duly.testing.servers import redis_sentinel
 from duly.testing.servers import redis_server as start_redis
@@ -29,7 +29,7 @@ from duly.testing.servers import redis_server as start_redis
     ],
 )
 def test_the_kind_of_an_error_is_found_also_inside_that_of_a_script(text, kind):
-    assert kind_of(text) == kind
+    assert error_code(text) == kind
 
 
 PASSING = [
@@ -40,18 +40,18 @@ PASSING = [
 
 @pytest.mark.parametrize("word", PASSING)
 def test_what_passes_is_unavailable(word):
-    error = refused(f"{word} for some reason", "redis://host:1/0")
+    error = reply_error(f"{word} for some reason", "redis://host:1/0")
     assert isinstance(error, BackendUnavailable)
     assert "redis://host:1/0" in str(error)
 
 
 @pytest.mark.parametrize("word", ["ERR", "NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "NOSCRIPT"])
 def test_what_does_not_pass_is_an_error(word):
-    assert type(refused(f"{word} for some reason", "redis://host:1/0")) is BackendError
+    assert type(reply_error(f"{word} for some reason", "redis://host:1/0")) is BackendError
 
 
 def test_a_crowded_server_is_unavailable():
-    assert isinstance(refused("ERR max number of clients reached", "here"), BackendUnavailable)
+    assert isinstance(reply_error("ERR max number of clients reached", "here"), BackendUnavailable)
 
 
 def test_where_a_cluster_sends_us():
@@ -132,7 +132,9 @@ async def test_a_replica_takes_no_writes_and_is_asked_anew():
             async with wired(replica.url, at_master.namespace) as wire:
                 with pytest.raises(BackendUnavailable, match="replica"):
                     await wire.call("write", "key", "other")
-                assert wire._lanes["main"].live is None  # the next call may find another server behind the name
+                assert (
+                    wire._connections["main"].current is None
+                )  # the next call may find another server behind the name
                 assert await wire.call("read", "key") == b"value"
 
 
@@ -147,7 +149,7 @@ async def test_too_few_replicas_pass():
 async def test_a_script_that_does_not_end_makes_the_server_busy_for_others():
     with start_redis(config={"lua-time-limit": "20"}) as server:
         async with wired(server.url) as wire, wired(f"{server.url}?timeout=60") as other:
-            await wire.command("PING", lane="operator")  # a busy server greets nobody
+            await wire.command("PING", connection="operator")  # a busy server greets nobody
             forever = asyncio.ensure_future(other.call("forever"))
 
             async def busy():
@@ -158,7 +160,7 @@ async def test_a_script_that_does_not_end_makes_the_server_busy_for_others():
                 return False
 
             await eventually(busy)
-            await wire.command("SCRIPT", "KILL", lane="operator")
+            await wire.command("SCRIPT", "KILL", connection="operator")
             with pytest.raises(BackendError):
                 await forever
             assert await wire.call("echo", 1) == [b"1"]
@@ -217,7 +219,7 @@ async def test_fences_go_on_even_if_the_clock_of_the_new_server_is_behind():
             assert before.fence == ahead + 1
             client.flushall()
             with pytest.raises(BackendUnavailable):
-                await backend.client.recognise()
+                await backend.client.check_identity()
             after = await backend.coordinator.acquire("leader", "a", 60)
             assert after.fence > before.fence
 
@@ -246,7 +248,7 @@ async def test_a_restart_with_a_log_loses_nothing_and_is_no_news():
                     return None
 
             assert await eventually(held) == lease
-            assert backend.client.incarnation.number == 1
+            assert backend.client.identity.number == 1
 
 
 # --- clusters and sentinels
@@ -268,8 +270,10 @@ async def test_a_cluster_sends_us_to_the_node_that_has_the_keys():
 
         await eventually(known)
         async with wired(one.url) as wire:
-            await asyncio.gather(*(wire.call("write", f"key{number}", number, lane=f"{number}") for number in range(5)))
-            async with wire.ear("door") as ear:
+            await asyncio.gather(
+                *(wire.call("write", f"key{number}", number, connection=f"{number}") for number in range(5))
+            )
+            async with wire.listen("door") as ear:
                 await ear.wait(0)
                 await wire.call("ring", "door", "knock")
                 assert await ear.wait(60) == [b"knock"]

@@ -252,6 +252,11 @@ async def test_what_is_purged_leaves_nothing(alone):
     assert max(keels) <= 1
 
 
+async def test_a_token_bucket_expires_when_it_is_full_again(alone):
+    assert await alone.store.take("api", 1, rate=1, burst=2) == 0
+    assert 0 < await alone.client.command("TTL", alone.client.prefix + b"bucket:api") <= 62
+
+
 # --- batches
 
 

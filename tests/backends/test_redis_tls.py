@@ -73,7 +73,7 @@ async def test_a_verified_server_is_talked_to(redis_server, authority, ca):
         large = b"x" * 1_000_000
         answers = await asyncio.gather(*(wire.call("echo", large, number) for number in range(5)))
         assert answers == [[large, str(number).encode()] for number in range(5)]
-        async with wire.ear("door") as ear:
+        async with wire.listen("door") as ear:
             await ear.wait(0)
             await wire.call("ring", "door", "knock")
             assert await ear.wait(60) == [b"knock"]

@@ -8,8 +8,9 @@ import pytest
 from duly import Scheduler
 from duly.backends import open_backend
 from duly.backends.redis.client import RedisClient
-from duly.backends.redis.url import Login, Place, checked_namespace, parse
+from duly.backends.redis.settings import ConnectionSettings, parse
 from duly.backends.tls import Tls
+from duly.backends.url_parts import Login, checked_namespace
 from duly.errors import BackendError, ConfigurationError, DulyError
 from duly.ports import Opening
 from duly.rules.redaction import redacted
@@ -19,20 +20,20 @@ from duly.testing.servers import redis_server
 @pytest.mark.parametrize(
     ("url", "place"),
     [
-        ("redis://host", Place((("host", 6379),))),
-        ("redis://host:7000/3", Place((("host", 7000),), db=3)),
-        ("redis://[::1]:7000", Place((("::1", 7000),))),
-        ("redis://:pw@host", Place((("host", 6379),), login=Login(None, "pw"))),
-        ("redis://u:p%40%2F%3a@host", Place((("host", 6379),), login=Login("u", "p@/:"))),
-        ("redis://host?timeout=0.5", Place((("host", 6379),), timeout=0.5)),
-        ("rediss://host", Place((("host", 6379),), tls=Tls())),
+        ("redis://host", ConnectionSettings((("host", 6379),))),
+        ("redis://host:7000/3", ConnectionSettings((("host", 7000),), db=3)),
+        ("redis://[::1]:7000", ConnectionSettings((("::1", 7000),))),
+        ("redis://:pw@host", ConnectionSettings((("host", 6379),), login=Login(None, "pw"))),
+        ("redis://u:p%40%2F%3a@host", ConnectionSettings((("host", 6379),), login=Login("u", "p@/:"))),
+        ("redis://host?timeout=0.5", ConnectionSettings((("host", 6379),), timeout=0.5)),
+        ("rediss://host", ConnectionSettings((("host", 6379),), tls=Tls())),
         (
             "rediss://host/0?ssl_ca=/ca.pem&ssl_cert=/c.pem&ssl_key=/k.pem&ssl_verify=ca",
-            Place((("host", 6379),), tls=Tls("/ca.pem", "/c.pem", "/k.pem", "ca")),
+            ConnectionSettings((("host", 6379),), tls=Tls("/ca.pem", "/c.pem", "/k.pem", "ca")),
         ),
         (
             "redis+sentinel://u:pw@h1:26379,h2/service/2?sentinel_password=spw",
-            Place(
+            ConnectionSettings(
                 (("h1", 26379), ("h2", 26379)),
                 service="service",
                 db=2,
@@ -40,7 +41,7 @@ from duly.testing.servers import redis_server
                 sentinel_login=Login(None, "spw"),
             ),
         ),
-        ("rediss+sentinel://h1/service", Place((("h1", 26379),), service="service", tls=Tls())),
+        ("rediss+sentinel://h1/service", ConnectionSettings((("h1", 26379),), service="service", tls=Tls())),
     ],
 )
 def test_what_a_url_says(url, place):
@@ -110,7 +111,7 @@ def test_what_is_shown_of_a_backend_has_no_credentials():
     for thing in (backend, backend.session(), parse(f"redis://user:{SECRET}@host"), Login("user", SECRET)):
         assert SECRET not in _shows(thing)
     sentinel = parse(f"redis+sentinel://u:{SECRET}@h/s/0?sentinel_username=su&sentinel_password={SECRET}")
-    assert sentinel.shown == "redis+sentinel://h:26379/s/0"
+    assert sentinel.safe_url == "redis+sentinel://h:26379/s/0"
     assert SECRET not in _shows(sentinel)
 
 
@@ -158,7 +159,7 @@ def test_the_command_line_masks_every_secret():
 @pytest.mark.parametrize("namespace", ["", "a{b}", "a:b", "ä", "x" * 65, "{", "a b"])
 def test_a_namespace_that_is_no_hash_tag_is_refused(namespace):
     with pytest.raises(ConfigurationError, match="namespace"):
-        checked_namespace(namespace)
+        checked_namespace(namespace, "Redis")
 
 
 def test_a_tls_file_that_is_missing_is_named():

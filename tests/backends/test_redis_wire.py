@@ -12,8 +12,8 @@ from tests.conftest import eventually
 from duly.backends.backoff import Backoff
 from duly.backends.redis.backend import RedisBackend
 from duly.backends.redis.loader import scripts
-from duly.backends.redis.notify import MANY
-from duly.backends.redis.url import parse
+from duly.backends.redis.pubsub import MISSED
+from duly.backends.redis.settings import parse
 from duly.errors import BackendError, BackendUnavailable
 from duly.testing.servers import redis_server as start_redis
 
@@ -47,10 +47,10 @@ async def test_many_calls_share_a_connection_and_find_their_answers(server):
         assert _connections(server) == 1
 
 
-async def test_lanes_are_connections_of_their_own(server):
+async def test_named_connections_are_separate(server):
     async with wired(server.url) as wire:
         await asyncio.gather(
-            *(wire.call("echo", 1, lane=lane) for lane in ("main", "claim", "settle") for _ in range(9))
+            *(wire.call("echo", 1, connection=name) for name in ("main", "claim", "settle") for _ in range(9))
         )
         assert _connections(server) == 3
 
@@ -74,7 +74,7 @@ async def test_large_arguments_and_answers(server):
         calls = [asyncio.ensure_future(wire.call("echo", large, number)) for number in range(8)]
 
         async def full():
-            return wire._lanes["main"].live._full is not None
+            return wire._connections["main"].current._writable is not None
 
         await eventually(full)
         server.resume()
@@ -130,7 +130,12 @@ def test_every_script_is_understood(redis_url):
 
 def test_a_script_has_the_parts_it_names_each_once_and_theirs_before():
     text = scripts()["lease_release"].text.decode()
-    parts = ["local function now_or(", "local function last_fence(", "local function lease_of(", "local function ring("]
+    parts = [
+        "local function now_or(",
+        "local function last_fence(",
+        "local function lease_of(",
+        "local function notify(",
+    ]
     assert [text.count(part) for part in parts] == [1, 1, 1, 1]
     assert text.index(parts[0]) < text.index(parts[2])
     assert text.index(parts[1]) < text.index(parts[2])
@@ -194,7 +199,7 @@ async def test_an_idle_connection_that_was_closed_is_replaced_unnoticed(server):
             client.client_kill_filter(_type="normal", skipme=True)
 
         async def gone():
-            return wire._lanes["main"].live is None
+            return wire._connections["main"].current is None
 
         await eventually(gone)
         assert await wire.call("echo", 1) == [b"1"]
@@ -333,7 +338,7 @@ async def test_a_closed_wire_refuses_and_opens_again(redis_url):
 
 async def test_closing_tells_those_who_wait(server):
     async with wired(server.url) as wire:
-        async with wire.ear("door") as ear:
+        async with wire.listen("door") as ear:
             await ear.wait(0)
             server.pause()
             waiting = asyncio.ensure_future(ear.wait(60))
@@ -351,7 +356,7 @@ async def test_closing_tells_those_who_wait(server):
 
 
 async def test_a_ring_reaches_other_sessions(redis_url):
-    async with wired(redis_url) as one, wired(redis_url, one.namespace) as other, one.ear("door") as ear:
+    async with wired(redis_url) as one, wired(redis_url, one.namespace) as other, one.listen("door") as ear:
         await ear.wait(0)
         waiting = asyncio.ensure_future(ear.wait(60))
         await other.call("ring", "door", "knock")
@@ -360,7 +365,7 @@ async def test_a_ring_reaches_other_sessions(redis_url):
 
 
 async def test_what_is_said_between_two_waits_is_heard(redis_url):
-    async with wired(redis_url) as wire, wire.ear("door") as ear:
+    async with wired(redis_url) as wire, wire.listen("door") as ear:
         await ear.wait(0)
         for number in range(3):
             await wire.call("ring", "door", number)
@@ -371,21 +376,21 @@ async def test_what_is_said_between_two_waits_is_heard(redis_url):
 
 
 async def test_too_much_to_remember_is_remembered_as_many(redis_url):
-    async with wired(redis_url) as wire, wire.ear("door") as ear:
+    async with wired(redis_url) as wire, wire.listen("door") as ear:
         await ear.wait(0)
         await asyncio.gather(*(wire.call("ring", "door", number) for number in range(1500)))
 
         async def all_rung():
-            return ear._said[-1:] == [b"1499"]
+            return ear._messages[-1:] == [b"1499"]
 
         await eventually(all_rung)
         heard = await ear.wait(0)
         assert len(heard) <= 1_000
-        assert heard[0] == MANY
+        assert heard[0] == MISSED
 
 
 async def test_namespaces_do_not_hear_each_other(redis_url):
-    async with wired(redis_url) as one, wired(redis_url) as other, one.ear("door") as ear:
+    async with wired(redis_url) as one, wired(redis_url) as other, one.listen("door") as ear:
         await ear.wait(0)
         await other.call("ring", "door", "not for you")
         await one.call("ring", "door", "for you")
@@ -395,53 +400,53 @@ async def test_namespaces_do_not_hear_each_other(redis_url):
 async def test_there_is_one_listening_connection_and_only_when_somebody_listens(server):
     async with wired(server.url) as wire:
         assert _connections(server, "pubsub") == 0
-        async with wire.ear("a"), wire.ear("a", "b"), wire.ear("c"):
+        async with wire.listen("a"), wire.listen("a", "b"), wire.listen("c"):
             assert _connections(server, "pubsub") == 1
             with operator(server) as client:
                 assert len(client.pubsub_channels()) == 3
-        async with wire.ear("c"):
+        async with wire.listen("c"):
             with operator(server) as client:
                 assert [name.rpartition(b":")[2] for name in client.pubsub_channels()] == [b"c"]
 
 
 async def test_a_sleeper_wakes_when_the_connection_is_back_and_hears_again(server):
-    async with wired(server.url) as wire, wire.ear("door") as ear:
+    async with wired(server.url) as wire, wire.listen("door") as ear:
         await ear.wait(0)
         waiting = asyncio.ensure_future(ear.wait(60))
         await asyncio.sleep(0)
         await asyncio.to_thread(server.restart)
-        assert await waiting == [MANY]
+        assert await waiting == [MISSED]
         with operator(server) as client:
             client.publish(wire.prefix + b"door", "knock")
         assert await ear.wait(60) == [b"knock"]
 
 
 async def test_a_wait_ends_in_time_while_the_server_is_away(server):
-    async with wired(server.url) as wire, wire.ear("door") as ear:
+    async with wired(server.url) as wire, wire.listen("door") as ear:
         await ear.wait(0)
         server.kill()
         assert await ear.wait(0.2) == []
 
 
 async def test_a_dead_connection_is_noticed_though_nothing_is_said(server):
-    async with wired(f"{server.url}?timeout=0.1") as wire, wire.ear("door") as ear:
+    async with wired(f"{server.url}?timeout=0.1") as wire, wire.listen("door") as ear:
         await ear.wait(0)
         server.pause()
 
         async def noticed():
             await ear.wait(0)
-            return wire._notifier.deaf
+            return wire._pubsub.disconnected
 
         await eventually(noticed)
         waiting = asyncio.ensure_future(ear.wait(60))
         server.resume()
-        assert await waiting == [MANY]
+        assert await waiting == [MISSED]
 
 
 async def test_an_ear_cannot_be_opened_while_the_server_is_away(server):
     async with wired(server.url) as wire:
         server.kill()
         with pytest.raises(BackendUnavailable):
-            async with wire.ear("door"):
+            async with wire.listen("door"):
                 pass
-        assert wire._notifier._ears == {}
+        assert wire._pubsub._listeners == {}

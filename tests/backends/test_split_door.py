@@ -18,11 +18,10 @@ from tests.conftest import eventually
 from tests.postgres_stores import emptied
 
 from duly.backends import open_backend, open_coordinator
-from duly.backends.redis.url import parse
+from duly.backends.redis.settings import parse
 from duly.backends.split import SplitBackend
-from duly.backends.split.priority_bands import Ready, band_of, ready_entries
-from duly.backends.split.stream_notifier import stream_notifier_at
-from duly.backends.split.url import Door, parse_door
+from duly.backends.split.priority_bands import ReadyRuns, band_of, ready_entries
+from duly.backends.split.stream_notifier import StreamSettings, parse_stream_url, stream_notifier_at
 from duly.errors import BackendError, BackendUnavailable, ConfigurationError
 from duly.model import Ids, Lost, Run, State, Succeeded, shift
 from duly.ports import Opening, SystemClock
@@ -48,8 +47,8 @@ class Hall:
 
     def backend(self, options=""):
         opening = Opening(namespace=self.namespace)
-        door = stream_notifier_at(f"{self.redis}{options}", self.namespace)
-        return SplitBackend(open_backend(self.store, opening), None, door)
+        connector = stream_notifier_at(f"{self.redis}{options}", self.namespace)
+        return SplitBackend(open_backend(self.store, opening), None, connector)
 
     def stream(self, band="low", name=None):
         return f"duly:{{{self.namespace}}}:stream:{name or self.name}:{band}"
@@ -100,23 +99,23 @@ def test_bands_and_entries():
     urgent, elsewhere, other = run(priority=9), run(queue="slow"), run(handler="sms")
     ids = [each.id for each in many]
     assert ready_entries([*many, urgent, elsewhere, other]) == [
-        Ready("low", tuple(ids[:16]), "default", "mail"),
-        Ready("low", tuple(ids[16:]), "default", "mail"),
-        Ready("high", (urgent.id,), "default", "mail"),
-        Ready("low", (elsewhere.id,), "slow", "mail"),
-        Ready("low", (other.id,), "default", "sms"),
+        ReadyRuns("low", tuple(ids[:16]), "default", "mail"),
+        ReadyRuns("low", tuple(ids[16:]), "default", "mail"),
+        ReadyRuns("high", (urgent.id,), "default", "mail"),
+        ReadyRuns("low", (elsewhere.id,), "slow", "mail"),
+        ReadyRuns("low", (other.id,), "default", "sms"),
     ]
 
 
 def test_the_names_of_stream_and_group_are_in_the_url():
-    assert parse_door("redis://h/1") == Door(parse("redis://h/1"))
-    assert parse_door("redis://h/1?stream=jobs&timeout=2&group=workers") == Door(
+    assert parse_stream_url("redis://h/1") == StreamSettings(parse("redis://h/1"))
+    assert parse_stream_url("redis://h/1?stream=jobs&timeout=2&group=workers") == StreamSettings(
         parse("redis://h/1?timeout=2"), "jobs", "workers"
     )
     with pytest.raises(ConfigurationError, match="stream='a b' is not possible"):
-        parse_door("redis://h?stream=a%20b")
+        parse_stream_url("redis://h?stream=a%20b")
     with pytest.raises(ConfigurationError, match="unknown option"):
-        parse_door("redis://h?streams=x")
+        parse_stream_url("redis://h?streams=x")
 
 
 async def test_an_entry_carries_only_names_and_wakes_one_who_waits(hall):
@@ -203,7 +202,7 @@ async def test_a_node_that_only_plans_reads_no_entries(hall):
 
 async def test_a_full_node_reads_no_entries_until_it_has_room_again(hall):
     async with hall.backend() as full:
-        await full._truth.queue.put([run()])
+        await full._main.queue.put([run()])
         task = await able(full, "full", limit=1)
         await nobody_reads(full)
         await full.queue.claim("full", None, None, 1, LONG, 2)  # a slot is free, and there is nothing to claim
@@ -213,15 +212,15 @@ async def test_a_full_node_reads_no_entries_until_it_has_room_again(hall):
 
 async def test_a_word_that_comes_during_the_claim_of_a_full_node_leads_to_another_claim(hall):
     async with hall.backend() as full, hall.backend() as client:
-        await full._truth.queue.put([run()])
+        await full._main.queue.put([run()])
         task = await able(full, "full", limit=1)
         await nobody_reads(full)
         answered = asyncio.Event()
-        full.queue._truth = Slow(full._truth.queue, answered)
+        full.queue._queue = Slow(full._main.queue, answered)
         claiming = asyncio.create_task(full.queue.claim("full", None, None, 1, LONG, 2))
-        await eventually(full.queue._truth.claimed, "the store has answered the claim")
-        await client._truth.queue.put([run()])
-        await client.queue._notifier.stream.ring([], b'[["default","mail"]]')  # by a node that could not take it
+        await eventually(full.queue._queue.claimed, "the store has answered the claim")
+        await client._main.queue.put([run()])
+        await client.queue._notifier.stream.publish([], b'[["default","mail"]]')  # by a node that could not take it
         await asyncio.wait_for(task, LONG)
         answered.set()
         assert (await claiming).claims == []
@@ -253,7 +252,7 @@ async def test_a_node_that_reads_and_does_not_claim_leaves_its_entries_to_others
     async with hall.backend() as stuck, hall.backend() as client:
         reading = await able(stuck, "stuck")
         await eventually(lambda: _reads(stuck), "it reads")
-        async with client.queue._notifier.stream._client.ear("door") as ear:
+        async with client.queue._notifier.stream._client.listen("connector") as ear:
             await client.queue.put([run()])
             await asyncio.wait_for(reading, LONG)  # the entry is for its next claim, which does not come
             [word] = [word for word in await ear.wait(LONG) if word]
@@ -295,7 +294,7 @@ async def test_a_node_that_cannot_start_a_run_passes_it_on_at_once(hall, able_to
         task = await able(unable, "unable", **able_to)
         await eventually(lambda: _reads(unable), "it reads")
         async with hall.backend() as client:
-            async with client.queue._notifier.stream._client.ear("door") as ear:
+            async with client.queue._notifier.stream._client.listen("connector") as ear:
                 await client.queue.put([run(**asked)])  # the only reader is the one that cannot
                 [word] = [word for word in await ear.wait(LONG) if word]
             assert word == msgspec.json.encode([(asked.get("queue", "default"), "mail")])
@@ -319,7 +318,7 @@ async def test_a_claim_that_fills_its_node_leaves_the_rest_to_others(hall):
     async with hall.backend() as small:
         task = await able(small, "small", limit=1)
         await eventually(lambda: _reads(small), "it reads")
-        async with hall.backend() as client, client.queue._notifier.stream._client.ear("door") as ear:
+        async with hall.backend() as client, client.queue._notifier.stream._client.listen("connector") as ear:
             await client.queue.put([run(), run()])  # in one entry, of which there is room for one
             await asyncio.wait_for(task, LONG)
             assert len((await small.queue.claim("small", None, None, 1, LONG, 2)).claims) == 1
@@ -334,7 +333,7 @@ async def test_a_node_that_stops_takes_no_more_entries(hall):
         assert await leaving.queue.unassign("leaving", 100) == 0
         await gets_it(hall, backend, task)
         assert not stopping.done()
-        await leaving.queue._notifier.look()
+        await leaving.queue._notifier.notify_all()
         await asyncio.wait_for(stopping, LONG)  # it still hears what concerns everybody
         stopping = asyncio.create_task(leaving.queue.wait("leaving", None, LONG))
         await eventually(lambda: _reads_no_more(leaving), "it waits without reading")
@@ -344,15 +343,15 @@ async def test_a_node_that_stops_takes_no_more_entries(hall):
 async def _reads_no_more(backend):
     """Its last reading has ended with an entry that it passed on, and no other begins."""
     if backend._notifier._reading is not None:
-        await backend.queue._notifier.stream.ring(ready_entries([run()]))
+        await backend.queue._notifier.stream.publish(ready_entries([run()]))
         return False
-    return backend._notifier._stir is not None
+    return backend._notifier._wake is not None
 
 
 async def test_entries_of_an_earlier_version_are_read(hall):
     async with one_who_can(hall) as (backend, task):
         async with hall.backend() as client:
-            await client._truth.queue.put([added := run()])
+            await client._main.queue.put([added := run()])
         hall.operator.xadd(hall.stream(), {"runs": added.id})
         await asyncio.wait_for(task, LONG)
         assert len(await claim(backend, "able", 5)) == 1
@@ -384,14 +383,14 @@ async def _collected(backend, hall):
 async def test_what_nobody_announced_is_announced_by_a_sweep(hall):
     async with hall.backend() as backend:
         silent = run(-5)
-        await backend._truth.queue.put([silent])
+        await backend._main.queue.put([silent])
         assert hall.entries() == []
         await asyncio.wait_for(_until_read(backend), LONG)
         assert [each.run.id for each in await claim(backend)] == [silent.id]
 
 
 async def _until_read(backend):
-    while not backend._notifier._in_hand:
+    while not backend._notifier._unclaimed:
         await backend.queue.wait("n1", None, 1.0)
 
 
@@ -487,7 +486,7 @@ async def _rung(one, other):
     """Ring until the other one has read an entry."""
     await one.queue.put([run()])
     await other.queue.wait("n1", None, 0.5)
-    return other._notifier._in_hand
+    return other._notifier._unclaimed
 
 
 async def test_a_doorbell_that_is_away_at_the_start_is_no_obstacle(tmp_path):

@@ -6,10 +6,10 @@ import tempfile
 
 import pytest
 
+from duly.backends.sql.notify import ENDED, SHARED, WORK
 from duly.backends.sqlite import open_url
+from duly.backends.sqlite.files import RuntimeDir
 from duly.backends.sqlite.notify import Notifier
-from duly.backends.sqlite.runtime_dir import RuntimeDir
-from duly.backends.sqlite.unit_of_work import ENDED, SHARED, WORK
 from duly.errors import BackendUnavailable
 from duly.model import Lease, Node, RunQuery
 from duly.ports import Opening
@@ -38,14 +38,14 @@ async def waiter(backend):
 
 
 def _rings(session) -> dict[int, int]:
-    return dict(session._session.gear.notifier.rings)
+    return dict(session._session.notifier.rings)
 
 
 async def _settled(backend, waiter) -> None:
     """Everything rung so far has been heard: rings of one session arrive in order."""
     seen = _rings(waiter)[SHARED]
     await backend.coordinator.put("marker", b"")
-    await waiter._session.gear.notifier.wait(SHARED, seen, 30)
+    await waiter._session.notifier.wait(SHARED, seen, 30)
 
 
 async def _heard(backend, waiter, change) -> int:
@@ -151,12 +151,11 @@ async def test_waiting_for_an_end_hears_of_trouble(tmp_path):
         await asyncio.sleep(0)
         assert await backend.store.finished([run.id], 0) == []
 
-        def trouble(_):
+        async def trouble(_):
             raise BackendUnavailable("gone")
 
-        endings = backend._session.gear.endings
-        endings._look = lambda _: backend._session.gear.reader.submit(trouble)
-        endings._sweep()
+        backend.store._waiters._look_up = lambda _: backend._session.read(trouble)
+        backend._session.notifier.ring(ENDED)
         with pytest.raises(BackendUnavailable, match="gone"):
             await waiting
 
@@ -184,11 +183,11 @@ async def test_the_directory_is_private_and_gone_afterwards(tmp_path):
 async def test_who_is_woken_by_the_end_does_not_listen_again(tmp_path):
     meeting = _meeting(tmp_path)
     notifier = Notifier(meeting)
-    assert notifier.listen()
+    assert await notifier.listen()
 
     async def wait_again():
         await notifier.wait(WORK, notifier.rings[WORK], 60)
-        return notifier.listen()
+        return await notifier.listen()
 
     waiting = asyncio.create_task(wait_again())
     await asyncio.sleep(0)
@@ -202,7 +201,7 @@ async def test_a_close_that_nobody_waits_for_leaves_no_socket(tmp_path):
     backend = open_url(f"sqlite:///{tmp_path}/jobs.db", Opening())
     await backend.open()
     await backend.queue.wait("n", None, 0)
-    notifier = backend._session.gear.notifier
+    notifier = backend._session.notifier
     closing = asyncio.create_task(backend.close())
     await asyncio.sleep(0)
     closing.cancel()
@@ -289,7 +288,7 @@ async def test_a_socket_that_cannot_be_bound_is_done_without(tmp_path, monkeypat
     meeting = _meeting(tmp_path)
     monkeypatch.setattr(meeting, "socket", lambda name: str(tmp_path / "missing" / name))
     bell = Notifier(meeting)
-    assert bell.listen()
-    assert not bell.listen()
+    assert await bell.listen()
+    assert not await bell.listen()
     bell.ring_others(WORK)
     bell.close()

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from duly.backends.sql.unit import STORE
 from duly.backends.sqlite import connection, open_url
 from duly.backends.sqlite import doctor as examine
-from duly.backends.sqlite.mounts import file_system_of, is_remote
+from duly.backends.sqlite.files import file_system_of, is_remote
 from duly.errors import BackendError, BackendUnavailable
 from duly.ports import Opening, Severity
 from duly.testing.conformance import World
@@ -68,10 +69,10 @@ async def test_a_full_disk_is_a_matter_of_time(tmp_path):
     async with open_url(f"sqlite:///{tmp_path}/jobs.db", Opening()) as backend:
         world = World(backend)
         await world.put(kept := world.run())
-        await backend._session.write(lambda unit: unit.all("PRAGMA max_page_count = 1"))
+        await backend._session.write(STORE, lambda unit: unit.all("PRAGMA max_page_count = 1"))
         with pytest.raises(BackendUnavailable, match="disk is full"):
             await world.put(*[world.run(payload=b"x" * 4000) for _ in range(100)])
-        await backend._session.write(lambda unit: unit.all("PRAGMA max_page_count = 1000000"))
+        await backend._session.write(STORE, lambda unit: unit.all("PRAGMA max_page_count = 1000000"))
         await world.put(world.run())
         assert [claim.run.id for claim in await world.claim(1)] == [kept.id]
 
@@ -167,7 +168,7 @@ async def test_a_healthy_file_is_explained(tmp_path):
 async def test_full_synchronisation_leaves_nothing_to_warn_of(tmp_path):
     async with open_url(f"sqlite:///{tmp_path}/jobs.db?synchronous=full", Opening()) as backend:
         findings = {finding.subject: finding for finding in await backend.examine()}
-        [[level]] = await backend._session.write(lambda unit: unit.all("PRAGMA synchronous"))
+        [[level]] = await backend._session.write(STORE, lambda unit: unit.all("PRAGMA synchronous"))
     assert findings["durability"].severity is Severity.OK
     assert level == 2
 

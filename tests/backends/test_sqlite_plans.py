@@ -5,61 +5,54 @@ import sqlite3
 
 import pytest
 
-from duly.backends.sqlite import adding, groups, leases, operating, planning, schema, settling
-from duly.backends.sqlite import claiming as lending
-from duly.backends.sqlite import transitions as moves
-from duly.backends.sqlite import waiting_index as line
-from duly.backends.sqlite.sql_templates import SqlTemplates
+from duly.backends.sql import coordinator, groups, moves, operating, planning
+from duly.backends.sql import settling as shared_settling
+from duly.backends.sql.unit import Delete, Insert, Update
+from duly.backends.sqlite import claiming, dialect, settling
+from duly.backends.sqlite.session import steps
+from duly.backends.sqlite.unit import SqliteTexts
 
 # Every statement that putting, claiming, renewing, settling, reaping, planning and purging may run.
 HOT = [
-    (adding, ["_LAST", "_ADD_PLAIN", "_ADD_RICH", "_ADDED", "_WAIT", "_WAIT_TO_ENTER", "_WITH_IDS", "_WITH_KEYS"]),
-    (line, ["_SURVEY", "_READY", "_READY_TO_ENTER", "_DUE_ENTRANTS", "_SOME_DUE", "_LEAVE", "_LEAVE_ENTERING"]),
-    (
-        lending,
-        ["_LAST_REQUEST", "_SET_REQUEST", "_ANY_BLOCKED", "_BLOCKED", "_HANDLER_HOLDS", "_LEND"],
-    ),
-    (groups, ["_ANY_CROWD", "_MEMBERS_THAT_WAIT", "_HELD_FOR", "_ASK_TO_CANCEL", "_LEAVE", "_LEAVE_UP_TO"]),
-    (moves, ["_BY_IDS", "_BY_SEQS", "_MEMBERS", "_FIRST_HELD", "_UNHOLD", "_UNHOLD_TO_ENTER", "_LEAVE_HOLD"]),
-    (leases, ["_STANDING", "_EXTEND", "_PROGRESS", "_EXPIRED", "_TAKE_OVER"]),
-    (
-        settling,
-        [
-            "_CHECK",
-            "_COMPLETE",
-            "_COMPLETE_WITH_RESULT",
-            "_GIVE_BACK",
-            "_KEEP_RESULT",
-            "_AGAIN",
-            "_COUNT",
-            "_COUNT_COMPLETED",
-        ],
-    ),
-    (planning, ["_JOB", "_LATER", "_EPOCH", "_DUE", "_NEXT", "_STANDING", "_ADVANCE"]),
-    (operating, ["_KEPT", "_OLDER", "_PURGE_ATTEMPTS", "_PURGE_RUNS", "_PURGE_ENDED", "_TWIN", "_PAUSED"]),
+    (dialect, ["_LAST", "_ADD_PLAIN", "_ADD_RICH", "_ADDED", "_WAIT", "_WAIT_TO_ENTER", "_WITH_IDS", "_WITH_KEYS"]),
+    (dialect, ["_ADD_ODD", "_WITH_UNIQUE_KEYS", "_KEEP_KEY", "_KEEP_UNIQUE"]),
+    (claiming, ["_SURVEY", "_READY", "_READY_TO_ENTER", "_DUE_ENTRANTS", "_LEAVE", "_LEAVE_ENTERING", "_ANY_CROWD"]),
+    (claiming, ["_LAST_REQUEST", "_SET_REQUEST", "_ANY_BLOCKED", "_BLOCKED", "_HANDLER_HOLDS", "_LEND", "_LEND_RICH"]),
+    (claiming, ["_STILL_WAITING", "_HOLD"]),
+    (groups, ["_MEMBERS_THAT_WAIT", "_HELD_FOR", "_ASK_TO_CANCEL", "_EXCUSE"]),
+    (moves, ["_BY_IDS", "_BY_SEQS", "_MEMBERS", "_FIRST_HELD", "_WAIT", "_WAIT_TO_ENTER", "_HOLD", "_LEAVE"]),
+    (moves, ["_LEAVE_ENTRANTS", "_LEAVE_HELD", "_RELOCATE", "_WITH_RUNS", "_END", "_COUNT", "AGAIN", "_FORGET"]),
+    (settling, ["_STANDING", "_EXTEND", "_PROGRESS", "_EXPIRED", "_TAKE_OVER", "_CHECK", "_COMPLETE"]),
+    (settling, ["_COMPLETE_WITH_RESULT", "_GIVE_BACK", "_COUNT_COMPLETED", "_AWAITED"]),
+    (shared_settling, ["_GIVE_BACK", "_KEEP_RESULTS", "_READY_AT", "_ATTEMPTS", "STATISTICS"]),
+    (planning, ["_JOB_NAMED", "_JOBS", "_LATER", "_EPOCH", "_INSTALL", "_STANDING", "_ADVANCE", "_KEEP_PLANS"]),
+    (operating, ["_KEPT", "_OLDER", "_FIRST_ENDED", "_PAUSED", "_ASK_TO_CANCEL", "_NO_LONGER_ENDED"]),
+    (coordinator, ["_RENEW", "_RELEASE", "_HOLDER", "_BEAT"]),
 ]
 
 # What may be walked over: a list that was given, rows of the statement itself, a recursion, an index of exceptions; and
 # for the first row only (EXISTS), what is held.
 _FINE = re.compile(
-    r"SCAN (wanted|json_each|v|l|holds|waiting_lines|entrant_lines|(\d+ )?CONSTANT ROWS?)\b|SCAN \(subquery-\d+\)"
+    r"SCAN (wanted|json_each|v|i|l|old|few|clock|first|holds|waiting_lines|entrant_lines|(\d+ )?CONSTANT ROWS?)\b"
+    r"|SCAN \(subquery-\d+\)"
     r"|SCAN \w+ USING (COVERING )?INDEX duly_(queues_paused|jobs_blocked|held_run)"
 )
 
 
 @pytest.fixture(scope="module")
 def connection():
-    texts = SqlTemplates("duly")
+    texts = SqliteTexts("duly")
     connection = sqlite3.connect(":memory:")
-    for step in schema.steps():
+    for step in steps():
         for statement in step.statements():
             connection.execute(texts[statement])
     yield connection
     connection.close()
 
 
-def _plan(connection, sql: str) -> list[str]:
-    texts = SqlTemplates("duly")
+def _plan(connection, statement: str | Insert | Update | Delete) -> list[str]:
+    texts = SqliteTexts("duly")
+    sql = statement if isinstance(statement, str) else texts.of(statement)
     text = texts.multiplied(sql, 2) if "{rows:" in sql else texts[sql]
     numbered = [int(number) for number in re.findall(r"\?(\d+)", text)]
     number = max(numbered) if numbered else text.count("?")
@@ -73,17 +66,52 @@ def _plan(connection, sql: str) -> list[str]:
 )
 def test_a_hot_statement_neither_walks_nor_sorts(connection, module, name):
     plan = _plan(connection, getattr(module, name))
-    walks = [detail for detail in plan if detail.startswith("SCAN") and not _FINE.match(detail)]
-    sorts = [detail for detail in plan if "TEMP B-TREE" in detail]
-    assert not walks + sorts, "\n".join(plan)
+    assert not _walks(plan) + _sorts(plan), "\n".join(plan)
+
+
+def _walks(plan: list[str]) -> list[str]:
+    return [detail for detail in plan if detail.startswith("SCAN") and not _FINE.match(detail)]
+
+
+def _sorts(plan: list[str]) -> list[str]:
+    return [detail for detail in plan if "TEMP B-TREE" in detail]
+
+
+@pytest.mark.parametrize("statement", [*operating._PURGE, "{expire_keys}"])
+def test_deleting_what_is_old_neither_walks_nor_sorts(connection, statement):
+    plan = _plan(connection, statement)
+    assert not _walks(plan) + _sorts(plan), "\n".join(plan)
 
 
 def test_purging_follows_the_order_of_ends(connection):
-    plan = _plan(connection, operating._PURGE_ENDED)
+    plan = _plan(connection, operating._FIRST_ENDED)
     assert any("duly_ended_state (state=?)" in detail for detail in plan), plan
 
 
 def test_listing_walks_back_from_the_newest(connection):
-    plan = _plan(connection, "SELECT {run} FROM {ns}_runs AS r {standing} WHERE r.kind = ? ORDER BY r.seq DESC LIMIT ?")
+    plan = _plan(connection, "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.kind = ? ORDER BY r.seq DESC LIMIT ?")
     assert any("duly_runs_kind" in detail for detail in plan), plan
     assert not any("TEMP B-TREE" in detail for detail in plan), plan
+
+
+# Two statements take their first rows in the order of an index, up to a limit, then look up what belongs to these: only
+# what was taken is walked over and sorted.
+
+
+def _taken_in_order(plan: list[str], taken: str) -> bool:
+    """Whether the rows called `taken` are found without a walk or a sort, and nothing else is walked over later."""
+    start = plan.index(f"SCAN {taken}")
+    return not _walks(plan[:start]) + _sorts(plan[:start]) and _walks(plan[start:]) == [plan[start]]
+
+
+def test_finding_what_to_plan_follows_the_order_of_times(connection):
+    plan = _plan(connection, planning._DUE)
+    walked = [detail for detail in _walks(plan) if detail not in {"SCAN come", "SCAN next", "SCAN p"}]
+    assert sum("duly_plans_due (shard=? AND plan_at" in detail for detail in plan) == 2, plan
+    assert not walked, plan
+
+
+def test_the_runs_held_for_a_group_are_found_by_their_hold(connection):
+    plan = _plan(connection, moves._FIRST_IN_LINE)
+    assert "SEARCH duly_held USING PRIMARY KEY (hold=?)" in plan, plan
+    assert _taken_in_order(plan, "h"), plan

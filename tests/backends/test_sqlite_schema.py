@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from duly.backends.sqlite import open_url
-from duly.backends.sqlite.url import Place, parse
+from duly.backends.sqlite.files import Place, parse
 from duly.errors import BackendError, ConfigurationError
 from duly.model import Cause
 from duly.ports import Opening

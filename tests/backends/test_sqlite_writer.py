@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
+from duly.backends.sql.unit import STORE
 from duly.backends.sqlite import open_url
-from duly.backends.sqlite.lock_wait import LockWait, patiently
-from duly.backends.sqlite.runtime_dir import RuntimeDir
-from duly.backends.sqlite.threads import Reader
-from duly.backends.sqlite.writer import Writer
+from duly.backends.sqlite.connection import LockWait, patiently
+from duly.backends.sqlite.files import RuntimeDir
+from duly.backends.sqlite.threads import Reader, Writer
 from duly.errors import BackendUnavailable
 from duly.model import Delivery, RunPolicy, State
 from duly.ports import Opening
@@ -32,23 +32,37 @@ def world(backend):
 async def _traced(backend) -> list[str]:
     """The statements that the writer runs from now on."""
     statements: list[str] = []
-    await backend._session.write(lambda unit: unit._connection.set_trace_callback(statements.append))
+
+    async def trace(unit):
+        unit._connection.set_trace_callback(statements.append)
+
+    await backend._session.write(STORE, trace)
     statements.clear()
     return statements
 
 
 def _blocker(backend) -> tuple[asyncio.Future, threading.Event]:
     """A call that keeps the writer busy until it is let go."""
+    task, go = _until_let_go()
+    return asyncio.ensure_future(backend._session.write(STORE, task)), go
+
+
+def _until_let_go():
+    """A piece of work that keeps its thread busy until it is let go."""
     go = threading.Event()
-    return asyncio.ensure_future(backend._session.write(lambda _: go.wait(30))), go
+
+    async def task(_):
+        go.wait(30)
+
+    return task, go
 
 
 class Boom(Exception):
     pass
 
 
-def _boom(unit):
-    unit.run("INSERT INTO {ns}_meta (name, value) VALUES ('boom', 1)")
+async def _boom(unit):
+    await unit.run("INSERT INTO {ns}_meta (name, value) VALUES ('boom', 1)")
     raise Boom
 
 
@@ -86,7 +100,7 @@ async def test_a_batch_is_bounded(backend, world):
 async def test_a_call_that_fails_does_not_hurt_its_neighbours(backend, world):
     blocker, go = _blocker(backend)
     before = asyncio.ensure_future(world.put(first := world.run()))
-    bad = asyncio.ensure_future(backend._session.write(_boom))
+    bad = asyncio.ensure_future(backend._session.write(STORE, _boom))
     after = asyncio.ensure_future(world.put(second := world.run()))
     await asyncio.sleep(0)
     go.set()
@@ -102,7 +116,7 @@ async def test_a_number_given_in_a_transaction_that_was_rolled_back_is_forgotten
     """Queues and kinds are remembered as numbers; these vanish with the transaction that wrote them down."""
     blocker, go = _blocker(backend)
     put = asyncio.ensure_future(world.put(run := world.run("brand_new", queue="fresh")))
-    bad = asyncio.ensure_future(backend._session.write(_boom))
+    bad = asyncio.ensure_future(backend._session.write(STORE, _boom))
     await asyncio.sleep(0)
     go.set()
     await blocker
@@ -154,13 +168,13 @@ async def test_a_call_that_is_cancelled_while_it_waits_never_happens(backend, wo
 async def test_a_call_that_is_cancelled_while_it_runs_happens_whole(backend, world):
     running, go = threading.Event(), threading.Event()
 
-    def slow(unit):
-        unit.run("INSERT INTO {ns}_meta (name, value) VALUES ('half', 1)")
+    async def slow(unit):
+        await unit.run("INSERT INTO {ns}_meta (name, value) VALUES ('half', 1)")
         running.set()
         go.wait(30)
-        unit.run("INSERT INTO {ns}_meta (name, value) VALUES ('whole', 1)")
+        await unit.run("INSERT INTO {ns}_meta (name, value) VALUES ('whole', 1)")
 
-    call = asyncio.ensure_future(backend._session.write(slow))
+    call = asyncio.ensure_future(backend._session.write(STORE, slow))
     await asyncio.to_thread(running.wait, 30)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -194,8 +208,8 @@ async def test_a_read_sees_what_was_acknowledged(backend, world):
 
 
 async def test_a_long_listing_does_not_keep_changes_and_lookups_waiting(backend, world):
-    go = threading.Event()
-    listing = asyncio.ensure_future(backend._session.browse(lambda _: go.wait(30)))
+    task, go = _until_let_go()
+    listing = asyncio.ensure_future(backend._session.read(task, listing=True))
     await asyncio.sleep(0)
     async with asyncio.timeout(30):
         await world.put(run := world.run())

@@ -43,12 +43,12 @@ def test_latency_is_measured_where_some_nodes_cannot_start_the_runs(layout):
 
 def test_memory_has_no_layouts():
     message = invoke("bench", "latency", "--url", "memory://", "--layout", "full", code=2).stderr
-    assert "--layout full needs several processes, which memory:// cannot have" in message
+    assert "--layout full needs several processes, which memory:// does not support" in message
 
 
 def test_memory_cannot_lose_a_worker():
     message = invoke("bench", "recovery", "--url", "memory://", "--seconds", "0.1", code=1).stderr
-    assert "memory:// has one process only" in message
+    assert "memory:// has only one process" in message
 
 
 def test_another_store_can_be_measured_and_nothing_in_it_is_touched(tmp_path):

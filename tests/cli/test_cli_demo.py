@@ -5,7 +5,7 @@ import signal
 
 from tests.cli.cli_support import run_on_terminal, run_process, spawn
 
-from duly.cli.demo.tally import percentile
+from duly.cli.demo.counts import percentile
 
 
 def check_summary(output: str) -> None:

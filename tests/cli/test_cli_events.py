@@ -63,7 +63,7 @@ def test_unless_it_is_switched_off(ids):
                 retry_at="2027-01-01T12:00:09.000000Z",
                 error={"type": "OSError", "message": "no\x1b[31m way"},
             ),
-            "report 0123 failed after 1 s on worker-1: OSError: no�[31m way, again at 12:00:09",
+            "report 0123 failed after 1 s on worker-1: OSError: no�[31m way, retry at 12:00:09",
         ),
         (notice("run.started", **RUN, late=0.002), "report 0123 on worker-1, 2 ms late"),
         (notice("run.reaped", **RUN, vanished="worker-2"), "report 0123 by worker-1 from worker-2, which vanished"),
@@ -98,7 +98,7 @@ def test_following_goes_on_and_tells_a_gap(tmp_path):
     process = spawn("events", "--follow", "--json", "--after", "1", folder=tmp_path)
     try:
         assert [json.loads(process.stdout.readline())["id"] for _ in range(2)] == [4, 5]
-        assert "2 events after 1 are not kept any more" in process.stderr.readline()
+        assert "2 events after 1 are no longer kept" in process.stderr.readline()
         published(notice("node.started"))
         assert json.loads(process.stdout.readline()) == {"id": 6, **notice("node.started")}
         process.send_signal(2)
@@ -114,7 +114,7 @@ def test_settings_of_events(tmp_path):
     (tmp_path / "duly.toml").write_text("publish_events = false\nkeep_events = 7\n")
     found = read_settings({}, tmp_path)
     assert (found.publish_events, found.keep_events) == (False, 7)
-    with pytest.raises(ConfigurationError, match="DULY_PUBLISH_EVENTS='maybe': yes or no"):
+    with pytest.raises(ConfigurationError, match="DULY_PUBLISH_EVENTS='maybe': expected yes or no"):
         read_settings({"DULY_PUBLISH_EVENTS": "maybe"}, tmp_path)
     rows = {row["setting"]: row for row in document("config", "show")}
     assert rows["keep_events"]["value"] == 7

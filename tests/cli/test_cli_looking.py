@@ -6,9 +6,9 @@ import re
 from datetime import UTC, datetime
 
 import pytest
-from tests.cli.cli_support import document, invoke, run_on_terminal, run_process
+from tests.cli.cli_support import ask, document, invoke, run_on_terminal, run_process
 
-from duly import Attempt, Explanation, JobView, Node, Run, Scheduler, SchedulerConfig
+from duly import Attempt, Every, Explanation, Job, JobView, Node, Run, Scheduler, SchedulerConfig
 from duly.cli import doctor as doctor_module
 from duly.ports import Finding, Severity
 from duly.version import __version__
@@ -30,7 +30,7 @@ def test_jobs_as_text(ids):
 def test_jobs_as_json(ids):
     views = document("jobs")
     assert [view["name"] for view in views] == ["explode", "greet", "invoice", "nightly"]
-    assert all(set(view) == set(JobView.__struct_fields__) for view in views)
+    assert all(set(view) == {*JobView.__struct_fields__, "fleet"} for view in views)
     assert INSTANT.fullmatch(views[3]["next_run_at"])
     assert views[3]["schedule_spec"]["timezone"] == "America/New_York"
     assert views[2]["schedule_spec"]["interval"] == 21600.0
@@ -113,6 +113,28 @@ def test_a_table_on_a_terminal_has_colours_and_fits(ids, tmp_path):
         assert "nightly" in plain
 
 
+def test_a_long_name_wraps_and_hides_no_column(tmp_path):
+    """At 80 columns the schedule and the next run are still there."""
+    name = "nightly_report_for_all_customers_of_the_region_north"
+    job = Job(handler="report", name=name, schedule=Every(hours=6))
+    ask("sqlite:///duly.db", lambda scheduler: scheduler.register(job))
+    code, output = run_on_terminal("jobs", "--no-color", folder=tmp_path, columns=80)
+    assert code == 0
+    lines = output.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert re.split(r"  +", lines[0].strip()) == [
+        "NAME",
+        "STATUS",
+        "SCHEDULE",
+        "NEXT RUN (UTC)",
+        "LAST",
+        "RUNS",
+        "FAILED",
+    ]
+    assert "every 6 hours" in lines[1]
+    assert "".join(line.split()[0] for line in lines[1:] if line.strip()).startswith(name[:16])
+
+
 def test_colours_can_be_refused(ids, tmp_path):
     assert "\x1b" not in run_on_terminal("jobs", "--no-color", folder=tmp_path)[1]
     assert "\x1b" not in run_on_terminal("--no-color", "doctor", folder=tmp_path)[1]
@@ -147,7 +169,7 @@ def test_show_a_job(ids):
     assert "schedule     at 02:30 every day, America/New_York" in output
     assert output.count("(in ") == 6
     greet = document("show", "greet")
-    assert set(greet) == {*JobView.__struct_fields__, "upcoming", "runs"}
+    assert set(greet) == {*JobView.__struct_fields__, "fleet", "upcoming", "runs"}
     assert [run["id"] for run in greet["runs"]] == [ids["good"]]
     assert [each["run_id"] for each in greet["upcoming"]] == [ids["later"]]
 
@@ -191,7 +213,7 @@ def test_explain_takes_moments_in_the_zone_of_the_job_or_the_given_one(ids):
 
 def test_explain_mistakes(ids):
     assert "there is no job 'nobody'" in invoke("explain", "nobody", code=1).stderr
-    assert "invalid moment" in invoke("explain", "nightly", "--at", "whenever", code=2).stderr
+    assert "invalid time" in invoke("explain", "nightly", "--at", "whenever", code=2).stderr
     assert "unknown time zone" in invoke("explain", "nightly", "--tz", "Nowhere", code=2).stderr
 
 
@@ -204,7 +226,7 @@ def test_the_doctor_is_content(ids):
     output = invoke("doctor").stdout
     for subject in ("duly", "python", "packages", "clock", "time zones", "store"):
         assert re.search(rf"^ok +{subject} ", output, re.MULTILINE)
-    assert re.search(r"^warning +nodes +none is alive", output, re.MULTILINE)
+    assert re.search(r"^warning +nodes +no node is alive", output, re.MULTILINE)
     findings = document("doctor")
     assert all(set(finding) == set(Finding.__struct_fields__) for finding in findings)
     assert "problem" not in {finding["severity"] for finding in findings}

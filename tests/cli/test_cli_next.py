@@ -103,7 +103,7 @@ def test_of_a_schedule_that_is_in_code_the_next_instant_is_known(tmp_path, monke
     result = invoke("next", "tides")
     assert result.stdout.startswith("by test_cli_next.Tides, in code\n")
     assert "in 12 h" in result.stdout
-    assert "only nodes that have the code of tides know more than the next instant" in result.stderr
+    assert "only nodes that have the code of tides can compute more than the next due time" in result.stderr
 
 
 def test_a_paused_job_says_so(ids):
@@ -123,9 +123,9 @@ def test_a_paused_job_says_so(ids):
         (("@fortnightly",), 1, "Error:"),
         (("@daily", "--tz", "Mars/Base"), 2, "unknown time zone"),
         (("@daily", "--tz", "berlin"), 2, "did you mean Europe/Berlin"),
-        (("@daily", "--after", "whenever"), 2, "invalid moment"),
+        (("@daily", "--after", "whenever"), 2, "invalid time"),
         (("@daily", "-n", "0"), 2, "0 is not in the range"),
-        (("nobody",), 1, "duly.db: `duly run` makes it"),
+        (("nobody",), 1, "duly.db: `duly run` creates it"),
     ],
 )
 def test_mistakes(arguments, code, message):

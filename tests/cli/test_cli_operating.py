@@ -20,7 +20,7 @@ def test_pause_and_resume(ids):
     assert (job("nightly")["status"], job("nightly")["note"]) == ("paused", "moving")
     assert "paused" in invoke("jobs").stdout
     assert invoke("pause", "nightly").exit_code == 0
-    assert invoke("resume", "nightly").stdout == "nightly goes on\n"
+    assert invoke("resume", "nightly").stdout == "nightly is resumed\n"
     assert job("nightly")["status"] == "active"
 
 
@@ -73,7 +73,7 @@ def test_submit_once(ids):
     first = invoke("submit", "greet", "name=Eve", "--dedupe-key", "k1")
     second = invoke("submit", "greet", "name=Eve", "--dedupe-key", "k1")
     assert first.stdout == second.stdout
-    assert "a run with this key exists, submitted at " in second.stderr
+    assert "a run with this key exists already, submitted at " in second.stderr
     assert "with this key" not in first.stderr
 
 
@@ -97,12 +97,12 @@ def test_trigger(ids):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("submit", "greet", "name"), "no key=value"),
+        (("submit", "greet", "name"), "expected key=value"),
         (("submit", "greet", "--json-payload", "{"), "not valid JSON"),
         (("submit", "greet", "--json-payload", "[]"), "JSON object"),
         (("submit", "greet", "a=1", "--json-payload", "{}"), "both given"),
         (("submit", "greet", "--delay", "soon"), "invalid duration"),
-        (("submit", "greet", "--at", "soon"), "invalid moment"),
+        (("submit", "greet", "--at", "soon"), "invalid time"),
         (("submit", "greet", "--priority", "10"), "not in the range"),
         (("submit", "greet", "--timeout", "1s"), "--timeout needs --wait"),
         (("submit",), "Missing argument"),

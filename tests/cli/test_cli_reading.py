@@ -9,11 +9,11 @@ import pytest
 
 from duly import ConfigurationError, SchedulerConfig
 from duly.cli.client import address_of
-from duly.cli.payloads import read_payload
 from duly.cli.programs import configured
 from duly.cli.settings import Settings, read_settings
-from duly.cli.time_args import read_moment
-from duly.cli.words import full, line, lines, point, relative, span
+from duly.cli.submit import read_payload
+from duly.cli.text import full, line, lines, relative, short, span
+from duly.cli.time_args import read_time
 from duly.model import iso
 from duly.rules.durations import seconds_of
 from duly.rules.redaction import redacted
@@ -127,7 +127,7 @@ def test_what_is_no_duration(text):
     ],
 )
 def test_moments(text, zone, expected):
-    assert read_moment(text).resolve(NOW, zone) == expected
+    assert read_time(text).resolve(NOW, zone) == expected
 
 
 @pytest.mark.parametrize("seconds", [0, 0.32, 4.2, 59, 60, 599, 3599, 3600, 7500, 86399, 90000, 172800, 9e6])
@@ -135,10 +135,10 @@ def test_moments(text, zone, expected):
 def test_what_is_printed_as_a_time_is_read_as_that_time(seconds, sign):
     at = NOW + timedelta(seconds=sign * seconds)
     near = timedelta(seconds=max(1, 0.05 * seconds, 30 if seconds > 59 else 0, 43200 if seconds >= 172800 else 0))
-    assert abs(read_moment(relative(at, NOW)).resolve(NOW, "Asia/Tokyo") - at) <= near
-    assert read_moment(full(at)).resolve(NOW, "Asia/Tokyo") == at
-    assert read_moment(iso(at)).resolve(NOW, "Asia/Tokyo") == at
-    assert read_moment(point(at, NOW)).resolve(NOW, "UTC") == at.replace(microsecond=0)
+    assert abs(read_time(relative(at, NOW)).resolve(NOW, "Asia/Tokyo") - at) <= near
+    assert read_time(full(at)).resolve(NOW, "Asia/Tokyo") == at
+    assert read_time(iso(at)).resolve(NOW, "Asia/Tokyo") == at
+    assert read_time(short(at, NOW)).resolve(NOW, "UTC") == at.replace(microsecond=0)
 
 
 @pytest.mark.parametrize("name", ["America/New_York", "Europe/Berlin", "America/Sao_Paulo", "Asia/Kathmandu", "UTC"])
@@ -146,7 +146,7 @@ def test_what_next_prints_as_a_local_time_is_read_as_that_time(name):
     """Every half hour through a year with two changes of clocks."""
     for at in (NOW + timedelta(minutes=30 * number) for number in range(2 * 24 * 365)):
         local = f"{at.astimezone(ZoneInfo(name)):%a %Y-%m-%d %H:%M:%S %Z}"
-        assert read_moment(local).resolve(NOW, name) == at
+        assert read_time(local).resolve(NOW, name) == at
 
 
 @pytest.mark.parametrize(
@@ -166,13 +166,13 @@ def test_what_next_prints_as_a_local_time_is_read_as_that_time(name):
         ("5 fortnights ago", "invalid duration '5 fortnights'"),
         ("in 200000 weeks", "100 years at most"),
         ("tomorrow 02:30 Europe/Berln", "did you mean Europe/Berlin"),
-        ("2027-03-14T02:30Z Europe/Berlin", "an offset and a zone"),
+        ("2027-03-14T02:30Z Europe/Berlin", "an offset and a time zone"),
         ("Mon 2027-03-14 03:00", "that day is a Sun"),
     ],
 )
 def test_what_is_no_moment(text, why):
-    with pytest.raises(ConfigurationError, match=f"invalid moment .*{re.escape(why)}"):
-        read_moment(text)
+    with pytest.raises(ConfigurationError, match=f"invalid time .*{re.escape(why)}"):
+        read_time(text)
 
 
 @pytest.mark.parametrize(
@@ -181,14 +181,14 @@ def test_what_is_no_moment(text, why):
 )
 def test_what_is_no_moment_in_a_year_or_a_zone(text, why):
     with pytest.raises(ConfigurationError, match=why):
-        read_moment(text).resolve(NOW, "UTC")
+        read_time(text).resolve(NOW, "UTC")
 
 
 @pytest.mark.parametrize("text", ["0001-01-01", "9999-12-31T23:59"])
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "America/New_York"])
 def test_the_ends_of_the_calendar_do_no_harm(text, zone):
     try:
-        assert read_moment(text).resolve(NOW, zone).tzinfo is UTC
+        assert read_time(text).resolve(NOW, zone).tzinfo is UTC
     except ConfigurationError as exc:
         assert "calendar" in str(exc)  # noqa: PT017
 
@@ -217,8 +217,8 @@ def test_payload_documents():
 @pytest.mark.parametrize(
     ("words", "document", "message"),
     [
-        (("a",), None, "no key=value"),
-        (("=1",), None, "no key=value"),
+        (("a",), None, "expected key=value"),
+        (("=1",), None, "expected key=value"),
         ((), "{", "not valid JSON"),
         ((), "[1]", "JSON object"),
         ((), '{"a": NaN}', "not valid JSON"),
@@ -306,7 +306,7 @@ def test_plain_variables_name_a_store_and_its_parts(tmp_path, environment, store
     ("environment", "message"),
     [
         ({"ETCD_ENDPOINTS": "e1:2379"}, "set POSTGRES_DSN"),
-        ({"POSTGRES_DSN": "host=h dbname=db"}, "POSTGRES_DSN is no URL"),
+        ({"POSTGRES_DSN": "host=h dbname=db"}, "POSTGRES_DSN is not a URL"),
         ({"POSTGRES_DSN": "postgresql://h", "ETCD_ENDPOINTS": "https://a,b"}, "https:// for some"),
     ],
 )
@@ -318,7 +318,7 @@ def test_plain_variables_that_cannot_be_meant_are_refused(tmp_path, environment,
 def test_labels_come_from_the_environment(tmp_path):
     assert read_settings({"DULY_LABELS": "gpu=yes, zone=a"}, tmp_path).labels == {"gpu": "yes", "zone": "a"}
     for wrong in ("gpu", "=yes", "gpu="):
-        with pytest.raises(ConfigurationError, match=r"DULY_LABELS: .* is no label: write NAME=VALUE"):
+        with pytest.raises(ConfigurationError, match=r"DULY_LABELS: invalid label .*: expected NAME=VALUE"):
             read_settings({"DULY_LABELS": wrong}, tmp_path)
 
 
@@ -330,7 +330,7 @@ def test_no_file_no_settings(tmp_path):
     ("text", "message"),
     [
         ("concurency = 5", "unknown key 'concurency'; did you mean concurrency"),
-        ("zzz = 5", "known are url, namespace, app"),
+        ("zzz = 5", "known keys are url, namespace, app"),
         ('concurrency = "many"', "Expected `int | null`, got `str`"),
         ("url = [", "duly.toml cannot be read"),
     ],
@@ -405,9 +405,9 @@ def test_instants_in_words():
     assert relative(later, NOW) == "in 3 min"
     assert relative(NOW, later) == "3 min ago"
     assert relative(NOW, NOW) == "now"
-    assert point(later, NOW) == "12:03:00"
-    assert point(datetime(2027, 4, 1, tzinfo=UTC), NOW) == "04-01 00:00:00"
-    assert point(datetime(2028, 4, 1, tzinfo=UTC), NOW) == "2028-04-01 00:00:00"
+    assert short(later, NOW) == "12:03:00"
+    assert short(datetime(2027, 4, 1, tzinfo=UTC), NOW) == "04-01 00:00:00"
+    assert short(datetime(2028, 4, 1, tzinfo=UTC), NOW) == "2028-04-01 00:00:00"
     assert full(datetime(2027, 3, 15, 12, 0, 0, 500_000, tzinfo=UTC)) == "2027-03-15 12:00:00.5Z"
 
 

@@ -52,14 +52,14 @@ def test_the_only_scheduler_is_found(module):
         ),
         ("x = 1\n", "{}", "has no Scheduler: write scheduler = Scheduler()"),
         ("from duly import Scheduler\nqueue = Scheduler()\n", "{}:scheduler", "has no 'scheduler': write {0}:queue"),
-        ("shceduler = 1\n", "{}:scheduler", "has no Scheduler at all; alike are shceduler"),
+        ("shceduler = 1\n", "{}:scheduler", "has no Scheduler at all; similar names are shceduler"),
         (
             "from duly import Scheduler\nmain = len\nqueue = Scheduler()\n",
             "{}:main",
             "is a builtin_function_or_method, not a Scheduler",
         ),
-        ("", "{}:", "names no scheduler: write module:attribute"),
-        ("", "not-a-module", "names no scheduler: write module:attribute"),
+        ("", "{}:", "expected module:attribute"),
+        ("", "not-a-module", "expected module:attribute"),
         ("", "jobs/app.py:scheduler", "is a file: write its module, jobs.app:scheduler"),
         ("", "./app.py", "is a file: write its module, app"),
         ("", "no_such_module_at_all", "there is no module 'no_such_module_at_all'"),
@@ -86,7 +86,7 @@ def test_a_module_that_breaks_shows_its_own_traceback(module, text, message):
     with pytest.raises(BrokenApp) as caught:
         load_app(name)
     assert message in str(caught.value)
-    tail = "\n".join(caught.value.tail)
+    tail = "\n".join(caught.value.traceback)
     assert f"{name}.py" in tail
     assert "importlib" not in tail
     assert "duly/cli" not in tail
@@ -112,8 +112,8 @@ def test_without_a_program_there_is_nothing_to_run():
         (("x", "-c", "0"), {}, 2, "0 is not in the range"),
         (("x", "--role", "boss"), {}, 2, "'boss' is not one of"),
         (("x", "--log-level", "loud"), {}, 2, "'loud' is not one of"),
-        (("x",), {"LOG_LEVEL": "loud"}, 1, "log level 'loud' is not one of"),
-        (("x",), {"DULY_LOG_FORMAT": "xml"}, 1, "log format 'xml' is not one of"),
+        (("x",), {"LOG_LEVEL": "loud"}, 1, "invalid log level 'loud': expected one of"),
+        (("x",), {"DULY_LOG_FORMAT": "xml"}, 1, "invalid log format 'xml': expected one of"),
     ],
 )
 def test_mistakes(arguments, environment, code, message):
@@ -199,7 +199,7 @@ def test_interrupting_a_wait_leaves_the_run_alone(ids, tmp_path):
     output, errors = waiting.communicate(timeout=60)
     assert (waiting.returncode, output) == (130, "")
     assert "Traceback" not in errors
-    assert f"the run goes on: duly show {run['id']}" in errors
+    assert f"the run continues: duly show {run['id']}" in errors
     assert document("show", run["id"])["state"] == "queued"
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.cli.cli_support import document, invoke
 
 from duly.api.addresses import parse
-from duly.cli.settings import read_settings, said_around
+from duly.cli.settings import read_settings, sourced_settings
 from duly.errors import ConfigurationError
 
 # --- tokens
@@ -19,7 +19,7 @@ def test_a_token_is_shown_once_listed_and_revoked(ids):
     text = made.stdout.strip()
     prefix, token_id, secret = text.split("_", 2)
     assert (prefix, len(token_id), len(secret)) == ("duly", 12, 43)
-    assert "shown once" in made.stderr
+    assert "shown only once" in made.stderr
     listed = invoke("token", "list").stdout
     assert token_id in listed
     assert secret not in listed
@@ -71,7 +71,7 @@ def test_what_is_done_on_the_command_line_is_in_the_audit_log(ids):
     ]
     assert "job nightly" in invoke("audit", "list", "--after", "1", "--limit", "1").stdout
     head = entries[-1]["hash"]
-    assert invoke("audit", "verify").stdout == f"6 entries, all as they were written\nhead: {head} (entry 6)\n"
+    assert invoke("audit", "verify").stdout == f"6 entries, none was changed\nhead: {head} (entry 6)\n"
 
 
 def test_what_changes_nothing_is_not_in_the_audit_log(ids):
@@ -191,7 +191,7 @@ def test_config_show_says_what_code_says(tmp_path, monkeypatch):
 def test_a_duly_variable_beats_all_plain_names_of_stores(tmp_path):
     found = read_settings({"DULY_URL": "memory://", "REDIS_URL": "h:1", "POSTGRES_DSN": "postgresql://h/db"}, tmp_path)
     assert (found.url, found.store, found.queue) == ("memory://", None, None)
-    said = said_around({"REDIS_URL": "h:1"}, tmp_path)
+    said = sourced_settings({"REDIS_URL": "h:1"}, tmp_path)
     assert (said["url"].value, said["url"].source) == ("redis://h:1", "REDIS_URL")
 
 
@@ -231,5 +231,5 @@ def test_addresses(text, host, port, loopback):
 
 @pytest.mark.parametrize("text", ["", "nowhere", "h:", "h:x", "h:65536", "::1:80", "h:-1", "h:８０"])
 def test_what_is_no_address(text):
-    with pytest.raises(ConfigurationError, match="no address"):
+    with pytest.raises(ConfigurationError, match="invalid address"):
         parse(text)

@@ -20,7 +20,7 @@ from packaging.utils import canonicalize_name
 from prometheus_client.parser import text_string_to_metric_families
 from tests.api.api_support import caller_for, shop
 
-from duly.api.routes import ROUTES, VITALS
+from duly.api.routes import HEALTH_ROUTES, ROUTES
 from duly.cli import cli
 from duly.cli.settings import VARIABLES
 
@@ -264,7 +264,7 @@ def test_manifests_are_of_kinds_that_belong_together():
 @pytest.mark.parametrize("pod", PODS, ids=lambda pod: pod["metadata"]["name"])
 def test_pods_are_probed_on_routes_and_ports_that_exist(pod):
     [container] = pod["spec"]["template"]["spec"]["containers"]
-    routes = {route.path for route in (ROUTES if container["name"] == "scheduler" else VITALS)}
+    routes = {route.path for route in (ROUTES if container["name"] == "scheduler" else HEALTH_ROUTES)}
     [port] = container["ports"]
     variables = {each["name"]: each.get("value") for each in container["env"]}
     assert variables.keys() <= KNOWN_VARIABLES
@@ -385,7 +385,7 @@ def test_panels_do_not_lie_on_top_of_each_other():
 def test_prometheus_asks_every_process_of_compose():
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
     [scrape] = config["scrape_configs"]
-    assert scrape["metrics_path"] in {route.path for route in VITALS}
+    assert scrape["metrics_path"] in {route.path for route in HEALTH_ROUTES}
     assert scrape["honor_labels"], "otherwise the label `job` would be the scraper's"
     [targets] = scrape["static_configs"]
     addresses = {

@@ -8,12 +8,12 @@ import pytest
 from tests.docs.addresses import Addresses
 from tests.docs.blocks import PAGES, ROOT, blocks, commands, indented_code
 from tests.docs.stranger import Stranger
-from tests.docs.unexecuted import COMMANDS, reason
+from tests.docs.unexecuted import COMMANDS, LANGUAGES, reason
 
 FOLLOWED = [
     pytest.param(page, marks=pytest.mark.servers(*Addresses.servers(page.read_text(encoding="utf-8"))))
     for page in PAGES
-    if any(block.language != "text" for block in blocks(page))
+    if any(block.language not in LANGUAGES for block in blocks(page))
 ]
 
 

@@ -20,7 +20,7 @@ COMMANDS = {
 }
 
 # Languages of blocks.
-LANGUAGES = {"text": DRAWING}
+LANGUAGES = {"text": DRAWING, "mermaid": DRAWING}
 
 
 def reason(command: str) -> str | None:

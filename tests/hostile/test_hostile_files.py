@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from duly import Job, Scheduler
 from duly.cli import cli
 from duly.errors import DulyError
-from duly.fleet import read_text
-from duly.fleet.fields import FIELDS
-from duly.fleet.file import _TOP
+from duly.job_files import read_text
+from duly.job_files.fields import FIELDS
+from duly.job_files.reader import _TOP
 
 VALUES = {
     "empty": '""',
@@ -46,11 +46,11 @@ VALUES = {
     "minutes": '"' + ",".join(["1"] * 50_000) + ' * * * *"',
     "forever": '"99999999999999999999d"',
 }
-BASE = {"fleet": '"ops"', "every": '"1h"', "command": '["true"]'}
+BASE = {"name": '"ops"', "every": '"1h"', "command": '["true"]'}
 
 
 def content(top=None, job=None, name="backup"):
-    tops = {"fleet": BASE["fleet"]} | (top or {})
+    tops = {"name": BASE["name"]} | (top or {})
     jobs = {key: BASE[key] for key in ("every", "command")} | (job or {})
     if {"cron", "at"} & set(job or {}):
         del jobs["every"]
@@ -104,7 +104,7 @@ def test_what_is_sound_can_be_applied_and_an_innocent_job_runs(tmp_path):
     async def play():
         async with Scheduler(url).client() as scheduler:
             for number, found in enumerate(sound):
-                await scheduler.apply(await scheduler.compare(found.fleet))
+                await scheduler.apply(await scheduler.compare(found))
                 if number % 20 == 0:
                     await scheduler.jobs()
         scheduler = Scheduler(url)

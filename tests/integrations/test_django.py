@@ -173,7 +173,7 @@ asyncio.run(main())
 def test_a_handler_does_not_keep_a_connection_that_broke(project):
     project.python("""
 from django.db import connections
-from duly.integrations.django.connections import tidy
+from duly.integrations.django.apps import with_fresh_connections
 
 def breaks():
     connection = connections["default"]
@@ -182,6 +182,6 @@ def breaks():
     connection.is_usable = lambda: False
     return connection
 
-connection = tidy(breaks)()
+connection = with_fresh_connections(breaks)()
 assert connection.connection is None
 """)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from duly.testing.sim.campaign import SCENARIOS, play
+from tests.sim.campaign_scenarios import SCENARIOS, play
 
 CHUNK = 10
 SEEDS = {
@@ -42,7 +42,7 @@ def test_the_same_seed_plays_the_same():
 
 def test_the_command_plays_a_seed_and_sums_up():
     done = subprocess.run(
-        [sys.executable, "-m", "duly.testing.sim", "--scenario", "rolling", "--seeds", "3"],
+        [sys.executable, "-m", "tests.sim.campaign", "--scenario", "rolling", "--seeds", "3"],
         capture_output=True,
         text=True,
         check=False,
@@ -53,7 +53,7 @@ def test_the_command_plays_a_seed_and_sums_up():
 
 def test_a_wrong_range_is_refused():
     done = subprocess.run(
-        [sys.executable, "-m", "duly.testing.sim", "--seeds", "many"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "tests.sim.campaign", "--seeds", "many"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
     assert "'many'" in done.stderr

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from duly.backends.memory import MemoryBackend
 from duly.backends.memory.queue import MemoryQueue
 from duly.model import Delivery, EverySpec, JobRecord, JobSpec, Origin, RunPolicy, State, shift
-from duly.testing.sim import FaultPlan, Fleet, check, no_silent_miss, nothing_left_behind, read
+from duly.testing.sim import FaultPlan, SimCluster, check, no_silent_miss, nothing_left_behind, read
 
 from .hand import every
 from .stage import Stage
@@ -45,13 +45,13 @@ def played(seed, *, node=ToyNode, backend=MemoryBackend, storm=None):
         await node(stage.history, node_id, session, session.clock, seed).serve()
 
     async def main():
-        fleet, operator = Fleet(stage.network, serve), Operator(stage)
+        cluster, operator = SimCluster(stage.network, serve), Operator(stage)
         for name in ("n1", "n2", "n3"):
-            fleet.start(name)
+            cluster.start(name)
         await operator.register(_job(stage, "report", 4), _job(stage, "digest", 7, Delivery.AT_MOST_ONCE))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(operator.work(STORM))
-            tasks.create_task((storm or FaultPlan()).rage(fleet, stage.clock, STORM))
+            tasks.create_task((storm or FaultPlan()).rage(cluster, stage.clock, STORM))
         await asyncio.sleep(QUIET)
 
     stage.play(main())

@@ -103,7 +103,7 @@ async def _jobs(world: World) -> None:
         world.record("nightly", spec=nightly, cursor=due, plan_at=due, code_since=world.now),
         world.record("once", spec=once, origin=Origin.API, cursor=world.after(3600), plan_at=due),
         world.record("tides", spec=in_code, cursor=due, plan_at=due, code_since=world.now),
-        world.record("backup", spec=files, origin=Origin.FILE, fleet="shop", cursor=due, plan_at=due),
+        world.record("backup", spec=files, origin=Origin.FILE, job_file="shop", cursor=due, plan_at=due),
         world.record("render", spec=selective, cursor=due, plan_at=due, code_since=world.now),
         world.record("paused", every=10.0, code_since=world.now),
         world.record("gone", every=10.0, code_since=world.now),

@@ -1,6 +1,6 @@
-"""The API: a scheduler over HTTP, for any language. `Api` is an ASGI application; `server` gives it a port.
+"""The REST API of a scheduler. `Api` is an ASGI application; `duly.api.server` serves it on a port.
 
-Needs no package beyond the base installation: only the server does, with the extra `server`.
+The application needs only the base installation; the server needs the extra `server`.
 """
 
 from duly.api.app import Api

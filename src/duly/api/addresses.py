@@ -1,4 +1,4 @@
-"""Addresses: where a process listens. Loopback unless told otherwise; `:8080` means all interfaces."""
+"""Addresses on which a process listens. The default is loopback; `:8080` means all interfaces."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BACKLOG = 2048
 
 
 class Address(Struct, frozen=True):
-    """A host and a port; an empty host is all interfaces. `explicit` tells whether somebody asked for it."""
+    """A host and a port; an empty host means all interfaces. `explicit` is false for a default address."""
 
     host: str
     port: int
@@ -22,7 +22,7 @@ class Address(Struct, frozen=True):
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it. A name other than localhost may be anywhere."""
+        """Whether only this machine can reach it. Names other than localhost are not resolved."""
         if self.host == "localhost":
             return True
         try:
@@ -35,27 +35,29 @@ class Address(Struct, frozen=True):
 
 
 def parse(text: str) -> Address:
-    """`:8080`, `8080`, `host:8080`, `[::1]:8080`; port 0 is any that is free."""
+    """Parse `:8080`, `8080`, `host:8080` or `[::1]:8080`; port 0 means any free port."""
     host, colon, port = text.strip().rpartition(":")
     if not colon:
         host, port = ("127.0.0.1", text.strip()) if text.strip().isdigit() else (text.strip(), "")
     plain = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not (port.isascii() and port.isdigit() and int(port) <= 65535) or (":" in plain and plain == host):
-        raise ConfigurationError(f"{text!r} is no address: write host:port, :8080 for all interfaces, or [::1]:8080")
+        raise ConfigurationError(
+            f"invalid address {text!r}: expected host:port, :8080 for all interfaces, or [::1]:8080"
+        )
     return Address(plain, int(port))
 
 
 def bind(address: Address) -> list[socket.socket]:
-    """Sockets that listen there; raises OSError where that is not possible."""
+    """Sockets that listen on an address; raises OSError if that is not possible."""
     if address.host:
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         return [socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)]
     if socket.has_dualstack_ipv6():
-        everywhere = ("", address.port)
-        return [socket.create_server(everywhere, family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)]
+        anywhere = ("", address.port)
+        return [socket.create_server(anywhere, family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)]
     return [socket.create_server(("", address.port), backlog=_BACKLOG)]
 
 
 def bound_to(address: Address, sockets: Sequence[socket.socket]) -> Address:
-    """The address as it came out, where any free port was asked for."""
+    """The address with its real port, if port 0 was asked for."""
     return Address(address.host, sockets[0].getsockname()[1], address.explicit)

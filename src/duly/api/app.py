@@ -1,7 +1,7 @@
-"""The application: ASGI from the table of routes to bytes, with nothing in between.
+"""The ASGI application, without a web framework.
 
-A call is routed, its caller is identified, then query and body are checked, then the route's handler answers. What goes
-wrong on the way is a problem document. May be mounted anywhere: it takes paths below `root_path`.
+A call is routed, its caller is identified, its query and body are checked, and the handler of the route answers. Errors
+are problem documents. The application may be mounted at any path: it uses `root_path`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from duly.api.calls import Call, Reply, Stream
 from duly.api.conditions import refuse_unknown
 from duly.api.config import ApiContext, ApiSettings
 from duly.api.openapi import document_of as openapi_of
-from duly.api.peers import refuse_foreign
+from duly.api.peers import require_local
 from duly.api.permissions import ANONYMOUS, LOCAL, Permission, Principal
 from duly.api.problems import Problem, problem_of
-from duly.api.reading import Gone, arrived, document_of, headers_of, query_of
-from duly.api.routes import ROUTES, Route
-from duly.api.routing import Routing
-from duly.api.streaming import Receive, Send, pour
+from duly.api.reading import Disconnected, body_of, headers_of, query_of, wait_for_end
+from duly.api.routes import ROUTES, Route, Routing
+from duly.api.streaming import Receive, Send, send_stream
 from duly.api.tokens import Authenticator
 from duly.errors import DulyError
 from duly.observe.metrics import METERED, MetricsRecorder
@@ -35,10 +34,10 @@ Scope = MutableMapping[str, Any]
 
 _log = logging.getLogger("duly.api")
 
-_ALWAYS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+_COMMON_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _BEARER = b"bearer "
-_LOOK_AGAIN = 2.0  # how often a stream asks whether its caller is still let in
-_READING = frozenset({"GET", "HEAD"})
+_CHECK_AGAIN = 2.0  # seconds between checks whether the token of a stream is still valid
+_READ_METHODS = frozenset({"GET", "HEAD"})
 
 
 class Api:
@@ -67,7 +66,7 @@ class Api:
             case "lifespan":
                 await self._live(receive, send)
             case kind:
-                raise RuntimeError(f"the API speaks HTTP only, not {kind}")
+                raise RuntimeError(f"the API supports HTTP only, not {kind}")
 
     # --- one call
 
@@ -78,9 +77,9 @@ class Api:
             reply = _reply_of(problem)
         except DulyError as error:
             reply = _reply_of(problem_of(error) or _fault(scope))
-        except Gone:
-            return  # there is nobody to answer
-        except Exception:  # noqa: BLE001  # a fault of ours: logged with its traceback under an id that the caller gets
+        except Disconnected:
+            return
+        except Exception:  # noqa: BLE001  # a bug: logged with its traceback under an id that the caller gets
             reply = _reply_of(_fault(scope))
         if isinstance(reply, Stream):
             await self._stream(reply, scope, receive, send)
@@ -88,20 +87,20 @@ class Api:
             await _send(reply, scope, send)
 
     async def _stream(self, stream: Stream, scope: Scope, receive: Receive, send: Send) -> None:
-        head = [(b"content-type", stream.content_type), *_ALWAYS, *stream.headers]
+        head = [(b"content-type", stream.content_type), *_COMMON_HEADERS, *stream.headers]
         try:
             await send({"type": "http.response.start", "status": 200, "headers": head})
             if scope["method"] == "HEAD":
                 await send({"type": "http.response.body", "body": b""})
             else:
-                await pour(stream, receive, send, lambda: self._denied(scope))
+                await send_stream(stream, receive, send, lambda: self._access_ended(scope))
         finally:
             stream.close()
 
-    async def _denied(self, scope: Scope) -> None:
-        """Return when the caller's token has been revoked or has expired. A store that is away says nothing."""
+    async def _access_ended(self, scope: Scope) -> None:
+        """Return when the caller's token has been revoked or has expired. While the store is away, access continues."""
         while True:
-            await asyncio.sleep(_LOOK_AGAIN)
+            await asyncio.sleep(_CHECK_AGAIN)
             try:
                 await self._caller(scope, headers_of(scope["headers"]))
             except Problem:
@@ -117,14 +116,13 @@ class Api:
         route, name = self._routing.find(method, path.removeprefix(root) if root else path)
         principal = await self._principal(route, scope, headers)
         query = None if route.query is None else query_of(route.query, scope["query_string"])
-        most = self.settings.max_body_bytes
-        if method not in _READING:
+        if method not in _READ_METHODS:
             refuse_unknown(headers, route.headers)
-        body = None
+        body, most = None, self.settings.max_body_bytes
         if route.body is not None:
-            body = await document_of(route.body, headers, receive, most, self.context.computing)
-        elif method not in _READING:
-            await arrived(headers, receive, most)
+            body = await body_of(route.body, headers, receive, most, self.context.threads)
+        elif method not in _READ_METHODS:
+            await wait_for_end(headers, receive, most)
         return await route.handle(Call(self.context, principal, name, query, body, headers, path, root))
 
     async def _principal(self, route: Route, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal:
@@ -138,19 +136,19 @@ class Api:
         return principal
 
     async def _caller(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal:
-        """Who calls; a `Problem` if nobody is let in with what they present."""
+        """The caller; raises a `Problem` without a valid token."""
         if self.settings.authentication == "none":
-            refuse_foreign(scope.get("client"), headers)
+            require_local(scope.get("client"), headers)
             return LOCAL
         given = headers.get(b"authorization", b"")
-        presented = given[len(_BEARER) :].strip() if given[: len(_BEARER)].lower() == _BEARER else b""
-        principal = await self._authenticator.principal(presented) if presented else None
+        token = given[len(_BEARER) :].strip() if given[: len(_BEARER)].lower() == _BEARER else b""
+        principal = await self._authenticator.principal(token) if token else None
         if principal is None:
-            raise _unknown(presented)
+            raise _unauthenticated(token)
         return principal
 
     async def _document(self, call: Call[None, None]) -> Reply:
-        """This API as an OpenAPI document."""
+        """The OpenAPI document of this API."""
         if self._openapi is None:
             self._openapi = openapi_of(self.routes)
         return Reply(200, self._openapi)
@@ -158,10 +156,10 @@ class Api:
     async def _backend(self) -> Backend:
         return (await self.context.client()).backend
 
-    # --- life
+    # --- startup and shutdown
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Where a server tells when it begins and ends: the store is opened and closed with it."""
+        """The lifespan protocol of ASGI: open the store at startup and close it at shutdown."""
         async with AsyncExitStack() as stack:
             while True:
                 message = await receive()
@@ -182,26 +180,26 @@ async def _send(reply: Reply, scope: Scope, send: Send) -> None:
     headers = [
         (b"content-type", reply.content_type),
         (b"content-length", b"%d" % len(reply.body)),
-        *_ALWAYS,
+        *_COMMON_HEADERS,
         *reply.headers,
     ]
     if reply.status == 204:
-        headers = [*_ALWAYS, *reply.headers]
+        headers = [*_COMMON_HEADERS, *reply.headers]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else reply.body})
 
 
-def _unknown(presented: bytes) -> Problem:
-    how = "send `Authorization: Bearer <token>`; `duly token create --role submitter` makes one"
-    detail = f"the token is unknown, expired or revoked: {how}" if presented else f"a token is needed: {how}"
+def _unauthenticated(token: bytes) -> Problem:
+    how = "send `Authorization: Bearer <token>`; create one with `duly token create --role submitter`"
+    detail = f"the token is unknown, expired or revoked: {how}" if token else f"a token is required: {how}"
     return Problem(401, "unauthenticated", detail, headers=((b"www-authenticate", b"Bearer"),))
 
 
 def _fault(scope: Scope) -> Problem:
-    """Something that must not happen: the log has it, the caller gets the id of the entry."""
-    fault = secrets.token_hex(6)
-    _log.exception("fault %s at %s %s", fault, scope["method"], scope["path"])
-    return Problem(500, "fault", f"the server failed; its log has the cause under {fault}")
+    """A bug: the log has the traceback, and the caller gets the id of the log entry."""
+    fault_id = secrets.token_hex(6)
+    _log.exception("fault %s at %s %s", fault_id, scope["method"], scope["path"])
+    return Problem(500, "fault", f"internal error; the log of the server has the cause under {fault_id}")
 
 
 def _reply_of(problem: Problem) -> Reply:

@@ -1,4 +1,4 @@
-"""Calls: one request as a route's handler sees it, already routed, authorised and checked; and its reply."""
+"""A call as the handler of a route gets it: routed, authorised and checked; and the reply to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JSON = b"application/json"
 
 
 class Reply(Struct, frozen=True, gc=False):
-    """A status, a body and what is worth saying in headers."""
+    """A status, a body and headers."""
 
     status: int
     body: bytes
@@ -28,7 +28,7 @@ class Reply(Struct, frozen=True, gc=False):
 
 
 class Stream(Struct, frozen=True):
-    """A reply with status 200 that goes on until somebody ends it; `close` is called once, whatever becomes of it."""
+    """A reply with status 200 and no fixed end. `close` is called exactly once at its end."""
 
     chunks: AsyncGenerator[bytes, None]
     close: Callable[[], None]
@@ -37,12 +37,12 @@ class Stream(Struct, frozen=True):
 
 
 def answer(value: object, status: int = 200, headers: Sequence[tuple[bytes, bytes]] = ()) -> Reply:
-    """A reply with a document."""
+    """A reply with a JSON document."""
     return Reply(status, encode(value), JSON, headers)
 
 
 class Call(Struct, Generic[Q, B], frozen=True):
-    """What a handler needs to know. `name` is the variable part of the path, empty where there is none."""
+    """The arguments of a handler. `name` is the variable segment of the path, or empty."""
 
     context: ApiContext
     principal: Principal
@@ -54,15 +54,15 @@ class Call(Struct, Generic[Q, B], frozen=True):
     root: str = ""
 
     def header(self, name: bytes) -> str | None:
-        """A header's value, None if it is not there."""
+        """The value of a header, None if it is missing."""
         found = self.headers.get(name)
         return None if found is None else found.decode("latin-1")
 
     def location(self, path: str) -> tuple[bytes, bytes]:
-        """The header that says where what was made can be found."""
+        """The `Location` header of a new resource."""
         return (b"location", f"{self.root}{path}".encode())
 
-    async def note(self, action: str, target: str, before: object = None, after: object = None) -> None:
-        """Write down in the audit log what the caller has done."""
+    async def record(self, action: str, target: str, before: object = None, after: object = None) -> None:
+        """Record an action of the caller in the audit log."""
         plain = msgspec.to_builtins
         await self.context.record(self.principal.name, action, target, plain(before), plain(after))

@@ -1,7 +1,7 @@
-"""Conditions: `If-Match` and `If-None-Match` of a call that changes a job.
+"""The conditions `If-Match` and `If-None-Match` of calls that change a job.
 
-A condition is checked against the very record that the change replaces. Where a route does not know one it is refused:
-a caller who asks for a condition and gets none would be misled.
+A condition is checked against the record that the change replaces. Routes that do not support a condition refuse it,
+because a caller relies on it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _ANY = "*"
 
 
 class Condition(Struct, frozen=True):
-    """What a job must be so that a change of it applies: of one of these revisions, existing, or new."""
+    """What a change requires of the job: one of these revisions, that it exists, or that it is new."""
 
     revisions: frozenset[int] | None = None
     exists: bool = False
     new: bool = False
 
     def check(self, name: str, revision: int | None) -> None:
-        """Raise a `Problem` unless the job of this revision (None: there is none) fulfils it."""
+        """Raise a `Problem` unless the job with this revision (None: it does not exist) meets the condition."""
         if revision is None:
             if self.exists or self.revisions is not None:
-                raise _conflict(f"job {name!r} does not exist, and If-Match asks that it does")
+                raise _conflict(f"job {name!r} does not exist, which If-Match requires")
         elif self.new:
             raise _conflict(f"job {name!r} exists already, at revision {revision}")
         elif self.revisions is not None and revision not in self.revisions:
@@ -37,34 +37,34 @@ class Condition(Struct, frozen=True):
 
 
 def condition_of(headers: Mapping[bytes, bytes]) -> Condition:
-    """The condition that a call names, if any."""
+    """The condition of a call, if it has one."""
     match, none_match = headers.get(b"if-match"), headers.get(b"if-none-match")
     if none_match is not None and none_match.strip() != b"*":
-        said = none_match.decode("latin-1")
-        detail = f"If-None-Match: {said}: only * is understood, for a job that must be new"
+        text = none_match.decode("latin-1")
+        detail = f"If-None-Match: {text}: only * is supported, for a job that must be new"
         raise Problem(400, "malformed", detail)
     if match is None:
         return Condition(new=none_match is not None)
     if none_match is not None:
         raise Problem(400, "malformed", "If-Match and If-None-Match: * contradict each other: give one of them")
-    said = match.decode("latin-1")
-    if said.strip() == _ANY:
+    header = match.decode("latin-1")
+    if header.strip() == _ANY:
         return Condition(exists=True)
-    return Condition(frozenset(_revision(part, said) for part in said.split(",")))
+    return Condition(frozenset(_revision(part, header) for part in header.split(",")))
 
 
-def _revision(part: str, said: str) -> int:
+def _revision(part: str, header: str) -> int:
     text = part.strip().removeprefix("W/").strip('"')
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise Problem(400, "malformed", f'If-Match: {said}: a revision is needed, as in the ETag: "3"')
+        raise Problem(400, "malformed", f'If-Match: {header}: expected a revision as in the ETag, e.g. "3"')
     return int(text)
 
 
 def refuse_unknown(headers: Mapping[bytes, bytes], known: tuple[str, ...]) -> None:
-    """Refuse conditions that a changing route does not check."""
+    """Refuse conditions that the route does not check."""
     for header, name in _CONDITIONS.items():
         if header in headers and name not in known:
-            raise Problem(400, "malformed", f"{name} is not understood here: leave it out")
+            raise Problem(400, "malformed", f"{name} is not supported here: leave it out")
 
 
 def _conflict(detail: str) -> Problem:

@@ -1,18 +1,19 @@
-"""What all calls of the API share: the scheduler, settings, metrics and the tail of events."""
+"""The settings of the API, and the objects that all calls share."""
 
 from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from datetime import datetime
 
 from msgspec import Struct
 
-from duly.api.computing import Computing
 from duly.api.event_tail import EventTail
+from duly.api.paging import CursorKeys
 from duly.api.permissions import Principal
 from duly.api.rates import Limits
-from duly.api.sealing import Seals
+from duly.api.threads import RequestThreads
 from duly.api.visibility import outside
 from duly.errors import BackendUnavailable, ConfigurationError, DulyError
 from duly.model import Node
@@ -25,83 +26,112 @@ from duly.scheduler.client import Client
 from duly.scheduler.event_reader import EventReader
 from duly.scheduler.submitting import LONGEST_UNIQUE
 
-MAX_BODY = 1 << 20
-MAX_STREAMS = 100
-MAX_STREAMS_PER_TOKEN = 10
-UNIQUE_FOR = 86400.0
+
+def _check_ranges(settings: Struct, ranges: Mapping[str, tuple[float, float]]) -> None:
+    for name, (least, most) in ranges.items():
+        value = getattr(settings, name)
+        if not least <= value <= most:
+            raise ConfigurationError(f"{name}={value!r}: expected a number from {least} to {most}")
 
 
 class ApiSettings(Struct, frozen=True):
-    """How the API behaves.
+    """The settings of the API.
 
-    `authentication` is "token", or "none", which only callers on the same machine should ever meet. `instance_id` is
-    what this process is called where no node runs in it. `max_streams` is how many may follow events at a time,
-    `max_streams_per_token` how many of them with one token. `unique_for` is for how many
-    seconds a submission is unique that has a dedupe key and does not say so itself; None is for as long as its run is
-    unfinished.
+    `authentication` is "token", or "none" for callers on the same machine only. `instance_id` is the name of this
+    process if no node runs in it. `max_streams` limits the streams of events at a time, `max_streams_per_token` those
+    of one token. `unique_for` is how many seconds a submission with a dedupe key is unique, unless it says so itself;
+    None means until its run has ended.
     """
 
     authentication: str = "token"
-    max_body_bytes: int = MAX_BODY
+    max_body_bytes: int = 1 << 20
     instance_id: str | None = None
     limits: Limits = Limits()
-    max_streams: int = MAX_STREAMS
-    max_streams_per_token: int = MAX_STREAMS_PER_TOKEN
-    unique_for: float | None = UNIQUE_FOR
+    max_streams: int = 100
+    max_streams_per_token: int = 10
+    unique_for: float | None = 86400.0
 
     def __post_init__(self) -> None:
         if self.authentication not in {"token", "none"}:
-            raise ConfigurationError(f"authentication={self.authentication!r}: token or none is needed")
-        if not 1024 <= self.max_body_bytes <= 1 << 30:
-            raise ConfigurationError(f"max_body_bytes={self.max_body_bytes!r}: from 1024 to {1 << 30} is needed")
-        if not 0 <= self.max_streams <= 100_000:
-            raise ConfigurationError(f"max_streams={self.max_streams!r}: from 0 to 100000 is needed")
-        if not 1 <= self.max_streams_per_token <= 100_000:
-            given = self.max_streams_per_token
-            raise ConfigurationError(f"max_streams_per_token={given!r}: expected a number from 1 to 100000")
+            raise ConfigurationError(f"authentication={self.authentication!r}: expected token or none")
+        ranges = {
+            "max_body_bytes": (1024, 1 << 30),
+            "max_streams": (0, 100_000),
+            "max_streams_per_token": (1, 100_000),
+        }
+        _check_ranges(self, ranges)
         if self.unique_for is not None and not 0 < self.unique_for <= LONGEST_UNIQUE:
             raise ConfigurationError(
-                f"unique_for={self.unique_for!r}: None, or seconds from 0 to {LONGEST_UNIQUE:.0f} are needed"
+                f"unique_for={self.unique_for!r}: expected None, or seconds from 0 to {LONGEST_UNIQUE:.0f}"
             )
 
 
+class ConnectionLimits(Struct, frozen=True):
+    """What one client may use of a server. Times are in seconds.
+
+    `max_header_bytes` is for the whole head of a request, `max_request_line` for its first line. The head must arrive
+    within `header_timeout`, the body within `body_timeout` after it. A connection without a request is closed after
+    `idle_timeout`, or earlier if `max_connections` are open and another one comes.
+    """
+
+    max_connections: int = 1000
+    max_header_bytes: int = 32_768
+    max_request_line: int = 8192
+    max_headers: int = 100
+    header_timeout: float = 10.0
+    body_timeout: float = 30.0
+    idle_timeout: float = 75.0  # longer than the load balancers of the clouds, which close first
+
+    def __post_init__(self) -> None:
+        ranges = {
+            "max_connections": (1, 1_000_000),
+            "max_header_bytes": (1024, 1 << 24),
+            "max_request_line": (256, 1 << 20),
+            "max_headers": (8, 10_000),
+            "header_timeout": (0.1, 3600),
+            "body_timeout": (0.1, 3600),
+            "idle_timeout": (0.1, 86_400),
+        }
+        _check_ranges(self, ranges)
+
+
 class ApiContext:
-    """Belongs to one event loop. `draining` is set when this process begins to stop."""
+    """The objects that calls share. Belongs to one event loop. `draining` is set when this process begins to stop."""
 
     def __init__(self, scheduler: Scheduler, settings: ApiSettings, meters: MetricsRecorder) -> None:
         self.scheduler = scheduler
         self.settings = settings
+        self._limits = settings.limits
+        self._limits_of: InForce | None = None
         self.meters = meters
         self.draining = False
         self._local = SystemClock()
         self.instance_id = (
             settings.instance_id or scheduler.config.node_id or f"{socket.gethostname()}-{os.getpid()}-api"
         )
-        self.tail = EventTail(self._published, settings.max_streams, settings.max_streams_per_token)
-        self.computing = Computing()
-        self._limits = settings.limits
-        self._limits_of: InForce | None = None
-        self.seals = Seals(self._store, self._local.monotonic)
+        self.tail = EventTail(self._event_reader, settings.max_streams, settings.max_streams_per_token)
+        self.threads = RequestThreads()
+        self.cursor_keys = CursorKeys(self.store, self._local.monotonic)
 
     async def now(self) -> datetime:
-        """The store's time; while that has never been reached, this machine's."""
+        """The store's time; this machine's, as long as the store has never been reached."""
         try:
             return (await self.client()).clock.now()
         except DulyError:
             return self._local.now()
 
     def drain(self) -> None:
-        """This process is about to stop: it is no longer ready, and whoever follows events shall do so elsewhere."""
+        """Begin to stop: this process is no longer ready, and its streams end."""
         self.draining = True
         self.tail.close()
-        self.computing.close()
+        self.threads.close()
 
     def role(self) -> str:
-        """What this process is: a node's roles, or the API alone."""
+        """The roles of the node in this process, or "api" if there is none."""
         return "+".join(self.scheduler.config.roles) if self.scheduler.is_running else "api"
 
     async def client(self) -> Client:
-        """The store, opened if need be. From then on this process follows the cluster's settings."""
+        """The scheduler as a client of its store, which is opened on first use; it follows the cluster's settings."""
         client = await self.scheduler.opened()
         client.follow_settings()
         return client
@@ -113,8 +143,11 @@ class ApiContext:
             self._limits_of, self._limits = live.in_force, self.settings.limits.under(live.in_force)
         return self._limits
 
+    async def store(self) -> Store:
+        return (await self.client()).backend.store
+
     async def nodes(self) -> list[Node]:
-        """The nodes that are known to live: none while the coordinator is away, which health tells."""
+        """The live nodes; none while the coordinator is away, which `/health` reports."""
         try:
             return await (await self.client()).backend.coordinator.nodes()
         except BackendUnavailable as exc:
@@ -122,39 +155,36 @@ class ApiContext:
                 raise
             return []
 
-    async def _store(self) -> Store:
-        return (await self.client()).backend.store
-
-    async def _published(self) -> EventReader:
-        return EventReader((await self.client()).backend.store)
+    async def _event_reader(self) -> EventReader:
+        return EventReader(await self.store())
 
     async def record(self, actor: str, action: str, target: str, before: object, after: object) -> None:
-        """Append to the audit log."""
+        """Append an entry to the audit log."""
         await (await self.client()).audit.record(actor, action, target, await self.now(), before, after)
 
-    async def deeds(self, after: int, limit: int) -> list[Recorded]:
+    async def audit_entries(self, after: int, limit: int) -> list[Recorded]:
         """Entries of the audit log."""
         return await (await self.client()).audit.read(after, limit)
 
     async def handler(self, name: str | None, client: Client, principal: Principal) -> str:
-        """The handler that is meant: a name that somebody registered, else the default one."""
+        """The name of a registered handler: the given one, or the default handler."""
         chosen = name or self.scheduler.config.default_handler
         if chosen is None:
-            raise ConfigurationError("handler: which one? The server has no default_handler, so name one")
+            raise ConfigurationError("handler: name one, because the server has no default_handler")
         if client.knows(chosen) or await _is_known(chosen, client):
             return chosen
         if principal.limited:
             raise outside(chosen)
-        raise ConfigurationError(f"handler={chosen!r}: no such handler is registered; {_known_ones(client)}")
+        raise ConfigurationError(f"handler={chosen!r}: no such handler is registered; {_known_handlers(client)}")
 
 
 async def _is_known(name: str, client: Client) -> bool:
-    """Whether a job in the store or a live node has that name. Names are looked up, never imported."""
+    """Whether a job in the store or a live node has this name. Names are looked up, never imported."""
     if await client.backend.store.job(name) is not None:
         return True
     return any(name in node.handlers for node in await client.backend.coordinator.nodes())
 
 
-def _known_ones(client: Client) -> str:
+def _known_handlers(client: Client) -> str:
     names = sorted(client.handlers())
-    return f"registered here are {', '.join(names[:20])}" if names else "this server has none of its own"
+    return f"this server has {', '.join(names[:20])}" if names else "this server has no handlers"

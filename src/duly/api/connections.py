@@ -1,8 +1,8 @@
-"""Connections: one HTTP connection each, with a bound on everything that its other end decides.
+"""One HTTP connection, with a limit on everything that the client decides.
 
-Bytes of a request's head, its lines, the time it takes to arrive, requests sent ahead, the time an answer lies unread:
-what exceeds its limit is answered by a problem document, where that is possible, and the connection is closed. What was
-not received whole is never handed to the application. Many idle connections give way to a new one.
+The bytes of a request's head, its lines, the time it takes to arrive, pipelined requests, the time a response stays
+unread: if a limit is exceeded, the client gets a problem document if possible, and the connection is closed. The
+application never gets an incomplete request. At `max_connections`, the longest idle connection is closed for a new one.
 """
 
 from __future__ import annotations
@@ -11,54 +11,22 @@ import socket
 from enum import Enum
 from typing import Any
 
-from msgspec import Struct
-
+from duly.api.config import ConnectionLimits
 from duly.api.problems import CONTENT_TYPE, Problem
-from duly.errors import ConfigurationError, MissingExtra
+from duly.errors import MissingExtra
 
 try:
     from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 except ImportError as exc:
     raise MissingExtra("serving the API", "server") from exc
 
-SWEEP = 0.5  # seconds between looks at the clock
+SWEEP = 0.5  # seconds between checks of timeouts
 
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
-_KEPT = (b"connection", b"keep-alive")
-_MOST_AHEAD = 32  # requests that a client may send before the first is answered
-_FRAMING = 8  # bytes around one byte of a chunked body, at most; chunks of one byte have six
-_UNREAD = 30.0  # seconds that an answer may lie unread
-
-
-class ConnectionLimits(Struct, frozen=True):
-    """What one client may take of a server. Times are in seconds.
-
-    `max_header_bytes` is for the whole head of a request, `max_request_line` for its first line. The head must arrive
-    within `header_timeout`, the body within `body_timeout` after it. A connection without a request is closed after
-    `idle_timeout`, earlier if `max_connections` are open and another one comes.
-    """
-
-    max_connections: int = 1000
-    max_header_bytes: int = 32_768
-    max_request_line: int = 8192
-    max_headers: int = 100
-    header_timeout: float = 10.0
-    body_timeout: float = 30.0
-    idle_timeout: float = 75.0  # longer than the load balancers of the clouds, which close first
-
-    def __post_init__(self) -> None:
-        for name, least, most in (
-            ("max_connections", 1, 1_000_000),
-            ("max_header_bytes", 1024, 1 << 24),
-            ("max_request_line", 256, 1 << 20),
-            ("max_headers", 8, 10_000),
-            ("header_timeout", 0.1, 3600),
-            ("body_timeout", 0.1, 3600),
-            ("idle_timeout", 0.1, 86_400),
-        ):
-            value = getattr(self, name)
-            if not least <= value <= most:
-                raise ConfigurationError(f"{name}={value!r}: expected a number from {least} to {most}")
+_KEEP_ALIVE = (b"connection", b"keep-alive")
+_MAX_PIPELINED = 32  # requests that a client may send before the first response
+_FRAMING = 8  # maximum bytes of framing per byte of a chunked body; chunks of one byte have six
+_UNREAD = 30.0  # seconds that a response may stay unread
 
 
 class _Stage(Enum):
@@ -67,11 +35,11 @@ class _Stage(Enum):
     NOTHING = 0
     HEAD = 1
     BODY = 2
-    DONE = 3  # all of it, and the application is at work
+    DONE = 3  # all of it: the application is processing it
 
 
 class _RefusedError(Exception):
-    """Ends the parsing of a request; why is kept in the connection."""
+    """Stops the parser; the connection has the reason."""
 
 
 class Connection(HttpToolsProtocol):
@@ -83,26 +51,26 @@ class Connection(HttpToolsProtocol):
         super().__init__(*arguments, **options)
         self._stage = _Stage.NOTHING
         self._deadline: float | None = None
-        self.since = 0.0  # when it last had nothing to do
+        self.since = 0.0  # the time at which it became idle
         self._active: RequestResponseCycle | None = None
         self._refusal: Problem | None = None
         self._closed = False
-        self._completed = False  # whether a request was completed by the data that is being read
-        self._size = 0  # of the data that is being read
+        self._completed = False  # whether the data being read completed a request
+        self._size = 0  # of the data being read
         self._unfinished = 0
         self._received = 0
         self._delivered = 0
         self._unread = 0
         self._unread_since: float | None = None
 
-    # --- begin and end
+    # --- start and end
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in _INTERNET:
-            # Head and body of an answer are two writes: without this the second one waits 40 ms for the client to
-            # acknowledge the first. asyncio does it for sockets that it has made itself.
+            # The head and the body of a response are two writes: without this option the second one waits 40 ms until
+            # the client acknowledges the first. asyncio sets the option only for sockets that it has created itself.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.since = self.loop.time()
         self._deadline = self.since + self.limits.header_timeout
@@ -110,7 +78,7 @@ class Connection(HttpToolsProtocol):
             self._answer(_full(self.limits.max_connections))
 
     def _make_room(self) -> bool:
-        """Close the connection that has had nothing to do for the longest time; False if all are at work."""
+        """Close the connection that has been idle for the longest time; False if all are busy."""
         idle = [each for each in self.connections if each is not self and isinstance(each, Connection) and each.idle]
         if idle:
             min(idle, key=lambda each: each.since).cut()
@@ -118,17 +86,17 @@ class Connection(HttpToolsProtocol):
 
     @property
     def idle(self) -> bool:
-        """Whether no request of this connection is being answered."""
+        """Whether no request of this connection is being processed."""
         return self._active is None
 
     def cut(self) -> None:
-        """Close it at once, whatever is still to be sent."""
+        """Close the connection at once and discard unsent data."""
         self._closed = True
         self.connections.discard(self)
         self.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """All requests of this connection are over: the one that is being answered, and those sent ahead."""
+        """End all requests of this connection: the one being processed and the pipelined ones."""
         self._closed = True
         for cycle in [self._active, *(cycle for cycle, _ in self.pipeline)]:
             if cycle is not None and not cycle.response_complete:
@@ -138,7 +106,7 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
-        """The server stops: what is being answered may end, what has not arrived whole is given up."""
+        """The server stops: a request being processed may end, an incomplete one is dropped."""
         self.pipeline.clear()
         if self._active is None or self._arriving:
             self._closed = True
@@ -149,7 +117,7 @@ class Connection(HttpToolsProtocol):
     # --- time
 
     def sweep(self, now: float) -> None:
-        """Close what has taken too long to arrive, or to be read."""
+        """Close the connection if a request takes too long to arrive, or a response to be read."""
         unread = self.transport.get_write_buffer_size()
         if not unread or unread < self._unread:
             self._unread_since = None
@@ -164,12 +132,12 @@ class Connection(HttpToolsProtocol):
 
     @property
     def _behind(self) -> bool:
-        """Whether what arrives belongs to a later request than the one that is being answered: it can wait."""
+        """Whether a later request is arriving while an earlier one is being processed: it has no deadline yet."""
         return self._active is not None and not self._arriving
 
     @property
     def _arriving(self) -> bool:
-        """Whether the request that is being answered has not arrived whole."""
+        """Whether the request being processed is still arriving."""
         return self._stage is _Stage.BODY and self.cycle is self._active
 
     def _too_slow(self) -> None:
@@ -182,7 +150,7 @@ class Connection(HttpToolsProtocol):
             seconds = self.limits.header_timeout if part == "head" else self.limits.body_timeout
             self._answer(Problem(408, "too-slow", f"the {part} of the request did not arrive within {seconds:g} s"))
 
-    # --- what arrives
+    # --- requests
 
     def data_received(self, data: bytes) -> None:
         if self._closed:
@@ -190,10 +158,10 @@ class Connection(HttpToolsProtocol):
         begun_in, self._completed, self._size = self._stage, False, len(data)
         super().data_received(data)
         if self._stage is not _Stage.DONE and self._stage is not _Stage.NOTHING:
-            self._weigh(begun_in)
+            self._count_unfinished(begun_in)
 
-    def _weigh(self, begun_in: _Stage) -> None:
-        """Count what the parser keeps of a part of a request: a header that never ends, chunks without content."""
+    def _count_unfinished(self, begun_in: _Stage) -> None:
+        """Count the bytes that the parser has buffered: an endless header, chunks without content."""
         if self._closed:
             return
         if self._stage is _Stage.HEAD and not self._completed:
@@ -206,7 +174,7 @@ class Connection(HttpToolsProtocol):
                 self._answer(Problem(400, "malformed", "the body has more framing than content"))
 
     def send_400_response(self, msg: str) -> None:
-        """What the parser does not take; `msg` is uvicorn's."""
+        """Answer a request that the parser refused. `msg` is uvicorn's."""
         self._answer(self._refusal or Problem(400, "malformed", "this is not an HTTP/1.1 request"))
 
     def on_message_begin(self) -> None:
@@ -224,20 +192,20 @@ class Connection(HttpToolsProtocol):
         if self._active is None:
             self._active = self.cycle
         elif self.cycle is not self._active:
-            # uvicorn reads no more until the answer under way has ended. Of a stream that would be when the client has
-            # gone, which nobody would notice without reading.
+            # uvicorn stops reading until the current response has ended. A stream ends when the client disconnects,
+            # which is noticed only by reading.
             self.flow.resume_reading()
         if self.scope["http_version"] == "1.0" and self.parser.should_keep_alive():
-            # Old clients that ask for it keep their connection, too: ApacheBench is one, and a connection per call
-            # costs a server twice as much as the call.
+            # Keep connections of HTTP/1.0 clients that ask for it, such as ApacheBench: a connection per call costs the
+            # server twice as much as the call itself.
             self.cycle.keep_alive = True
-            self.cycle.default_headers = [*self.cycle.default_headers, _KEPT]
+            self.cycle.default_headers = [*self.cycle.default_headers, _KEEP_ALIVE]
 
     def _check_head(self) -> None:
-        """Refuse a head that is too large. What arrived in one small piece need not be added up."""
+        """Refuse a head that is too large. The sum is computed only if the received data could exceed the limit."""
         limits = self.limits
-        if len(self.pipeline) >= _MOST_AHEAD:
-            self._refuse(Problem(400, "malformed", f"more than {_MOST_AHEAD} requests were sent ahead"))
+        if len(self.pipeline) >= _MAX_PIPELINED:
+            self._refuse(Problem(400, "malformed", f"more than {_MAX_PIPELINED} pipelined requests"))
         if len(self.url) > limits.max_request_line:
             detail = f"the request line is longer than {limits.max_request_line} bytes"
             self._refuse(Problem(414, "too-large", detail))
@@ -256,29 +224,29 @@ class Connection(HttpToolsProtocol):
         self._completed = True
         self._deadline = None
         super().on_message_complete()
-        self._rest()
+        self._become_idle()
 
     def on_response_complete(self) -> None:
         self._active = self.pipeline[-1][0] if self.pipeline else None
-        if self._active is self.cycle and self._stage is _Stage.BODY:  # it had to wait: its time begins now
+        if self._active is self.cycle and self._stage is _Stage.BODY:  # it waited for its turn: its deadline starts now
             self._deadline = self.loop.time() + self.limits.body_timeout
         super().on_response_complete()
-        self._rest()
+        self._become_idle()
 
-    def _rest(self) -> None:
-        """Wait for the next request, if the last one has arrived and is answered."""
+    def _become_idle(self) -> None:
+        """Wait for the next request, if the last one is complete and answered."""
         if self._active is None and self._stage is _Stage.DONE:
             self._stage = _Stage.NOTHING
             self.since = self.loop.time()
 
-    # --- answers without the application
+    # --- responses without the application
 
     def _refuse(self, problem: Problem) -> None:
         self._refusal = problem
         raise _RefusedError(problem.detail)
 
     def _answer(self, problem: Problem) -> None:
-        """Say what is wrong, as far as that does not disturb an answer that is under way, and close."""
+        """Send the problem, unless a response is already being sent, and close the connection."""
         self._closed = True
         self.pipeline.clear()
         active = self._active
@@ -288,14 +256,14 @@ class Connection(HttpToolsProtocol):
             return
         if active is None or not active.response_started:
             self.transport.write(_bytes_of(problem))
-        if active is not None:  # the application must not take what has arrived for all there is
+        if active is not None:  # the application must not use the incomplete request
             active.disconnected = True
             active.message_event.set()
         self.transport.close()
 
 
 class _Trailers(list[tuple[bytes, bytes]]):
-    """What stands behind a body in the form of headers: nobody has checked it, so nobody gets it."""
+    """The trailers of a request: they are not checked, so they are dropped."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -313,7 +281,7 @@ def _large_head(limits: ConnectionLimits) -> Problem:
 
 
 def _full(most: int) -> Problem:
-    detail = f"{most} connections are open already, and all are at work: try again, or elsewhere"
+    detail = f"all {most} connections are busy: try again, or use another server"
     return Problem(503, "too-many-connections", detail, headers=((b"retry-after", b"1"),))
 
 

@@ -1,7 +1,7 @@
-"""The tail: follows the log of events once for all streams of this process, while there are any.
+"""Follows the log of events once for all streams of this process, as long as there are any.
 
-The newest notices are kept in memory, so that a stream which keeps up never asks the store. One that is slow, or begins
-further back, reads the store in slices of its own: no stream has a buffer that could grow.
+The newest events are kept in memory, so that a stream that keeps up does not read the store. A slow stream, or one that
+starts further back, reads slices from the store: no stream has a buffer that could grow.
 """
 
 from __future__ import annotations
@@ -25,70 +25,70 @@ _log = logging.getLogger("duly.api")
 
 
 class EventTail:
-    """Belongs to one event loop. `over` once the process is about to stop: then streams end."""
+    """Belongs to one event loop. `over` is set when the process is about to stop: then streams end."""
 
     def __init__(
-        self, published: Callable[[], Awaitable[EventReader]], most: int, most_each: int, *, period: float = PERIOD
+        self, reader: Callable[[], Awaitable[EventReader]], most: int, most_per_caller: int, *, period: float = PERIOD
     ) -> None:
         self.over = False
-        self.news = asyncio.Event()  # a new one whenever it was set
-        self._published = published
+        self.news = asyncio.Event()  # replaced each time it is set
+        self._reader = reader
         self._most = most
-        self._most_each = most_each
+        self._most_per_caller = most_per_caller
         self._period = period
         self._streams: Counter[str] = Counter()
         self._recent: list[Told] = []
         self._seen: int | None = None
         self._task: asyncio.Task[None] | None = None
 
-    # --- streams come and go
+    # --- streams
 
     def join(self, caller: str) -> None:
-        """One more stream of this caller; a `Problem` if there are too many, of theirs or of all."""
+        """Count one more stream of this caller; raises a `Problem` if there are too many."""
         later = ((b"retry-after", b"5"),)
         if self.over:
-            raise Problem(503, "stopping", "this process is about to stop: follow another one", headers=later)
-        if self._streams[caller] >= self._most_each:
-            detail = f"{self._most_each} streams are open with this token already: close one of them"
+            raise Problem(503, "stopping", "this process is about to stop: use another one", headers=later)
+        if self._streams[caller] >= self._most_per_caller:
+            detail = f"{self._most_per_caller} streams are already open with this token: close one of them"
             raise Problem(429, "too-many-streams", detail, headers=later)
         if self._streams.total() >= self._most:
-            detail = f"{self._most} streams are open already, and this process serves no more: try again, or elsewhere"
+            detail = f"this process serves at most {self._most} streams: try again, or use another one"
             raise Problem(503, "too-many-streams", detail, headers=later)
         self._streams[caller] += 1
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._follow(), name="duly-tail")
 
     def leave(self, caller: str) -> None:
-        """One less; the last one ends the reading."""
-        self._streams -= Counter({caller: 1})  # drops what has come to nothing
+        """Count one stream less; with the last one, reading ends."""
+        self._streams -= Counter({caller: 1})  # removes callers without streams
         if not self._streams and self._task is not None:
             self._task.cancel()
             self._task = self._seen = None
             self._recent = []
 
     def close(self) -> None:
-        """Let all streams end."""
+        """End all streams."""
         self.over = True
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         news, self.news = self.news, asyncio.Event()
         news.set()
 
-    # --- what they get
+    # --- events
 
     async def last(self) -> int:
-        """The number of the newest notice."""
-        return await (await self._published()).last()
+        """The id of the newest event."""
+        return await (await self._reader()).last()
 
     async def after(self, number: int) -> list[Told]:
-        """The next notices after this one; none if there are no more for now."""
+        """The next events after this id; none if there are no more for now."""
         if self._seen is not None and number >= self._seen:
             return []
         start = number + 1 - self._recent[0].id if self._recent else -1
         if start >= 0:
             return self._recent[start : start + SLICE]
-        return await (await self._published()).read(number, SLICE)
+        return await (await self._reader()).read(number, SLICE)
 
     async def _follow(self) -> None:
         seen: int | None = None
@@ -97,11 +97,11 @@ class EventTail:
             try:
                 if seen is None:
                     seen = self._seen = await self.last()
-                    self._tell()
-                found = await (await self._published()).read(seen, SLICE)
+                    self._notify()
+                found = await (await self._reader()).read(seen, SLICE)
             except BackendError as exc:
                 if not away:
-                    _log.warning("streams of events wait: their log cannot be read (%s)", exc)
+                    _log.warning("streams of events are waiting: the log of events cannot be read (%s)", exc)
                 away = True
                 await asyncio.sleep(_AFTER_FAILURE)
                 continue
@@ -112,10 +112,10 @@ class EventTail:
                 await asyncio.sleep(self._period)
 
     def _take(self, found: list[Told], seen: int) -> int:
-        """Keep the newest in memory, without a gap, and tell the streams; the number of the last."""
+        """Keep the newest events in memory, without a gap, and notify the streams; returns the last id."""
         if found[0].id != seen + 1:
             self._recent = []
         self._recent = [*self._recent, *found][-_RECENT:]
         self._seen = found[-1].id
-        self._tell()
+        self._notify()
         return found[-1].id

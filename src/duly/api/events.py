@@ -1,4 +1,4 @@
-"""Events: what nodes publish, as a stream of server-sent events that can be resumed where it broke off."""
+"""The published events of the cluster, as a stream of server-sent events that can be resumed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from duly.api.event_tail import EventTail
 from duly.api.permissions import Principal
 from duly.api.problems import Problem
 from duly.api.queries import EventsQuery
-from duly.api.visibility import sees_notice
+from duly.api.visibility import sees_event
 from duly.errors import BackendError
 from duly.scheduler.event_reader import Choice, Told
 
@@ -22,20 +22,20 @@ CONTENT_TYPE = b"text/event-stream"
 KEEP_ALIVE = 15.0
 
 _LAST_ID = b"last-event-id"
-_ASK_AGAIN = 1.0
-_RETRY = b"retry: 2000\n\n"  # milliseconds until a client that lost the stream comes back
-_AS_IT_COMES = ((b"x-accel-buffering", b"no"),)
+_RETRY_AFTER = 1.0
+_RETRY = b"retry: 2000\n\n"  # milliseconds until a client that lost the stream reconnects
+_UNBUFFERED = ((b"x-accel-buffering", b"no"),)
 
 
 class Gap(Struct, frozen=True):
-    """In a message of the kind `gap`: nothing that was after `after` and before `next` is kept any more."""
+    """The data of a message of kind `gap`: the events between `after` and `next` are no longer kept."""
 
     after: int
     next: int
 
 
 async def follow_events(call: Call[EventsQuery, None]) -> Stream:
-    """What happens to runs, jobs, queues and nodes, as server-sent events."""
+    """Events of runs, jobs, queues and nodes, as server-sent events."""
     query, tail = call.query, call.context.tail
     after = _last_id(call.header(_LAST_ID))
     after = query.after if after is None else after
@@ -44,7 +44,7 @@ async def follow_events(call: Call[EventsQuery, None]) -> Stream:
     tail.join(caller)
     choice = Choice(frozenset(query.kind), query.run, query.job, query.queue, query.handler)
     chunks = _chunks(tail, last if after is None else after, last, choice, call.principal)
-    return Stream(chunks, lambda: tail.leave(caller), CONTENT_TYPE, _AS_IT_COMES)
+    return Stream(chunks, lambda: tail.leave(caller), CONTENT_TYPE, _UNBUFFERED)
 
 
 def _last_id(given: str | None) -> int | None:
@@ -52,41 +52,41 @@ def _last_id(given: str | None) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 17):
-        raise Problem(400, "malformed", f"Last-Event-ID: {given}: the id of an earlier event is needed, a number")
+        raise Problem(400, "malformed", f"Last-Event-ID: {given}: expected the id of an earlier event, a number")
     return int(text)
 
 
 async def _chunks(
     tail: EventTail, after: int, last: int, choice: Choice, principal: Principal
 ) -> AsyncGenerator[bytes, None]:
-    """The stream, from after one notice on, as it is sent. Where it is quiet a comment and the present id are sent."""
+    """The messages of the stream after an id. Without events, a comment with the current id is sent."""
     yield _RETRY
-    if after > last:  # an id of another store, or of one that has lost its tail
+    if after > last:  # an id of another store, or of a store that lost its newest data
         yield _gap(after, last + 1)
         after = last
-    said = after
+    sent = after
     while not tail.over:
         news = tail.news
         found = await _next(tail, after)
         message, after = _messages(found, after, choice, principal)
         if message:
-            said = after
+            sent = after
             yield message
-        elif not found and not await _heard(news):
-            yield b": nothing new\n\n" if said == after else b": nothing new\nid: %d\n\n" % after
-            said = after
+        elif not found and not await _woken(news):
+            yield b": nothing new\n\n" if sent == after else b": nothing new\nid: %d\n\n" % after
+            sent = after
 
 
 async def _next(tail: EventTail, after: int) -> list[Told]:
     try:
         return await tail.after(after)
-    except BackendError:  # the tail has told; what is published meanwhile can be read later
-        await asyncio.sleep(_ASK_AGAIN)
+    except BackendError:  # the tail has logged it; the events are read later
+        await asyncio.sleep(_RETRY_AFTER)
         return []
 
 
-async def _heard(news: asyncio.Event) -> bool:
-    """Wait for something new; whether there is, or it has been quiet for long."""
+async def _woken(news: asyncio.Event) -> bool:
+    """Wait for new events; False if there were none for a while."""
     with suppress(TimeoutError):
         async with asyncio.timeout(KEEP_ALIVE):
             return await news.wait()
@@ -94,17 +94,17 @@ async def _heard(news: asyncio.Event) -> bool:
 
 
 def _messages(found: list[Told], after: int, choice: Choice, principal: Principal) -> tuple[bytes, int]:
-    """These notices as messages, as far as they are wanted and may be seen; and the number of the last."""
+    """The messages of the events that match and that the caller may see; and the last id."""
     parts: list[bytes] = []
-    for told in found:
-        if told.id != after + 1:
-            parts.append(_gap(after, told.id))
-        after = told.id
-        if choice.takes(told) and sees_notice(principal, told):
-            parts.append(b"id: %d\nevent: %b\ndata: %b\n\n" % (told.id, told.words.kind.encode(), told.text))
+    for event in found:
+        if event.id != after + 1:
+            parts.append(_gap(after, event.id))
+        after = event.id
+        if choice.takes(event) and sees_event(principal, event):
+            parts.append(b"id: %d\nevent: %b\ndata: %b\n\n" % (event.id, event.words.kind.encode(), event.text))
     return b"".join(parts), after
 
 
 def _gap(after: int, following: int) -> bytes:
-    """Its id is the one before what follows: whoever resumes there has been told."""
+    """Its id is the one before the next event: a client that resumes there has seen the gap."""
     return b"id: %d\nevent: gap\ndata: %b\n\n" % (following - 1, msgspec.json.encode(Gap(after, following)))

@@ -1,8 +1,8 @@
-"""Documents: JSON as it is read from callers, and the one place where its size and shape are bounded.
+"""Reads JSON from callers, and limits its size and shape.
 
-Refused is what another reader could take differently or choke on: NaN and infinities, duplicate keys, lone surrogates,
-NUL characters, nesting deeper than 32, numbers of more than 400 digits, more than 100,000 values. How many bytes it may
-have is checked before it gets here. All checks take time in proportion to the document.
+Refused is what other parsers could read differently or fail on: NaN and infinities, duplicate keys, lone surrogates,
+NUL characters, nesting deeper than 32, numbers with more than 400 digits, more than 100,000 values. The number of bytes
+is checked earlier. All checks take linear time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from duly.api.problems import Problem
 
 MAX_DEPTH = 32
 MAX_VALUES = 100_000
-MAX_DIGITS = 400  # the largest double has 309 before its point
+MAX_DIGITS = 400  # the largest double has 309 digits before its point
 
 _ESCAPES = b"\\u"
 _LONG = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
@@ -33,10 +33,10 @@ T = TypeVar("T")
 
 
 def read(body: bytes) -> Any:
-    """The document in a body; raises a `Problem` that says what is wrong with it."""
+    """The JSON value of a body; raises a `Problem` that says what is wrong with it."""
     _refuse_shape(body)
     try:
-        value = (_careful if _LONG.search(body) else _decoder).decode(body.decode())
+        value = (_checking_decoder if _LONG.search(body) else _decoder).decode(body.decode())
     except UnicodeDecodeError as exc:
         raise _malformed(f"it is not UTF-8 (byte {exc.start})") from exc
     except json.JSONDecodeError as exc:
@@ -44,12 +44,12 @@ def read(body: bytes) -> Any:
     except (ValueError, RecursionError) as exc:
         raise _malformed(str(exc)) from exc
     if _ESCAPES in body:
-        _refuse_odd_text(value)
+        _refuse_bad_text(value)
     return value
 
 
-def shaped(value: Any, kind: type[T], pointer: str = "") -> T:
-    """The value as this type; raises a `Problem` that points at the field which does not fit."""
+def converted(value: Any, kind: type[T], pointer: str = "") -> T:
+    """The value as this type; raises a `Problem` that points to the wrong field."""
     try:
         found = msgspec.convert(value, kind)
     except msgspec.ValidationError as exc:
@@ -58,33 +58,33 @@ def shaped(value: Any, kind: type[T], pointer: str = "") -> T:
         plain = text if where is None else text[: where.start()]
         path = "" if where is None else _pointer(where["path"])
         raise _invalid(plain, pointer + path) from exc
-    _refuse_far(found, pointer)
+    _refuse_out_of_range(found, pointer)
     return found
 
 
-def _refuse_far(value: Any, pointer: str) -> None:
-    """Instants of a struct must be ones that UTC has: a zone can carry them over the ends of the calendar."""
+def _refuse_out_of_range(value: Any, pointer: str) -> None:
+    """Times must exist in UTC: an offset can move them beyond the first or last year."""
     if isinstance(value, datetime):
         try:
             value.astimezone(UTC)
         except OverflowError as exc:
-            raise _invalid("this instant lies outside of the calendar, which has the years 1 to 9999", pointer) from exc
+            raise _invalid("this time is outside of the years 1 to 9999", pointer) from exc
     elif isinstance(value, Struct):
-        for name in _with_instants(type(value)):
-            _refuse_far(getattr(value, name), f"{pointer}/{name}")
+        for name in _time_fields(type(value)):
+            _refuse_out_of_range(getattr(value, name), f"{pointer}/{name}")
 
 
 @cache
-def _with_instants(kind: type[Struct]) -> tuple[str, ...]:
-    """The fields of a struct that may hold an instant, or a struct that has one."""
+def _time_fields(kind: type[Struct]) -> tuple[str, ...]:
+    """The fields of a struct that may hold a time, or a struct with one."""
     hints = get_type_hints(kind, include_extras=False)
-    return tuple(name for name in kind.__struct_fields__ if _may_hold_instant(hints[name]))
+    return tuple(name for name in kind.__struct_fields__ if _may_be_time(hints[name]))
 
 
-def _may_hold_instant(hint: Any) -> bool:
+def _may_be_time(hint: Any) -> bool:
     if isinstance(hint, type) and issubclass(hint, Struct):
-        return bool(_with_instants(hint))
-    return hint is datetime or any(_may_hold_instant(each) for each in get_args(hint))
+        return bool(_time_fields(hint))
+    return hint is datetime or any(_may_be_time(each) for each in get_args(hint))
 
 
 def _invalid(detail: str, pointer: str) -> Problem:
@@ -92,18 +92,18 @@ def _invalid(detail: str, pointer: str) -> Problem:
 
 
 def _pointer(path: str) -> str:
-    """A path as msgspec writes it, as a JSON pointer."""
+    """A path in the notation of msgspec as a JSON pointer."""
     return "".join(f"/{step['name'] or step['index']}" for step in _STEP.finditer(path))
 
 
 def _malformed(why: str) -> Problem:
-    return Problem(400, "malformed", f"the body is not JSON that is accepted here: {why}")
+    return Problem(400, "malformed", f"the body is not valid JSON: {why}")
 
 
 def _refuse_shape(body: bytes) -> None:
-    """Bound depth and number of values by what stands outside of strings, without reading the document.
+    """Limit the depth and the number of values by counting brackets and commas outside of strings.
 
-    Most documents are so small that the signs in all of it, strings included, cannot be too many.
+    Most documents are so small that counting them including strings suffices.
     """
     opened = body.count(b"[") + body.count(b"{")
     if opened <= MAX_DEPTH and body.count(b",") < MAX_VALUES:
@@ -112,8 +112,8 @@ def _refuse_shape(body: bytes) -> None:
     if bare.count(b",") + bare.count(b"[") + bare.count(b"{") > MAX_VALUES:
         raise _malformed(f"it has more than {MAX_VALUES} values")
     depth = 0
-    for sign in _BRACKETS.finditer(bare):
-        if sign[0] in b"[{":
+    for bracket in _BRACKETS.finditer(bare):
+        if bracket[0] in b"[{":
             depth += 1
             if depth > MAX_DEPTH:
                 raise _malformed(f"it is nested deeper than {MAX_DEPTH}")
@@ -124,22 +124,24 @@ def _refuse_shape(body: bytes) -> None:
 _BRACKETS = re.compile(rb"[\[\]{}]")
 
 
-def _refuse_odd_text(value: Any) -> None:
+def _refuse_bad_text(value: Any) -> None:
     match value:
         case str():
             if "\x00" in value:
-                raise _malformed("a string holds the character NUL (\\u0000)")
+                raise _malformed("a string contains the character NUL (\\u0000)")
             try:
                 value.encode()
             except UnicodeEncodeError as exc:
-                raise _malformed(f"a string holds half of a surrogate pair (\\u{ord(value[exc.start]):04x})") from exc
+                raise _malformed(
+                    f"a string contains half of a surrogate pair (\\u{ord(value[exc.start]):04x})"
+                ) from exc
         case list():
             for item in value:
-                _refuse_odd_text(item)
+                _refuse_bad_text(item)
         case dict():
             for key, item in value.items():
-                _refuse_odd_text(key)
-                _refuse_odd_text(item)
+                _refuse_bad_text(key)
+                _refuse_bad_text(item)
         case _:
             pass
 
@@ -149,33 +151,33 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice!r} is there twice")
+        raise ValueError(f"duplicate key {twice!r}")
     return found
 
 
 def _finite(text: str) -> float:
-    number = float(_short(text))
+    number = float(_checked_length(text))
     if not math.isfinite(number):
-        raise ValueError(f"{text} is too large a number")
+        raise ValueError(f"the number {text} is too large")
     return number
 
 
-def _whole(text: str) -> int:
-    return int(_short(text))
+def _integer(text: str) -> int:
+    return int(_checked_length(text))
 
 
-def _short(text: str) -> str:
+def _checked_length(text: str) -> str:
     if len(text) > MAX_DIGITS:
         raise ValueError(f"a number has more than {MAX_DIGITS} digits")
     return text
 
 
 def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a number that JSON has")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=_distinct, parse_float=_finite, parse_constant=_no_constant)
-# Looks at every whole number, which takes time: only for documents that have so many digits in a row somewhere.
-_careful = json.JSONDecoder(
-    object_pairs_hook=_distinct, parse_float=_finite, parse_int=_whole, parse_constant=_no_constant
+# Checks every integer, which takes time: used only if the document has this many digits in a row.
+_checking_decoder = json.JSONDecoder(
+    object_pairs_hook=_distinct, parse_float=_finite, parse_int=_integer, parse_constant=_no_constant
 )

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the table of routes and the structs that it names."""
+"""Makes the OpenAPI 3.1 document from the table of routes and its structs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _PROMETHEUS = "text/plain"
 _JSON = "application/json"
 _EVENTS = "text/event-stream"
 _HEADERS = {
-    "If-Match": "The revision that the job must have, as in its ETag; `*`: it must exist.",
-    "Last-Event-ID": "The id of the last event that is known: what came after it is sent first.",
+    "If-Match": "The revision that the job must have, as in its ETag; `*`: the job must exist.",
+    "Last-Event-ID": "The id of the last known event: the events after it are sent first.",
     "If-None-Match": "`*`: the job must be new.",
 }
 
@@ -55,7 +55,7 @@ def _key(kind: Any) -> str:
 
 
 def _kinds(routes: Sequence[Route]) -> list[Any]:
-    """Every type that the table names, once."""
+    """Every type in the table, once."""
     found: dict[str, Any] = {_key(ProblemDocument): ProblemDocument}
     for route in routes:
         alternatives = [each for kind in route.gives.values() for each in _alternatives(kind)]
@@ -66,7 +66,7 @@ def _kinds(routes: Sequence[Route]) -> list[Any]:
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:
-    """The members of a union; structs of one union are told apart by their fields, which msgspec does not describe."""
+    """The members of a union, because msgspec cannot describe a union of structs."""
     if kind is None or kind == TEXT:
         return ()
     if isinstance(kind, Streamed):
@@ -116,7 +116,7 @@ def _parameters(route: Route, components: dict[str, Any]) -> list[dict[str, Any]
 
 
 def _parameter(name: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """A field of a query: null is not something a query can say."""
+    """A field of a query as a parameter, without null, which a query string cannot express."""
     plain = dict(schema)
     if plain.get("default", ...) is None:
         del plain["default"]
@@ -154,13 +154,13 @@ def _response(status: int, kind: Any, known: dict[str, Any]) -> dict[str, Any]:
 
 
 def _streamed(data: dict[str, Any]) -> dict[str, Any]:
-    """Messages without end. A string to those who read all of it; the schema is that of each message's data."""
+    """A stream of messages, described as a string; the schema is that of the data of each message."""
     described = "Server-sent events: `id` is a number that grows, `event` the kind, `data` one line of JSON."
     return {"type": "string", "description": described, "contentMediaType": _JSON, "contentSchema": data}
 
 
 def _problems(route: Route) -> list[int]:
-    """The problems that a call may end with."""
+    """The statuses of problems that a call may return."""
     found = [405]
     if route.permission is not Permission.PUBLIC:
         found += [401, 403, 429, 503]
@@ -170,8 +170,8 @@ def _problems(route: Route) -> list[int]:
         found += [400, 422]
     if route.body is not None:
         found += [400, 413, 415, 422]
-    if route.conflicts:
+    if route.conflicts or "If-Match" in route.headers:
         found.append(409)
     if route.method != "GET":
-        found.append(400)  # a condition that is not understood
+        found.append(400)  # an unsupported condition
     return sorted(set(found))

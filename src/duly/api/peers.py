@@ -1,8 +1,7 @@
-"""Peers: whether a call comes from a program of this machine, for an API that asks for no tokens.
+"""Checks that a call comes from a program on this machine, for an API without authentication.
 
-What decides is the address at the other end of the connection. The header Host is looked at as well: a browser on this
-machine sends what a page from elsewhere tells it to, under the name of that page. A proxy on this machine would make
-every caller local, so calls that went through one are refused.
+The address of the client decides. The header Host is checked as well, because a browser on this machine sends requests
+for web pages of other hosts. Behind a proxy on this machine every caller would be local, so such calls are refused.
 """
 
 from __future__ import annotations
@@ -13,35 +12,35 @@ from typing import Any
 
 from duly.api.problems import Problem
 
-_HOME = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
+_LOCAL_HOSTS = frozenset({b"localhost", b"127.0.0.1", b"[::1]"})
 _FORWARDED = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip", b"via")
-_OF_PAGES = (b"origin",)
+_BROWSER_HEADERS = (b"origin",)
 _SAME_SITE = frozenset({b"none", b"same-origin"})
 
 
-def refuse_foreign(client: Any, headers: Mapping[bytes, bytes]) -> None:
-    """Raise a `Problem` unless a program of this machine calls. `client` is the peer as ASGI has it."""
-    reason = _foreign(client, headers)
+def require_local(client: Any, headers: Mapping[bytes, bytes]) -> None:
+    """Raise a `Problem` unless a program on this machine calls. `client` is the address in the ASGI scope."""
+    reason = _not_local(client, headers)
     if reason is not None:
-        detail = f"this API has no authentication and answers programs of its own machine only: {reason}"
+        detail = f"this API has no authentication and serves only programs on the same machine: {reason}"
         raise Problem(403, "forbidden", detail)
 
 
-def _foreign(client: Any, headers: Mapping[bytes, bytes]) -> str | None:
+def _not_local(client: Any, headers: Mapping[bytes, bytes]) -> str | None:
     if not _is_loopback(client):
         return "the call does not come from a loopback address"
     forwarded = next((name for name in _FORWARDED if name in headers), None)
     if forwarded is not None:
         return f"the call went through a proxy ({forwarded.decode()}); use tokens behind a proxy"
-    if _host(headers) not in _HOME:
+    if _host(headers) not in _LOCAL_HOSTS:
         return "the call is for another host than localhost"
-    if any(name in headers for name in _OF_PAGES) or headers.get(b"sec-fetch-site", b"none") not in _SAME_SITE:
+    if any(name in headers for name in _BROWSER_HEADERS) or headers.get(b"sec-fetch-site", b"none") not in _SAME_SITE:
         return "the call comes from a web page"
     return None
 
 
 def _is_loopback(client: Any) -> bool:
-    """Whether the peer is this machine. A peer that the server does not know may be anybody."""
+    """Whether the client is on this machine. An unknown address counts as another machine."""
     try:
         address = ipaddress.ip_address(str(client[0]))
     except (TypeError, ValueError, IndexError):

@@ -1,7 +1,6 @@
-"""Permissions: what a caller may do. Every route names one; a role grants a set of them.
+"""Permissions and roles. Each route requires a permission; a role grants a set of them.
 
-A token may further be limited to queues and handlers. What that means for jobs, runs, queues and all else is decided in
-`visibility`.
+A token may also be limited to queues and handlers; `visibility` implements these limits.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from duly.rules.rate_limits import Rate
 
 
 class Permission(StrEnum):
-    """What a route asks for."""
+    """What a route requires."""
 
-    PUBLIC = "public"  # health and the document: no token needed
+    PUBLIC = "public"  # health and the OpenAPI document: no token needed
     READ = "read"
     SUBMIT = "submit"
     OPERATE = "operate"
@@ -25,7 +24,7 @@ class Permission(StrEnum):
 
 
 class TokenRole(StrEnum):
-    """What a token is for. Each role includes the permissions of the previous one."""
+    """The role of a token. Each role includes the permissions of the previous one."""
 
     VIEWER = "viewer"
     SUBMITTER = "submitter"
@@ -46,7 +45,7 @@ GRANTS: dict[TokenRole, frozenset[Permission]] = {
 
 
 class Principal(Struct, frozen=True):
-    """Who calls: for the audit log, and what they may do. None in `queues` or `handlers` is no limit."""
+    """A caller: the name for the audit log, the role and the limits. None in `queues` or `handlers` means no limit."""
 
     name: str
     role: TokenRole
@@ -65,7 +64,9 @@ class Principal(Struct, frozen=True):
     def require(self, permission: Permission) -> None:
         if not self.may(permission):
             needed = next(role for role in TokenRole if permission in GRANTS[role])
-            raise Problem(403, "forbidden", f"this token has the role {self.role.value}: {needed.value} is needed")
+            raise Problem(
+                403, "forbidden", f"this token has the role {self.role.value}; the role {needed.value} is required"
+            )
 
 
 ANONYMOUS = Principal("anonymous", TokenRole.VIEWER, frozenset(), frozenset())

@@ -1,6 +1,6 @@
-"""Previews: the next instants of a schedule that somebody tries. Pure, and bounded in time.
+"""Previews: the next due times of a schedule, computed in a thread and within a limited time.
 
-Runs in a thread: an expression that is seldom due takes milliseconds per instant.
+An expression that is rarely due takes milliseconds per due time, which would block the event loop.
 """
 
 from __future__ import annotations
@@ -10,17 +10,25 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from duly.api import requests
+from duly.api.calls import Call, Reply, answer
 from duly.api.requests import PreviewBody
 from duly.api.responses import PreviewAnswer, PreviewInstant
 from duly.model import as_utc, iso
 from duly.rules.schedules import Cron, Every, Once
 from duly.rules.zones import zone_key
 
-LONGEST = 1.0  # seconds; what is found by then is the answer
+LONGEST = 1.0  # seconds
+
+
+async def preview(call: Call[None, PreviewBody]) -> Reply:
+    """The next due times of a schedule, with notes about clock changes."""
+    now = (await call.context.client()).clock.now()
+    zone = call.context.scheduler.config.timezone
+    return answer(await call.context.threads.run(lambda: preview_of(call.body, zone, now)))
 
 
 def preview_of(body: PreviewBody, default_zone: str, now: datetime, longest: float = LONGEST) -> PreviewAnswer:
-    """What a schedule in this body means. `complete` is false if the time ran out before `count` were found."""
+    """The due times of a schedule. `complete` is false if the time ran out before `count` were found."""
     deadline = time.monotonic() + longest
     schedule = requests.schedule(body.schedule, body.timezone)
     zone = zone_key(body.timezone or default_zone)

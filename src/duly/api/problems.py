@@ -1,7 +1,7 @@
-"""Problems: every error of the API as one document of RFC 9457, with the field at fault and the way out.
+"""Problems: the errors of the API as documents of RFC 9457, with the wrong field and the way out.
 
-`problem_of` is the one place where Duly's errors become statuses. Whatever is not known here is a fault of ours: it is
-logged under an id, and the caller learns nothing but that id.
+`problem_of` maps Duly's errors to statuses. Any other error is a bug: it is logged under an id, and the caller gets
+only this id.
 """
 
 from __future__ import annotations
@@ -12,20 +12,8 @@ from http import HTTPStatus
 import msgspec
 from msgspec import Struct
 
-from duly.errors import (
-    BackendUnavailable,
-    ConfigurationError,
-    DulyError,
-    DuplicateJob,
-    InvalidSchedule,
-    JobChanged,
-    JobNotFound,
-    PayloadError,
-    PayloadTooLarge,
-    RunNotFound,
-    SchedulerRunning,
-    SettingChanged,
-)
+from duly import errors
+from duly.errors import DulyError
 
 CONTENT_TYPE = b"application/problem+json"
 _TYPE = "urn:duly:problem:"
@@ -33,14 +21,14 @@ _LONGEST = 1000
 
 
 class FieldProblem(Struct, frozen=True):
-    """What is wrong with one part of a request; `pointer` is a JSON pointer into its body."""
+    """An error in one part of a request; `pointer` is a JSON pointer into its body."""
 
     pointer: str
     detail: str
 
 
 class ProblemDocument(Struct, frozen=True, omit_defaults=True):
-    """An error, as RFC 9457 has it. `type` is stable; `detail` is for people and says the way out."""
+    """A problem document of RFC 9457. `type` is stable; `detail` is for people and says what to do."""
 
     type: str
     title: str
@@ -69,7 +57,7 @@ class Problem(Exception):
         self.headers = tuple(headers)
 
     def within(self, index: int) -> Problem:
-        """The same problem of one item of an array."""
+        """The same problem in one item of an array."""
         detail = f"submission {index}: {self.detail}"
         return Problem(self.status, self.kind, detail, pointer=f"/{index}{self.pointer or ''}", headers=self.headers)
 
@@ -87,37 +75,37 @@ class Problem(Exception):
 
 
 def _short(text: str) -> str:
-    """A text that may repeat what a caller has sent: not all of it, and nothing that JSON cannot hold."""
+    """A message that may quote the caller: shortened, and without characters that JSON cannot hold."""
     plain = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
     return plain if plain.isascii() else plain.encode("utf-8", "replace").decode()
 
 
 def problem_of(error: DulyError) -> Problem | None:
-    """The problem that an error of Duly is for a caller; None if it is none of theirs."""
+    """The problem for an error that the caller can correct; None for any other error."""
     text = str(error)
     match error:
-        case BackendUnavailable():
+        case errors.BackendUnavailable():
             away = f"the {error.part} cannot be reached now: try again"
             if error.part == "store":
                 away += "; with a dedupe_key a submission may be repeated within its unique_for"
             return Problem(503, f"{error.part}-away", away, headers=((b"retry-after", b"1"),))
-        case JobNotFound() | RunNotFound():
+        case errors.JobNotFound() | errors.RunNotFound():
             return Problem(404, "not-found", text)
-        case PayloadTooLarge():
+        case errors.PayloadTooLarge():
             return Problem(413, "too-large", text, pointer="/payload")
-        case PayloadError():
+        case errors.PayloadError():
             return Problem(422, "invalid-payload", text, pointer="/payload")
-        case InvalidSchedule():
+        case errors.InvalidSchedule():
             return Problem(422, "invalid-schedule", text, pointer="/schedule")
-        case JobChanged() | SettingChanged() | DuplicateJob() | SchedulerRunning():
+        case errors.JobChanged() | errors.SettingChanged() | errors.DuplicateJob() | errors.SchedulerRunning():
             return Problem(409, "conflict", text)
-        case ConfigurationError():
+        case errors.ConfigurationError():
             return Problem(422, "invalid", text)
         case _:
             return None
 
 
 def not_found(what: str, name: str) -> Problem:
-    """The same answer for what never was and for what the caller may not see."""
-    way_out = "see `GET /jobs`" if what == "job" else "it never was, or retention has purged it"
+    """The same problem for what does not exist and for what the caller may not see."""
+    way_out = "see `GET /jobs`" if what == "job" else "it never existed, or retention has purged it"
     return Problem(404, "not-found", f"there is no {what} {name!r}: {way_out}")

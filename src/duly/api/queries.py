@@ -1,19 +1,20 @@
-"""Queries: what may stand behind the question mark, as structs."""
+"""The query strings of the API as structs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from duly.api.requests import Instant, Name
+from duly.api.requests import Instant, Name, RedriveBody
 from duly.model import Cause, RunQuery, State, iso
 from duly.model.published_event import PublishedEventKind
 
 Limit = Annotated[int, Meta(ge=1, le=1000)]
-Cursor = Annotated[str, Meta(min_length=1, max_length=500, description="from X-Next-Cursor of the page before")]
+Cursor = Annotated[str, Meta(min_length=1, max_length=500, description="X-Next-Cursor of the previous page")]
 Tag = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
@@ -33,60 +34,63 @@ StatusWord = Literal[
 ]
 
 
-class RunsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which runs; everything given must match. `status` may be given several times; times are due instants."""
+class _PageQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    due_from: Instant | None = None
+    due_until: Instant | None = None
+    limit: Limit = 100
+    cursor: Cursor | None = None
+
+
+class _FilterQuery(_PageQuery, frozen=True):
+    handler: Name | None = None
+    queue: Name | None = None
+    tag: Tag | None = None
+
+
+class RunsQuery(_FilterQuery, frozen=True):
+    """Which runs; all filters must match. `status` may be repeated; the times are due times."""
 
     status: tuple[State, ...] = ()
     job: Name | None = None
-    handler: Name | None = None
-    queue: Name | None = None
-    tag: Tag | None = None
     cause: Cause | None = None
-    due_from: Instant | None = None
-    due_until: Instant | None = None
-    limit: Limit = 100
-    cursor: Cursor | None = None
 
 
-class JobsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which jobs; with a run's state as `status`, which runs (`name` is then the job's)."""
+class JobsQuery(_FilterQuery, frozen=True):
+    """Which jobs; with the state of a run as `status`, which runs (`name` is then the job's)."""
 
     status: tuple[StatusWord, ...] = ()
     name: Name | None = None
-    handler: Name | None = None
-    queue: Name | None = None
-    tag: Tag | None = None
-    due_from: Instant | None = None
-    due_until: Instant | None = None
-    limit: Limit = 100
-    cursor: Cursor | None = None
+
+    def runs(self, states: tuple[State, ...]) -> RunsQuery:
+        """The query for the runs of these states."""
+        shared = {name: getattr(self, name) for name in _FilterQuery.__struct_fields__}
+        return RunsQuery(status=states, job=self.name, **shared)
 
 
-class JobRunsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+class JobRunsQuery(_PageQuery, frozen=True):
     """Which runs of a job."""
 
     status: tuple[State, ...] = ()
-    due_from: Instant | None = None
-    due_until: Instant | None = None
-    limit: Limit = 100
-    cursor: Cursor | None = None
+
+    def runs(self, job: str) -> RunsQuery:
+        return RunsQuery(job=job, **asdict(self))
 
 
 class ExplainQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """The moment in question; now, unless it is given."""
+    """The time to explain; now by default."""
 
     at: Instant | None = None
 
 
 class AuditQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Entries with a greater number than `after`."""
+    """Entries with a number larger than `after`."""
 
     after: Annotated[int, Meta(ge=0, le=2**53)] = 0
     limit: Limit = 100
 
 
 class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which events; everything given must match, any of several kinds. `after` is the id of the last one known."""
+    """Which events; all filters must match, and one of the kinds. `after` is the id of the last known event."""
 
     kind: tuple[PublishedEventKind, ...] = ()
     job: Name | None = None
@@ -96,20 +100,20 @@ class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     after: Annotated[int, Meta(ge=0, le=2**53)] | None = None
 
 
-def run_query(query: RunsQuery) -> RunQuery:
-    """What the store is asked for."""
+def run_query(query: RunsQuery | RedriveBody) -> RunQuery:
+    """The same filters for the store."""
     return RunQuery(
         job=query.job,
         handler=query.handler,
         queue=query.queue,
-        states=query.status,
-        cause=query.cause,
+        states=tuple(State(each) for each in query.status),
+        cause=getattr(query, "cause", None),
         due_from=query.due_from,
         due_until=query.due_until,
     )
 
 
 def repeated(query: Struct) -> Mapping[str, object]:
-    """What to ask for on the next page: the same, but for the cursor."""
-    said = {key: value for key, value in asdict(query).items() if key != "cursor"}
-    return {key: iso(value) if key.startswith("due_") and value is not None else value for key, value in said.items()}
+    """The parameters of the next page: the same, without the cursor."""
+    same = {key: value for key, value in asdict(query).items() if key != "cursor"}
+    return {key: iso(value) if isinstance(value, datetime) else value for key, value in same.items()}

@@ -1,6 +1,6 @@
-"""Rate limits: how often a token may call and a handler may be submitted to. Off unless somebody sets them.
+"""Rate limits of tokens and handlers. There are none by default.
 
-The buckets are in the store, so that a limit holds across all processes that serve. `rules.rate_limits` reads limits.
+The token buckets are in the store, so that a limit holds for all processes together. `rules.rate_limits` parses limits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NEVER = 1e9
 
 
 class Limits(Struct, frozen=True):
-    """What is limited. None and an empty mapping are no limit."""
+    """The rate of all tokens, and the rates of handlers. None and an empty mapping mean no limit."""
 
     token: Rate | None = None
     handlers: Mapping[str, Rate] = {}
@@ -35,13 +35,13 @@ class Limits(Struct, frozen=True):
         return Limits(token, handlers)
 
     async def count_call(self, store: Store, token_id: str, own: Rate | None) -> None:
-        """One more call with a token; its own rate comes before that of all tokens."""
+        """Count a call of a token. Its own rate overrides the rate of all tokens."""
         rate = own or self.token
         if rate is not None:
             await _take(store, f"token:{token_id}", 1, rate, "this token")
 
     async def count_submissions(self, store: Store, handlers: Mapping[str, int]) -> None:
-        """So many more submissions to each of these handlers."""
+        """Count submissions by handler."""
         for name, count in handlers.items():
             rate = self.handlers.get(name)
             if rate is not None:
@@ -53,8 +53,8 @@ async def _take(store: Store, bucket: str, count: int, rate: Rate, whose: str) -
     if wait <= 0:
         return
     if wait >= _NEVER:
-        detail = f"{whose} may take {rate}: {count} at once are too many; submit in smaller arrays"
+        detail = f"{whose} is limited to {rate}: {count} at once are too many; submit smaller arrays"
         raise Problem(429, "too-many", detail)
     seconds = max(1, math.ceil(wait))
-    detail = f"{whose} may take {rate}: try again in {seconds} s"
+    detail = f"{whose} is limited to {rate}: try again in {seconds} s"
     raise Problem(429, "too-many", detail, headers=((b"retry-after", b"%d" % seconds),))

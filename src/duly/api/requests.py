@@ -1,6 +1,6 @@
-"""Bodies: what callers send, as structs. They are the request half of the OpenAPI document.
+"""The request bodies of the API as structs. The OpenAPI document is made from them.
 
-A field that is left out means: as the handler's job says. Durations are seconds, or text such as "10m".
+A field that is left out has the value of the handler's job. Durations are seconds, or text such as "10m".
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict
 
 from duly.errors import ConfigurationError
 from duly.model import Delivery, Dst, Misfire, Overlap, RetrySpec, StoreLoss
@@ -36,7 +37,7 @@ Note = Annotated[str, Meta(max_length=1000)]
 
 
 class RetryBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """How failures are retried: `max_retries` 3 is four attempts in all."""
+    """How failures are retried. `max_retries` 3 means four attempts."""
 
     max_retries: Annotated[int, Meta(ge=0, le=1_000_000)] = 3
     initial_interval: Pause = 1.0
@@ -50,12 +51,12 @@ Retry = RetryBody | Annotated[int, Meta(ge=0, le=1_000_000)] | None
 
 
 class Submission(Struct, frozen=True, forbid_unknown_fields=True):
-    """Work to be done once.
+    """One run.
 
-    A `payload` that is an object becomes the handler's keyword arguments, anything else its single parameter `payload`.
-    Without `handler` the server's default handler gets it. For `unique_for` from acceptance a repeat with the same
-    `dedupe_key` is answered with the first run, whatever its state; left out, for as long as the server says (a day by
-    default), and null is for as long as that run is unfinished.
+    A `payload` that is an object becomes the handler's keyword arguments, any other value its parameter `payload`.
+    Without `handler` the server's default handler is used. For the time `unique_for`, another submission with the same
+    `dedupe_key` returns the first run, whatever its state. The default is set by the server (a day, unless configured);
+    null means until that run has ended.
     """
 
     payload: Any = UNSET
@@ -71,7 +72,7 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScheduleBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """When a job is due: one of `cron`, `every` and `at`."""
+    """A schedule: one of `cron`, `every` and `at`."""
 
     cron: Annotated[str, Meta(max_length=256)] | None = None
     every: Duration | None = None
@@ -115,7 +116,7 @@ class PauseBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TriggerBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Without `payload` the job's own is used."""
+    """Without `payload` the job's payload is used."""
 
     payload: Any = UNSET
 
@@ -125,7 +126,7 @@ class CancelBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RedriveBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which ended runs to run again. Everything given must match; at most `limit` are."""
+    """Which ended runs to run again, at most `limit`. All filters must match."""
 
     status: Annotated[tuple[Literal["failed", "lost", "cancelled"], ...], Meta(min_length=1, max_length=3)] = (
         "failed",
@@ -139,7 +140,7 @@ class RedriveBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PreviewBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """An expression to be tried."""
+    """A schedule to preview."""
 
     schedule: ScheduleBody | ScheduleText
     timezone: Annotated[str, Meta(max_length=64)] | None = None
@@ -148,7 +149,7 @@ class PreviewBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def seconds(given: float | str) -> float:
-    """A duration of a body in seconds."""
+    """A duration in seconds."""
     return seconds_of(given) if isinstance(given, str) else float(given)
 
 
@@ -160,27 +161,21 @@ def arguments(payload: Any) -> Mapping[str, Any]:
 
 
 def retry_policy(given: Retry) -> RetryPolicy:
-    """The policy that a body's `retry` stands for."""
+    """The retry policy of a body."""
     if not isinstance(given, RetryBody):
         return RetryPolicy.of(given)
-    return RetryPolicy(
-        max_retries=given.max_retries,
-        initial_interval=seconds(given.initial_interval),
-        max_interval=seconds(given.max_interval),
-        multiplier=given.multiplier,
-        strategy=given.strategy,
-        jitter=given.jitter,
-    )
+    intervals = {name: seconds(getattr(given, name)) for name in ("initial_interval", "max_interval")}
+    return RetryPolicy(**{**asdict(given), **intervals})
 
 
 def retry_spec(given: Retry | UnsetType) -> RetrySpec | None:
-    """The same as numbers that travel with a run; None: as the job says."""
+    """The same as it is stored with a run; None means the job's policy."""
     return None if isinstance(given, UnsetType) else retry_policy(given).spec
 
 
 def schedule(given: ScheduleBody | str, timezone: str | None) -> Cron | Every | Once:
-    """The schedule that a body describes. A zone may stand in it or beside it."""
-    body = given if isinstance(given, ScheduleBody) else _in_words(given)
+    """The schedule of a body. The time zone may be in it or next to it."""
+    body = given if isinstance(given, ScheduleBody) else _from_text(given)
     if body.timezone is not None and timezone is not None and body.timezone != timezone:
         raise ConfigurationError(f"timezone={timezone!r} and schedule.timezone={body.timezone!r}: give one of them")
     jitter = seconds(body.jitter)
@@ -192,9 +187,9 @@ def schedule(given: ScheduleBody | str, timezone: str | None) -> Cron | Every | 
         case ScheduleBody(cron=None, every=None, at=datetime() as at):
             return Once(at, jitter=jitter)
         case _:
-            raise ConfigurationError("schedule: exactly one of cron, every and at is needed")
+            raise ConfigurationError("schedule: expected exactly one of cron, every and at")
 
 
-def _in_words(text: str) -> ScheduleBody:
+def _from_text(text: str) -> ScheduleBody:
     first, _, rest = text.strip().partition(" ")
     return ScheduleBody(every=rest) if first.lower() == "every" else ScheduleBody(cron=text)

@@ -1,39 +1,18 @@
-"""Answers: what callers get, as structs. They are the response half of the OpenAPI document.
+"""The responses of the API as structs. The OpenAPI document is made from them.
 
-Instants are ISO 8601 with six decimals and Z, always; payloads and results are put in as they are stored.
+Times are ISO 8601 with six decimals and Z; payloads and results are inserted as they are stored.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from duly.model import (
-    Attempt,
-    Cause,
-    CronSpec,
-    Delivery,
-    Depth,
-    EverySpec,
-    Failure,
-    JobStatus,
-    Misfire,
-    Node,
-    OnceSpec,
-    Origin,
-    OutcomeKind,
-    Overlap,
-    Progress,
-    RetrySpec,
-    Role,
-    Run,
-    ScheduleSpec,
-    State,
-    iso,
-)
+from duly import model
+from duly.model import iso
 from duly.rules.explain import Explanation
 from duly.scheduler.audit_check import Recorded
 from duly.scheduler.views import JobView
@@ -41,26 +20,35 @@ from duly.scheduler.views import JobView
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
 
-def instant(at: datetime | None) -> str | None:
-    return None if at is None else iso(at)
+A = TypeVar("A", bound=Struct)
+
+
+def response(kind: type[A], source: object, **given: Any) -> A:
+    """A response of this kind: the given fields, and all others from the source, with times as text."""
+    copied = {name: getattr(source, name) for name in kind.__struct_fields__ if name not in given}
+    return kind(**{name: _plain(value) for name, value in (copied | given).items()})
+
+
+def _plain(value: Any) -> Any:
+    return iso(value) if isinstance(value, datetime) else value
 
 
 class Accepted(Struct, frozen=True, omit_defaults=True):
-    """A submitted run as it was accepted: it is in the store.
+    """A submitted run that is in the store since `created_at`.
 
-    `created_at` is when that was. `deduplicated`: a run with the same key was there before, and this is that run; its
-    `status` is null if it has ended and retention has purged it.
+    `deduplicated` is true if this is an earlier run with the same key; its `status` is null if it has ended and
+    retention has purged it.
     """
 
     id: str
-    status: State | None
+    status: model.State | None
     created_at: Instant
     deduplicated: bool = False
 
 
 def accepted(run_id: str, created_at: datetime) -> Accepted:
     """A new run."""
-    return Accepted(run_id, State.PENDING, iso(created_at))
+    return Accepted(run_id, model.State.PENDING, iso(created_at))
 
 
 class ErrorAnswer(Struct, frozen=True):
@@ -69,42 +57,35 @@ class ErrorAnswer(Struct, frozen=True):
     traceback: str = ""
 
 
-def _error(failure: Failure | None) -> ErrorAnswer | None:
+def _error(failure: model.Failure | None) -> ErrorAnswer | None:
     return None if failure is None else ErrorAnswer(failure.type, failure.message, failure.traceback)
 
 
 class AttemptAnswer(Struct, frozen=True):
-    """One try of a run."""
+    """One attempt of a run."""
 
     number: int
     worker_id: str
     started_at: Instant
     ended_at: Instant
-    outcome: OutcomeKind
+    outcome: model.OutcomeKind
     error: ErrorAnswer | None = None
 
 
-def attempt_answer(attempt: Attempt) -> AttemptAnswer:
-    return AttemptAnswer(
-        number=attempt.number,
-        worker_id=attempt.node,
-        started_at=iso(attempt.started_at),
-        ended_at=iso(attempt.ended_at),
-        outcome=attempt.outcome,
-        error=_error(attempt.failure),
-    )
+def attempt_answer(attempt: model.Attempt) -> AttemptAnswer:
+    return response(AttemptAnswer, attempt, worker_id=attempt.node, error=_error(attempt.failure))
 
 
 class RunAnswer(Struct, frozen=True, kw_only=True):
-    """A run as it stands. `completed_at` is when it ended, whichever way."""
+    """The current state of a run. `completed_at` is the time of its end, with any outcome."""
 
     id: str
-    status: State
+    status: model.State
     job: str
     handler: str
     queue: str
     priority: int
-    cause: Cause
+    cause: model.Cause
     worker_id: str | None
     attempt: int
     due: Instant
@@ -115,53 +96,37 @@ class RunAnswer(Struct, frozen=True, kw_only=True):
     dedupe_key: str | None
     reason: str | None
     hold: str | None
-    progress: Progress | None
+    progress: model.Progress | None
 
 
 class RunDetail(RunAnswer, frozen=True, kw_only=True):
-    """A run with what went in, what came out and all its attempts."""
+    """A run with its payload, its result and all its attempts."""
 
     payload: Raw
     result: Raw
     error: ErrorAnswer | None
     attempts: tuple[AttemptAnswer, ...]
     timeout: float | None
-    retry: RetrySpec
-    delivery: Delivery
+    retry: model.RetrySpec
+    delivery: model.Delivery
 
 
 _NULL = Raw(b"null")
 
 
-def _run_fields(run: Run) -> dict[str, Any]:
-    return {
-        "id": run.id,
-        "status": run.state,
-        "job": run.job,
-        "handler": run.handler,
-        "queue": run.queue,
-        "priority": run.priority,
-        "cause": run.cause,
-        "worker_id": run.node,
-        "attempt": run.attempt,
-        "due": iso(run.due),
-        "ready_at": iso(run.ready_at),
-        "created_at": instant(run.created_at),
-        "started_at": instant(run.started_at),
-        "completed_at": instant(run.finished_at),
-        "dedupe_key": run.dedupe_key,
-        "reason": run.reason,
-        "hold": run.hold,
-        "progress": run.progress,
-    }
+def _run_fields(run: model.Run) -> dict[str, Any]:
+    """The fields that have another name in a run."""
+    return {"status": run.state, "worker_id": run.node, "completed_at": run.finished_at}
 
 
-def run_answer(run: Run) -> RunAnswer:
-    return RunAnswer(**_run_fields(run))
+def run_answer(run: model.Run) -> RunAnswer:
+    return response(RunAnswer, run, **_run_fields(run))
 
 
-def run_detail(run: Run, attempts: list[Attempt]) -> RunDetail:
-    return RunDetail(
+def run_detail(run: model.Run, attempts: list[model.Attempt]) -> RunDetail:
+    return response(
+        RunDetail,
+        run,
         **_run_fields(run),
         payload=Raw(run.payload),
         result=_NULL if run.result is None else Raw(run.result),
@@ -174,7 +139,7 @@ def run_detail(run: Run, attempts: list[Attempt]) -> RunDetail:
 
 
 class ScheduleAnswer(Struct, frozen=True, omit_defaults=True):
-    """When a job is due, in words and as it was given; `kind` is cron, every, at or code."""
+    """A schedule in words and as it was defined; `kind` is cron, every, at or code."""
 
     kind: str
     words: str | None
@@ -184,25 +149,25 @@ class ScheduleAnswer(Struct, frozen=True, omit_defaults=True):
     timezone: str | None = None
 
 
-def _schedule(spec: ScheduleSpec | None, words: str | None) -> ScheduleAnswer | None:
+def _schedule(spec: model.ScheduleSpec | None, words: str | None) -> ScheduleAnswer | None:
     match spec:
         case None:
             return None
-        case CronSpec():
+        case model.CronSpec():
             return ScheduleAnswer("cron", words, cron=spec.expression, timezone=spec.timezone)
-        case EverySpec():
+        case model.EverySpec():
             return ScheduleAnswer("every", words, every=spec.interval.total_seconds())
-        case OnceSpec():
+        case model.OnceSpec():
             return ScheduleAnswer("at", words, at=iso(spec.at))
         case _:
             return ScheduleAnswer("code", words)
 
 
 class JobAnswer(Struct, frozen=True, kw_only=True):
-    """A job: its definition, whether it is planned, and what became of its runs."""
+    """A job: its definition, its status and the counts of its runs."""
 
     name: str
-    status: JobStatus
+    status: model.JobStatus
     handler: str
     description: str
     schedule: ScheduleAnswer | None
@@ -210,21 +175,21 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
     queue: str
     priority: int
     tags: tuple[str, ...]
-    origin: Origin
+    origin: model.Origin
     revision: int
     next_run_at: Instant | None
     run_count: int
     last_run_at: Instant | None
-    last_outcome: OutcomeKind | None
+    last_outcome: model.OutcomeKind | None
     completed: int
     failed: int
     retried: int
     average_seconds: float | None
     timeout: float | None
-    retry: RetrySpec
-    delivery: Delivery
-    overlap: Overlap | None
-    misfire: Misfire
+    retry: model.RetrySpec
+    delivery: model.Delivery
+    overlap: model.Overlap | None
+    misfire: model.Misfire
     max_runs: int | None
     selector: dict[str, str] | None
     note: str
@@ -233,55 +198,26 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
 
 
 def job_answer(view: JobView) -> JobAnswer:
-    return JobAnswer(
-        name=view.name,
-        status=view.status,
-        handler=view.handler,
-        description=view.description,
-        schedule=_schedule(view.schedule_spec, view.schedule),
-        payload=Raw(view.payload.encode()),
-        queue=view.queue,
-        priority=view.priority,
-        tags=view.tags,
-        origin=view.origin,
-        revision=view.revision,
-        next_run_at=instant(view.next_run_at),
-        run_count=view.run_count,
-        last_run_at=instant(view.last_run_at),
-        last_outcome=view.last_outcome,
-        completed=view.completed,
-        failed=view.failed,
-        retried=view.retried,
-        average_seconds=view.average_seconds,
-        timeout=view.timeout,
-        retry=view.retry,
-        delivery=view.delivery,
-        overlap=view.overlap,
-        misfire=view.misfire,
-        max_runs=view.max_runs,
-        selector=view.selector,
-        note=view.note,
-        created_at=iso(view.created_at),
-        updated_at=iso(view.updated_at),
-    )
+    schedule = _schedule(view.schedule_spec, view.schedule)
+    return response(JobAnswer, view, schedule=schedule, payload=Raw(view.payload.encode()))
 
 
 class CancelAnswer(Struct, frozen=True):
-    """`cancelled`: it waited and is cancelled. `cancelling`: it runs, and its worker has been asked to stop."""
+    """`cancelled`: the run was waiting. `cancelling`: it is running, and its worker has been asked to stop."""
 
     id: str
     status: str
 
 
 class RedriveAnswer(Struct, frozen=True):
-    """How many runs wait to be run again, and how many were left as they are."""
+    """How many runs will run again, and how many were left unchanged."""
 
     redriven: int
     left: int
 
 
 class QueueAnswer(Struct, frozen=True):
-    """What waits in a queue; `oldest_at` is since when the oldest due run waits."""
+    """The runs in a queue; `oldest_at` is the time since which the oldest due run has been waiting."""
 
     name: str
     paused: bool
@@ -299,16 +235,13 @@ class QueueState(Struct, frozen=True):
     paused: bool
 
 
-def queue_answer(name: str, depth: Depth, now: datetime, started: float, ended: float) -> QueueAnswer:
-    age = None if depth.oldest is None else max(0.0, (now - depth.oldest).total_seconds())
-    return QueueAnswer(
+def queue_answer(name: str, depth: model.Depth, now: datetime, started: float, ended: float) -> QueueAnswer:
+    return response(
+        QueueAnswer,
+        depth,
         name=name,
-        paused=depth.paused,
-        queued=depth.queued,
-        pending=depth.pending,
-        running=depth.running,
-        oldest_at=instant(depth.oldest),
-        oldest_seconds=age,
+        oldest_at=depth.oldest,
+        oldest_seconds=None if depth.oldest is None else max(0.0, (now - depth.oldest).total_seconds()),
         started_per_second=started,
         ended_per_second=ended,
     )
@@ -321,7 +254,7 @@ class NodeAnswer(Struct, frozen=True):
     host: str
     pid: int
     started_at: Instant
-    roles: tuple[Role, ...]
+    roles: tuple[model.Role, ...]
     queues: tuple[str, ...] | None
     handlers: tuple[str, ...]
     labels: dict[str, str]
@@ -331,27 +264,14 @@ class NodeAnswer(Struct, frozen=True):
     metrics: dict[str, float]
 
 
-def node_answer(node: Node, leader: str | None) -> NodeAnswer:
-    return NodeAnswer(
-        id=node.id,
-        host=node.host,
-        pid=node.pid,
-        started_at=iso(node.started_at),
-        roles=node.roles,
-        queues=node.queues,
-        handlers=tuple(sorted(node.handlers)),
-        labels=node.labels,
-        capacity=node.capacity,
-        version=node.version,
-        is_leader=node.id == leader,
-        metrics=node.metrics,
-    )
+def node_answer(node: model.Node, leader: str | None) -> NodeAnswer:
+    return response(NodeAnswer, node, handlers=tuple(sorted(node.handlers)), is_leader=node.id == leader)
 
 
 class AuditAnswer(Struct, frozen=True):
-    """One administrative action; the next entry is bound to `hash`.
+    """One administrative action. The next entry contains its `hash`.
 
-    `readable` is false for an entry that somebody has garbled: then only its number and its hash are known.
+    `readable` is false for a damaged entry, of which only the number and the hash are known.
     """
 
     sequence: int
@@ -370,21 +290,11 @@ def audit_answer(recorded: Recorded) -> AuditAnswer:
     deed = recorded.deed
     if deed is None:
         return AuditAnswer(recorded.sequence, None, "", "", "", None, None, "", recorded.hash, readable=False)
-    return AuditAnswer(
-        sequence=recorded.sequence,
-        at=iso(deed.at),
-        actor=deed.actor,
-        action=deed.action,
-        target=deed.target,
-        before=deed.before,
-        after=deed.after,
-        previous=deed.previous,
-        hash=recorded.hash,
-    )
+    return response(AuditAnswer, deed, sequence=recorded.sequence, hash=recorded.hash, readable=True)
 
 
 class PreviewInstant(Struct, frozen=True):
-    """One due instant; `note` tells what a change of clocks has to do with it."""
+    """One due time; `note` says how a clock change affects it."""
 
     due: Instant
     local: str
@@ -392,7 +302,7 @@ class PreviewInstant(Struct, frozen=True):
 
 
 class PreviewAnswer(Struct, frozen=True):
-    """The next instants. `complete` is false if computing them took too long: then there are fewer than asked for."""
+    """The next due times. `complete` is false if computing them took too long: then some are missing."""
 
     words: str | None
     timezone: str
@@ -401,7 +311,7 @@ class PreviewAnswer(Struct, frozen=True):
 
 
 class ExplanationAnswer(Struct, frozen=True):
-    """Why a run did or did not happen: one word, the chain of reasons, and the setting that decided, if one did."""
+    """Why a run did or did not happen: a verdict, the reasons, and the setting that decided, if there is one."""
 
     job: str
     at: str
@@ -413,15 +323,14 @@ class ExplanationAnswer(Struct, frozen=True):
 
 
 def explanation_answer(found: Explanation) -> ExplanationAnswer:
-    due = None if found.due is None else iso(found.due)
-    return ExplanationAnswer(found.job, iso(found.at), due, found.verdict, found.reasons, found.setting, found.run_id)
+    return response(ExplanationAnswer, found)
 
 
 class HealthAnswer(Struct, frozen=True):
-    """How this process is.
+    """The health of this process.
 
-    `timestamp` is in whole seconds since the epoch, `coordinator_health` tells whether the coordinator answers. `parts`
-    are the servers of which the store is composed, each "reachable" or "away"; `reasons` say why it is not healthy.
+    `timestamp` is in whole seconds since the epoch; `coordinator_health` is true if the coordinator can be reached.
+    `parts` are the servers of the store, each "reachable" or "away"; `reasons` say why the process is not healthy.
     """
 
     status: str
@@ -448,9 +357,9 @@ class LeaderAnswer(Struct, frozen=True):
 
 
 class MetricsAnswer(Struct, frozen=True):
-    """Runs by state, of the whole cluster; ended ones since the store began.
+    """The runs of the cluster by state; ended runs are counted since the store was created.
 
-    `timestamp` and `last_dispatch` are in whole seconds since the epoch; `last_dispatch` is 0 if none is known.
+    `timestamp` and `last_dispatch` are in whole seconds since the epoch; `last_dispatch` is 0 if it is unknown.
     """
 
     timestamp: int

@@ -1,34 +1,58 @@
-"""The routes: one table that drives routing, authorisation, validation and the OpenAPI document.
+"""The routes: one table for routing, authorisation, validation and the OpenAPI document.
 
-A route without a permission cannot be written down, and what is not in the table does not exist.
+Each route names the permission that it requires.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
-from duly.api import cluster, events, health, jobs, metrics, queries, requests, responses, runs, settings, submissions
+from duly.api import cluster, events, health, jobs, previews, queries, requests, runs, settings, submissions
 from duly.api.calls import Call, Reply, Stream
-from duly.api.json_input import shaped
+from duly.api.json_input import converted
 from duly.api.permissions import Permission
+from duly.api.problems import Problem
+from duly.api.responses import (
+    Accepted,
+    AuditAnswer,
+    CancelAnswer,
+    ExplanationAnswer,
+    HealthAnswer,
+    JobAnswer,
+    LeaderAnswer,
+    MetricsAnswer,
+    NodeAnswer,
+    PreviewAnswer,
+    QueueAnswer,
+    QueueState,
+    RedriveAnswer,
+    RunAnswer,
+    RunDetail,
+    Status,
+)
+from duly.api.settings import SettingAnswer
 from duly.model.published_event import PublishedEvent
 
 Handle = Callable[[Call[Any, Any]], Awaitable[Reply | Stream]]
 
-TEXT = "text"  # in the place of a type: the text of Prometheus
+_NAMED = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,255}")
+
+TEXT = "text"  # instead of a type: the text format of Prometheus
 
 
 class Streamed(Struct, frozen=True):
-    """In the place of a type: server-sent events, whose data are one of these."""
+    """Instead of a type: server-sent events with data of one of these types."""
 
     data: tuple[Any, ...]
 
 
 class Body(Struct, frozen=True):
-    """What a request may carry. `read` makes the handler's value of a document; one of `kinds` describes it."""
+    """The body of a request. `read` turns a JSON value into the handler's; `kinds` are the types it may have."""
 
     read: Callable[[Any], Any]
     kinds: tuple[Any, ...]
@@ -36,13 +60,14 @@ class Body(Struct, frozen=True):
 
 
 def _one(kind: type[Struct], *, required: bool = True) -> Body:
-    return Body(lambda document: shaped(document, kind), (kind,), required)
+    return Body(lambda value: converted(value, kind), (kind,), required)
 
 
 class Route(Struct, frozen=True):
-    """One operation. `gives` maps statuses to the types of their documents, None being no body.
+    """One operation. `gives` maps statuses to the types of their documents; None means no body.
 
-    `conflicts` says that 409 is among the answers, `headers` names request headers that matter.
+    `headers` names the request headers that the handler reads. `conflicts` says that 409 is among the statuses; with
+    the header `If-Match` it always is.
     """
 
     method: str
@@ -57,7 +82,7 @@ class Route(Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """The first sentence of the handler's docstring."""
+        """The first line of the handler's docstring."""
         return (self.handle.__doc__ or "").partition("\n")[0]
 
     @property
@@ -70,136 +95,108 @@ class Route(Struct, frozen=True):
 _PUBLIC, _READ, _SUBMIT = Permission.PUBLIC, Permission.READ, Permission.SUBMIT
 _OPERATE, _ADMINISTER = Permission.OPERATE, Permission.ADMINISTER
 
-_ACCEPTED = responses.Accepted | list[responses.Accepted]
-_JOB_OR_RUN = responses.JobAnswer | responses.RunDetail
-_JOBS_OR_RUNS = list[responses.JobAnswer] | list[responses.RunAnswer]
+_CREATED = dict.fromkeys((201, 200), Accepted | list[Accepted])
+_DEFINED = dict.fromkeys((201, 200), Accepted | list[Accepted] | JobAnswer)
+_CANCELLED = dict.fromkeys((200, 202), CancelAnswer)
+_JOB_OR_RUN = JobAnswer | RunDetail
+_JOBS_OR_RUNS = list[JobAnswer] | list[RunAnswer]
+_EVENTS = Streamed((PublishedEvent, events.Gap))
 
-_WORK = Body(submissions.read_work, (requests.Submission, list[requests.Submission]))
-_ORDER = Body(submissions.read_order, (requests.Submission, requests.Definition, list[requests.Submission]))
+_SUBMISSIONS = Body(submissions.read_submissions, (requests.Submission, list[requests.Submission]))
+_DEFINITION = Body(submissions.read_job_or_submissions, (*_SUBMISSIONS.kinds, requests.Definition))
+_PAUSE = _one(requests.PauseBody, required=False)
+_TRIGGER = _one(requests.TriggerBody, required=False)
+_CANCEL = _one(requests.CancelBody, required=False)
+_REDRIVE = _one(requests.RedriveBody)
+_PREVIEW = _one(requests.PreviewBody)
+_SETTING = _one(settings.SettingBody)
 
-_IF_MATCH = ("If-Match",)
+_MATCH = ("If-Match",)
+_MATCH_OR_NEW = ("If-Match", "If-None-Match")
+_LAST_ID = ("Last-Event-ID",)
 
-# What every process with a port answers, workers included.
-VITALS: tuple[Route, ...] = (
-    Route("GET", "/health", _PUBLIC, health.get_health, {200: responses.HealthAnswer, 503: responses.HealthAnswer}),
-    Route("GET", "/livez", _PUBLIC, health.livez, {200: responses.Status}),
-    Route("GET", "/readyz", _PUBLIC, health.readyz, {200: responses.Status, 503: responses.Status}),
-    Route("GET", "/metrics", _READ, metrics.get_metrics, {200: responses.MetricsAnswer | str}),
-    Route("GET", "/metrics/prometheus", _READ, metrics.prometheus, {200: TEXT}),
-    Route("GET", "/leader", _READ, cluster.leader, {200: responses.LeaderAnswer}),
+# The routes of every process with a port, workers included.
+HEALTH_ROUTES: tuple[Route, ...] = (
+    Route("GET", "/health", _PUBLIC, health.get_health, {200: HealthAnswer, 503: HealthAnswer}),
+    Route("GET", "/livez", _PUBLIC, health.livez, {200: Status}),
+    Route("GET", "/readyz", _PUBLIC, health.readyz, {200: Status, 503: Status}),
+    Route("GET", "/metrics", _READ, health.get_metrics, {200: MetricsAnswer | str}),
+    Route("GET", "/metrics/prometheus", _READ, health.prometheus, {200: TEXT}),
+    Route("GET", "/leader", _READ, cluster.leader, {200: LeaderAnswer}),
 )
 
 ROUTES: tuple[Route, ...] = (
-    Route(
-        "POST",
-        "/jobs",
-        _SUBMIT,
-        submissions.order,
-        {201: _ACCEPTED | responses.JobAnswer, 200: _ACCEPTED | responses.JobAnswer},
-        body=_ORDER,
-        conflicts=True,
-        headers=("If-Match", "If-None-Match"),
-    ),
+    Route("POST", "/jobs", _SUBMIT, submissions.submit_or_define, _DEFINED, body=_DEFINITION, headers=_MATCH_OR_NEW),
     Route("GET", "/jobs", _READ, jobs.list_jobs, {200: _JOBS_OR_RUNS}, query=queries.JobsQuery),
     Route("GET", "/jobs/{id}", _READ, jobs.get_job, {200: _JOB_OR_RUN}),
-    Route("DELETE", "/jobs/{id}", _OPERATE, jobs.remove, {204: None}, conflicts=True, headers=_IF_MATCH),
+    Route("DELETE", "/jobs/{id}", _OPERATE, jobs.remove, {204: None}, headers=_MATCH),
+    Route("GET", "/jobs/{id}/runs", _READ, jobs.runs_of_job, {200: list[RunAnswer]}, query=queries.JobRunsQuery),
+    Route("GET", "/jobs/{id}/explain", _READ, jobs.explain_job, {200: ExplanationAnswer}, query=queries.ExplainQuery),
+    Route("POST", "/jobs/{id}/pause", _OPERATE, jobs.pause, {200: JobAnswer}, body=_PAUSE, headers=_MATCH),
+    Route("POST", "/jobs/{id}/resume", _OPERATE, jobs.resume, {200: JobAnswer}, headers=_MATCH),
+    Route("POST", "/jobs/{id}/trigger", _OPERATE, jobs.trigger, {201: Accepted}, body=_TRIGGER, headers=_MATCH),
+    Route("POST", "/runs", _SUBMIT, submissions.submit, _CREATED, body=_SUBMISSIONS, conflicts=True),
+    Route("GET", "/runs", _READ, runs.list_runs, {200: list[RunAnswer]}, query=queries.RunsQuery),
+    Route("GET", "/runs/{id}", _READ, runs.get_run, {200: RunDetail}),
+    Route("GET", "/runs/{id}/explain", _READ, runs.explain_run, {200: ExplanationAnswer}),
+    Route("POST", "/runs/{id}/cancel", _OPERATE, runs.cancel, _CANCELLED, body=_CANCEL, conflicts=True),
+    Route("POST", "/runs/{id}/redrive", _OPERATE, runs.redrive, {200: RunAnswer}, conflicts=True),
+    Route("POST", "/runs/redrive", _OPERATE, runs.redrive_many, {200: RedriveAnswer}, body=_REDRIVE),
+    Route("GET", "/queues", _READ, cluster.list_queues, {200: list[QueueAnswer]}),
+    Route("POST", "/queues/{name}/pause", _OPERATE, cluster.pause_queue, {200: QueueState}),
+    Route("POST", "/queues/{name}/resume", _OPERATE, cluster.resume_queue, {200: QueueState}),
+    Route("GET", "/nodes", _READ, cluster.list_nodes, {200: list[NodeAnswer]}),
+    Route("GET", "/events", _READ, events.follow_events, {200: _EVENTS}, query=queries.EventsQuery, headers=_LAST_ID),
+    Route("GET", "/config", _READ, settings.list_settings, {200: list[SettingAnswer]}),
+    Route("GET", "/config/{name}", _READ, settings.get_setting, {200: SettingAnswer}),
     Route(
-        "GET", "/jobs/{id}/runs", _READ, jobs.runs_of_job, {200: list[responses.RunAnswer]}, query=queries.JobRunsQuery
+        "PUT", "/config/{name}", _ADMINISTER, settings.set_setting, {200: SettingAnswer}, body=_SETTING, headers=_MATCH
     ),
-    Route(
-        "GET",
-        "/jobs/{id}/explain",
-        _READ,
-        jobs.explain_job,
-        {200: responses.ExplanationAnswer},
-        query=queries.ExplainQuery,
-    ),
-    Route(
-        "POST",
-        "/jobs/{id}/pause",
-        _OPERATE,
-        jobs.pause,
-        {200: responses.JobAnswer},
-        body=_one(requests.PauseBody, required=False),
-        conflicts=True,
-        headers=_IF_MATCH,
-    ),
-    Route(
-        "POST",
-        "/jobs/{id}/resume",
-        _OPERATE,
-        jobs.resume,
-        {200: responses.JobAnswer},
-        conflicts=True,
-        headers=_IF_MATCH,
-    ),
-    Route(
-        "POST",
-        "/jobs/{id}/trigger",
-        _OPERATE,
-        jobs.trigger,
-        {201: responses.Accepted},
-        body=_one(requests.TriggerBody, required=False),
-        conflicts=True,
-        headers=_IF_MATCH,
-    ),
-    Route("POST", "/runs", _SUBMIT, submissions.submit, {201: _ACCEPTED, 200: _ACCEPTED}, body=_WORK, conflicts=True),
-    Route("GET", "/runs", _READ, runs.list_runs, {200: list[responses.RunAnswer]}, query=queries.RunsQuery),
-    Route("GET", "/runs/{id}", _READ, runs.get_run, {200: responses.RunDetail}),
-    Route("GET", "/runs/{id}/explain", _READ, runs.explain_run, {200: responses.ExplanationAnswer}),
-    Route(
-        "POST",
-        "/runs/{id}/cancel",
-        _OPERATE,
-        runs.cancel,
-        {200: responses.CancelAnswer, 202: responses.CancelAnswer},
-        body=_one(requests.CancelBody, required=False),
-        conflicts=True,
-    ),
-    Route("POST", "/runs/{id}/redrive", _OPERATE, runs.redrive, {200: responses.RunAnswer}, conflicts=True),
-    Route(
-        "POST",
-        "/runs/redrive",
-        _OPERATE,
-        runs.redrive_many,
-        {200: responses.RedriveAnswer},
-        body=_one(requests.RedriveBody),
-    ),
-    Route("GET", "/queues", _READ, cluster.list_queues, {200: list[responses.QueueAnswer]}),
-    Route("POST", "/queues/{name}/pause", _OPERATE, cluster.pause_queue, {200: responses.QueueState}),
-    Route("POST", "/queues/{name}/resume", _OPERATE, cluster.resume_queue, {200: responses.QueueState}),
-    Route("GET", "/nodes", _READ, cluster.list_nodes, {200: list[responses.NodeAnswer]}),
-    Route(
-        "GET",
-        "/events",
-        _READ,
-        events.follow_events,
-        {200: Streamed((PublishedEvent, events.Gap))},
-        query=queries.EventsQuery,
-        headers=("Last-Event-ID",),
-    ),
-    Route("GET", "/config", _READ, settings.list_settings, {200: list[settings.SettingAnswer]}),
-    Route("GET", "/config/{name}", _READ, settings.get_setting, {200: settings.SettingAnswer}),
-    Route(
-        "PUT",
-        "/config/{name}",
-        _ADMINISTER,
-        settings.set_setting,
-        {200: settings.SettingAnswer},
-        body=_one(settings.SettingBody),
-        conflicts=True,
-        headers=_IF_MATCH,
-    ),
-    Route(
-        "DELETE",
-        "/config/{name}",
-        _ADMINISTER,
-        settings.unset_setting,
-        {204: None},
-        conflicts=True,
-        headers=_IF_MATCH,
-    ),
-    Route("GET", "/audit", _ADMINISTER, cluster.audit, {200: list[responses.AuditAnswer]}, query=queries.AuditQuery),
-    Route("POST", "/preview", _READ, cluster.preview, {200: responses.PreviewAnswer}, body=_one(requests.PreviewBody)),
-    *VITALS,
+    Route("DELETE", "/config/{name}", _ADMINISTER, settings.unset_setting, {204: None}, headers=_MATCH),
+    Route("GET", "/audit", _ADMINISTER, cluster.audit, {200: list[AuditAnswer]}, query=queries.AuditQuery),
+    Route("POST", "/preview", _READ, previews.preview, {200: PreviewAnswer}, body=_PREVIEW),
+    *HEALTH_ROUTES,
 )
+
+
+class Routing:
+    """Finds the route of a path: by the whole path, or by the parts around its variable segment."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._exact: defaultdict[str, dict[str, Route]] = defaultdict(dict)
+        self._shaped: defaultdict[tuple[str, str], dict[str, Route]] = defaultdict(dict)
+        for route in routes:
+            if route.variable is None:
+                self._exact[route.path][route.method] = route
+            else:
+                before, _, after = route.path.partition("{" + route.variable + "}")
+                self._shaped[before, after][route.method] = route
+
+    def find(self, method: str, path: str) -> tuple[Route, str]:
+        """The route and the variable segment of the path; raises a `Problem` if there is none."""
+        methods, name = self._exact.get(path), ""
+        if methods is None:
+            methods, name = self._by_shape(path)
+        if methods is None:
+            raise Problem(404, "not-found", f"there is nothing at {path}: see /openapi.json")
+        route = methods.get("GET" if method == "HEAD" else method)
+        if route is None:
+            allowed = ", ".join(sorted({*methods, *(["HEAD"] if "GET" in methods else [])}))
+            raise Problem(
+                405,
+                "method-not-allowed",
+                f"{method} {path}: the allowed methods are {allowed}",
+                headers=((b"allow", allowed.encode()),),
+            )
+        return route, name
+
+    def _by_shape(self, path: str) -> tuple[dict[str, Route] | None, str]:
+        """`/jobs/{id}/runs` by what is before and after the segment, which must be a possible name or id.
+
+        Other segments are refused here, so that no store is asked for them: some stores cannot store such characters.
+        """
+        parts = path.split("/")
+        if len(parts) not in {3, 4} or not _NAMED.fullmatch(parts[2]):
+            return None, ""
+        after = f"/{parts[3]}" if len(parts) == 4 else ""
+        return self._shaped.get((f"/{parts[1]}/", after)), parts[2]

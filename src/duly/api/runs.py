@@ -1,4 +1,4 @@
-"""Runs: looking at them, cancelling them, running them again."""
+"""Runs: list, show, cancel and redrive them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from duly.api.queries import RunsQuery, repeated, run_query
 from duly.api.requests import CancelBody, RedriveBody
 from duly.api.responses import CancelAnswer, RedriveAnswer, explanation_answer, run_answer, run_detail
 from duly.api.visibility import node_seen, sees_run
-from duly.model import CancelReply, RedriveReply, Run, RunQuery, State
+from duly.model import CancelReply, RedriveReply, Run
 
 _SLICE = 500
-_MOST_SLICES = 200  # a call that looked at every run of a large store would never end
+_MOST_SLICES = 200  # a call must not read every run of a large store
 
 
-async def the_run(call: Call[Any, Any]) -> Run:
-    """The run that the path names; one that the caller may not see does not exist."""
+async def find_run(call: Call[Any, Any]) -> Run:
+    """The run in the path. A run that the caller may not see is not found."""
     client = await call.context.client()
     run = await client.backend.store.run(call.name)
     if run is None or not sees_run(call.principal, run):
@@ -30,7 +30,7 @@ async def the_run(call: Call[Any, Any]) -> Run:
 
 
 async def list_runs(call: Call[RunsQuery, None]) -> Reply:
-    """A page of runs, newest first."""
+    """A page of runs, the newest first."""
     return await page_of_runs(call, call.query, repeated(call.query))
 
 
@@ -45,75 +45,70 @@ async def page_of_runs(call: Call[Any, None], query: RunsQuery, again: Mapping[s
 
 
 async def _tagged(call: Call[Any, None], tag: str) -> Collection[str]:
-    """The names of the jobs that carry a tag."""
+    """The names of the jobs with a tag."""
     records = await (await call.context.client()).backend.store.jobs()
     return {record.name for record in records if tag in record.spec.tags}
 
 
 async def get_run(call: Call[Any, None]) -> Reply:
     """One run with its attempts."""
-    run = await the_run(call)
+    run = await find_run(call)
     attempts = await (await call.context.client()).attempts(run.id)
     return answer(run_detail(run, attempts))
 
 
 async def explain_run(call: Call[Any, None]) -> Reply:
-    """Why this run is as it is: in words, with the setting that decided."""
-    run = await the_run(call)
+    """The state of a run explained, with the setting that decided."""
+    run = await find_run(call)
     client = await call.context.client()
     return answer(explanation_answer(await client.explainer.run(run.id, partial(node_seen, call.principal))))
 
 
 async def cancel(call: Call[None, CancelBody]) -> Reply:
-    """Cancel a run: at once while it waits, by asking its worker while it runs."""
+    """Cancel a run: at once if it waits; if it is running, its worker is asked to stop it."""
     done = await cancel_run(call, call.body.reason)
     return answer(CancelAnswer(call.name, "cancelled" if done else "cancelling"), 200 if done else 202)
 
 
 async def cancel_run(call: Call[Any, Any], reason: str | None) -> bool:
-    """Whether the run that the path names is cancelled by now; otherwise its worker has been asked."""
-    run = await the_run(call)
+    """Cancel the run in the path. False: it is running, and its worker has been asked to stop it."""
+    run = await find_run(call)
     reply = await call.context.scheduler.cancel(run.id, reason)
     if reply is CancelReply.TOO_LATE:
         raise Problem(409, "conflict", f"run {run.id} had ended already: see GET /runs/{run.id}")
-    await call.note("cancel", f"run {run.id}", {"status": run.state}, {"reason": reason})
+    await call.record("cancel", f"run {run.id}", {"status": run.state}, {"reason": reason})
     return reply is CancelReply.DONE
 
 
 async def redrive(call: Call[None, None]) -> Reply:
     """Run a failed, lost or cancelled run again, under the same id."""
-    run, client = await the_run(call), await call.context.client()
+    run, client = await find_run(call), await call.context.client()
     await (await call.context.limits()).count_submissions(client.backend.store, {run.handler: 1})
     [reply] = await client.redrive_each([run])
     match reply:
         case RedriveReply.DONE:
-            await call.note("redrive", f"run {run.id}", {"status": run.state})
-            return answer(run_answer(await the_run(call)))
+            await call.record("redrive", f"run {run.id}", {"status": run.state})
+            return answer(run_answer(await find_run(call)))
         case RedriveReply.UNKNOWN:
             raise not_found("run", run.id)
         case RedriveReply.DUPLICATE:
-            why = "because it is unfinished or was submitted less than its unique_for ago"
-            raise Problem(409, "conflict", f"another run has the dedupe_key {run.dedupe_key!r} of run {run.id}, {why}")
+            why = "which is unfinished, or was submitted less than its unique_for ago"
+            raise Problem(
+                409, "conflict", f"the dedupe_key {run.dedupe_key!r} of run {run.id} belongs to another run, {why}"
+            )
         case _:
             way_out = "only failed, lost and cancelled runs are redriven; trigger the job for a new run"
             raise Problem(409, "conflict", f"run {run.id} is {run.state.value}: {way_out}")
 
 
 async def redrive_many(call: Call[None, RedriveBody]) -> Reply:
-    """Run all ended runs again that match, the newest first."""
+    """Run all matching ended runs again, the newest first."""
     body = call.body
     client = await call.context.client()
-    query = RunQuery(
-        job=body.job,
-        handler=body.handler,
-        queue=body.queue,
-        states=tuple(State(each) for each in body.status),
-        due_from=body.due_from,
-        due_until=body.due_until,
-    )
+    query = run_query(body)
     found: list[Run] = []
     cursor: str | None = None
-    for _ in range(_MOST_SLICES):  # all are found before the first is redriven: a redriven one may end again meanwhile
+    for _ in range(_MOST_SLICES):  # find all before redriving the first: a redriven run may fail again in between
         page = await client.backend.store.runs(query, _SLICE, cursor)
         found += [run for run in page.runs if sees_run(call.principal, run)]
         cursor = page.next
@@ -127,5 +122,5 @@ async def redrive_many(call: Call[None, RedriveBody]) -> Reply:
         replies = await client.redrive_each(wanted[start : start + _SLICE])
         done += sum(reply is RedriveReply.DONE for reply in replies)
     if done:
-        await call.note("redrive", f"{done} runs", after=body)
+        await call.record("redrive", f"{done} runs", after=body)
     return answer(RedriveAnswer(done, len(wanted) - done))

@@ -1,7 +1,7 @@
-"""The server: an API on a port, beside a node or alone. Needs the extra `server`.
+"""The server: the API on a port, together with a node or alone. Needs the extra `server`.
 
-The port is taken before anything else happens, and given back last: while a node drains it still answers, and says that
-it is not ready. Off loopback nothing is served without tokens.
+The port is opened first and closed last: while a node drains it still answers, and says that it is not ready. On
+addresses other than loopback nothing is served without tokens.
 """
 
 from __future__ import annotations
@@ -13,18 +13,16 @@ import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from pathlib import Path
 
 from msgspec import Struct
 
 from duly.api import tokens as access
 from duly.api.addresses import Address, bind, bound_to
 from duly.api.app import Api
-from duly.api.config import MAX_BODY, MAX_STREAMS, MAX_STREAMS_PER_TOKEN, UNIQUE_FOR, ApiSettings
-from duly.api.connections import ConnectionLimits
+from duly.api.config import ApiSettings, ConnectionLimits
 from duly.api.http import HttpServer
-from duly.api.rates import Limits
-from duly.api.routes import ROUTES, VITALS
-from duly.api.tls import server_context
+from duly.api.routes import HEALTH_ROUTES, ROUTES
 from duly.errors import ConfigurationError
 from duly.observe.metrics import watch_loop
 from duly.ports import Store
@@ -33,36 +31,33 @@ from duly.scheduler.signals import Deadline, Reload, Signals, Signs
 from duly.scheduler.views import ShutdownReport
 
 _log = logging.getLogger("duly.api")
-_AT_THE_END = 0.6  # seconds before the process exits, when calls under way are waited for no longer
-_LOOK_AGAIN = 0.1
+_LAST_SECONDS = 0.6  # this long before the process must exit, calls in progress are cut off
+_POLL = 0.1
+_PEM_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
+_PEM_KEY = b"PRIVATE KEY-----"
 
 
 class Serving(Struct, frozen=True):
-    """What a process serves: where, to whom, and whether the whole API or only health and metrics."""
+    """What a process serves: the address, the settings, and whether it is the whole API or only health and metrics."""
 
     address: Address
-    authentication: str = "token"
-    vitals_only: bool = False
-    max_body_bytes: int = MAX_BODY
+    api: ApiSettings = ApiSettings()
+    health_only: bool = False
     tls_cert: str | None = None
     tls_key: str | None = None
-    limits: Limits = Limits()
     connections: ConnectionLimits = ConnectionLimits()
-    max_streams: int = MAX_STREAMS
-    max_streams_per_token: int = MAX_STREAMS_PER_TOKEN
-    unique_for: float | None = UNIQUE_FOR
 
     def __post_init__(self) -> None:
-        if self.authentication == "none" and not self.address.loopback:
+        if self.api.authentication == "none" and not self.address.loopback:
             raise ConfigurationError(
-                f"{self.address} can be reached from other machines: authentication cannot be none there;"
-                f" make a token with `duly token create`, or listen on 127.0.0.1:{self.address.port}"
+                f"{self.address} can be reached from other machines, where authentication is required:"
+                f" create a token with `duly token create`, or listen on 127.0.0.1:{self.address.port}"
             )
         if (self.tls_cert is None) is not (self.tls_key is None):
             raise ConfigurationError("TLS needs both a certificate and its key: give tls_cert and tls_key")
 
     def tls(self) -> ssl.SSLContext | None:
-        """What HTTPS is served with, None for plain HTTP. Files that cannot be used are named."""
+        """The TLS context for HTTPS, None for plain HTTP. An error names the file that cannot be used."""
         if self.tls_cert is None or self.tls_key is None:
             return None
         return server_context(self.tls_cert, self.tls_key)
@@ -71,9 +66,9 @@ class Serving(Struct, frozen=True):
 async def live(
     scheduler: Scheduler, serving: Serving, signals: Signals, *, node: bool = True, reload: Reload | None = None
 ) -> ShutdownReport:
-    """One life of a process with a port: until the first signal, and what remains of it after that."""
-    serving.tls()  # before anything is opened or taken: with bad files there is nothing to serve
-    sockets = take_port(serving.address)
+    """Run a process with a port until the first signal, then stop it gracefully."""
+    serving.tls()  # with unusable files the process ends before it opens anything
+    sockets = open_port(serving.address)
     report = ShutdownReport()
     signs = Signs(signals, scheduler.hurry, reload)
     async with scheduler.client(), _port(scheduler, serving, sockets, signals.deadline) as api:
@@ -88,8 +83,8 @@ async def live(
     return report
 
 
-def take_port(address: Address) -> list[socket.socket]:
-    """The sockets of an address. A default one that is taken is only a warning."""
+def open_port(address: Address) -> list[socket.socket]:
+    """The sockets of an address. A default address that is in use is only a warning."""
     try:
         return bind(address)
     except OSError as exc:
@@ -97,7 +92,7 @@ def take_port(address: Address) -> list[socket.socket]:
             raise ConfigurationError(f"cannot listen on {address}: {exc.strerror}; choose another address") from exc
         way_out = "choose another with --http or its variable"
         _log.warning(
-            "cannot listen on the default address %s (%s): going on without; %s", address, exc.strerror, way_out
+            "cannot listen on the default address %s (%s): continuing without it; %s", address, exc.strerror, way_out
         )
         return []
 
@@ -106,25 +101,17 @@ def take_port(address: Address) -> list[socket.socket]:
 async def _port(
     scheduler: Scheduler, serving: Serving, sockets: Sequence[socket.socket], deadline: Deadline
 ) -> AsyncIterator[Api | None]:
-    """The API on its sockets for the block; None where there are none."""
+    """Serve the API on these sockets inside the block; None without sockets."""
     if not sockets:
         yield None
         return
     client = await scheduler.opened()
     await _check_tokens(client.backend.store, serving, client.clock.now())
-    settings = ApiSettings(
-        authentication=serving.authentication,
-        max_body_bytes=serving.max_body_bytes,
-        limits=serving.limits,
-        max_streams=serving.max_streams,
-        max_streams_per_token=serving.max_streams_per_token,
-        unique_for=serving.unique_for,
-    )
-    api = Api(scheduler, settings, routes=VITALS if serving.vitals_only else ROUTES)
+    api = Api(scheduler, serving.api, routes=HEALTH_ROUTES if serving.health_only else ROUTES)
     where = bound_to(serving.address, sockets)
     async with listening(api, serving, sockets, deadline):
         scheme = "http" if serving.tls_cert is None else "https"
-        _log.info("%s on %s://%s", "health and metrics" if serving.vitals_only else "the API", scheme, where)
+        _log.info("%s on %s://%s", "health and metrics" if serving.health_only else "the API", scheme, where)
         watching = asyncio.get_running_loop().create_task(watch_loop(api.context.meters))
         try:
             yield api
@@ -133,25 +120,25 @@ async def _port(
 
 
 async def _check_tokens(store: Store, serving: Serving, now: datetime) -> None:
-    """Whether anybody could call. Off loopback that is a reason not to start."""
-    if serving.authentication == "none":
-        _log.warning("%s: no authentication; whoever is on this machine may do everything", serving.address)
+    """Refuse to start without a token, except on loopback, where it is a warning."""
+    if serving.api.authentication == "none":
+        _log.warning("%s: no authentication; every program on this machine has all permissions", serving.address)
         return
     if any(token.status(now) == "active" for token in await access.tokens(store)):
         return
-    way_out = "make a token with `duly token create --role admin`"
+    way_out = "create one with `duly token create --role admin`"
     if not serving.address.loopback:
         raise ConfigurationError(
             f"{serving.address} can be reached from other machines, and no token exists: {way_out}"
         )
-    _log.warning("no token exists yet, so only health is answered: %s, or serve with --no-auth", way_out)
+    _log.warning("no token exists yet, so only health can be read: %s, or serve with --no-auth", way_out)
 
 
 @asynccontextmanager
 async def listening(
     api: Api, serving: Serving, sockets: Sequence[socket.socket], deadline: Deadline | None = None
 ) -> AsyncIterator[None]:
-    """Serve calls for the block; at its end those under way may finish, as long as the process has time."""
+    """Serve calls inside the block. At its end, calls in progress may finish until the deadline."""
     server = HttpServer(api, serving.connections, serving.tls())
     running = asyncio.get_running_loop().create_task(server.serve(sockets=list(sockets)))
     await _started(server, running)
@@ -162,15 +149,47 @@ async def listening(
         server.should_exit = True
         while not running.done():
             left = None if deadline is None else deadline.left
-            server.force_exit = left is not None and left < _AT_THE_END
-            await asyncio.wait([running], timeout=_LOOK_AGAIN)
+            server.force_exit = left is not None and left < _LAST_SECONDS
+            await asyncio.wait([running], timeout=_POLL)
         running.result()
 
 
 async def _started(server: HttpServer, running: asyncio.Task[None]) -> None:
-    """Return when the sockets are listened to; raise what kept the server from it."""
+    """Return when the server listens; raise the error that prevented it."""
     up = asyncio.get_running_loop().create_task(server.is_up.wait())
     await asyncio.wait([up, running], return_when=asyncio.FIRST_COMPLETED)
     up.cancel()
     if running.done():
         await running
+
+
+# --- TLS
+
+
+def server_context(cert: str, key: str) -> ssl.SSLContext:
+    """The TLS context of the server. `ConfigurationError` names the file that cannot be used, and why."""
+    _check_pem(cert, "certificate", _PEM_CERTIFICATE)
+    _check_pem(key, "private key", _PEM_KEY)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(cert, key, password=lambda: _refuse_encrypted(key))
+    except ssl.SSLError as exc:
+        if exc.reason == "KEY_VALUES_MISMATCH":
+            raise ConfigurationError(f"TLS: {key} is not the key of the certificate {cert}") from exc
+        raise ConfigurationError(f"TLS: {cert} and {key} cannot be used: {exc.reason or exc}") from exc
+    return context
+
+
+def _check_pem(path: str, what: str, marker: bytes) -> None:
+    try:
+        content = Path(path).read_bytes()
+    except OSError as exc:
+        raise ConfigurationError(f"TLS: the {what} {path} cannot be read: {exc.strerror}") from exc
+    if marker not in content:
+        raise ConfigurationError(f"TLS: {path} contains no {what} in PEM format")
+
+
+def _refuse_encrypted(key: str) -> str:
+    """A server cannot ask for a passphrase."""
+    raise ConfigurationError(f"TLS: the private key {key} is encrypted: give one without a passphrase")

@@ -13,7 +13,7 @@ from msgspec import Struct
 from duly.api.calls import Call, Reply, answer
 from duly.api.conditions import condition_of
 from duly.api.problems import Problem
-from duly.api.responses import Instant, instant
+from duly.api.responses import Instant, response
 from duly.api.visibility import require_unlimited
 from duly.errors import ConfigurationError
 from duly.rules.cluster_settings import Value, check_name
@@ -45,21 +45,6 @@ class SettingAnswer(Struct, frozen=True, omit_defaults=True):
     problem: str | None = None
 
 
-def setting_answer(view: SettingView) -> SettingAnswer:
-    return SettingAnswer(
-        name=view.name,
-        value=view.value,
-        origin=view.origin,
-        expects=view.expects,
-        stored=view.stored,
-        revision=view.revision,
-        by=view.by,
-        at=instant(view.at),
-        pinned=view.pinned,
-        problem=view.problem,
-    )
-
-
 def _etag(view: SettingView) -> Sequence[tuple[bytes, bytes]]:
     return ((b"etag", b'"%d"' % (view.revision or 0)),)
 
@@ -67,14 +52,14 @@ def _etag(view: SettingView) -> Sequence[tuple[bytes, bytes]]:
 async def list_settings(call: Call[None, None]) -> Reply:
     """The settings that can change while nodes run."""
     require_unlimited(call.principal)
-    return answer([setting_answer(view) for view in await call.context.scheduler.settings.list()])
+    return answer([response(SettingAnswer, view) for view in await call.context.scheduler.settings.list()])
 
 
 async def get_setting(call: Call[None, None]) -> Reply:
     """One setting, with its revision as ETag (0: the cluster does not set it)."""
     require_unlimited(call.principal)
     view = await call.context.scheduler.settings.get(_known(call.name))
-    return answer(setting_answer(view), headers=_etag(view))
+    return answer(response(SettingAnswer, view), headers=_etag(view))
 
 
 async def set_setting(call: Call[None, SettingBody]) -> Reply:
@@ -82,7 +67,7 @@ async def set_setting(call: Call[None, SettingBody]) -> Reply:
     require_unlimited(call.principal)
     name, by, expect = _known(call.name), call.principal.name, _expected(call)
     view = await call.context.scheduler.settings.set(name, call.body.value, by=by, expect=expect)
-    return answer(setting_answer(view), headers=_etag(view))
+    return answer(response(SettingAnswer, view), headers=_etag(view))
 
 
 async def unset_setting(call: Call[None, None]) -> Reply:

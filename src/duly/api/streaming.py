@@ -1,6 +1,6 @@
-"""Streaming: replies that have no end of their own, from the first byte to the moment that somebody has enough.
+"""Sends replies without a fixed end.
 
-A stream ends when its chunks do, when the caller has gone, and when the caller is no longer let in.
+A stream ends when its chunks end, when the caller disconnects, or when the caller's access ends.
 """
 
 from __future__ import annotations
@@ -17,46 +17,48 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-_PATIENCE = 60.0  # seconds that a caller may take to read what was sent
-_LAST_WORDS = 1.0
+_SEND_TIMEOUT = 60.0  # seconds that a caller may take to read a chunk
+_END_TIMEOUT = 1.0
 
 _log = logging.getLogger("duly.api")
 
 
-async def pour(stream: Stream, receive: Receive, send: Send, denied: Callable[[], Awaitable[None]]) -> None:
-    """Send what a stream brings, after its head. `denied` returns when the caller may see no more."""
+async def send_stream(
+    stream: Stream, receive: Receive, send: Send, access_ended: Callable[[], Awaitable[None]]
+) -> None:
+    """Send the chunks of a stream. `access_ended` returns when the caller may see no more."""
     async with asyncio.TaskGroup() as group:
-        pouring = group.create_task(_pour(stream, send))
-        leaving = group.create_task(_then(_left(receive), pouring))
-        watching = group.create_task(_then(denied(), pouring))
-        await asyncio.wait([pouring])
-        gone = leaving.done()
-        leaving.cancel()
-        watching.cancel()
-    if not gone:
+        sending = group.create_task(_send_chunks(stream, send))
+        disconnect = group.create_task(_then_cancel(_disconnected(receive), sending))
+        access = group.create_task(_then_cancel(access_ended(), sending))
+        await asyncio.wait([sending])
+        disconnected = disconnect.done()
+        disconnect.cancel()
+        access.cancel()
+    if not disconnected:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS):
+            async with asyncio.timeout(_END_TIMEOUT):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _pour(stream: Stream, send: Send) -> None:
+async def _send_chunks(stream: Stream, send: Send) -> None:
     try:
         async with aclosing(stream.chunks) as chunks:
             async for chunk in chunks:
-                async with asyncio.timeout(_PATIENCE):
+                async with asyncio.timeout(_SEND_TIMEOUT):
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
     except OSError:
-        return  # the connection broke, or nobody reads at its other end: the caller may resume
-    except Exception:  # noqa: BLE001  # a fault of ours, after the head was sent: all that can be done is to tell
+        return  # the connection broke, or the caller does not read: it may resume
+    except Exception:  # noqa: BLE001  # a bug; the head is sent already, so it can only be logged
         _log.exception("a stream failed")
 
 
-async def _left(receive: Receive) -> None:
-    """Return when the caller has gone."""
+async def _disconnected(receive: Receive) -> None:
+    """Return when the caller has disconnected."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def _then(first: Awaitable[None], pouring: asyncio.Task[None]) -> None:
+async def _then_cancel(first: Awaitable[None], sending: asyncio.Task[None]) -> None:
     await first
-    pouring.cancel()
+    sending.cancel()

@@ -1,4 +1,4 @@
-"""Work: how submissions become runs, and definitions become jobs."""
+"""Submissions, which become runs, and definitions, which become jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec import UnsetType
 from duly.api import requests
 from duly.api.calls import Call, Reply, answer
 from duly.api.conditions import condition_of
-from duly.api.json_input import shaped
+from duly.api.json_input import converted
 from duly.api.permissions import Permission
 from duly.api.problems import Problem, not_found, problem_of
 from duly.api.requests import Definition, Submission
@@ -26,30 +26,40 @@ from duly.scheduler import Job
 from duly.scheduler.client import Client
 from duly.scheduler.submitting import Options
 
-MOST_AT_ONCE = 1000
-_OF_THE_SERVER = 500
+MAX_SUBMISSIONS = 1000
+_SERVER_ERROR = 500
+_CONVERTED = {
+    "handler",
+    "schedule",
+    "timezone",
+    "payload",
+    "timeout",
+    "retry",
+}  # fields that `Job` takes in another form
 
-Order = Submission | Definition | list[Submission]
+JobOrSubmissions = Submission | Definition | list[Submission]
 
 
-def read_work(document: Any) -> Submission | list[Submission]:
+def read_submissions(document: Any) -> Submission | list[Submission]:
     """The body of `POST /runs`: one submission, or an array of them."""
     if not isinstance(document, list):
-        return shaped(document, Submission)
-    if not 1 <= len(document) <= MOST_AT_ONCE:
-        raise Problem(422, "invalid", f"an array of 1 to {MOST_AT_ONCE} submissions is needed, not {len(document)}")
-    return [shaped(each, Submission, f"/{index}") for index, each in enumerate(document)]
+        return converted(document, Submission)
+    if not 1 <= len(document) <= MAX_SUBMISSIONS:
+        raise Problem(
+            422, "invalid", f"expected an array of 1 to {MAX_SUBMISSIONS} submissions, not of {len(document)}"
+        )
+    return [converted(each, Submission, f"/{index}") for index, each in enumerate(document)]
 
 
-def read_order(document: Any) -> Order:
-    """The body of `POST /jobs`: what has a schedule is a definition."""
+def read_job_or_submissions(document: Any) -> JobOrSubmissions:
+    """The body of `POST /jobs`: an object with a schedule or a name is a definition."""
     if isinstance(document, dict) and ("schedule" in document or "name" in document):
-        return shaped(document, Definition)
-    return read_work(document)
+        return converted(document, Definition)
+    return read_submissions(document)
 
 
 async def submit(call: Call[None, Submission | list[Submission]]) -> Reply:
-    """Submit one run, or many."""
+    """Submit one run, or several."""
     if isinstance(call.body, list):
         return await _submit_each(call, call.body)
     client = await call.context.client()
@@ -60,42 +70,42 @@ async def submit(call: Call[None, Submission | list[Submission]]) -> Reply:
     put = await client.submitter.put(run)
     document = await _answer(call, put)
     if document is None:
-        detail = "dedupe_key: it is in use already, outside of this token's limits: choose another one"
+        detail = "dedupe_key: it is in use outside of this token's limits; choose another one"
         raise Problem(409, "conflict", detail, pointer="/dedupe_key")
     return answer(document, 201 if put.created else 200, (call.location(f"/runs/{put.id}"),))
 
 
 async def _submit_each(call: Call[None, Any], submissions: Sequence[Submission]) -> Reply:
-    """All of them are checked before the first is put; answered in order."""
+    """Check all of them before the first is stored; answer in their order."""
     client = await call.context.client()
     runs = []
     for index, each in enumerate(submissions):
-        with _item(index):
+        with _problems_in(index):
             runs.append(await _composed(call, each, client))
     limits = await call.context.limits()
     if limits.handlers:
         await limits.count_submissions(client.backend.store, Counter(run.handler for run in runs))
     puts = await client.submitter.put_each(runs)
-    answers = [await _answer(call, put) or _unseen(client) for put in puts]
+    answers = [await _answer(call, put) or _hidden_duplicate(client) for put in puts]
     return answer(answers, 201 if any(put.created for put in puts) else 200)
 
 
 @contextmanager
-def _item(index: int) -> Iterator[None]:
-    """What is wrong with one item of an array says which one it is."""
+def _problems_in(index: int) -> Iterator[None]:
+    """Add the index of an array's item to its problems."""
     try:
         yield
     except Problem as problem:
         raise problem.within(index) from problem
     except DulyError as error:
         found = problem_of(error)
-        if found is None or found.status >= _OF_THE_SERVER:
+        if found is None or found.status >= _SERVER_ERROR:
             raise
         raise found.within(index) from error
 
 
 async def _answer(call: Call[None, Any], put: Put) -> Accepted | None:
-    """What became of a submission; None if it is the duplicate of a run that the caller may not see."""
+    """The answer to a submission; None if it duplicates a run that the caller may not see."""
     if put.created:
         return accepted(put.id, put.created_at)
     run = await (await call.context.client()).backend.store.run(put.id)
@@ -104,13 +114,13 @@ async def _answer(call: Call[None, Any], put: Put) -> Accepted | None:
     return Accepted(put.id, None if run is None else run.state, iso(put.created_at), deduplicated=True)
 
 
-def _unseen(client: Client) -> Accepted:
-    """Stands in an array for such a duplicate: the others have been accepted, and their ids must be told."""
+def _hidden_duplicate(client: Client) -> Accepted:
+    """The answer in an array to such a duplicate: the other submissions are accepted, and their ids are returned."""
     return Accepted("", State.PENDING, iso(client.clock.now()), deduplicated=True)
 
 
 async def _composed(call: Call[None, Any], body: Submission, client: Client) -> Run:
-    """The run that a submission asks for, if the caller may do that."""
+    """The run of a submission, if the caller may submit it."""
     options, payload = _options(call, body), requests.arguments(body.payload)
     if not call.principal.limited:
         name = await call.context.handler(body.handler, client, call.principal)
@@ -120,7 +130,7 @@ async def _composed(call: Call[None, Any], body: Submission, client: Client) -> 
         require_start(call.principal, alike.job, alike, options.queue or alike.queue)
 
     wanted = body.handler or call.context.scheduler.config.default_handler
-    if wanted is not None:  # whether it exists is not said before it is known to be inside the limits
+    if wanted is not None:  # do not reveal whether a handler outside of the limits exists
         guard((await client.submitter.blueprint(wanted)).alike)
     name = await call.context.handler(body.handler, client, call.principal)
     return await client.submitter.composed(name, payload, options, guard)
@@ -141,7 +151,7 @@ def _options(call: Call[None, Any], body: Submission) -> Options:
 
 
 def _unique_for(call: Call[None, Any], body: Submission) -> float | None:
-    """For how long the key is unique: as the body says, else as this server does; null is while unfinished."""
+    """How long the key is unique: the body's value, or the server's; null means until the run has ended."""
     if body.dedupe_key is None and isinstance(body.unique_for, UnsetType):
         return None
     if isinstance(body.unique_for, UnsetType):
@@ -149,8 +159,8 @@ def _unique_for(call: Call[None, Any], body: Submission) -> float | None:
     return None if body.unique_for is None else requests.seconds(body.unique_for)
 
 
-async def order(call: Call[None, Order]) -> Reply:
-    """Submit work, or create or replace a recurring job."""
+async def submit_or_define(call: Call[None, JobOrSubmissions]) -> Reply:
+    """Submit runs, or create or replace a recurring job."""
     body = call.body
     if not isinstance(body, Definition):
         return await submit(call)  # type: ignore[arg-type]  # the body is one of the other two
@@ -158,7 +168,7 @@ async def order(call: Call[None, Order]) -> Reply:
     return await _define(call, body)
 
 
-async def _define(call: Call[None, Order], body: Definition) -> Reply:
+async def _define(call: Call[None, JobOrSubmissions], body: Definition) -> Reply:
     client = await call.context.client()
     condition = condition_of(call.headers)
     named, home = await _handler(call, body, client)
@@ -169,12 +179,12 @@ async def _define(call: Call[None, Order], body: Definition) -> Reply:
         require_definition(call.principal, before, becomes, home, named)
         condition.check(job.name, None if before is None else before.revision)
 
-    guard(await client.backend.store.job(job.name))  # before anything is said about the definition itself
+    guard(await client.backend.store.job(job.name))  # before any error about the definition itself
     record, before = await client.definitions.define(job, guard)
     if before is None or record.revision != before.revision:
-        await call.note("define", f"job {job.name}", before and _told(before.spec), _told(record.spec))
+        await call.record("define", f"job {job.name}", before and _audited(before.spec), _audited(record.spec))
     view = await client.definitions.view(job.name)
-    if not sees_job(call.principal, view):  # somebody has moved it meanwhile
+    if not sees_job(call.principal, view):  # it was moved in between
         raise not_found("job", job.name)
     headers = ((b"etag", b'"%d"' % record.revision), call.location(f"/jobs/{job.name}"))
     return answer(job_answer(view), 201 if before is None else 200, headers)
@@ -191,30 +201,19 @@ async def _handler(call: Call[None, Any], body: Definition, client: Client) -> t
     return named, (await client.submitter.blueprint(named)).alike
 
 
-def _told(spec: JobSpec) -> dict[str, Any]:
-    """A definition for the audit log: its payload is JSON, not bytes."""
+def _audited(spec: JobSpec) -> dict[str, Any]:
+    """A definition for the audit log, with its payload as JSON."""
     return {**msgspec.to_builtins(spec), "payload": msgspec.json.decode(spec.payload)}
 
 
 async def _job(call: Call[None, Any], body: Definition, handler: str) -> Job:
-    schedule = await call.context.computing.run(lambda: requests.schedule(body.schedule, body.timezone))
+    schedule = await call.context.threads.run(lambda: requests.schedule(body.schedule, body.timezone))
+    same = {name: getattr(body, name) for name in Definition.__struct_fields__ if name not in _CONVERTED}
     return Job(
+        **same,
         handler=handler,
-        name=body.name,
         schedule=schedule,
         payload=requests.arguments(body.payload),
-        queue=body.queue,
-        priority=body.priority,
         timeout=None if body.timeout is None else requests.seconds(body.timeout),
         retry=body.retry if isinstance(body.retry, UnsetType) else requests.retry_policy(body.retry),
-        delivery=body.delivery,
-        overlap=body.overlap,
-        misfire=body.misfire,
-        on_store_loss=body.on_store_loss,
-        start_at=body.start_at,
-        end_at=body.end_at,
-        max_runs=body.max_runs,
-        selector=body.selector,
-        description=body.description,
-        tags=body.tags,
     )

@@ -1,7 +1,7 @@
-"""Tokens: who may call the API. 256 random bits, shown once; the store keeps a hash of them.
+"""The tokens of the API: 256 random bits, shown once; the store keeps only their hash.
 
-`duly_<id>_<secret>`: the id finds the record, the secret is compared in constant time. A verified token is trusted for
-one second, so that a revocation is felt within that time everywhere.
+A token is `duly_<id>_<secret>`: the id finds the record, the secret is compared in constant time. A verified token is
+cached for one second, so that every process notices a revocation within this time.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from duly.ports.waiting import shielded
 from duly.rules.rate_limits import Rate
 
 KIND = "token"
-TRUSTED_FOR = 1.0
+CACHED_FOR = 1.0
 
 _PREFIX = "duly"
-_MOST_REMEMBERED = 10_000
+_MAX_CACHED = 10_000
 _ID = re.compile(r"[0-9a-f]{12}")
 
 
 class Token(Struct, frozen=True):
-    """A token as the store keeps it: nothing in it lets anybody in."""
+    """A token as the store keeps it, without its secret."""
 
     id: str
     name: str
@@ -66,7 +66,7 @@ class Token(Struct, frozen=True):
 
 
 def digest_of(secret: str) -> str:
-    """The hash under which a secret is kept. It has 256 bits of its own: a slow hash would add nothing."""
+    """The hash of a secret. The secret has 256 random bits, so a slow hash would add nothing."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -81,9 +81,9 @@ async def create(
     handlers: Sequence[str] = (),
     rate: Rate | None = None,
 ) -> tuple[Token, str]:
-    """A new token, and the text that lets its holder in: it is not kept and cannot be shown again."""
+    """Create a token; returns its record and its text, which is not stored and cannot be shown again."""
     if expires_at is not None and expires_at <= now:
-        raise ConfigurationError(f"expires_at={expires_at.isoformat()} is in the past: such a token lets nobody in")
+        raise ConfigurationError(f"expires_at={expires_at.isoformat()} is in the past: choose a later time")
     secret = secrets.token_urlsafe(32)
     token = Token(
         id=secrets.token_hex(6),
@@ -97,12 +97,12 @@ async def create(
         rate=rate,
     )
     if await store.put(KIND, token.id, msgspec.json.encode(token), expect=0) is None:
-        raise ConfigurationError(f"a token of the id {token.id} exists already: try again")
+        raise ConfigurationError(f"a token with the id {token.id} exists already: try again")
     return token, f"{_PREFIX}_{token.id}_{secret}"
 
 
 def _read(item: Item) -> Token:
-    """A token as it is stored; one that cannot be read lets nobody in, and is listed as such."""
+    """A stored token. One that cannot be read is invalid, and is listed as unreadable."""
     try:
         return msgspec.json.decode(item.value, type=Token)
     except msgspec.MsgspecError:
@@ -116,7 +116,7 @@ async def tokens(store: Store) -> list[Token]:
 
 
 async def revoke(store: Store, token_id: str, now: datetime) -> Token:
-    """Let nobody in with this token any more; what is revoked already stays as it is."""
+    """Revoke a token. One that is revoked already is left unchanged."""
     while True:
         item = await store.get(KIND, token_id)
         if item is None:
@@ -129,56 +129,56 @@ async def revoke(store: Store, token_id: str, now: datetime) -> Token:
             return revoked
 
 
-class _Known(Struct, frozen=True):
-    """What was found out about a text that somebody presented; None: it lets nobody in."""
+class _Cached(Struct, frozen=True):
+    """The result of a verification; None if the token is invalid."""
 
     principal: Principal | None
     until: float
 
 
 class Authenticator:
-    """Tells who calls. Asks the store about each token at most once a second, however many calls come with it."""
+    """Identifies callers. Reads each token from the store at most once a second."""
 
     def __init__(self, backend: Callable[[], Awaitable[Backend]], monotonic: Callable[[], float]) -> None:
         self._backend = backend
         self._monotonic = monotonic
-        self._known: dict[bytes, _Known] = {}
-        self._asking: dict[bytes, asyncio.Task[Principal | None]] = {}
+        self._cached: dict[bytes, _Cached] = {}
+        self._verifying: dict[bytes, asyncio.Task[Principal | None]] = {}
 
     async def principal(self, presented: bytes) -> Principal | None:
-        """The holder of a token, None if it is none or no longer one."""
+        """The caller with this token, None if it is invalid."""
         key = hashlib.sha256(presented).digest()
-        known = self._known.get(key)
-        if known is not None and self._monotonic() < known.until:
-            return known.principal
-        asking = self._asking.get(key)
-        if asking is None:
-            asking = self._asking[key] = asyncio.get_running_loop().create_task(self._ask(key, presented))
-            asking.add_done_callback(lambda _: self._asking.pop(key, None))
-        return await shielded(asking)
+        cached = self._cached.get(key)
+        if cached is not None and self._monotonic() < cached.until:
+            return cached.principal
+        verifying = self._verifying.get(key)
+        if verifying is None:
+            verifying = self._verifying[key] = asyncio.get_running_loop().create_task(self._verify(key, presented))
+            verifying.add_done_callback(lambda _: self._verifying.pop(key, None))
+        return await shielded(verifying)
 
-    async def _ask(self, key: bytes, presented: bytes) -> Principal | None:
-        until = self._monotonic() + TRUSTED_FOR
+    async def _verify(self, key: bytes, presented: bytes) -> Principal | None:
+        until = self._monotonic() + CACHED_FOR
         backend = await self._backend()
         token = await verify(backend.store, presented, backend.clock.now())
         principal = None if token is None else token.principal()
-        if len(self._known) >= _MOST_REMEMBERED:
-            self._known.clear()
-        self._known[key] = _Known(principal, until)
+        if len(self._cached) >= _MAX_CACHED:
+            self._cached.clear()
+        self._cached[key] = _Cached(principal, until)
         return principal
 
 
 async def verify(store: Store, presented: bytes, now: datetime) -> Token | None:
-    """The token that a text stands for, if it is active and the secret is right."""
+    """The token with this text, if it is active and the secret is right."""
     try:
         prefix, token_id, secret = presented.decode("ascii").split("_", 2)
     except ValueError:
         return None
     item = await store.get(KIND, token_id) if prefix == _PREFIX and _ID.fullmatch(token_id) else None
-    token = _NOBODY if item is None else _read(item)
+    token = _NO_TOKEN if item is None else _read(item)
     right = hmac.compare_digest(token.digest, digest_of(secret))
     return token if right and token.status(now) == "active" else None
 
 
-# Compared with where there is no such token: it takes as long as with a wrong secret.
-_NOBODY = Token("", "nobody", TokenRole.VIEWER, digest_of(secrets.token_urlsafe(32)), EPOCH, EPOCH)
+# Compared with if there is no such token, so that it takes as long as with a wrong secret.
+_NO_TOKEN = Token("", "none", TokenRole.VIEWER, digest_of(secrets.token_urlsafe(32)), EPOCH, EPOCH)

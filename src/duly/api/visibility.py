@@ -1,8 +1,8 @@
-"""Visibility: what exists for a caller whose token is limited to queues or handlers. All of it is decided here.
+"""What a caller may see and change whose token is limited to queues or handlers.
 
-A thing is inside the limits if its queue and its handler are. What lies outside does not exist for the caller: reading
-and operating answer exactly as if it were not there, and no name of it is told. A change must be inside the limits
-twice: what it replaces or starts, and what it becomes.
+A job or run is inside the limits if both its queue and its handler are. For the caller, anything outside does not
+exist: reading and changing it gives the same errors as if it did not exist, and its name is not revealed. A change must
+be inside the limits before and after: what it replaces or starts, and what it becomes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from duly.runtime.rates import ENDED, STARTED
 from duly.scheduler.event_reader import Told
 from duly.scheduler.views import JobView
 
-# What concerns the cluster as a whole, and names no job, queue or handler.
+# Events of the whole cluster, which name no job, queue or handler.
 _FOR_ALL = frozenset(
     {
         PublishedEventKind.NODE_STARTED,
@@ -31,13 +31,13 @@ _FOR_ALL = frozenset(
 
 
 def covers(principal: Principal, queue: str, handler: str) -> bool:
-    """Whether something of this queue and handler is inside the limits."""
+    """Whether this queue and this handler are inside the limits."""
     return (principal.queues is None or queue in principal.queues) and (
         principal.handlers is None or handler in principal.handlers
     )
 
 
-# --- what is
+# --- reading
 
 
 def sees_run(principal: Principal, run: Run) -> bool:
@@ -49,15 +49,15 @@ def sees_job(principal: Principal, job: JobView | JobSpec) -> bool:
 
 
 def sees_queue(principal: Principal, queue: str) -> bool:
-    """A queue holds runs of all handlers: it is not there for those who are limited to some of them."""
+    """A queue has runs of all handlers, so a caller that is limited to some handlers does not see it."""
     return principal.handlers is None and (principal.queues is None or queue in principal.queues)
 
 
-def sees_notice(principal: Principal, told: Told) -> bool:
-    """Of what is published only what is known to be inside the limits, or to concern all."""
+def sees_event(principal: Principal, event: Told) -> bool:
+    """A published event is visible if it is inside the limits, or if it concerns the whole cluster."""
     if not principal.limited:
         return True
-    words = told.words
+    words = event.words
     if words.queue is None:
         if (words.job, words.handler, words.run_id) != (None, None, None):
             return False
@@ -70,7 +70,7 @@ def sees_notice(principal: Principal, told: Told) -> bool:
 
 
 def node_seen(principal: Principal, node: Node) -> Node:
-    """A node with the queues and handlers that are inside the limits."""
+    """A node with only the queues and handlers that are inside the limits."""
     if not principal.limited:
         return node
 
@@ -91,27 +91,27 @@ def node_seen(principal: Principal, node: Node) -> Node:
 
 
 def require_unlimited(principal: Principal) -> None:
-    """For what concerns all queues and handlers at once."""
+    """Refuse a limited token, for routes that concern all queues and handlers."""
     if principal.limited:
-        raise Problem(403, "forbidden", "this token is limited to some queues or handlers: one without is needed")
+        raise Problem(403, "forbidden", "this token is limited to some queues or handlers: use one without limits")
 
 
-# --- what becomes
+# --- changing
 
 
 def require_start(principal: Principal, name: str, alike: Run, queue: str) -> None:
-    """For work that is to be submitted: the handler must be inside the limits where it is at home, and where it goes.
+    """Refuse a submission unless the handler is inside the limits in its own queue and in the given one.
 
-    With the queue alone any handler could be started, by naming a queue of one's own.
+    With the given queue alone, any handler could be started by naming a queue inside the limits.
     """
     if not (covers(principal, alike.queue, alike.handler) and covers(principal, queue, alike.handler)):
         raise outside(name)
 
 
 def require_definition(principal: Principal, before: JobRecord | None, after: JobSpec, home: Run, named: str) -> None:
-    """For a job that is to be defined: its handler at home, the job that it replaces, and what it becomes.
+    """Refuse a definition unless its handler, the job that it replaces and the new job are inside the limits.
 
-    That a name is taken cannot be hidden, since it cannot be had; by whom and for what is not said.
+    The error reveals that a name is in use, because it cannot be used, but nothing about the job that has it.
     """
     if not (covers(principal, home.queue, home.handler) and covers(principal, after.queue, after.handler)):
         raise outside(named)
@@ -120,6 +120,6 @@ def require_definition(principal: Principal, before: JobRecord | None, after: Jo
 
 
 def outside(name: str) -> Problem:
-    """The same answer for a handler that does not exist and for one that is outside of the limits."""
-    detail = f"handler {name!r}: there is none of this name that this token may use, on the queue that is meant"
+    """The same problem for a handler that does not exist and for one that is outside of the limits."""
+    detail = f"handler {name!r}: it does not exist, or this token may not use it in this queue"
     return Problem(403, "forbidden", detail)

@@ -1,4 +1,4 @@
-"""Backends, opened by URL. A scheme's package is imported when it is asked for, never before."""
+"""Backends, opened by URL. The package of a scheme is imported only when it is needed."""
 
 from __future__ import annotations
 
@@ -24,41 +24,41 @@ _OWN = {
     "postgresql": _POSTGRES,
     "postgres": _POSTGRES,
 }
-# What coordinates, and keeps no runs.
-_OWN_SEATS = {
+# These coordinate and keep no runs.
+_OWN_COORDINATORS = {
     "etcd": _ETCD,
     "etcds": _ETCD,
     "etcd+https": _ETCD,
 }
-# The extra that brings what a package of ours imports.
+# The extra that installs what a package imports.
 _EXTRAS = {_REDIS: "redis", _POSTGRES: "postgres", _ETCD: "etcd"}
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _GROUP = "duly.backends"
-_SEATS_GROUP = "duly.coordinators"
+_COORDINATORS_GROUP = "duly.coordinators"
 
 
 def open_backend(url: str, opening: Opening) -> Backend:
-    """The backend for a URL, not yet opened. Unknown schemes are looked up among installed packages."""
+    """The backend for a URL, not yet opened. Other schemes come from entry points of installed packages."""
     scheme = scheme_of(url)
-    if scheme in _OWN_SEATS:
+    if scheme in _OWN_COORDINATORS:
         raise ConfigurationError(
-            f"{scheme}:// coordinates and keeps no runs: Scheduler(store='postgresql://…', coordinator='{scheme}://…')"
+            f"{scheme}:// can only coordinate, it keeps no runs: use Scheduler(store='postgresql://…', coordinator='{scheme}://…')"
         )
     backend: Backend = _factory(scheme, _OWN, _GROUP)(url, opening)
     return backend
 
 
 def open_coordinator(url: str, opening: Opening) -> CoordinatorSession:
-    """The coordinator for a URL, not yet opened: one that does nothing else, or that of a whole backend."""
+    """The coordinator for a URL, not yet opened: one that only coordinates, or a whole backend's."""
     scheme = scheme_of(url)
     if scheme in _OWN:
         return open_backend(url, opening)
-    seat: CoordinatorSession = _factory(scheme, _OWN_SEATS, _SEATS_GROUP)(url, opening)
-    return seat
+    coordinator: CoordinatorSession = _factory(scheme, _OWN_COORDINATORS, _COORDINATORS_GROUP)(url, opening)
+    return coordinator
 
 
 def scheme_of(url: str) -> str:
-    """What a URL begins with."""
+    """The scheme of a URL."""
     scheme, separator, _ = url.partition("://")
     if not separator or not _SCHEME.fullmatch(scheme):
         raise ConfigurationError(f"{redacted(url)!r} is not a URL: write for example sqlite:///duly.db")

@@ -1,7 +1,7 @@
-"""Addresses of up to three parts: where the runs are, what rings, who says who leads; and which go together.
+"""Addresses of up to three parts: the store, the queue, and the coordinator; and which of them can be combined.
 
-One URL is a backend that does everything itself. In a mix the store is PostgreSQL and keeps the truth; the others make
-it quicker to notice, or say who leads.
+One URL is a backend that does everything itself. In a combination the store is PostgreSQL and holds the data; the queue
+notifies nodes sooner, and the coordinator elects the leader.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ALLOWED = (
 
 
 class Address(Struct, frozen=True):
-    """The store, and what is kept elsewhere. None: the store does it itself."""
+    """The URLs of the parts. None: the store does it."""
 
     store: str
     queue: str | None = None
@@ -41,23 +41,23 @@ class Address(Struct, frozen=True):
 
     @property
     def parts(self) -> dict[str, str]:
-        """What differs from the store, by its name."""
+        """The parts that are not the store, by name."""
         named = {"queue": self.queue, "coordinator": self.coordinator}
         return {name: url for name, url in named.items() if url is not None and url != self.store}
 
 
 def open_address(address: Address, opening: Opening) -> Backend:
-    """The backend for an address, not yet opened. A mix that is not possible is refused by the kinds of its parts."""
+    """The backend for an address, not yet opened. Raises `ConfigurationError` for parts that cannot be combined."""
     parts = address.parts
     if not parts:
         return open_backend(address.store, opening)
     _check(address.store, parts)
-    truth = open_backend(address.store, opening)
-    theirs = replace(opening, clock=truth.clock)  # what a coordinator says about times is compared with the store's
-    seat = open_coordinator(parts["coordinator"], theirs) if "coordinator" in parts else None
+    main = open_backend(address.store, opening)
+    theirs = replace(opening, clock=main.clock)  # the coordinator's times are compared with the store's
+    coordinator = open_coordinator(parts["coordinator"], theirs) if "coordinator" in parts else None
     from duly.backends.split import SplitBackend  # noqa: PLC0415  # one URL does not need it
 
-    return SplitBackend(truth, seat, _stream(parts.get("queue"), opening))
+    return SplitBackend(main, coordinator, _stream(parts.get("queue"), opening))
 
 
 def _stream(url: str | None, opening: Opening) -> StreamNotifier | None:

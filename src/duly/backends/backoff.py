@@ -1,6 +1,6 @@
-"""A gate before a server: closed for a while after each failure, longer each time and never in step with others.
+"""Backoff: after each failure, no attempt to reach a server for a while, longer each time, with a random part.
 
-A server that comes back is not met by everybody at once, and a call during an outage fails without knocking again.
+So clients do not all reach a server at once when it comes back, and a call during an outage fails without an attempt.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LONGEST_PAUSE = 1.0
 
 
 class Backoff:
-    """Belongs to the event loop whose time it tells."""
+    """Belongs to one event loop."""
 
     def __init__(self, dice: Callable[[], float] = random.random) -> None:
         self._dice = dice
@@ -26,7 +26,7 @@ class Backoff:
 
     @property
     def closed_for(self) -> float:
-        """Seconds until it is worth knocking again."""
+        """Seconds until the next attempt is allowed."""
         return max(0.0, self._opens_at - asyncio.get_running_loop().time())
 
     def check(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from duly.errors import ConfigurationError
+from duly.errors import BackendError, ConfigurationError
 
 TLS_OPTIONS = ("ssl_ca", "ssl_cert", "ssl_key", "ssl_verify")
 VERIFICATIONS = ("full", "ca", "none")
@@ -48,3 +48,10 @@ def tls_of(options: Mapping[str, str]) -> Tls:
     if tls.key is not None and tls.cert is None:
         raise ConfigurationError("ssl_key needs an ssl_cert")
     return tls
+
+
+def certificate_refused(exc: ssl.SSLCertVerificationError, host: str) -> BackendError:
+    """The error for a server whose certificate cannot be verified. Another attempt would not help."""
+    return BackendError(
+        f"the certificate of {host} is not accepted ({exc.verify_message}): name its authority with ?ssl_ca=FILE"
+    )

@@ -1,7 +1,7 @@
 """Reading what cannot be read: one bad record is served as such, and its neighbours as they are.
 
 Another version of Duly, a bug or an operator's hand may have written what this version cannot decode. No listing, claim
-or takeover fails because of it: the record comes back with its `damage`, and whoever meets it reports it.
+or takeover fails because of it: the record comes back with its `damage`, and its reader reports it.
 """
 
 from __future__ import annotations

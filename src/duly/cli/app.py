@@ -1,4 +1,4 @@
-"""Loading the user's program: `module:attribute` becomes a scheduler, or an error that says what to write instead."""
+"""Loads the user's program: finds the scheduler at `module:attribute`, or says what to write instead."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-from duly.cli.words import lines
+from duly.cli.text import lines
 from duly.errors import ConfigurationError
 from duly.scheduler import Scheduler
 
-_TAIL = 6
+_FRAMES = 6
 
 
 class BrokenApp(ConfigurationError):
-    """The user's module raised while it was imported. `tail` is the end of its traceback."""
+    """The import of the user's module raised. `traceback` has the last lines of the traceback."""
 
-    def __init__(self, message: str, tail: list[str]) -> None:
+    def __init__(self, message: str, trace: list[str]) -> None:
         super().__init__(message)
-        self.tail = tail
+        self.traceback = trace
 
 
 def load_app(app: str) -> Scheduler:
@@ -40,7 +40,7 @@ def _check(app: str, name: str, attribute: str | None) -> None:
         module = name.removesuffix(".py").strip("./").replace("/", ".")
         raise ConfigurationError(f"{app!r} is a file: write its module, {module}{f':{attribute}' if attribute else ''}")
     if not all(part.isidentifier() for part in name.split(".")) or attribute == "":
-        raise ConfigurationError(f"{app!r} names no scheduler: write module:attribute, for example app:scheduler")
+        raise ConfigurationError(f"invalid program {app!r}: expected module:attribute, for example app:scheduler")
 
 
 def _import(name: str) -> ModuleType:
@@ -56,19 +56,19 @@ def _import(name: str) -> ModuleType:
 
 
 def _broken(name: str, exc: Exception) -> BrokenApp:
-    said = " ".join(str(exc).split())
-    tail = traceback.format_exception(type(exc), exc, _beyond_import(exc.__traceback__), limit=-_TAIL, chain=False)
-    return BrokenApp(f"importing {name!r} failed: {type(exc).__name__}: {said}", lines("".join(tail)))
+    message = " ".join(str(exc).split())
+    trace = traceback.format_exception(type(exc), exc, _user_frames(exc.__traceback__), limit=-_FRAMES, chain=False)
+    return BrokenApp(f"importing {name!r} failed: {type(exc).__name__}: {message}", lines("".join(trace)))
 
 
-def _beyond_import(trace: TracebackType | None) -> TracebackType | None:
-    """The part of a traceback that is not this module's and not the import machinery's; None of a syntax error."""
-    while trace is not None and _imports(trace.tb_frame.f_code.co_filename):
+def _user_frames(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of this module and of the import machinery; None for a syntax error."""
+    while trace is not None and _is_import_machinery(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace
 
 
-def _imports(file: str) -> bool:
+def _is_import_machinery(file: str) -> bool:
     return file in {__file__, importlib.__file__} or file.startswith("<frozen importlib")
 
 
@@ -100,9 +100,9 @@ def _schedulers(module: ModuleType) -> Mapping[str, Scheduler]:
 
 
 def _candidates(module: ModuleType, wanted: str) -> str:
-    """What could have been meant: the module's schedulers, or names that look alike."""
+    """What to write instead: the module's schedulers, or similar names."""
     if schedulers := _schedulers(module):
         return f"write {' or '.join(f'{module.__name__}:{name}' for name in sorted(schedulers))}"
     near = difflib.get_close_matches(wanted, [name for name in vars(module) if not name.startswith("_")])
-    alike = f"; alike are {', '.join(near)}" if near else ""
-    return f"it has no Scheduler at all{alike}"
+    similar = f"; similar names are {', '.join(near)}" if near else ""
+    return f"it has no Scheduler at all{similar}"

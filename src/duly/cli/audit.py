@@ -1,4 +1,4 @@
-"""`duly audit`: who changed what, and whether the log of it is whole."""
+"""`duly audit`: the log of administrative actions, and whether it is complete."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from duly.cli.client import ask
 from duly.cli.options import MOST_SEQUENCE, Group, command, json_option, store_option
 from duly.cli.output import Column, write_json, write_table
-from duly.cli.words import full, line
+from duly.cli.text import full, line
 from duly.errors import DulyError
 
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 _COLUMNS = (
     Column("#", right=True),
     Column("AT (UTC)"),
-    Column("WHO", gives_way=True),
+    Column("WHO", wraps=True),
     Column("ACTION"),
-    Column("WHAT", gives_way=True),
-    Column("BEFORE", gives_way=True),
-    Column("AFTER", gives_way=True),
+    Column("WHAT", wraps=True),
+    Column("BEFORE", wraps=True),
+    Column("AFTER", wraps=True),
 )
 
 
 @click.group(cls=Group, examples=("duly audit list", "duly audit verify"))
 def audit() -> None:
-    """The log of administrative actions: every entry is bound to the one before by its hash."""
+    """List and verify the log of administrative actions. Each entry contains the hash of the previous one."""
 
 
 @command("duly audit list --after 120 --limit 20")
@@ -40,7 +40,7 @@ def audit() -> None:
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many at most.")
 @store_option
 @json_option
-def list_deeds(after: int, limit: int, url: str | None, as_json: bool) -> None:
+def list_actions(after: int, limit: int, url: str | None, as_json: bool) -> None:
     """List administrative actions, the oldest first."""
 
     async def find(scheduler: Scheduler) -> list[Recorded]:
@@ -55,24 +55,24 @@ def list_deeds(after: int, limit: int, url: str | None, as_json: bool) -> None:
 
 @command("duly audit verify", "duly audit verify --expect 5f0c…")
 @click.option(
-    "--expect", metavar="HASH", help="The head's hash as it was noted earlier: that entry must still be there."
+    "--expect", metavar="HASH", help="The hash of the head that you noted earlier: this entry must still be there."
 )
 @store_option
 @json_option
 def verify(expect: str | None, url: str | None, as_json: bool) -> None:
-    """Check that no entry was changed, removed or slipped in. The exit code is 1 if one was.
+    """Check that no entry was changed, removed or inserted. The exit code is 1 if one was.
 
-    Prints the hash of the last entry, the head. Note it somewhere else and give it to --expect: then a log that was
-    rewritten as a whole is noticed, too. With DULY_AUDIT_KEY the codes of the entries are checked as well.
+    Prints the hash of the last entry, the head. Keep it in another place and pass it with --expect: this also detects a
+    log that was rewritten as a whole. With DULY_AUDIT_KEY the authentication codes of the entries are checked as well.
     """
     if expect is not None and not _HASH.fullmatch(expect.strip().lower()):
         raise click.BadParameter(
-            "the 64 hexadecimal digits that `duly audit verify` prints are needed", param_hint="--expect"
+            "expected the 64 hexadecimal digits that `duly audit verify` prints", param_hint="--expect"
         )
 
     async def check(scheduler: Scheduler) -> Report:
-        noted = None if expect is None else expect.strip().lower()
-        return await (await scheduler.opened()).audit.verify(noted)
+        expected = None if expect is None else expect.strip().lower()
+        return await (await scheduler.opened()).audit.verify(expected)
 
     report = ask(url, check)
     if as_json:
@@ -82,7 +82,7 @@ def verify(expect: str | None, url: str | None, as_json: bool) -> None:
     if report.findings:
         first, *more = report.findings
         rest = f" (and {len(more)} more findings)" if more else ""
-        raise DulyError(f"the audit log is not what was written: {first}{rest}")
+        raise DulyError(f"the audit log was changed: {first}{rest}")
 
 
 def _write(report: Report) -> None:
@@ -91,7 +91,7 @@ def _write(report: Report) -> None:
     for damage in report.known:
         click.echo(f"known: {line(damage)}")
     if not report.findings:
-        click.echo(f"{report.entries} entries, all as they were written")
+        click.echo(f"{report.entries} entries, none was changed")
     if report.expected_at is not None:
         click.echo(f"expected: entry {report.expected_at}")
     if report.authenticated:
@@ -118,5 +118,5 @@ def _brief(value: object) -> str:
     return "–" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-audit.add_command(list_deeds, "list")
+audit.add_command(list_actions, "list")
 audit.add_command(verify, "verify")

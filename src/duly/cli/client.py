@@ -1,9 +1,9 @@
-"""Asking the store: a scheduler opened as a client for one question. It needs none of the user's code."""
+"""Opening the store for one command, as a client that needs none of the user's code."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from duly.cli.options import namespace
 from duly.cli.settings import read_settings
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from duly.backends.address import Address
-    from duly.model import SchedulerConfig
     from duly.scheduler import Scheduler
 
 T = TypeVar("T")
@@ -24,49 +23,49 @@ def ask(
     url: str | None,
     question: Callable[[Scheduler], Awaitable[T]],
     *,
-    named: str | None = None,
+    default_namespace: str | None = None,
     creates: bool = False,
 ) -> T:
-    """Open the store, ask, close it. `url` is what the command line says, if it says something.
+    """Open the store, await the answer to `question`, close the store. `url` is the value of `--url`.
 
-    `named` is the namespace that is meant where the command line names none. A file that does not exist is an error,
-    unless the command `creates` something in it.
+    `default_namespace` is used if the command line names none. A SQLite file that does not exist is an error, unless
+    the command `creates` something in it.
     """
-    import asyncio  # noqa: PLC0415  # commands are listed and helped without it
+    import asyncio  # noqa: PLC0415  # the help of commands needs none of these
 
     from duly.model import SchedulerConfig  # noqa: PLC0415
+    from duly.scheduler import Scheduler  # noqa: PLC0415
 
     settings = read_settings()
-    chosen = namespace() or named or settings.namespace or SchedulerConfig().namespace
     address = address_of(url)
-    missing = missing_file(address.store)
+    missing = _missing_file(address.store)
     if missing is not None and not creates:
         raise ConfigurationError(
-            f"there is no file {missing}: `duly run` makes it; give another store with --url or DULY_URL"
+            f"there is no file {missing}: `duly run` creates it; give another store with --url or DULY_URL"
         )
-
-    # What a command changes is published like what others change, where somebody may follow it.
+    defaults = SchedulerConfig()
     config = SchedulerConfig(
-        namespace=chosen,
-        publish_events=settings.publish_events is not False,
-        keep_events=settings.keep_events or SchedulerConfig().keep_events,
+        namespace=namespace() or default_namespace or settings.namespace or defaults.namespace,
+        publish_events=settings.publish_events is not False,  # what a command changes is published as well
+        keep_events=settings.keep_events or defaults.keep_events,
         audit_key=settings.audit_key,
     )
 
     async def conversation() -> T:
-        async with _scheduler(address, config).client() as scheduler:
+        opened = Scheduler(address.store, config, queue=address.queue, coordinator=address.coordinator)
+        async with opened.client() as scheduler:
             return await question(scheduler)
 
     return asyncio.run(conversation())
 
 
 async def store_time(scheduler: Scheduler) -> datetime:
-    """What time it is for the store: this machine's clock decides nothing."""
+    """The time of the store's clock. This machine's clock may be wrong."""
     return (await scheduler.opened()).clock.now()
 
 
 def ask_with_time(url: str | None, question: Callable[[Scheduler], Awaitable[T]]) -> tuple[T, datetime]:
-    """Ask, and the store's time: for answers that say how long ago something was."""
+    """The answer and the store's time, for answers that say how long ago something was."""
 
     async def both(scheduler: Scheduler) -> tuple[T, datetime]:
         return await question(scheduler), await store_time(scheduler)
@@ -74,32 +73,44 @@ def ask_with_time(url: str | None, question: Callable[[Scheduler], Awaitable[T]]
     return ask(url, both)
 
 
-def _scheduler(address: Address, config: SchedulerConfig) -> Scheduler:
-    from duly.scheduler import Scheduler  # noqa: PLC0415
-
-    return Scheduler(address.store, config, queue=address.queue, coordinator=address.coordinator)
-
-
 def address_of(url: str | None) -> Address:
-    """The store that is meant, and its parts: the flag's, the environment's, the file's, or the default one."""
+    """The address of the store and its parts: from the flag, the environment, the file, or the default."""
     from duly.scheduler.store_address import StoreAddress  # noqa: PLC0415
 
     if url is not None:
         return StoreAddress(url).address()
-    said = read_settings()
-    return StoreAddress(said.url, store=said.store, queue=said.queue, coordinator=said.coordinator).address()
+    settings = read_settings()
+    return StoreAddress(
+        settings.url, store=settings.store, queue=settings.queue, coordinator=settings.coordinator
+    ).address()
 
 
-def store_address(url: str | None) -> str:
-    """The store alone, where what is beside it does not matter."""
-    return address_of(url).store
-
-
-def missing_file(address: str) -> Path | None:
-    """The file of an embedded store, if it does not exist: looking at it must not create it."""
+def _missing_file(address: str) -> Path | None:
+    """The file of a SQLite store, if it does not exist. Commands that only read must not create it."""
     if not address.startswith("sqlite:"):
         return None
-    from duly.backends.sqlite.url import parse  # noqa: PLC0415
+    from duly.backends.sqlite.files import parse  # noqa: PLC0415
 
     path = parse(address).path
     return None if path.exists() else path
+
+
+# --- the audit log
+
+
+def actor() -> str:
+    """The user of this command, for the audit log."""
+    import getpass  # noqa: PLC0415
+    import socket  # noqa: PLC0415
+
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # the user of a container may have a number and no name
+        user = "somebody"
+    return f"cli {user}@{socket.gethostname()}"
+
+
+async def record_action(scheduler: Scheduler, action: str, target: str, before: Any = None, after: Any = None) -> None:
+    """Record in the audit log what a command has changed."""
+    client = await scheduler.opened()
+    await client.audit.record(actor(), action, target, client.clock.now(), before, after)

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from duly.cli import audit_actions
-from duly.cli.client import ask
+from duly.cli.client import actor, ask
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import Column, write_json, write_table
-from duly.cli.words import full, line
+from duly.cli.text import full, line
 
 if TYPE_CHECKING:
     from duly.scheduler import Scheduler
@@ -21,8 +20,8 @@ _COLUMNS = (
     Column("VALUE"),
     Column("FROM"),
     Column("REVISION", right=True),
-    Column("BY", gives_way=True),
-    Column("AT (UTC)", gives_way=True),
+    Column("BY", wraps=True),
+    Column("AT (UTC)", wraps=True),
 )
 
 
@@ -80,7 +79,7 @@ def set_setting(assignment: str, expect: int | None, url: str | None) -> None:
         raise click.UsageError(f"{assignment!r}: expected NAME=VALUE, e.g. max_concurrent=20")
 
     async def change(scheduler: Scheduler) -> SettingView:
-        return await scheduler.settings.set(name.strip(), value, by=audit_actions.actor(), expect=expect)
+        return await scheduler.settings.set(name.strip(), value, by=actor(), expect=expect)
 
     view = ask(url, change)
     click.echo(f"{view.name} is {_value(view.stored)} for the cluster (revision {view.revision})")
@@ -92,7 +91,7 @@ def set_setting(assignment: str, expect: int | None, url: str | None) -> None:
 @store_option
 def unset_setting(name: str, expect: int | None, url: str | None) -> None:
     """Take a value back: each node uses its own configuration again."""
-    ask(url, lambda scheduler: scheduler.settings.unset(name, by=audit_actions.actor(), expect=expect))
+    ask(url, lambda scheduler: scheduler.settings.unset(name, by=actor(), expect=expect))
     click.echo(f"{name} is not set for the cluster: each node uses its own configuration")
 
 

@@ -1,4 +1,4 @@
-"""`duly config show`: every setting, its value, and who said so."""
+"""`duly config show`: every setting, its value, and its source."""
 
 from __future__ import annotations
 
@@ -13,46 +13,16 @@ from msgspec.structs import asdict
 from duly.cli.cluster_config import get_setting, list_settings, set_setting, unset_setting
 from duly.cli.options import Group, command, json_option
 from duly.cli.output import Column, write_json, write_table
-from duly.cli.programs import env
+from duly.cli.programs import node_settings
 from duly.cli.run import API_PORT, WORKER_PORT
-from duly.cli.settings import VARIABLES, Said, Settings, read_settings, said_around
-from duly.cli.words import line
+from duly.cli.settings import NODE_SETTINGS, VARIABLES, Settings, Sourced, read_settings, sourced_settings
+from duly.cli.text import line
 from duly.model import SchedulerConfig
 from duly.rules.redaction import redacted
 
-_DEFAULTS: dict[str, Any] = {
-    "url": "sqlite:///duly.db",
-    "log_level": "INFO",
-    "log_format": "TEXT",
-    "http_addr": f"127.0.0.1:{API_PORT}",
-    "worker_http_addr": f"127.0.0.1:{WORKER_PORT}",
-    "auth": "token",
-    "max_body_bytes": 1 << 20,
-    "max_connections": 1000,
-    "max_header_bytes": 32_768,
-    "max_request_line": 8192,
-    "max_headers": 100,
-    "header_timeout": 10.0,
-    "body_timeout": 30.0,
-    "idle_timeout": 75.0,
-    "max_streams": 100,
-    "max_streams_per_token": 10,
-    "unique_for": "24h",
-}
-_ELSEWHERE = {
-    "concurrency": "max_concurrent",
-    "queues": "queues",
-    "node_id": "node_id",
-    "namespace": "namespace",
-    "publish_events": "publish_events",
-    "keep_events": "keep_events",
-    "audit_key": "audit_key",
-    "default_handler": "default_handler",
-    "pinned": "pinned",
-}
 _SECRET = frozenset({"audit_key"})
 _WIDEST = 60
-_COLUMNS = (Column("SETTING"), Column("VALUE", gives_way=True), Column("FROM"), Column("VARIABLES", gives_way=True))
+_COLUMNS = (Column("SETTING"), Column("VALUE", wraps=True), Column("FROM"), Column("VARIABLES", wraps=True))
 
 
 class Row(Struct, frozen=True):
@@ -73,39 +43,55 @@ def config() -> None:
 @click.argument("app", required=False)
 @json_option
 def show(app: str | None, as_json: bool) -> None:
-    """Say every setting and where it comes from; with APP also what its code says. Secrets are hidden."""
-    rows = [*_program(), *_node(app)]
+    """Show every setting and its source; with APP also the settings in its code. Secrets are hidden."""
+    rows = [*_process_settings(), *_node_settings(app)]
     if as_json:
         write_json(rows)
     else:
         write_table(_COLUMNS, [(row.setting, _text(row.value), row.source, ", ".join(row.variables)) for row in rows])
 
 
-def _program() -> Iterator[Row]:
-    """What concerns the process: its store, its port, its logs."""
-    said = said_around()
-    address_said = any(part in said for part in ("url", "store"))
+def _defaults() -> dict[str, Any]:
+    from duly.api.config import ApiSettings, ConnectionLimits  # noqa: PLC0415  # the help needs no API
+
+    api = ApiSettings()
+    return {
+        "url": "sqlite:///duly.db",
+        "log_level": "INFO",
+        "log_format": "TEXT",
+        "http_addr": f"127.0.0.1:{API_PORT}",
+        "worker_http_addr": f"127.0.0.1:{WORKER_PORT}",
+        "auth": api.authentication,
+        **asdict(ConnectionLimits()),
+        **{name: getattr(api, name) for name in ("max_body_bytes", "max_streams", "max_streams_per_token")},
+        "unique_for": "24h",
+    }
+
+
+def _process_settings() -> Iterator[Row]:
+    """The settings of the process: its store, its port, its logs."""
+    given, defaults = sourced_settings(), _defaults()
     for name in Settings.__struct_fields__:
-        if name in _ELSEWHERE or (name == "url" and name not in said and address_said):
+        if name in NODE_SETTINGS.values() or (name == "url" and name not in given and "store" in given):
             continue
-        found = said.get(name, Said(_DEFAULTS.get(name), "default"))
-        yield Row(name, _hidden(name, found.value), found.source, VARIABLES.get(name, ()))
+        found = given.get(name, Sourced(defaults.get(name), "default"))
+        yield Row(name, _shown(name, found.value), found.source, VARIABLES[name])
 
 
-def _node(app: str | None) -> Iterator[Row]:
-    """What concerns the node: the fields of `SchedulerConfig`."""
-    unsaid = SchedulerConfig()
-    code = unsaid if app is None else _loaded(app)
-    outside, said = env(read_settings()), said_around()
+def _node_settings(app: str | None) -> Iterator[Row]:
+    """The settings of the node: the fields of `SchedulerConfig`."""
+    defaults = SchedulerConfig()
+    code = defaults if app is None else _loaded(app)
+    outside, given = node_settings(read_settings()), sourced_settings()
     for name, value in asdict(code).items():
-        setting = next((key for key, field in _ELSEWHERE.items() if field == name), name)
+        setting = NODE_SETTINGS.get(name, name)
         variables = VARIABLES.get(setting, ())
-        if value != getattr(unsaid, name):
-            yield Row(name, _hidden(name, value), "code", variables)
+        if value != getattr(defaults, name):
+            yield Row(name, _shown(name, value), "code", variables)
         elif outside.get(name) is not None:
-            yield Row(name, _hidden(name, outside[name]), said[setting].source, variables)
+            yield Row(name, _shown(name, outside[name]), given[setting].source, variables)
         else:
-            yield Row(name, _hidden(name, value), "default", variables)
+            yield Row(name, _shown(name, value), "default", variables)
 
 
 def _loaded(app: str) -> SchedulerConfig:
@@ -114,8 +100,8 @@ def _loaded(app: str) -> SchedulerConfig:
     return load_app(app).config
 
 
-def _hidden(name: str, value: Any) -> Any:
-    """A value as it may be shown."""
+def _shown(name: str, value: Any) -> Any:
+    """A value without secrets, as JSON can hold it."""
     match value:
         case str() if name in _SECRET:
             return "***"

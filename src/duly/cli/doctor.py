@@ -1,4 +1,4 @@
-"""`duly doctor`: what is well and what is not, in this installation and in the store."""
+"""`duly doctor`: checks of this installation and of the store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from duly.cli.client import address_of, ask
 from duly.cli.group import one_line
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import BAD, GOOD, WARN, write_json
-from duly.cli.words import full, line
+from duly.cli.text import full, line
 from duly.errors import DulyError
 from duly.ports import Finding, Severity
 from duly.rules.redaction import redacted
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from duly.scheduler import Scheduler
 
 _MARKS = {Severity.OK: ("ok", GOOD), Severity.WARNING: ("warning", WARN), Severity.PROBLEM: ("problem", BAD)}
-_RELEASED = datetime(2026, 1, 1, tzinfo=UTC)  # no clock that is right shows less
+_RELEASED = datetime(2026, 1, 1, tzinfo=UTC)  # a correct clock shows a later time
 
 
 @command("duly doctor --url sqlite:///duly.db")
@@ -32,9 +32,9 @@ _RELEASED = datetime(2026, 1, 1, tzinfo=UTC)  # no clock that is right shows les
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, url: str | None, as_json: bool) -> None:
-    """Look at this installation and at the store, and say what is well and what is not.
+    """Check this installation and the store.
 
-    The exit code is 1 if there is a problem; warnings are none.
+    The exit code is 1 if there is a problem; a warning is not a problem.
     """
     findings = [*_installation(), _clock(datetime.now(UTC)), _zones(), *_store(url)]
     if as_json:
@@ -71,7 +71,7 @@ def _version(name: str) -> str:
 
 def _clock(now: datetime) -> Finding:
     if now < _RELEASED:
-        return Finding(Severity.PROBLEM, "clock", f"says {full(now)}, which is long past: set it, best by NTP")
+        return Finding(Severity.PROBLEM, "clock", f"says {full(now)}, which is long ago: set it, preferably with NTP")
     return Finding(Severity.OK, "clock", f"says {full(now)}")
 
 
@@ -98,7 +98,10 @@ async def _examine(scheduler: Scheduler) -> list[Finding]:
     found = await scheduler.examine()
     nodes, health = await scheduler.nodes(), await scheduler.health()
     if not nodes:
-        return [*found, Finding(Severity.WARNING, "nodes", "none is alive: nothing is planned or run; start duly run")]
+        return [
+            *found,
+            Finding(Severity.WARNING, "nodes", "no node is alive: nothing is planned or run; start one with duly run"),
+        ]
     alive = f"{len(nodes)} alive, {health.leader} leads" if health.leader else f"{len(nodes)} alive"
     led = Severity.OK if health.leader else Severity.WARNING
-    return [*found, Finding(led, "nodes", alive if health.leader else f"{alive}, nobody leads: nothing is planned")]
+    return [*found, Finding(led, "nodes", alive if health.leader else f"{alive}, no leader: nothing is planned")]

@@ -1,4 +1,4 @@
-"""`duly events`: what happens to runs, jobs, queues and nodes, as processes publish it; a line each."""
+"""`duly events`: the published events of runs, jobs, queues and nodes, one per line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from duly.cli.client import ask
 from duly.cli.options import MOST_SEQUENCE, command, json_option, store_option
 from duly.cli.output import COLOURS, WARN, json_text, note, write_json
-from duly.cli.words import line, span
+from duly.cli.text import line, span
 from duly.errors import BackendUnavailable
 from duly.model.published_event import PublishedEventKind
 
@@ -32,18 +32,18 @@ _WIDEST = 200
     "duly events --follow --kind run.ended --job nightly_report",
     "duly events --after 1200 --limit 1000 --json",
 )
-@click.option("--follow", "-f", is_flag=True, help="Go on with what happens from now on, until Ctrl-C.")
+@click.option("--follow", "-f", is_flag=True, help="Show new events as they happen, until Ctrl-C.")
 @click.option(
     "--after",
     type=click.IntRange(0, MOST_SEQUENCE),
     metavar="ID",
-    help="Only what came after that one, the oldest first.",
+    help="Only events after this one, the oldest first.",
 )
-@click.option("--kind", "kinds", multiple=True, type=click.Choice(_KINDS), help="Only of this kind; repeatable.")
-@click.option("--job", help="Only about this job.")
-@click.option("--queue", help="Only about this queue.")
-@click.option("--handler", help="Only about this handler.")
-@click.option("--run", help="Only about this run.")
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(_KINDS), help="Only events of this kind; repeatable.")
+@click.option("--job", help="Only events of this job.")
+@click.option("--queue", help="Only events of this queue.")
+@click.option("--handler", help="Only events of this handler.")
+@click.option("--run", help="Only events of this run.")
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @store_option
 @json_option
@@ -59,62 +59,62 @@ def events(
     url: str | None,
     as_json: bool,
 ) -> None:
-    """Show what happened to runs, jobs, queues and nodes: the newest events, or those after one.
+    """Show events of runs, jobs, queues and nodes: the newest ones, or those after an id.
 
-    Processes of a service publish them; a plain node does with publish_events=True. With --follow and --json every
-    event is a line of JSON.
+    Processes of a service publish events; a plain node does with publish_events=True. With --follow and --json each
+    event is one line of JSON.
     """
     from duly.scheduler.event_reader import Choice  # noqa: PLC0415  # `--help` needs no scheduler
 
     choice = Choice(frozenset(kinds), run, job, queue, handler)
     try:
-        found = ask(url, lambda scheduler: _tell(scheduler, choice, after, limit, follow=follow, as_json=as_json))
+        found = ask(url, lambda scheduler: _read(scheduler, choice, after, limit, follow=follow, as_json=as_json))
     except KeyboardInterrupt:
         return
     if as_json:
-        write_json([_document(told) for told in found])
+        write_json([_document(event) for event in found])
     elif not found:
         note("no events match; plain nodes publish theirs with publish_events=True")
     else:
         _write(found, as_json=False)
 
 
-async def _tell(
+async def _read(
     scheduler: Scheduler, choice: Choice, after: int | None, limit: int, *, follow: bool, as_json: bool
 ) -> list[Told]:
-    """The events that are asked for; with `follow` they are written as they come, for ever."""
+    """The events that match; with `follow` they are written as they come, until the command is interrupted."""
     from duly.scheduler.event_reader import EventReader  # noqa: PLC0415
 
-    published = EventReader((await scheduler.opened()).backend.store)
+    reader = EventReader((await scheduler.opened()).backend.store)
     if not follow:
-        return await _some(published, choice, after, limit)
-    known = await published.last() if after is None else after
-    await _follow(published, choice, known, as_json=as_json)
+        return await _list(reader, choice, after, limit)
+    known = await reader.last() if after is None else after
+    await _follow(reader, choice, known, as_json=as_json)
     return []
 
 
-async def _some(published: EventReader, choice: Choice, after: int | None, limit: int) -> list[Told]:
-    """The first so many after one, or the newest so many."""
+async def _list(reader: EventReader, choice: Choice, after: int | None, limit: int) -> list[Told]:
+    """The first events after an id, or the newest ones."""
     found: list[Told] = []
     known = after or 0
     if after is None and not choice.chooses:
-        known = max(0, await published.last() - limit)
-    while part := await published.read(known, _SLICE):
+        known = max(0, await reader.last() - limit)
+    while part := await reader.read(known, _SLICE):
         known = part[-1].id
-        found += [told for told in part if choice.takes(told)]
+        found += [event for event in part if choice.takes(event)]
         if after is not None and len(found) >= limit:
             return found[:limit]
         found = found if after is not None else found[-limit:]
     return found
 
 
-async def _follow(published: EventReader, choice: Choice, known: int, *, as_json: bool) -> None:
+async def _follow(reader: EventReader, choice: Choice, known: int, *, as_json: bool) -> None:
     import asyncio  # noqa: PLC0415
 
     away = False
     while True:
         try:
-            part = await published.read(known, _SLICE)
+            part = await reader.read(known, _SLICE)
         except BackendUnavailable as exc:
             if not away:
                 note(f"{exc}; waiting for it")
@@ -123,26 +123,26 @@ async def _follow(published: EventReader, choice: Choice, known: int, *, as_json
             continue
         away = False
         if part and part[0].id != known + 1:
-            note(f"{part[0].id - known - 1} events after {known} are not kept any more")
+            note(f"{part[0].id - known - 1} events after {known} are no longer kept")
         known = part[-1].id if part else known
-        _write([told for told in part if choice.takes(told)], as_json=as_json)
+        _write([event for event in part if choice.takes(event)], as_json=as_json)
         if len(part) < _SLICE:
             await asyncio.sleep(_PERIOD)
 
 
-def _document(told: Told) -> dict[str, Any]:
-    return {"id": told.id, **json.loads(told.text)}
+def _document(event: Told) -> dict[str, Any]:
+    return {"id": event.id, **json.loads(event.text)}
 
 
 def _write(found: Sequence[Told], *, as_json: bool) -> None:
-    for told in found:
-        document = _document(told)
+    for event in found:
+        document = _document(event)
         if as_json:
             click.echo(json_text(document))
         else:
             at = str(document["at"]).replace("T", " ")[:23]
             text = line(_words(document), _WIDEST)
-            click.echo(f"{told.id:>7}  {at}Z  {told.words.kind:<14}  {click.style(text, fg=_colour(document))}")
+            click.echo(f"{event.id:>7}  {at}Z  {event.words.kind:<14}  {click.style(text, fg=_colour(document))}")
 
 
 def _colour(document: Mapping[str, Any]) -> str | None:
@@ -152,14 +152,14 @@ def _colour(document: Mapping[str, Any]) -> str | None:
 
 
 def _words(document: Mapping[str, Any]) -> str:
-    """What an event says, for people."""
+    """An event in words."""
     node = document["node"]
     match document:
         case {"kind": "run.ended", "run_id": run, "job": job, "state": state}:
             took = span(document.get("seconds", 0.0))
             error = document.get("error")
             why = f": {error['type']}: {error['message']}" if error else ""
-            again = f", again at {document['retry_at'][11:19]}" if "retry_at" in document else ""
+            again = f", retry at {document['retry_at'][11:19]}" if "retry_at" in document else ""
             outcome = document.get("outcome", state) if again else state
             return f"{job} {run} {outcome} after {took} on {node}{why}{again}"
         case {"kind": "run.started", "run_id": run, "job": job}:

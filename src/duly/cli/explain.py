@@ -9,8 +9,8 @@ import click
 from duly.cli.client import ask, store_time
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import COLOURS, write_json
-from duly.cli.time_args import TimeArg, moment, zone
-from duly.cli.words import full, line
+from duly.cli.text import full, line
+from duly.cli.time_args import TimeArg, time_type, zone_option
 from duly.errors import JobNotFound
 from duly.model import CronSpec, ScheduleSpec, is_run_id
 
@@ -26,29 +26,22 @@ if TYPE_CHECKING:
     "duly explain 00064327ad31b0c71f7bd4e7f1",
 )
 @click.argument("job", metavar="JOB|RUN")
-@click.option("--at", type=moment, default="now", show_default=True, metavar="T", help="The moment in question.")
-@click.option(
-    "--timezone",
-    "--tz",
-    "timezone",
-    type=zone,
-    metavar="ZONE",
-    help="The zone of a moment without one. Default: the job's.",
-)
+@click.option("--at", type=time_type, default="now", show_default=True, metavar="T", help="The time to explain.")
+@zone_option("The time zone of --at, if it has none. Default: the job's.")
 @store_option
 @json_option
 def explain(job: str, at: TimeArg, timezone: str | None, url: str | None, as_json: bool) -> None:
-    """Tell why the run of a moment did or did not happen, and which setting decided; or why a run is as it is.
+    """Explain why a run did or did not happen at a time, and which setting decided; or explain the state of a run.
 
-    If the job has nothing due at that moment, the nearest instant is explained. The moment is ISO 8601, `now`,
+    If the job has nothing due at that time, the nearest due time is explained. The time is ISO 8601, `now`,
     `10 minutes ago`, `03:00`, `today 14:30`, `yesterday 03:00 Europe/Berlin`, or a time as Duly prints it. Without a
-    zone it is meant in the job's, or in UTC.
+    zone it is in the job's time zone, or in UTC.
     """
     found = ask(url, lambda scheduler: _explain(scheduler, job, at, timezone))
     if as_json:
         write_json(found)
     else:
-        _write(found)
+        write_explanation(found)
 
 
 async def _explain(scheduler: Scheduler, job: str, at: TimeArg, timezone: str | None) -> Explanation:
@@ -62,15 +55,15 @@ async def _zone_of(scheduler: Scheduler, job: str) -> str:
     try:
         return job_zone((await scheduler.get_job(job)).schedule_spec)
     except JobNotFound:
-        return "UTC"  # it may have been removed, and that can be explained
+        return "UTC"  # it may have been removed, which can be explained
 
 
 def job_zone(spec: ScheduleSpec | None) -> str:
-    """The zone in which a job's schedule thinks."""
+    """The time zone of a job's schedule."""
     return spec.timezone if isinstance(spec, CronSpec) else "UTC"
 
 
-def _write(found: Explanation) -> None:
+def write_explanation(found: Explanation) -> None:
     verdict = click.style(found.verdict.replace("_", " "), fg=COLOURS.get(found.verdict, "cyan"), bold=True)
     click.echo(f"{found.job} at {full(found.due or found.at)}: {verdict}")
     for reason in found.reasons:

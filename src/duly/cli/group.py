@@ -1,4 +1,4 @@
-"""The group of all commands: loads each when it is asked for, and gives errors their form.
+"""The group of all commands: imports a command when it is used, and formats errors.
 
 A `DulyError` is one line on standard error and exit code 1, an interruption is exit code 130; with `--debug` the
 traceback is shown. Usage errors are click's, with exit code 2.
@@ -22,7 +22,7 @@ INTERRUPTED = 130
 
 
 class Entry(NamedTuple):
-    """Where a command lives, as "module:attribute", and what the list of commands says about it."""
+    """The place of a command as "module:attribute", its line in the list of commands, and its section there."""
 
     home: str
     summary: str
@@ -30,7 +30,7 @@ class Entry(NamedTuple):
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are used, and listed without being imported."""
+    """A group that lists its commands without importing them."""
 
     def __init__(
         self, *arguments: Any, entries: Mapping[str, Entry], examples: Sequence[str] = (), **options: Any
@@ -60,7 +60,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands by section, from the table alone."""
+        """The commands by section, without importing them."""
         width = max(len(name) for name in self.entries)
         for section in dict.fromkeys(entry.section for entry in self.entries.values()):
             members = [(name, entry) for name, entry in self.entries.items() if entry.section == section]
@@ -73,26 +73,26 @@ class LazyGroup(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for number, word in enumerate(args, 1):
             if not is_text(word):
-                ctx.fail(f"word {number} is not valid UTF-8: {shortened(ascii(word))}")
+                ctx.fail(f"argument {number} is not valid UTF-8: {shortened(ascii(word))}")
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo(err=True)  # ends the line on which the terminal wrote ^C
+            click.echo(err=True)  # ends the line with the terminal's ^C
             ctx.exit(INTERRUPTED)
         except DulyError as exc:
             if debugging(ctx):
                 raise
             raise click.ClickException(shortened(one_line(exc))) from exc
         except click.ClickException as exc:
-            object.__setattr__(exc, "message", shortened(exc.message))  # click's texts quote whole words
+            object.__setattr__(exc, "message", shortened(exc.message))  # click's messages quote arguments in full
             raise
 
 
 def is_text(word: str) -> bool:
-    """Whether a word of the command line can be written as UTF-8: bytes that are not come as surrogates."""
+    """Whether an argument is valid UTF-8. Python decodes other bytes to surrogates."""
     try:
         word.encode()
     except UnicodeEncodeError:
@@ -101,5 +101,5 @@ def is_text(word: str) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """An error's text as one line that no terminal takes for a command, without secrets."""
+    """The message of an error as one line, without secrets and terminal control characters."""
     return escaped(redacted(" ".join(str(error).split()))) or type(error).__name__

@@ -1,28 +1,28 @@
-"""`duly jobs`: what there is to do, when it comes next, and how it went."""
+"""`duly jobs`: the jobs, their next runs and their last outcomes."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec.structs import replace
 
 from duly.cli.client import ask_with_time
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import Cell, Column, Row, worded, write_json, write_table
-from duly.cli.words import point, relative
+from duly.cli.output import Cell, Column, Row, coloured, plain, write_document, write_list
+from duly.cli.text import relative, short
 from duly.model import JobStatus
 
 if TYPE_CHECKING:
     from duly.scheduler import JobView
 
-_PATIENCE = timedelta(seconds=1)
+_OVERDUE_AFTER = timedelta(seconds=1)
 _COLUMNS = (
-    Column("NAME"),
+    Column("NAME", wraps=True),
     Column("STATUS"),
-    Column("SCHEDULE", gives_way=True),
-    Column("NEXT RUN (UTC)", gives_way=True),
+    Column("SCHEDULE", wraps=True),
+    Column("NEXT RUN (UTC)", wraps=True),
     Column("LAST"),
     Column("RUNS", right=True),
     Column("FAILED", right=True),
@@ -30,7 +30,7 @@ _COLUMNS = (
 
 
 @command("duly jobs", "duly jobs --tag billing --status paused", "duly jobs --json | jq '.[].next_run_at'")
-@click.option("--tag", multiple=True, help="Only jobs with this tag; given twice, with both.")
+@click.option("--tag", multiple=True, help="Only jobs with this tag; repeatable, then with all of them.")
 @click.option("--status", type=click.Choice([each.value for each in JobStatus]), help="Only jobs of this status.")
 @store_option
 @json_option
@@ -39,32 +39,31 @@ def jobs(url: str | None, tag: tuple[str, ...], status: str | None, as_json: boo
     found, now = ask_with_time(url, lambda scheduler: scheduler.jobs(removed=status == JobStatus.REMOVED))
     chosen = [view for view in found if set(tag) <= set(view.tags) and status in {None, view.status.value}]
     if as_json:
-        write_json([with_payload(view) for view in chosen])
-    elif not chosen:
-        click.echo("no jobs" if not found else f"none of the {len(found)} jobs matches")
+        write_document([job_document(view) for view in chosen])
     else:
-        write_table(_COLUMNS, [_row(view, now) for view in chosen])
+        empty = "no jobs" if not found else f"none of the {len(found)} jobs matches"
+        write_list(chosen, _COLUMNS, lambda view: _row(view, now), empty)
 
 
-def with_payload(view: JobView) -> JobView:
-    """The same for a document: bytes are put into it as the JSON that they are, not as a text."""
-    return replace(view, payload=view.payload.encode())
+def job_document(view: JobView) -> dict[str, Any]:
+    """A job as JSON: the payload as the JSON value that it is, and `fleet` as the deprecated name of `job_file`."""
+    return {**plain(replace(view, payload=view.payload.encode())), "fleet": view.job_file}
 
 
 def _row(view: JobView, now: datetime) -> Row:
     coming = view.next_run_at
     return (
         view.name,
-        worded(view.status.value),
+        coloured(view.status.value),
         view.schedule or "when submitted",
         "–" if coming is None else _coming(coming, now),
-        worded(view.last_outcome.value if view.last_outcome else None),
+        coloured(view.last_outcome.value if view.last_outcome else None),
         str(view.run_count),
         Cell(str(view.failed), "red" if view.failed else ""),
     )
 
 
 def _coming(at: datetime, now: datetime) -> str:
-    if at < now - _PATIENCE:
-        return f"overdue since {point(at, now)}"
-    return f"{relative(at, now)} ({point(at, now)})"
+    if at < now - _OVERDUE_AFTER:
+        return f"overdue since {short(at, now)}"
+    return f"{relative(at, now)} ({short(at, now)})"

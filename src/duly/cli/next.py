@@ -1,4 +1,4 @@
-"""`duly next`: when an expression or a job is due, with what clock changes do to it."""
+"""`duly next`: the next due times of an expression or a job, with notes about clock changes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from duly.cli.client import ask
 from duly.cli.explain import job_zone
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import WARN, note, write_json
-from duly.cli.time_args import TimeArg, moment, zone
-from duly.cli.words import full, relative
+from duly.cli.text import full, relative
+from duly.cli.time_args import TimeArg, time_type, zone_option
 from duly.model import CustomSpec, JobStatus
 from duly.rules.durations import seconds_of
 from duly.rules.schedules import Cron, Every, Once, from_spec
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Due(Struct, frozen=True):
-    """One line of the answer. `at` is when the run may start; with jitter that is a little after `due`."""
+    """One due time. The run may start at `at`, which is later than `due` if the schedule has jitter."""
 
     due: datetime
     at: datetime
@@ -34,7 +34,7 @@ class Due(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """When something is due."""
+    """A schedule in words, and its next due times."""
 
     schedule: str | None
     timezone: str
@@ -50,21 +50,21 @@ class Answer(Struct, frozen=True):
 )
 @click.argument("what", metavar='"CRON"|JOB', nargs=-1, required=True)
 @click.option("-n", "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many.")
-@click.option("--timezone", "--tz", "timezone", type=zone, metavar="ZONE", help="The zone. Default: the job's, or UTC.")
-@click.option("--after", type=moment, metavar="T", help="Start there. Default: now.")
+@zone_option("The time zone. Default: the job's, or UTC.")
+@click.option("--after", type=time_type, metavar="T", help="Start at this time. Default: now.")
 @store_option
 @json_option
 def next_(
     what: tuple[str, ...], count: int, timezone: str | None, after: TimeArg | None, url: str | None, as_json: bool
 ) -> None:
-    """Show when a cron expression, an interval or a job of the store is due.
+    """Show when a cron expression, an interval or a job is due.
 
-    What has blanks in it or begins with @ is an expression, anything else the name of a job.
+    Text with spaces, or with @ at its beginning, is an expression; anything else is the name of a job in the store.
     """
     text = " ".join(what).strip()
     now = datetime.now(UTC)
     if " " in text or text.startswith("@"):
-        schedule = _read(text, timezone)
+        schedule = _schedule_from(text, timezone)
         answer = _preview(schedule, timezone or "UTC", _start(after, timezone or "UTC"), count)
     else:
         answer = ask(url, lambda scheduler: _of_job(scheduler, text, timezone, after, count))
@@ -74,7 +74,7 @@ def next_(
         _write(answer, now)
 
 
-def _read(text: str, timezone: str | None) -> Cron | Every:
+def _schedule_from(text: str, timezone: str | None) -> Cron | Every:
     first, _, rest = text.partition(" ")
     if first.lower() == "every":
         return Every(seconds=seconds_of(rest))
@@ -92,8 +92,8 @@ def _preview(schedule: Cron | Every | Once, timezone: str, after: datetime, coun
 
 
 def _due(schedule: Cron | Every | Once | None, due: datetime, at: datetime, timezone: str) -> Due:
-    remark = schedule.note(due) if isinstance(schedule, Cron) else None
-    return Due(due, at, f"{due.astimezone(ZoneInfo(timezone)):%a %Y-%m-%d %H:%M:%S %Z}", remark)
+    clock_change = schedule.note(due) if isinstance(schedule, Cron) else None
+    return Due(due, at, f"{due.astimezone(ZoneInfo(timezone)):%a %Y-%m-%d %H:%M:%S %Z}", clock_change)
 
 
 async def _of_job(scheduler: Scheduler, name: str, timezone: str | None, after: TimeArg | None, count: int) -> Answer:
@@ -105,7 +105,7 @@ async def _of_job(scheduler: Scheduler, name: str, timezone: str | None, after: 
     if schedule is not None and (after is not None or view.status is not JobStatus.ACTIVE):
         return _preview(schedule, zone, _start(after, zone), count)
     if isinstance(view.schedule_spec, CustomSpec):
-        note(f"only nodes that have the code of {name} know more than the next instant")
+        note(f"only nodes that have the code of {name} can compute more than the next due time")
     upcoming = await scheduler.upcoming(count, name)
     return Answer(view.schedule, zone, tuple(_due(schedule, each.due, each.at, zone) for each in upcoming))
 
@@ -129,6 +129,6 @@ def _aligned(instants: Sequence[Due], now: datetime) -> list[str]:
     return ["  ".join(_padded(row[:3], widths, row[3])) for row in rows]
 
 
-def _padded(texts: Sequence[str], widths: Sequence[int], remark: str) -> list[str]:
+def _padded(texts: Sequence[str], widths: Sequence[int], last: str) -> list[str]:
     padded = [text.ljust(width) for text, width in zip(texts, widths, strict=True)]
-    return [*padded, click.style(remark, fg=WARN)] if remark else [*padded[:-1], texts[-1]]
+    return [*padded, click.style(last, fg=WARN)] if last else [*padded[:-1], texts[-1]]

@@ -1,28 +1,26 @@
-"""`duly nodes`: which processes are alive."""
+"""`duly nodes`: the processes that are alive."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import click
-
 from duly.cli.client import ask_with_time
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import GOOD, Cell, Column, Row, write_json, write_table
-from duly.cli.words import relative
+from duly.cli.output import GOOD, Cell, Column, Row, write_json, write_list
+from duly.cli.text import relative
 from duly.model import Node
 
 if TYPE_CHECKING:
     from duly.scheduler import Scheduler
 
 _COLUMNS = (
-    Column("NODE", gives_way=True),
-    Column("HOST", gives_way=True),
+    Column("NODE", wraps=True),
+    Column("HOST", wraps=True),
     Column("PID", right=True),
     Column("ROLES"),
-    Column("QUEUES", gives_way=True),
-    Column("LABELS", gives_way=True),
+    Column("QUEUES", wraps=True),
+    Column("LABELS", wraps=True),
     Column("BUSY", right=True),
     Column("LEADER"),
     Column("STARTED"),
@@ -34,14 +32,12 @@ _COLUMNS = (
 @store_option
 @json_option
 def nodes(url: str | None, as_json: bool) -> None:
-    """List the nodes that are alive: what they do, how busy they are, who leads."""
+    """List the live nodes: their roles, how busy they are, and which one leads."""
     (found, leader), now = ask_with_time(url, _find)
     if as_json:
         write_json(found)
-    elif not found:
-        click.echo("no node is alive: duly run starts one")
     else:
-        write_table(_COLUMNS, [_row(node, leader, now) for node in found])
+        write_list(found, _COLUMNS, lambda node: _row(node, leader, now), "no node is alive: duly run starts one")
 
 
 async def _find(scheduler: Scheduler) -> tuple[list[Node], str | None]:

@@ -1,4 +1,4 @@
-"""`duly pause`, `resume`, `remove`, `cancel` and `redrive`: changing what will happen."""
+"""`duly pause`, `resume`, `remove`, `cancel`, `redrive` and `migrate`: commands that change what is in the store."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from duly.cli import audit_actions
-from duly.cli.client import ask
-from duly.cli.options import command, store_option
+from duly.cli.client import actor, address_of, ask, record_action
+from duly.cli.options import command, namespace, store_option
+from duly.cli.settings import read_settings
 from duly.errors import DulyError
 from duly.model import CancelReply
+from duly.rules.redaction import redacted
 
 if TYPE_CHECKING:
     from duly.scheduler import Scheduler
@@ -20,84 +21,79 @@ if TYPE_CHECKING:
 
 @command('duly pause nightly_report --note "the warehouse moves"')
 @click.argument("job")
-@click.option("--note", default="", help="Why; shown with the job.")
+@click.option("--note", default="", help="The reason; shown with the job.")
 @store_option
 def pause(job: str, note: str, url: str | None) -> None:
-    """Stop planning and starting JOB until it is resumed; survives restarts and deploys. What runs goes on."""
-
-    async def stop(scheduler: Scheduler) -> None:
-        await _operate(scheduler, "pause", job, lambda: scheduler.pause(job, note))
-
-    ask(url, stop)
-    click.echo(f"{job} is paused; duly resume {job} lets it go on")
+    """Stop planning and starting JOB until it is resumed, across restarts and deploys. Running runs continue."""
+    _change(url, "pause", job, lambda scheduler: scheduler.pause(job, note))
+    click.echo(f"{job} is paused; duly resume {job} resumes it")
 
 
 @command("duly resume nightly_report")
 @click.argument("job")
 @store_option
 def resume(job: str, url: str | None) -> None:
-    """Let a paused JOB go on. What it missed is recorded as skipped."""
-
-    async def go_on(scheduler: Scheduler) -> None:
-        await _operate(scheduler, "resume", job, lambda: scheduler.resume(job))
-
-    ask(url, go_on)
-    click.echo(f"{job} goes on")
+    """Resume a paused JOB. The runs that it missed are recorded as skipped."""
+    _change(url, "resume", job, lambda scheduler: scheduler.resume(job))
+    click.echo(f"{job} is resumed")
 
 
-async def _operate(scheduler: Scheduler, action: str, job: str, act: Callable[[], Awaitable[None]]) -> None:
-    """Change a job, and write down how it was and is, if it has changed."""
-    before = await scheduler.get_job(job)
-    await act()
-    after = await scheduler.get_job(job)
-    if after.revision != before.revision:
-        was, is_now = ({"status": view.status, "note": view.note} for view in (before, after))
-        await audit_actions.note(scheduler, action, f"job {job}", was, is_now)
+def _change(url: str | None, action: str, job: str, change: Callable[[Scheduler], Awaitable[None]]) -> None:
+    """Change a job, and record the change if there was one."""
+
+    async def change_and_record(scheduler: Scheduler) -> None:
+        before = await scheduler.get_job(job)
+        await change(scheduler)
+        after = await scheduler.get_job(job)
+        if after.revision != before.revision:
+            was, is_now = ({"status": view.status, "note": view.note} for view in (before, after))
+            await record_action(scheduler, action, f"job {job}", was, is_now)
+
+    ask(url, change_and_record)
 
 
 def can_ask() -> bool:
-    """Whether somebody is there to answer."""
+    """Whether the command runs on a terminal, where a question can be answered."""
     return sys.stdin.isatty()
 
 
 @command("duly remove nightly_report", "duly remove nightly_report --yes")
 @click.argument("job")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @store_option
 def remove(job: str, yes: bool, url: str | None) -> None:
-    """Remove JOB and cancel its waiting runs; what runs may end, and history stays. Asks first on a terminal.
+    """Remove JOB and cancel its waiting runs. Running runs continue, history stays. Asks first on a terminal.
 
     A job that code defines stays removed when that code starts again, until it is registered with restore=True.
     """
     if not yes and can_ask():
         click.confirm(f"Remove {job} and cancel its waiting runs?", abort=True)
 
-    async def forget(scheduler: Scheduler) -> None:
+    async def remove_and_record(scheduler: Scheduler) -> None:
         before = await scheduler.get_job(job)
         await scheduler.remove(job)
-        await audit_actions.note(
-            scheduler, "remove", f"job {job}", {"status": before.status, "revision": before.revision}
-        )
+        was = {"status": before.status, "revision": before.revision}
+        await record_action(scheduler, "remove", f"job {job}", was)
 
-    ask(url, forget)
+    ask(url, remove_and_record)
     click.echo(f"{job} is removed")
 
 
 @command('duly cancel 00064327ad31b0c71f7bd4e7f1 --reason "sent by mistake"')
 @click.argument("run")
-@click.option("--reason", help="Why; kept with the run.")
+@click.option("--reason", help="The reason; kept with the run.")
 @store_option
 def cancel(run: str, reason: str | None, url: str | None) -> None:
-    """Cancel RUN: at once while it waits, by asking its worker while it runs."""
+    """Cancel RUN: at once if it waits; if it is running, ask its worker to stop it."""
 
-    async def stop(scheduler: Scheduler) -> CancelReply:
+    async def cancel_and_record(scheduler: Scheduler) -> CancelReply:
         before = await scheduler.get_run(run)
         reply = await scheduler.cancel(run, reason)
         if reply is not CancelReply.TOO_LATE:
-            await audit_actions.note(scheduler, "cancel", f"run {run}", {"status": before.state}, {"reason": reason})
+            await record_action(scheduler, "cancel", f"run {run}", {"status": before.state}, {"reason": reason})
         return reply
 
-    match ask(url, stop):
+    match ask(url, cancel_and_record):
         case CancelReply.DONE:
             click.echo(f"run {run} is cancelled")
         case CancelReply.REQUESTED:
@@ -115,10 +111,43 @@ def cancel(run: str, reason: str | None, url: str | None) -> None:
 def redrive(run: str, url: str | None) -> None:
     """Run a failed, lost or cancelled RUN again, under the same id and with all its retries."""
 
-    async def again(scheduler: Scheduler) -> None:
+    async def redrive_and_record(scheduler: Scheduler) -> None:
         before = await scheduler.get_run(run)
         await scheduler.redrive(run)
-        await audit_actions.note(scheduler, "redrive", f"run {run}", {"status": before.state})
+        await record_action(scheduler, "redrive", f"run {run}", {"status": before.state})
 
-    ask(url, again)
+    ask(url, redrive_and_record)
     click.echo(f"run {run} waits to be run again")
+
+
+@command("duly migrate --url postgresql://jobs.internal/duly")
+@store_option
+def migrate(url: str | None) -> None:
+    """Apply the schema steps that the store lacks. Several processes may do this at the same time.
+
+    Nodes apply steps that only add something when they open a store. Steps that remove something wait for this command:
+    run it when the last node of the old version has stopped.
+    """
+    import asyncio  # noqa: PLC0415  # the help of this command needs none of these
+
+    address = address_of(url).store
+    applied = asyncio.run(_migrate(address, namespace() or read_settings().namespace))
+    for step in applied:
+        click.echo(f"applied {step}")
+    if not applied:
+        click.echo(f"{redacted(address)} is up to date")
+
+
+async def _migrate(address: str, chosen: str | None) -> list[str]:
+    from duly.backends import open_backend  # noqa: PLC0415
+    from duly.model import SchedulerConfig  # noqa: PLC0415
+    from duly.ports import Opening  # noqa: PLC0415
+    from duly.scheduler.audit import Audit  # noqa: PLC0415
+
+    opening = Opening(chosen or SchedulerConfig().namespace, migrates=False)
+    async with open_backend(address, opening) as backend:
+        applied = await backend.store.migrate()
+        if applied:
+            audit = Audit(backend.store, read_settings().audit_key)
+            await audit.record(actor(), "migrate", "schema", backend.clock.now(), after={"steps": applied})
+        return applied

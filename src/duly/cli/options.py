@@ -1,6 +1,6 @@
-"""What commands share: their form, and options that many of them have.
+"""The class of all commands, and the options that many of them share.
 
-Those that concern the whole invocation may stand before or after the command's name.
+`--debug` and `--no-color` may stand before or after the command's name.
 """
 
 from __future__ import annotations
@@ -11,16 +11,20 @@ from typing import Any, TypeVar
 
 import click
 
-F = TypeVar("F", bound=Callable[..., Any])
+from duly.errors import DulyError
+from duly.rules.durations import seconds_of
 
-MOST_SEQUENCE = 2**63 - 1  # the greatest number that an entry of a log can have
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+MOST_SEQUENCE = 2**63 - 1  # the largest number of a log entry
 
 _DEBUG = "duly.debug"
 _NAMESPACE = "duly.namespace"
 
 
 class Command(click.Command):
-    """A command that has the switches of all commands, and whose help ends with examples."""
+    """A command with the options of all commands, and examples at the end of its help."""
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -32,13 +36,13 @@ class Command(click.Command):
 
 
 class Group(Command, click.Group):
-    """A command that has commands of its own."""
+    """A command with subcommands."""
 
     command_class = Command
 
 
 def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
-    """A section of lines that are not wrapped."""
+    """Write the examples as a section of lines that are not wrapped."""
     if not examples:
         return
     with formatter.section("Examples"):
@@ -47,7 +51,7 @@ def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> N
 
 
 def command(*examples: str, name: str | None = None) -> Callable[[Callable[..., Any]], Command]:
-    """Makes a command with these examples."""
+    """Make a command with these examples."""
     return click.command(name, cls=Command, examples=examples)
 
 
@@ -58,7 +62,11 @@ def switches() -> list[click.Parameter]:
             ["--debug"], is_flag=True, expose_value=False, callback=_set_debug, help="Show the traceback of an error."
         ),
         click.Option(
-            ["--no-color"], is_flag=True, expose_value=False, callback=_set_plain, help="No colours; so does NO_COLOR."
+            ["--no-color"],
+            is_flag=True,
+            expose_value=False,
+            callback=_set_no_color,
+            help="Disable colour (also: NO_COLOR).",
         ),
     ]
 
@@ -68,18 +76,18 @@ def _set_debug(ctx: click.Context, _: click.Parameter, given: bool) -> None:
         ctx.meta[_DEBUG] = True
 
 
-def _set_plain(ctx: click.Context, _: click.Parameter, given: bool) -> None:
+def _set_no_color(ctx: click.Context, _: click.Parameter, given: bool) -> None:
     if given or os.environ.get("NO_COLOR"):
         ctx.color = False
 
 
 def debugging(ctx: click.Context) -> bool:
-    """Whether tracebacks are wanted."""
+    """Whether `--debug` was given."""
     return bool(ctx.meta.get(_DEBUG))
 
 
 def store_option(function: F) -> F:
-    """`--url` and `--namespace`, of commands that look and operate."""
+    """`--url` and `--namespace`, for commands that need a store and no program."""
     where = click.option(
         "--url",
         metavar="URL",
@@ -101,11 +109,26 @@ def _set_namespace(ctx: click.Context, _: click.Parameter, given: str | None) ->
 
 
 def namespace() -> str | None:
-    """The namespace that the command line names, if it names one."""
+    """The value of `--namespace`, if it was given."""
     found: str | None = click.get_current_context().meta.get(_NAMESPACE)
     return found
 
 
+def option_type(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """The type of an option whose text is parsed by this function."""
+
+    def convert(text: str) -> T:
+        try:
+            return parse(text)
+        except DulyError as exc:
+            raise click.BadParameter(str(exc)) from exc
+
+    return convert
+
+
+duration = option_type(seconds_of)
+
+
 def json_option(function: F) -> F:
-    """`--json`, of commands that tell something."""
+    """`--json`, for commands that show something."""
     return click.option("--json", "as_json", is_flag=True, help="Write one JSON document.")(function)

@@ -1,6 +1,6 @@
-"""Writing answers down: JSON documents, tables, and pairs of names and values.
+"""Output of commands: JSON documents, tables, and pairs of names and values.
 
-Tables are rich's on a terminal, where they are made to fit; elsewhere they are plain aligned text, whole and without
+On a terminal, tables are fitted to its width by rich; elsewhere they are plain aligned text, complete and without
 colours, for `grep` and `awk`. Notes go to standard error.
 """
 
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 import click
 import msgspec
 
-from duly.cli.words import line
+from duly.cli.text import line
 from duly.model import iso
 from duly.rules.printable import escaped
 
@@ -23,15 +23,15 @@ _KEPT = (datetime, timedelta, bytes)
 
 
 class Column(NamedTuple):
-    """A column: its title, whether numbers stand to the right, whether it gives way where there is little room."""
+    """A column: its title, whether it is aligned to the right, and whether it may wrap on a narrow terminal."""
 
     title: str
     right: bool = False
-    gives_way: bool = False
+    wraps: bool = False
 
 
 class Cell(NamedTuple):
-    """A text with a colour."""
+    """Text with a colour."""
 
     text: str
     colour: str = ""
@@ -61,23 +61,28 @@ COLOURS = {
 }
 
 
-def worded(word: str | None) -> Cell:
+def coloured(word: str | None) -> Cell:
     """A state, a status or an outcome in its colour."""
     return Cell(word or "–", COLOURS.get(word or "", ""))
 
 
 def write_json(value: Any) -> None:
-    """One document: structs by their fields, instants as ISO with six decimals and Z, durations in seconds."""
-    click.echo(json_text(plain(value), indent=2))
+    """Write a value as JSON: structs by their fields, times as ISO 8601 with six decimals, durations in seconds."""
+    write_document(plain(value))
+
+
+def write_document(document: Any) -> None:
+    """Write a document that already consists of JSON values."""
+    click.echo(json_text(document, indent=2))
 
 
 def json_text(document: Any, indent: int | None = None) -> str:
-    """A document as JSON that reads well and that no terminal takes for a command."""
+    """A document as JSON without terminal control characters."""
     return escaped(json.dumps(document, indent=indent, ensure_ascii=False), keep="\n")
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it. Payloads and results, which are JSON already, are put in as they are."""
+    """A value as JSON values. Payloads and results are decoded from their bytes."""
     return _plain(msgspec.to_builtins(value, builtin_types=_KEPT, order="deterministic", str_keys=True))
 
 
@@ -98,22 +103,22 @@ def _plain(value: Any) -> Any:
 
 
 def note(text: str) -> None:
-    """Something beside the answer, for people only."""
+    """Write a note for people to standard error."""
     click.secho(text, err=True, fg=DIM)
 
 
 def on_terminal() -> bool:
-    """Whether somebody looks at what is written."""
+    """Whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
 def colourful() -> bool:
-    """Whether colours are wanted."""
+    """Whether colours are used."""
     return on_terminal() and click.get_current_context().color is not False
 
 
 def write_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
-    """A table of cells; what is foreign in them is made harmless."""
+    """Write a table. Control characters in cells are replaced."""
     cells = [[_cell(cell) for cell in row] for row in rows]
     if on_terminal():
         _write_rich(columns, cells)
@@ -146,16 +151,24 @@ def _write_rich(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> No
         table.add_column(
             column.title,
             justify="right" if column.right else "left",
-            no_wrap=not column.gives_way,
-            overflow="fold" if column.gives_way else "ellipsis",
+            no_wrap=not column.wraps,
+            overflow="fold" if column.wraps else "ellipsis",
         )
     for row in rows:
         table.add_row(*[Text(cell.text, style=cell.colour) for cell in row])
     Console(color_system="auto" if colourful() else None, highlight=False).print(table)
 
 
+def write_list(found: Sequence[Any], columns: Sequence[Column], row: Callable[[Any], Row], empty: str) -> None:
+    """Write a table with a row for each, or a message if there are none."""
+    if found:
+        write_table(columns, [row(each) for each in found])
+    else:
+        click.echo(empty)
+
+
 def write_pairs(pairs: Sequence[tuple[str, str | Cell]]) -> None:
-    """Names and values below each other."""
+    """Write names and values, one pair per line."""
     width = max((len(name) for name, _ in pairs), default=0)
     for name, value in pairs:
         cell = _cell(value)
@@ -163,7 +176,7 @@ def write_pairs(pairs: Sequence[tuple[str, str | Cell]]) -> None:
 
 
 def write_block(title: str, texts: Sequence[str]) -> None:
-    """A title and indented lines."""
+    """Write a title and indented lines."""
     click.echo(f"\n{click.style(title, bold=True)}")
     for text in texts:
         click.echo(f"  {text}".rstrip())

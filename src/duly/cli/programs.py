@@ -1,130 +1,73 @@
-"""What the commands that run a program share: its options, how it is loaded and configured, and what it serves."""
+"""What `duly run`, `scheduler`, `worker` and `serve` share: loading and configuring a program, and running it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
 
-from duly.cli.durations import duration
 from duly.cli.options import debugging
-from duly.cli.settings import Settings, read_settings
-from duly.cli.stores import stand_in
+from duly.cli.settings import NODE_SETTINGS, STORE_SETTINGS, VARIABLES, Settings, read_settings
 from duly.errors import ConfigurationError, MissingExtra
 from duly.model import SchedulerConfig
 
 if TYPE_CHECKING:
-    from duly.api.connections import ConnectionLimits
     from duly.api.rates import Limits
     from duly.api.server import Serving
-    from duly.cli.program import FleetProgram
+    from duly.cli.job_files import JobFileProgram
     from duly.scheduler import Scheduler, ShutdownReport
     from duly.scheduler.signals import Signals
 
-F = TypeVar("F", bound=Callable[..., Any])
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+LOG_FORMATS = ("TEXT", "JSON")
 
-_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-_FORMATS = ("TEXT", "JSON")
+Flags = Mapping[str, Any]
+
+_NODE_FLAGS = {
+    "concurrency": "max_concurrent",
+    "queues": "queues",
+    "labels": "labels",
+    "node_id": "node_id",
+    "roles": "roles",
+    "shutdown_timeout": "shutdown_timeout",
+}
+_UNFINISHED = "unfinished"
 
 _log = logging.getLogger("duly.api")
 
 
-def program_options(function: F) -> F:
-    """The program and its store, its logs, and how long it takes to stop."""
-    options = (
-        click.argument("app", required=False),
-        click.option(
-            "--url", metavar="URL", help="The store, instead of the one in code, DULY_URL, duly.toml or duly.db."
-        ),
-        click.option("--log-level", type=click.Choice(_LEVELS, case_sensitive=False), help="Default: LOG_LEVEL, INFO."),
-        click.option(
-            "--log-format", type=click.Choice(_FORMATS, case_sensitive=False), help="Default: LOG_FORMAT, or TEXT."
-        ),
-    )
-    return _apply(options, function)
-
-
-def node_options(function: F) -> F:
-    """What this node is called, and how it stops."""
-    options = (
-        click.option(
-            "--node-id", metavar="ID", help="What this node is called. Default: host, process, a random part."
-        ),
-        click.option(
-            "--shutdown-timeout", type=duration, metavar="DURATION", help="How long running handlers may take to end."
-        ),
-    )
-    return _apply(options, function)
-
-
-def work_options(function: F) -> F:
-    """How much this node does at a time, and of what."""
-    options = (
-        click.option("--concurrency", "-c", type=click.IntRange(1), help="How many runs at a time."),
-        click.option(
-            "--label",
-            "labels",
-            multiple=True,
-            metavar="NAME=VALUE",
-            help="What jobs may select this node by; repeatable.",
-        ),
-        click.option(
-            "--queue", "-q", "queues", multiple=True, help="Only runs of this queue; repeatable. Default: all."
-        ),
-    )
-    return _apply(options, function)
-
-
-def port_options(function: F) -> F:
-    """Where and to whom the API answers."""
-    options = (
-        click.option(
-            "--http", "http_addr", metavar="ADDR", help="Listen there: host:port, or :8080 for all interfaces."
-        ),
-        click.option("--no-auth", is_flag=True, help="Ask for no tokens. On a loopback address only."),
-        click.option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate (and its chain)."),
-        click.option("--tls-key", metavar="FILE", help="The key of that certificate."),
-    )
-    return _apply(options, function)
-
-
-def _apply(options: tuple[Callable[[F], F], ...], function: F) -> F:
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
 class Program(Struct, frozen=True):
-    """A program that is loaded and configured, with what is said around it."""
+    """A program that is loaded and configured, with the settings around it."""
 
     scheduler: Scheduler
     settings: Settings
     log_level: str
     log_format: str
-    file: FleetProgram | None = None
+    file: JobFileProgram | None = None
 
 
-def prepare(ctx: click.Context, app: str | None, url: str | None, flags: dict[str, Any], logs: Logs) -> Program:
-    """Load the program and bind it to its store and settings."""
+def prepare(ctx: click.Context, flags: Flags) -> Program:
+    """Load the program and bind it to its store and settings. `flags` are the command's, by name."""
     settings = read_settings()
-    level = _chosen("log level", logs.level or settings.log_level or "INFO", _LEVELS)
-    layout = _chosen("log format", logs.layout or settings.log_format or "TEXT", _FORMATS)
-    named = app or settings.app
+    log_level = _one_of("log level", flags["log_level"] or settings.log_level or "INFO", LOG_LEVELS)
+    log_format = _one_of("log format", flags["log_format"] or settings.log_format or "TEXT", LOG_FORMATS)
+    named = flags["app"] or settings.app
     file = _load_file(named, settings) if named is not None and named.endswith(".toml") else None
     scheduler = file.scheduler if file is not None else _load(ctx, named)
-    scheduler.configure(url, config=configured(scheduler.config, flags, settings))
-    stand_in(settings)
-    return Program(scheduler, settings, level, layout, file)
+    node_flags = {field: flags.get(name) for name, field in _NODE_FLAGS.items()}
+    scheduler.configure(flags["url"], config=configured(scheduler.config, node_flags, settings))
+    _export_store(settings)
+    return Program(scheduler, settings, log_level, log_format, file)
 
 
-class Logs(Struct, frozen=True):
-    """What the flags say about logs."""
-
-    level: str | None
-    layout: str | None
+def _one_of(what: str, given: str, allowed: tuple[str, ...]) -> str:
+    if given.upper() not in allowed:
+        raise ConfigurationError(f"invalid {what} {given!r}: expected one of {', '.join(allowed)}")
+    return given.upper()
 
 
 def _load(ctx: click.Context, app: str | None) -> Scheduler:
@@ -136,120 +79,90 @@ def _load(ctx: click.Context, app: str | None) -> Scheduler:
         return load_app(app)
     except BrokenApp as exc:
         if not debugging(ctx):
-            click.echo("\n".join(exc.tail), err=True)
+            click.echo("\n".join(exc.traceback), err=True)
         raise
 
 
-def _load_file(path: str, settings: Settings) -> FleetProgram:
-    from duly.cli.fleets import load  # noqa: PLC0415  # only those who have such a file need it
-    from duly.cli.program import FleetProgram  # noqa: PLC0415
+def _load_file(path: str, settings: Settings) -> JobFileProgram:
+    from duly.cli.job_files import JobFileProgram, load  # noqa: PLC0415  # only job files need it
 
-    return FleetProgram(load(path), settings.namespace)
+    return JobFileProgram(load(path), settings.namespace)
 
 
-def configured(code: SchedulerConfig, flags: dict[str, Any], settings: Settings) -> SchedulerConfig:
-    """The settings in code, with flags over them, and with what is said around the program where code says nothing."""
+def configured(code: SchedulerConfig, flags: Flags, settings: Settings) -> SchedulerConfig:
+    """The settings in code, overridden by flags; where code keeps a default, the environment or the file decides."""
     from msgspec.structs import replace  # noqa: PLC0415
 
-    unsaid = SchedulerConfig()
+    defaults = SchedulerConfig()
     chosen = {
         name: value
-        for name, value in env(settings).items()
-        if value is not None and getattr(code, name) == getattr(unsaid, name)
+        for name, value in node_settings(settings).items()
+        if value is not None and getattr(code, name) == getattr(defaults, name)
     }
-    chosen |= {name: value for name, value in flags.items() if value is not None}
+    chosen |= {name: value for name, value in flags.items() if value not in (None, ())}
     return replace(code, **chosen) if chosen else code
 
 
-def env(settings: Settings) -> dict[str, Any]:
-    """What is said around the program about its node, by the field it is for."""
-    return {
-        "max_concurrent": settings.concurrency,
-        "queues": settings.queues,
-        "node_id": settings.node_id,
-        "labels": settings.labels,
-        "namespace": settings.namespace,
-        "publish_events": settings.publish_events,
-        "keep_events": settings.keep_events,
-        "audit_key": settings.audit_key,
-        "default_handler": settings.default_handler,
-        "pinned": settings.pinned,
-    }
+def node_settings(settings: Settings) -> dict[str, Any]:
+    """The settings of the environment and the file for a node, by the field of `SchedulerConfig`."""
+    return {field: getattr(settings, name) for field, name in NODE_SETTINGS.items()}
 
 
-def _chosen(what: str, given: str, allowed: tuple[str, ...]) -> str:
-    if given.upper() not in allowed:
-        raise ConfigurationError(f"{what} {given!r} is not one of {', '.join(allowed)}")
-    return given.upper()
+def _export_store(settings: Settings) -> None:
+    """Put the store's address into the environment: the library reads it there if code names no store."""
+    for name in STORE_SETTINGS:
+        value = getattr(settings, name)
+        if value is not None:
+            os.environ[VARIABLES[name][0]] = value
 
 
-class Port(Struct, frozen=True):
-    """What the flags say about a port, and where it is by default (None: nowhere)."""
-
-    http_addr: str | None
-    no_auth: bool
-    tls_cert: str | None
-    tls_key: str | None
-    default: int | None = None
-    vitals_only: bool = False
+# --- the port
 
 
-def serving_for(port: Port, settings: Settings) -> Serving | None:
+def serving_for(flags: Flags, settings: Settings, default_port: int | None, *, health_only: bool) -> Serving | None:
     """What this process serves, if anything. Without the extra only a port that was asked for is an error."""
-    said = port.http_addr or (settings.worker_http_addr if port.vitals_only else settings.http_addr)
-    if said is None and port.default is None:
+    given = flags["http_addr"] or (settings.worker_http_addr if health_only else settings.http_addr)
+    if given is None and default_port is None:
         return None
     try:
         from duly.api import server  # noqa: PLC0415  # an extra
         from duly.api.addresses import Address, parse  # noqa: PLC0415
-        from duly.api.config import MAX_BODY  # noqa: PLC0415
+        from duly.api.config import ApiSettings, ConnectionLimits  # noqa: PLC0415
     except MissingExtra as exc:
-        if said is not None:
+        if given is not None:
             raise
         _log.warning("no port for health and metrics: %s", exc)
         return None
-    address = Address("127.0.0.1", port.default or 0, explicit=False) if said is None else parse(said)
-    return server.Serving(
-        address=address,
-        authentication="none" if port.no_auth else settings.auth or "token",
-        vitals_only=port.vitals_only,
-        max_body_bytes=settings.max_body_bytes or MAX_BODY,
-        tls_cert=port.tls_cert or settings.tls_cert,
-        tls_key=port.tls_key or settings.tls_key,
+    api = ApiSettings(
+        authentication="none" if flags["no_auth"] else settings.auth or "token",
         limits=_limits(settings),
-        connections=_connections(settings),
-        **_given(settings, ("max_streams", "max_streams_per_token")),
-        unique_for=_unique_for(settings),
+        **_given(settings, ("max_body_bytes", "max_streams", "max_streams_per_token")),
+        **_unique_for(settings),
+    )
+    return server.Serving(
+        address=Address("127.0.0.1", default_port or 0, explicit=False) if given is None else parse(given),
+        api=api,
+        health_only=health_only,
+        tls_cert=flags["tls_cert"] or settings.tls_cert,
+        tls_key=flags["tls_key"] or settings.tls_key,
+        connections=ConnectionLimits(**_given(settings, ConnectionLimits.__struct_fields__)),
     )
 
 
-def _given(settings: Settings, names: Sequence[str]) -> dict[str, Any]:
-    """Those of these settings that somebody has made."""
+def _given(settings: Settings, names: Iterable[str]) -> dict[str, Any]:
+    """Those of these settings that are set."""
     return {name: value for name in names if (value := getattr(settings, name)) is not None}
 
 
-def _connections(settings: Settings) -> ConnectionLimits:
-    """What one client may take of the server."""
-    from duly.api.connections import ConnectionLimits  # noqa: PLC0415  # an extra
-
-    return ConnectionLimits(**_given(settings, ConnectionLimits.__struct_fields__))
-
-
-_UNFINISHED = "unfinished"
-
-
-def _unique_for(settings: Settings) -> float | None:
-    """For how many seconds submissions over HTTP are unique by their key; None: as long as they are unfinished."""
-    from duly.api.config import UNIQUE_FOR  # noqa: PLC0415  # an extra
+def _unique_for(settings: Settings) -> dict[str, Any]:
+    """How long submissions over HTTP are unique by their key; None means until the run has ended."""
     from duly.rules.durations import seconds_of  # noqa: PLC0415
 
-    if settings.unique_for is None:
-        return UNIQUE_FOR
-    return None if settings.unique_for == _UNFINISHED else seconds_of(settings.unique_for)
+    given = settings.unique_for
+    return {} if given is None else {"unique_for": None if given == _UNFINISHED else seconds_of(given)}
 
 
 def _limits(settings: Settings) -> Limits:
-    """The rate limits that are set, if any."""
     from duly.api.rates import Limits  # noqa: PLC0415
     from duly.rules.rate_limits import parse, parse_each  # noqa: PLC0415
 
@@ -258,22 +171,27 @@ def _limits(settings: Settings) -> Limits:
     return Limits(None if settings.token_rate is None else parse(settings.token_rate), handlers)
 
 
-def run_program(program: Program, port: Port, *, node: bool = True) -> None:
-    """Run a node, an API, or both, until it is told to stop."""
+# --- running
+
+
+def run_program(
+    program: Program, flags: Flags, *, node: bool = True, default_port: int | None = None, health_only: bool = False
+) -> None:
+    """Run a node, an API, or both, until a signal stops it. Without `default_port` a port is opened only if asked."""
     from duly.observe import configure_logging  # noqa: PLC0415
     from duly.scheduler.run_forever import run_alone  # noqa: PLC0415
     from duly.scheduler.signals import Signals  # noqa: PLC0415
 
     configure_logging(program.log_level, program.log_format)
-    serving = serving_for(port, program.settings)
-    if serving is not None or port.default is not None:
+    serving = serving_for(flags, program.settings, default_port, health_only=health_only)
+    if serving is not None or default_port is not None:
         _publish(program.scheduler)
     with Signals(lambda: program.scheduler.patience, program.scheduler.rescue, kept=True) as signals:
         run_alone(_live(program, serving, signals, node=node))
 
 
 def _publish(scheduler: Scheduler) -> None:
-    """A process of a service publishes its events, unless somebody has said that it shall not."""
+    """A process of a service publishes its events, unless the settings say otherwise."""
     from msgspec.structs import replace  # noqa: PLC0415
 
     if scheduler.config.publish_events is None:
@@ -281,14 +199,14 @@ def _publish(scheduler: Scheduler) -> None:
 
 
 async def _live(program: Program, serving: Serving | None, signals: Signals, *, node: bool) -> ShutdownReport:
-    from duly.scheduler import run_forever as forever  # noqa: PLC0415
+    from duly.scheduler import run_forever  # noqa: PLC0415
 
     file = program.file
     if file is not None:
         await file.carry()
     reload = None if file is None else file.reload
     if serving is None:
-        return await forever.live(program.scheduler, signals, reload)
+        return await run_forever.live(program.scheduler, signals, reload)
     from duly.api import server  # noqa: PLC0415  # an extra
 
     return await server.live(program.scheduler, serving, signals, node=node, reload=reload)

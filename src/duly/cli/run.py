@@ -2,24 +2,67 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import click
 
-from duly.cli.options import command
-from duly.cli.programs import (
-    Logs,
-    Port,
-    node_options,
-    port_options,
-    prepare,
-    program_options,
-    run_program,
-    work_options,
-)
+from duly.cli.options import F, command, duration
+from duly.cli.programs import LOG_FORMATS, LOG_LEVELS, prepare, run_program
 from duly.cli.settings import read_labels
 from duly.model import Role
 
 API_PORT = 8080
 WORKER_PORT = 9090
+
+
+def _options(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """One decorator for several options, in the order of the help."""
+
+    def decorate(function: F) -> F:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def _read_labels(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str] | None:
+    return read_labels("--label", given) or None
+
+
+_program_options = _options(
+    click.argument("app", required=False),
+    click.option("--url", metavar="URL", help="The store, instead of the one in code, DULY_URL, duly.toml or duly.db."),
+    click.option("--log-level", type=click.Choice(LOG_LEVELS, case_sensitive=False), help="Default: LOG_LEVEL, INFO."),
+    click.option(
+        "--log-format", type=click.Choice(LOG_FORMATS, case_sensitive=False), help="Default: LOG_FORMAT, or TEXT."
+    ),
+)
+_work_options = _options(
+    click.option("--concurrency", "-c", type=click.IntRange(1), help="How many runs at a time."),
+    click.option(
+        "--label",
+        "labels",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_read_labels,
+        help="A label by which jobs can select this node; repeatable.",
+    ),
+    click.option("--queue", "-q", "queues", multiple=True, help="Only runs of this queue; repeatable. Default: all."),
+)
+_node_options = _options(
+    click.option("--node-id", metavar="ID", help="The name of this node. Default: host, process, a random part."),
+    click.option(
+        "--shutdown-timeout", type=duration, metavar="DURATION", help="How long running handlers may take to end."
+    ),
+)
+_port_options = _options(
+    click.option("--http", "http_addr", metavar="ADDR", help="Listen on host:port, or on :8080 for all interfaces."),
+    click.option("--no-auth", is_flag=True, help="Require no tokens. Only on a loopback address."),
+    click.option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate (and its chain)."),
+    click.option("--tls-key", metavar="FILE", help="The private key of the certificate."),
+)
 
 
 @command(
@@ -29,137 +72,66 @@ WORKER_PORT = 9090
     "DULY_URL=sqlite:////var/lib/shop/duly.db duly run shop.jobs --log-format JSON",
     "duly run app --http 127.0.0.1:8080",
 )
-@program_options
-@work_options
-@node_options
+@_program_options
+@_work_options
+@_node_options
 @click.option(
     "--role", "roles", multiple=True, type=click.Choice([each.value for each in Role]), help="Only this; default both."
 )
-@port_options
+@_port_options
 @click.pass_context
-def run(
-    ctx: click.Context,
-    app: str | None,
-    url: str | None,
-    log_level: str | None,
-    log_format: str | None,
-    concurrency: int | None,
-    queues: tuple[str, ...],
-    labels: tuple[str, ...],
-    node_id: str | None,
-    shutdown_timeout: float | None,
-    roles: tuple[str, ...],
-    http_addr: str | None,
-    no_auth: bool,
-    tls_cert: str | None,
-    tls_key: str | None,
-) -> None:
+def run(ctx: click.Context, /, **flags: Any) -> None:
     """Run a node of APP (module:attribute, or jobs.toml; default DULY_APP): plan and work until SIGINT or SIGTERM.
 
-    Start it as often as you like on one store. The first signal lets running handlers end, a second one does not wait.
-    Without an attribute the module's only Scheduler is taken. The current folder is importable. A file of jobs runs
-    plain commands; SIGHUP reads it again. With --http or HTTP_ADDR it serves the API, too.
+    Run any number of these against one store. The first signal lets running handlers end, a second one does not wait.
+    Without an attribute the module's only Scheduler is used. The current folder is importable. A job file runs plain
+    commands; SIGHUP reloads it. With --http or HTTP_ADDR it also serves the API.
 
-    Where code names no store, it is DULY_URL (or DULY_STORE, DULY_QUEUE, DULY_COORDINATOR), else POSTGRES_DSN,
+    If code names no store, it is DULY_URL (or DULY_STORE, DULY_QUEUE, DULY_COORDINATOR), else POSTGRES_DSN,
     REDIS_URL and ETCD_ENDPOINTS, else duly.toml, else duly.db.
     """
-    flags = {
-        "max_concurrent": concurrency,
-        "queues": queues or None,
-        "labels": read_labels("--label", labels) or None,
-        "node_id": node_id,
-        "roles": roles or None,
-        "shutdown_timeout": shutdown_timeout,
-    }
-    program = prepare(ctx, app, url, flags, Logs(log_level, log_format))
-    run_program(program, Port(http_addr, no_auth, tls_cert, tls_key))
+    run_program(prepare(ctx, flags), flags)
 
 
 @command("duly scheduler app:scheduler", "HTTP_ADDR=:8080 duly scheduler app:scheduler")
-@program_options
-@node_options
-@port_options
+@_program_options
+@_node_options
+@_port_options
 @click.pass_context
-def scheduler(
-    ctx: click.Context,
-    app: str | None,
-    url: str | None,
-    log_level: str | None,
-    log_format: str | None,
-    node_id: str | None,
-    shutdown_timeout: float | None,
-    http_addr: str | None,
-    no_auth: bool,
-    tls_cert: str | None,
-    tls_key: str | None,
-) -> None:
-    """Plan for APP and serve its API until SIGINT or SIGTERM; workers do the work.
+def scheduler(ctx: click.Context, /, **flags: Any) -> None:
+    """Plan for APP and serve its API until SIGINT or SIGTERM; workers execute the runs.
 
-    Start several: one leads, the others follow, all answer. The API is on --http, HTTP_ADDR, or 127.0.0.1:8080.
+    Start several: one leads, the others stand by, all serve the API. It is on --http, HTTP_ADDR, or 127.0.0.1:8080.
     """
-    flags = {"node_id": node_id, "roles": (Role.SCHEDULER.value,), "shutdown_timeout": shutdown_timeout}
-    program = prepare(ctx, app, url, flags, Logs(log_level, log_format))
-    run_program(program, Port(http_addr, no_auth, tls_cert, tls_key, default=API_PORT))
+    program = prepare(ctx, {**flags, "roles": (Role.SCHEDULER.value,)})
+    run_program(program, flags, default_port=API_PORT)
 
 
 @command("duly worker app:scheduler -c 50", "WORKER_ID=worker-1 WORKER_HTTP_ADDR=:9091 duly worker app:scheduler")
-@program_options
-@work_options
-@node_options
-@port_options
+@_program_options
+@_work_options
+@_node_options
+@_port_options
 @click.pass_context
-def worker(
-    ctx: click.Context,
-    app: str | None,
-    url: str | None,
-    log_level: str | None,
-    log_format: str | None,
-    concurrency: int | None,
-    queues: tuple[str, ...],
-    labels: tuple[str, ...],
-    node_id: str | None,
-    shutdown_timeout: float | None,
-    http_addr: str | None,
-    no_auth: bool,
-    tls_cert: str | None,
-    tls_key: str | None,
-) -> None:
-    """Work for APP until SIGINT or SIGTERM; a `duly scheduler` plans.
+def worker(ctx: click.Context, /, **flags: Any) -> None:
+    """Execute runs of APP until SIGINT or SIGTERM; a `duly scheduler` plans them.
 
     Health and metrics are on --http, WORKER_HTTP_ADDR, or 127.0.0.1:9090. Its name is --node-id or WORKER_ID.
     """
-    flags = {
-        "max_concurrent": concurrency,
-        "queues": queues or None,
-        "labels": read_labels("--label", labels) or None,
-        "node_id": node_id,
-        "roles": (Role.WORKER.value,),
-        "shutdown_timeout": shutdown_timeout,
-    }
-    program = prepare(ctx, app, url, flags, Logs(log_level, log_format))
-    run_program(program, Port(http_addr, no_auth, tls_cert, tls_key, default=WORKER_PORT, vitals_only=True))
+    program = prepare(ctx, {**flags, "roles": (Role.WORKER.value,)})
+    run_program(program, flags, default_port=WORKER_PORT, health_only=True)
 
 
 @command("duly serve app:scheduler", "duly serve app:scheduler --http :8443 --tls-cert cert.pem --tls-key key.pem")
-@program_options
-@port_options
+@_program_options
+@_port_options
 @click.pass_context
-def serve(
-    ctx: click.Context,
-    app: str | None,
-    url: str | None,
-    log_level: str | None,
-    log_format: str | None,
-    http_addr: str | None,
-    no_auth: bool,
-    tls_cert: str | None,
-    tls_key: str | None,
-) -> None:
+def serve(ctx: click.Context, /, **flags: Any) -> None:
     """Serve the API of APP until SIGINT or SIGTERM, without planning or working.
 
     It is on --http, HTTP_ADDR, or 127.0.0.1:8080.
     """
-    program = prepare(ctx, app, url, {}, Logs(log_level, log_format))
-    if program.settings.http_addr is None and http_addr is None:
-        http_addr = f"127.0.0.1:{API_PORT}"  # to serve is all it is for: a port that is taken is no warning here
-    run_program(program, Port(http_addr, no_auth, tls_cert, tls_key), node=False)
+    program = prepare(ctx, flags)
+    if program.settings.http_addr is None and flags["http_addr"] is None:
+        flags["http_addr"] = f"127.0.0.1:{API_PORT}"  # its only purpose: a port that is taken is an error here
+    run_program(program, flags, node=False)

@@ -1,4 +1,4 @@
-"""`duly runs`: what is to be done, is being done and was done."""
+"""`duly runs`: waiting, running and ended runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import click
 
 from duly.cli.client import ask_with_time, store_time
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import Column, Row, note, worded, write_json, write_table
-from duly.cli.words import line, point, span
+from duly.cli.output import Column, Row, coloured, note, write_json, write_list
+from duly.cli.text import line, short, span
 from duly.model import WAITING, Cause, Run, State
 from duly.model.holds import UNPLACED
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from duly.scheduler import Scheduler
 
 _COLUMNS = (
-    Column("ID", gives_way=True),
-    Column("JOB"),
+    Column("ID", wraps=True),
+    Column("JOB", wraps=True),
     Column("STATE"),
-    Column("DUE (UTC)", gives_way=True),
+    Column("DUE (UTC)", wraps=True),
     Column("LATE", right=True),
     Column("ATTEMPT", right=True),
     Column("TOOK", right=True),
-    Column("NODE / WHY", gives_way=True),
+    Column("NODE / WHY", wraps=True),
 )
 
 
@@ -52,15 +52,14 @@ def runs(
 ) -> None:
     """List runs, the newest first; of one JOB, or of all.
 
-    Runs of a schedule are made ahead of time. Those that are not due yet are left out, unless --state asks for them.
+    Runs of a schedule are created ahead of time. Those that are not due yet are left out, unless --state is given.
     """
     (found, more), now = ask_with_time(url, lambda scheduler: _find(scheduler, job, state, queue, limit))
     if as_json:
         write_json(found)
-    elif not found:
-        click.echo("no runs match" if job or state or queue else "no runs")
     else:
-        write_table(_COLUMNS, [_row(run, now) for run in found])
+        empty = "no runs match" if job or state or queue else "no runs"
+        write_list(found, _COLUMNS, lambda run: _row(run, now), empty)
     if more:
         note(f"only the newest {limit} are listed: --limit lists more")
 
@@ -85,8 +84,8 @@ def _row(run: Run, now: datetime) -> Row:
     return (
         run.id,
         run.job,
-        worded(run.state.value),
-        point(run.due, now),
+        coloured(run.state.value),
+        short(run.due, now),
         "–" if late is None else span(late),
         str(tries(run) or "–"),
         "–" if took is None else span(took),
@@ -95,15 +94,15 @@ def _row(run: Run, now: datetime) -> Row:
 
 
 def lateness(run: Run) -> float | None:
-    """How many seconds after it was ready the latest attempt began."""
+    """The seconds between the time a run was ready and the start of its latest attempt."""
     if run.started_at is None or run.state is State.SKIPPED:
         return None
     late = (run.started_at - run.ready_at).total_seconds()
-    return late if late >= 0 else None  # waiting for a retry, `ready_at` is that of the next attempt
+    return late if late >= 0 else None  # before a retry, `ready_at` is the time of the next attempt
 
 
 def duration(run: Run, now: datetime) -> float | None:
-    """How many seconds the latest attempt took, or takes so far."""
+    """The seconds that the latest attempt took, or has taken so far."""
     if run.started_at is None:
         return None
     if run.state is State.RUNNING:
@@ -112,7 +111,7 @@ def duration(run: Run, now: datetime) -> float | None:
 
 
 def tries(run: Run) -> int:
-    """How many attempts have begun."""
+    """The number of attempts that have begun."""
     over = run.failures + run.losses
     begun = run.state in {State.RUNNING, State.COMPLETED} or (
         run.state is State.CANCELLED and run.started_at is not None

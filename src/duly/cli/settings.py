@@ -1,8 +1,8 @@
-"""Settings from around the program: the environment, and the file `duly.toml` in the current folder.
+"""Settings from the environment and from the file `duly.toml` in the current folder.
 
-The order is: flags, arguments in code, `DULY_*`, plain names such as `LOG_LEVEL`, `duly.toml`, defaults. This module
-knows the middle part, and of each value where it came from; each command adds its flags. Every variable has a twin
-that ends in `_FILE` and names a file which holds the value, for secrets.
+The order of precedence is: flags, arguments in code, `DULY_*`, other names such as `LOG_LEVEL`, `duly.toml`, defaults.
+This module reads the middle part and remembers the source of each value; each command adds its flags. Every variable
+has a variant that ends in `_FILE` and names a file that holds the value, for secrets.
 """
 
 from __future__ import annotations
@@ -11,22 +11,27 @@ import difflib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_type_hints
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from duly.cli.env_names import PLAIN, plain_address
 from duly.errors import ConfigurationError
 from duly.rules.durations import seconds_of
+
+if TYPE_CHECKING:
+    from duly.backends.address import Address
 
 FILE = "duly.toml"
 FROM_FILE = "_FILE"
 
+_Duration = float | str | None
+
 
 class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """What `duly.toml` may say. None: nothing."""
+    """The keys of `duly.toml`. None means: not set."""
 
     url: str | None = None
     namespace: str | None = None
@@ -56,174 +61,138 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     max_header_bytes: int | None = None
     max_request_line: int | None = None
     max_headers: int | None = None
-    header_timeout: float | str | None = None
-    body_timeout: float | str | None = None
-    idle_timeout: float | str | None = None
+    header_timeout: _Duration = None
+    body_timeout: _Duration = None
+    idle_timeout: _Duration = None
     max_streams: int | None = None
     max_streams_per_token: int | None = None
 
 
 class Settings(FileSettings, frozen=True):
-    """The same, with what the environment says on top of it."""
+    """The settings of the file, overridden by the environment, which has some more."""
 
     node_id: str | None = None
-    queue: str | None = None
-    coordinator: str | None = None
     labels: dict[str, str] | None = None
 
 
-# Of each setting the environment variables that give it, the first that is set winning.
-VARIABLES = {
-    "url": ("DULY_URL",),
-    "store": ("DULY_STORE",),
-    "queue": ("DULY_QUEUE",),
-    "coordinator": ("DULY_COORDINATOR",),
-    "namespace": ("DULY_NAMESPACE",),
-    "app": ("DULY_APP",),
-    "concurrency": ("DULY_CONCURRENCY",),
-    "queues": ("DULY_QUEUES",),
-    "log_level": ("DULY_LOG_LEVEL", "LOG_LEVEL"),
-    "log_format": ("DULY_LOG_FORMAT", "LOG_FORMAT"),
-    "node_id": ("DULY_NODE_ID", "WORKER_ID"),
-    "labels": ("DULY_LABELS",),
-    "http_addr": ("DULY_HTTP_ADDR", "HTTP_ADDR"),
-    "worker_http_addr": ("DULY_WORKER_HTTP_ADDR", "WORKER_HTTP_ADDR"),
-    "auth": ("DULY_AUTH",),
-    "max_body_bytes": ("DULY_MAX_BODY_BYTES",),
-    "unique_for": ("DULY_UNIQUE_FOR",),
-    "tls_cert": ("DULY_TLS_CERT",),
-    "tls_key": ("DULY_TLS_KEY",),
-    "token_rate": ("DULY_TOKEN_RATE",),
-    "handler_rates": ("DULY_HANDLER_RATES",),
-    "publish_events": ("DULY_PUBLISH_EVENTS",),
-    "keep_events": ("DULY_KEEP_EVENTS",),
-    "audit_key": ("DULY_AUDIT_KEY",),
-    "default_handler": ("DULY_DEFAULT_HANDLER", "DEFAULT_HANDLER"),
-    "pinned": ("DULY_PINNED",),
-    "max_connections": ("DULY_MAX_CONNECTIONS",),
-    "max_header_bytes": ("DULY_MAX_HEADER_BYTES",),
-    "max_request_line": ("DULY_MAX_REQUEST_LINE",),
-    "max_headers": ("DULY_MAX_HEADERS",),
-    "header_timeout": ("DULY_HEADER_TIMEOUT",),
-    "body_timeout": ("DULY_BODY_TIMEOUT",),
-    "idle_timeout": ("DULY_IDLE_TIMEOUT",),
-    "max_streams": ("DULY_MAX_STREAMS",),
-    "max_streams_per_token": ("DULY_MAX_STREAMS_PER_TOKEN",),
+_OTHER_NAMES = {
+    "log_level": "LOG_LEVEL",
+    "log_format": "LOG_FORMAT",
+    "node_id": "WORKER_ID",
+    "http_addr": "HTTP_ADDR",
+    "worker_http_addr": "WORKER_HTTP_ADDR",
+    "default_handler": "DEFAULT_HANDLER",
 }
 
-_STORES = frozenset({"url", "store", "queue", "coordinator"})
-_LISTS = frozenset({"queues", "labels", "pinned"})
-_NUMBERS = frozenset(
-    {
-        "concurrency",
-        "max_body_bytes",
-        "keep_events",
-        "max_connections",
-        "max_header_bytes",
-        "max_request_line",
-        "max_headers",
-        "max_streams",
-        "max_streams_per_token",
-    }
-)
-_DURATIONS = frozenset({"header_timeout", "body_timeout", "idle_timeout"})
+# The environment variables of each setting. The first one that is set counts.
+VARIABLES = {
+    name: (f"DULY_{name.upper()}", *([_OTHER_NAMES[name]] if name in _OTHER_NAMES else []))
+    for name in Settings.__struct_fields__
+}
+
+# The settings that are fields of `SchedulerConfig`, by the name of the field.
+NODE_SETTINGS = {
+    "max_concurrent": "concurrency",
+    "queues": "queues",
+    "node_id": "node_id",
+    "labels": "labels",
+    "namespace": "namespace",
+    "publish_events": "publish_events",
+    "keep_events": "keep_events",
+    "audit_key": "audit_key",
+    "default_handler": "default_handler",
+    "pinned": "pinned",
+}
+
+STORE_SETTINGS = ("url", "store", "queue", "coordinator")
+_TYPES = get_type_hints(Settings)
+_DURATIONS = [name for name, kind in _TYPES.items() if kind == _Duration]
 _SWITCHES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 
 
-class Said(Struct, frozen=True):
-    """A value and who said it: a variable, or the file."""
+class Sourced(Struct, frozen=True):
+    """A value and its source: the name of a variable, or of the file."""
 
     value: Any
     source: str
 
 
 def read_settings(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> Settings:
-    """What is said around the program. An empty variable says nothing."""
-    return replace(Settings(), **{name: said.value for name, said in said_around(environment, folder).items()})
+    """The settings of the environment and the file. An empty variable counts as not set."""
+    return replace(Settings(), **{name: each.value for name, each in sourced_settings(environment, folder).items()})
 
 
-def read_labels(where: str, texts: Sequence[str]) -> dict[str, str]:
-    """Labels written as NAME=VALUE."""
-    pairs = [text.strip().partition("=") for text in texts]
-    for name, sign, value in pairs:
-        if not (name and sign and value):
-            raise ConfigurationError(f"{where}: {name + sign + value!r} is no label: write NAME=VALUE, as gpu=yes")
-    return {name: value for name, _, value in pairs}
-
-
-def said_around(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> dict[str, Said]:
-    """The same with sources; what nobody says is left out."""
+def sourced_settings(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> dict[str, Sourced]:
+    """The same with sources. What is not set is left out."""
     path = (folder or Path.cwd()) / FILE
-    found = {name: Said(value, FILE) for name, value in asdict(_read_file(path)).items() if value is not None}
-    variables = _variables(environment)
-    stores = {name: said for name, said in variables.items() if name in _STORES}
-    if not stores.keys() & {"url", "store"}:
-        stores = _plain_stores(environment) | stores
-    if stores:  # one address is never half of the file's and half of the environment's
-        found = {name: said for name, said in found.items() if name not in _STORES}
-    return found | stores | {name: said for name, said in variables.items() if name not in _STORES}
+    found = {name: Sourced(value, FILE) for name, value in asdict(_read_file(path)).items() if value is not None}
+    variables = _read_variables(environment)
+    if not variables.keys() & {"url", "store"}:
+        variables = _common_store_variables(environment) | variables
+    if variables.keys() & set(STORE_SETTINGS):  # one address never mixes the file's parts with the environment's
+        found = {name: each for name, each in found.items() if name not in STORE_SETTINGS}
+    return found | variables
 
 
-def _variables(environment: Mapping[str, str]) -> dict[str, Said]:
+def _read_variables(environment: Mapping[str, str]) -> dict[str, Sourced]:
     found = {}
     for name, variables in VARIABLES.items():
-        for variable in variables:
-            said = variable_said(environment, variable)
-            if said is not None:
-                found[name] = Said(_typed(name, said), said.source)
-                break
+        given = next(filter(None, (_read_variable(environment, variable) for variable in variables)), None)
+        if given is not None:
+            found[name] = Sourced(_converted(name, given), given.source)
     return found
 
 
-def variable_said(environment: Mapping[str, str], variable: str) -> Said | None:
-    """What a variable says, itself or by the file that its twin names."""
+def _read_variable(environment: Mapping[str, str], variable: str) -> Sourced | None:
+    """The value of a variable, or the content of the file that its `_FILE` variant names."""
     plain, file = environment.get(variable), environment.get(f"{variable}{FROM_FILE}")
     if plain and file:
         raise ConfigurationError(f"{variable} and {variable}{FROM_FILE} are both set: set one of them")
     if not file:
-        return Said(plain, variable) if plain else None
+        return Sourced(plain, variable) if plain else None
     try:
-        return Said(Path(file).read_text(encoding="utf-8").strip(), f"{variable}{FROM_FILE}")
+        return Sourced(Path(file).read_text(encoding="utf-8").strip(), f"{variable}{FROM_FILE}")
     except (OSError, UnicodeDecodeError) as exc:
         raise ConfigurationError(f"{variable}{FROM_FILE}={file!r} cannot be read: {exc}") from exc
 
 
-def _plain_stores(environment: Mapping[str, str]) -> dict[str, Said]:
-    """The stores of the plain names, where no `DULY_*` says one."""
-    said = {name: found for name in PLAIN if (found := variable_said(environment, name)) is not None}
-    address = plain_address({name: str(each.value) for name, each in said.items()})
-    if address is None:
-        return {}
-    sources = " + ".join(each.source for each in said.values())
-    parts = {"url": address.store, "queue": address.queue, "coordinator": address.coordinator}
-    return {name: Said(value, sources) for name, value in parts.items() if value is not None}
-
-
-def _typed(name: str, said: Said) -> Any:
-    """A variable's text as its setting has it."""
-    if name in _LISTS:
-        parts = tuple(part.strip() for part in said.value.split(",") if part.strip())
-        return read_labels(said.source, parts) if name == "labels" else parts
-    if name == "publish_events":
-        if said.value.lower() not in _SWITCHES:
-            raise ConfigurationError(f"{said.source}={said.value!r}: yes or no is needed")
-        return _SWITCHES[said.value.lower()]
+def _converted(name: str, given: Sourced) -> Any:
+    """The text of a variable as the type of its setting."""
+    text: str = given.value
+    if name in {"queues", "labels", "pinned"}:
+        parts = tuple(part.strip() for part in text.split(",") if part.strip())
+        return read_labels(given.source, parts) if name == "labels" else parts
     if name in _DURATIONS:
-        return _seconds(said.source, said.value)
-    if name not in _NUMBERS:
-        return said.value
+        return _seconds(given.source, text)
+    if _TYPES[name] == bool | None:
+        if text.lower() not in _SWITCHES:
+            raise ConfigurationError(f"{given.source}={text!r}: expected yes or no")
+        return _SWITCHES[text.lower()]
+    if _TYPES[name] != int | None:
+        return text
     try:
-        return int(said.value)
+        return int(text)
     except ValueError as exc:
-        raise ConfigurationError(f"{said.source}={said.value!r}: a whole number is needed") from exc
+        raise ConfigurationError(f"{given.source}={text!r}: expected a whole number") from exc
 
 
-def _seconds(where: str, given: float | str) -> float:
-    """A duration as it is written: seconds, or text such as 10s."""
+def read_labels(source: str, texts: Sequence[str]) -> dict[str, str]:
+    """Labels written as NAME=VALUE."""
+    pairs = [text.strip().partition("=") for text in texts]
+    for name, sign, value in pairs:
+        if not (name and sign and value):
+            raise ConfigurationError(
+                f"{source}: invalid label {name + sign + value!r}: expected NAME=VALUE, e.g. gpu=yes"
+            )
+    return {name: value for name, _, value in pairs}
+
+
+def _seconds(source: str, given: float | str) -> float:
+    """A duration: a number of seconds, or text such as 10s."""
     try:
         return seconds_of(given) if isinstance(given, str) else float(given)
     except ConfigurationError as exc:
-        raise ConfigurationError(f"{where}: {exc}") from exc
+        raise ConfigurationError(f"{source}: {exc}") from exc
 
 
 def _read_file(path: Path) -> FileSettings:
@@ -249,5 +218,65 @@ def _refuse_unknown(name: str, content: Mapping[str, Any]) -> None:
     for key in content:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+            hint = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(known)}"
             raise ConfigurationError(f"{name}: unknown key {key!r}; {hint}")
+
+
+# --- POSTGRES_DSN, REDIS_URL, ETCD_ENDPOINTS
+#
+# POSTGRES_DSN or REDIS_URL alone is that backend, both are store and queue, and ETCD_ENDPOINTS adds the coordinator.
+# Only the `duly` command reads them: other libraries in a program may use the same names.
+
+_STORE_VARIABLES = ("POSTGRES_DSN", "REDIS_URL", "ETCD_ENDPOINTS", "REDIS_STREAM_NAME", "REDIS_GROUP_NAME")
+_ETCD_SCHEMES = ("etcd", "etcds", "etcd+https")
+_HTTPS, _HTTP = "https://", "http://"
+
+
+def _common_store_variables(environment: Mapping[str, str]) -> dict[str, Sourced]:
+    given = {name: found for name in _STORE_VARIABLES if (found := _read_variable(environment, name)) is not None}
+    address = _address({name: str(each.value) for name, each in given.items()})
+    if address is None:
+        return {}
+    source = " + ".join(each.source for each in given.values())
+    parts = {"url": address.store, "queue": address.queue, "coordinator": address.coordinator}
+    return {name: Sourced(value, source) for name, value in parts.items() if value is not None}
+
+
+def _address(given: Mapping[str, str]) -> Address | None:
+    from duly.backends.address import Address  # noqa: PLC0415
+
+    store, redis, etcd = (given.get(name) for name in ("POSTGRES_DSN", "REDIS_URL", "ETCD_ENDPOINTS"))
+    coordinator = _etcd_url(etcd) if etcd else None
+    if store and "://" not in store:
+        raise ConfigurationError("POSTGRES_DSN is not a URL: write postgresql://user:password@host:5432/database")
+    if store:
+        return Address(store, _stream_url(redis, given) if redis else None, coordinator)
+    if redis:
+        return Address(_redis_url(redis), None, coordinator)
+    if coordinator:
+        raise ConfigurationError("ETCD_ENDPOINTS is set without a store: set POSTGRES_DSN as well")
+    return None
+
+
+def _redis_url(text: str) -> str:
+    return text if "://" in text else f"redis://{text}"
+
+
+def _stream_url(text: str, given: Mapping[str, str]) -> str:
+    """The URL with the names of the stream and of its consumer group, if these are given."""
+    url = _redis_url(text)
+    named = {"stream": given.get("REDIS_STREAM_NAME"), "group": given.get("REDIS_GROUP_NAME")}
+    options = "&".join(f"{name}={quote(value, safe='')}" for name, value in named.items() if value)
+    return f"{url}{'&' if '?' in url else '?'}{options}" if options else url
+
+
+def _etcd_url(endpoints: str) -> str:
+    """One URL for a list of host:port, each of which may begin with http:// or https://."""
+    if endpoints.partition("://")[0] in _ETCD_SCHEMES:
+        return endpoints
+    named = [endpoint.strip().rstrip("/") for endpoint in endpoints.split(",") if endpoint.strip()]
+    secure = [endpoint.startswith(_HTTPS) for endpoint in named]
+    if any(secure) and not all(secure):
+        raise ConfigurationError("ETCD_ENDPOINTS has https:// for some members and not for others: write it for all")
+    hosts = ",".join(endpoint.removeprefix(_HTTPS).removeprefix(_HTTP) for endpoint in named)
+    return f"{'etcds' if any(secure) else 'etcd'}://{hosts}"

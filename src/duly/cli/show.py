@@ -1,4 +1,4 @@
-"""`duly show`: all there is to know about one job or one run."""
+"""`duly show`: the details of one job or one run."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from duly.cli.client import ask_with_time, store_time
-from duly.cli.jobs import with_payload
+from duly.cli.jobs import job_document
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import Cell, plain, worded, write_block, write_json, write_pairs
+from duly.cli.output import Cell, coloured, plain, write_block, write_document, write_pairs
 from duly.cli.runs import duration, lateness, tries
-from duly.cli.words import full, line, lines, relative, span
+from duly.cli.text import full, line, lines, relative, span
 from duly.model import Attempt, Delivery, Progress, RetrySpec, Run
 from duly.model.job import COMMAND_HANDLER
 
@@ -32,18 +32,18 @@ _LATEST = 5
 def show(id_: str, url: str | None, as_json: bool) -> None:
     """Show a job by its name or a run by its id: definition, counts, attempts, tracebacks, payload, result.
 
-    Ids of runs begin with a digit, names of jobs never do.
+    Ids of runs begin with a digit, names of jobs do not.
     """
     if id_[:1].isdigit():
         (run, attempts, waits), now = ask_with_time(url, lambda scheduler: _find_run(scheduler, id_))
         if as_json:
-            write_json({**plain(run), "attempts": plain(attempts)})
+            write_document({**plain(run), "attempts": plain(attempts)})
         else:
             _write_run(run, attempts, waits, now)
     else:
         (view, upcoming, latest), now = ask_with_time(url, lambda scheduler: _find_job(scheduler, id_))
         if as_json:
-            write_json({**plain(with_payload(view)), "upcoming": plain(upcoming), "runs": plain(latest)})
+            write_document({**job_document(view), "upcoming": plain(upcoming), "runs": plain(latest)})
         else:
             _write_job(view, upcoming, latest, now)
 
@@ -68,7 +68,7 @@ def _write_run(run: Run, attempts: Sequence[Attempt], waits: str | None, now: da
         _present(
             ("run", run.id),
             ("job", run.job if run.handler in {run.job, COMMAND_HANDLER} else f"{run.job} (handler {run.handler})"),
-            ("state", worded(run.state.value)),
+            ("state", coloured(run.state.value)),
             ("reason", run.reason),
             ("held by", run.hold),
             ("waits", waits),
@@ -102,7 +102,7 @@ def _write_run(run: Run, attempts: Sequence[Attempt], waits: str | None, now: da
 
 
 def _write_result(result: bytes, *, of_command: bool) -> None:
-    """What a run returned; of a command what it wrote, as it wrote it."""
+    """The result of a run; for a command, its exit code and output."""
     value = plain(result)
     if not (of_command and isinstance(value, dict) and value.keys() == {"exit_code", "stdout", "stderr"}):
         write_block("Result", _document(result))
@@ -113,19 +113,19 @@ def _write_result(result: bytes, *, of_command: bool) -> None:
             write_block(title, lines(text))
 
 
-def progress(said: Progress) -> str:
-    """How far a handler says it is: "3 of 5 (60 %), packing"."""
-    text = f"{said.done:g}"
-    if said.total:
-        text += f" of {said.total:g} ({100 * said.done / said.total:.0f} %)"
-    return f"{text}, {said.note}" if said.note else text
+def progress(reported: Progress) -> str:
+    """The progress that a handler reported: "3 of 5 (60 %), packing"."""
+    text = f"{reported.done:g}"
+    if reported.total:
+        text += f" of {reported.total:g} ({100 * reported.done / reported.total:.0f} %)"
+    return f"{text}, {reported.note}" if reported.note else text
 
 
 def _policy(delivery: Delivery, retry: RetrySpec, timeout: float | None) -> str:
     words = [delivery.value, "no retries"]
     if retry.max_retries:
-        many = "1 retry" if retry.max_retries == 1 else f"{retry.max_retries} retries"
-        words[1] = f"{many} ({retry.strategy}, from {span(retry.initial_interval)})"
+        retries = "1 retry" if retry.max_retries == 1 else f"{retry.max_retries} retries"
+        words[1] = f"{retries} ({retry.strategy}, from {span(retry.initial_interval)})"
     if timeout is not None:
         words.append(f"timeout {span(timeout)}")
     return ", ".join(words)
@@ -133,9 +133,9 @@ def _policy(delivery: Delivery, retry: RetrySpec, timeout: float | None) -> str:
 
 def _write_attempt(attempt: Attempt) -> None:
     took = span((attempt.ended_at - attempt.started_at).total_seconds())
-    said = f": {attempt.failure.type}: {attempt.failure.message}" if attempt.failure else ""
+    failure = f": {attempt.failure.type}: {attempt.failure.message}" if attempt.failure else ""
     write_block(
-        line(f"Attempt {attempt.number}: {attempt.outcome.value} after {took} on {attempt.node}{said}"),
+        line(f"Attempt {attempt.number}: {attempt.outcome.value} after {took} on {attempt.node}{failure}"),
         [f"started {full(attempt.started_at)}, ended {full(attempt.ended_at)}, fence {attempt.fence}"]
         + (lines(attempt.failure.traceback) if attempt.failure else []),
     )
@@ -154,7 +154,7 @@ def _write_job(view: JobView, upcoming: Sequence[Upcoming], latest: Sequence[Run
         _present(
             ("job", view.name),
             ("description", view.description or None),
-            ("status", worded(view.status.value)),
+            ("status", coloured(view.status.value)),
             ("note", view.note or None),
             ("schedule", view.schedule or "none: it runs when submitted"),
             ("next run", _when(view.next_run_at, now)),
@@ -177,7 +177,7 @@ def _write_job(view: JobView, upcoming: Sequence[Upcoming], latest: Sequence[Run
             ("retried", str(view.retried) if view.retried else None),
             ("takes", None if average is None else f"{span(average)} on average"),
             ("last run", _when(view.last_run_at, now)),
-            ("last outcome", worded(view.last_outcome.value) if view.last_outcome else None),
+            ("last outcome", coloured(view.last_outcome.value) if view.last_outcome else None),
         )
     )
     if upcoming:
@@ -187,7 +187,7 @@ def _write_job(view: JobView, upcoming: Sequence[Upcoming], latest: Sequence[Run
 
 
 def _origin(view: JobView) -> str:
-    return view.origin.value if view.fleet is None else f"{view.origin.value} of fleet {view.fleet}"
+    return view.origin.value if view.job_file is None else f"{view.origin.value} {view.job_file}"
 
 
 def _when(at: datetime | None, now: datetime) -> str | None:

@@ -1,6 +1,6 @@
-"""`duly submit` and `duly trigger`: asking for a run, and waiting for it if wanted.
+"""`duly submit` and `duly trigger`: submit a run, and wait for it with `--wait`.
 
-The run's id is written to standard output, alone, so that it can be piped; with `--wait` it is the result, as JSON.
+Standard output has only the id of the run, so that it can be piped; with `--wait` it is the result as JSON.
 """
 
 from __future__ import annotations
@@ -9,28 +9,28 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from duly.cli import audit_actions
-from duly.cli.client import ask, store_time
-from duly.cli.durations import duration
-from duly.cli.options import F, command, store_option
+from duly.cli.client import ask, record_action, store_time
+from duly.cli.options import F, command, duration, store_option
 from duly.cli.output import note, write_json
-from duly.cli.payloads import read_payload
-from duly.cli.time_args import TimeArg, moment, zone
-from duly.cli.words import full
+from duly.cli.text import full
+from duly.cli.time_args import TimeArg, time_type, zone_option
 from duly.errors import DulyError, ResultExpired, RunNotFound
 from duly.model import Node, Role
 
 if TYPE_CHECKING:
     from duly.scheduler import RunHandle, Scheduler
 
-Ask = Callable[["Scheduler"], "Awaitable[RunHandle[Any]]"]
+Submit = Callable[["Scheduler"], "Awaitable[RunHandle[Any]]"]
+
+_NOT_JSON = (msgspec.DecodeError, RecursionError)
 
 
 def waiting(command: F) -> F:
     """`--wait` and `--timeout`."""
-    wait = click.option("--wait", is_flag=True, help="Wait until the run has ended, and write its result.")
-    limit = click.option("--timeout", type=duration, metavar="DURATION", help="With --wait: how long at most.")
+    wait = click.option("--wait", is_flag=True, help="Wait until the run has ended, and print its result.")
+    limit = click.option("--timeout", type=duration, metavar="DURATION", help="With --wait: the longest time to wait.")
     return wait(limit(command))
 
 
@@ -42,20 +42,20 @@ def waiting(command: F) -> F:
 @click.argument("handler")
 @click.argument("words", metavar="[KEY=VALUE]...", nargs=-1)
 @click.option("--json-payload", metavar="JSON", help="All arguments as one JSON object.")
-@click.option("--delay", type=duration, metavar="DURATION", help="Start that much later, for example 10m.")
-@click.option("--at", type=moment, metavar="T", help="Start then, for example 2027-03-14T02:30Z or in 5 minutes.")
+@click.option("--delay", type=duration, metavar="DURATION", help="Start after this time, for example 10m.")
 @click.option(
-    "--timezone", "--tz", "timezone", type=zone, default="UTC", metavar="ZONE", help="The zone of --at, if it has none."
+    "--at", type=time_type, metavar="T", help="Start at this time, for example 2027-03-14T02:30Z or in 5 minutes."
 )
+@zone_option("The time zone of --at, if it has none.", default="UTC")
 @click.option("--priority", type=click.IntRange(0, 9), help="0 to 9; 9 is the most urgent.")
-@click.option("--dedupe-key", metavar="KEY", help="While a run with this key is unfinished, that run is meant.")
+@click.option("--dedupe-key", metavar="KEY", help="If an unfinished run has this key, use that run instead.")
 @click.option(
     "--unique-for",
     type=duration,
     metavar="DURATION",
-    help="With --dedupe-key: for that long from now the key means this run, whatever becomes of it.",
+    help="With --dedupe-key: use the same run for this long, whatever its state.",
 )
-@click.option("--queue", help="Another queue than the job's.")
+@click.option("--queue", help="A queue other than the job's.")
 @waiting
 @store_option
 def submit(
@@ -73,15 +73,16 @@ def submit(
     timeout: float | None,
     url: str | None,
 ) -> None:
-    """Submit a run to HANDLER with these arguments, and write its id.
+    """Submit a run to HANDLER with these arguments, and print its id.
 
-    A value that is JSON is taken as such (3, true, [1, 2]), anything else as text; quote digits that are text: '"007"'.
+    A value that is valid JSON is read as JSON (3, true, [1, 2]), anything else as text. Quote digits that are text:
+    '"007"'.
     """
     if unique_for is not None and dedupe_key is None:
         raise click.UsageError("--unique-for needs --dedupe-key")
     payload = read_payload(words, json_payload, "--json-payload")
 
-    async def ask_for(scheduler: Scheduler) -> RunHandle[Any]:
+    async def submit_it(scheduler: Scheduler) -> RunHandle[Any]:
         due = None if at is None else at.resolve(await store_time(scheduler), timezone)
         return await scheduler.submit(
             handler,
@@ -94,46 +95,46 @@ def submit(
             queue=queue,
         )
 
-    _ask_and_wait(url, ask_for, wait=wait, timeout=timeout)
+    _submit_and_wait(url, submit_it, wait=wait, timeout=timeout)
 
 
 @command("duly trigger nightly_report", "duly trigger nightly_report day=2027-03-14 --wait --timeout 10m")
 @click.argument("job")
 @click.argument("words", metavar="[KEY=VALUE]...", nargs=-1)
-@click.option("--payload", "document", metavar="JSON", help="Other arguments than the job's own, as one JSON object.")
+@click.option("--payload", "document", metavar="JSON", help="Arguments instead of the job's own, as one JSON object.")
 @waiting
 @store_option
 def trigger(
     job: str, words: tuple[str, ...], document: str | None, wait: bool, timeout: float | None, url: str | None
 ) -> None:
-    """Run JOB once more, now, with its own payload or with these arguments, and write the run's id.
+    """Run JOB now, with its own payload or with these arguments, and print the id of the run.
 
-    The job's overlap rule applies as to its scheduled runs.
+    The job's overlap policy applies, as it does to scheduled runs.
     """
     payload = read_payload(words, document, "--payload")
 
-    async def once_more(scheduler: Scheduler) -> RunHandle[Any]:
+    async def trigger_it(scheduler: Scheduler) -> RunHandle[Any]:
         handle = await scheduler.trigger(job, payload)
-        await audit_actions.note(scheduler, "trigger", f"job {job}", after={"run": handle.id})
+        await record_action(scheduler, "trigger", f"job {job}", after={"run": handle.id})
         return handle
 
-    _ask_and_wait(url, once_more, wait=wait, timeout=timeout)
+    _submit_and_wait(url, trigger_it, wait=wait, timeout=timeout)
 
 
-def _ask_and_wait(url: str | None, ask_for: Ask, *, wait: bool, timeout: float | None) -> None:
+def _submit_and_wait(url: str | None, submit_run: Submit, *, wait: bool, timeout: float | None) -> None:
     if timeout is not None and not wait:
         raise click.UsageError("--timeout needs --wait")
 
-    asked: list[str] = []
+    submitted: list[str] = []
 
     async def conversation(scheduler: Scheduler) -> tuple[bool, Any]:
-        handle = await ask_for(scheduler)
-        asked.append(handle.id)
+        handle = await submit_run(scheduler)
+        submitted.append(handle.id)
         if handle.deduplicated:
-            note(f"a run with this key exists, submitted at {full(handle.created_at)}: {handle.id}")
+            note(f"a run with this key exists already, submitted at {full(handle.created_at)}: {handle.id}")
         if not wait:
             click.echo(handle.id)
-        await _remark(scheduler, handle)
+        await _note_missing_worker(scheduler, handle)
         if not wait:
             return False, None
         note(f"waiting for run {handle.id}")
@@ -142,8 +143,8 @@ def _ask_and_wait(url: str | None, ask_for: Ask, *, wait: bool, timeout: float |
     try:
         has_result, value = ask(url, conversation)
     except KeyboardInterrupt:
-        for run_id in asked:
-            note(f"\nnot waiting any longer; the run goes on: duly show {run_id}")
+        for run_id in submitted:
+            note(f"\nno longer waiting; the run continues: duly show {run_id}")
         raise
     if has_result:
         write_json(value)
@@ -159,22 +160,54 @@ async def _result(handle: RunHandle[Any], timeout: float | None) -> tuple[bool, 
         raise DulyError(str(exc)) from exc
 
 
-async def _remark(scheduler: Scheduler, handle: RunHandle[Any]) -> None:
-    """Say so if nobody is there to run it."""
+async def _note_missing_worker(scheduler: Scheduler, handle: RunHandle[Any]) -> None:
+    """Print a note if no worker can run it."""
     nodes = await scheduler.nodes()
     try:
         run = await handle.get()
-    except RunNotFound:  # a key may outlive its run
+    except RunNotFound:  # a key can outlive its run
         note(f"run {handle.id} has ended, and retention has purged it")
         return
-    if not run.final and (remark := _nobody(nodes, run.handler)):
-        note(remark)
+    if not run.final and (reason := _missing_worker(nodes, run.handler)):
+        note(reason)
 
 
-def _nobody(nodes: Sequence[Node], handler: str) -> str | None:
+def _missing_worker(nodes: Sequence[Node], handler: str) -> str | None:
     workers = [node for node in nodes if Role.WORKER in node.roles]
     if not workers:
-        return "no worker is alive: it waits until one is started"
+        return "no worker is alive: the run waits until one starts"
     if not any(handler in node.handlers for node in workers):
-        return f"no live worker has the handler {handler!r}: it waits until one does"
+        return f"no live worker has the handler {handler!r}: the run waits until one does"
     return None
+
+
+# --- payloads: `key=value` arguments, or one JSON object
+
+
+def read_payload(words: Sequence[str], document: str | None, option: str) -> dict[str, Any] | None:
+    """The arguments of the handler, None if none were given."""
+    if words and document is not None:
+        raise click.UsageError(f"key=value arguments and {option} were both given: give one of them")
+    if document is not None:
+        return _read_object(document, option)
+    return dict(_read_word(word) for word in words) or None
+
+
+def _read_object(document: str, option: str) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(document)
+    except _NOT_JSON as exc:
+        raise click.UsageError(f"{option} is not valid JSON: {exc}") from exc
+    if not isinstance(found, dict):
+        raise click.UsageError(f'{option} must be a JSON object of arguments by name, such as \'{{"to": "ada"}}\'')
+    return found
+
+
+def _read_word(word: str) -> tuple[str, Any]:
+    key, separator, text = word.partition("=")
+    if not separator or not key:
+        raise click.UsageError(f"invalid argument {word!r}: expected key=value")
+    try:
+        return key, msgspec.json.decode(text)
+    except _NOT_JSON:
+        return key, text

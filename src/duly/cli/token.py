@@ -1,4 +1,4 @@
-"""`duly token`: who may call the API."""
+"""`duly token`: the tokens with which programs and people call the API."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from duly.cli import audit_actions
-from duly.cli.client import ask, ask_with_time, store_time
-from duly.cli.durations import duration
-from duly.cli.options import Group, command, json_option, store_option
-from duly.cli.output import BAD, GOOD, Cell, Column, note, write_json, write_table
-from duly.cli.words import full, line, relative
+from duly.cli.client import ask, ask_with_time, record_action, store_time
+from duly.cli.options import Group, command, duration, json_option, store_option
+from duly.cli.output import BAD, GOOD, Cell, Column, note, write_json, write_list
+from duly.cli.text import full, line, relative
 
 if TYPE_CHECKING:
     from duly.api.tokens import Token
@@ -21,13 +19,13 @@ if TYPE_CHECKING:
 _ROLES = ("viewer", "submitter", "operator", "admin")
 _COLUMNS = (
     Column("ID"),
-    Column("NAME", gives_way=True),
+    Column("NAME", wraps=True),
     Column("ROLE"),
     Column("STATUS"),
     Column("CREATED"),
     Column("EXPIRES"),
-    Column("QUEUES", gives_way=True),
-    Column("HANDLERS", gives_way=True),
+    Column("QUEUES", wraps=True),
+    Column("HANDLERS", wraps=True),
 )
 
 
@@ -41,16 +39,23 @@ _COLUMNS = (
     ),
 )
 def token() -> None:
-    """Tokens that let programs and people call the API: make them, list them, revoke them."""
+    """Create, list and revoke the tokens with which programs and people call the API."""
 
 
 @command("duly token create --role submitter --name shop")
-@click.option("--role", type=click.Choice(_ROLES), required=True, help="What it is for; each may what the former may.")
-@click.option("--name", default="", help="Who holds it; shown in lists and in the audit log.")
-@click.option("--expires", type=duration, metavar="DURATION", help="For how long, for example 90d. Default: for ever.")
+@click.option(
+    "--role",
+    type=click.Choice(_ROLES),
+    required=True,
+    help="Its permissions. Each role includes those of the previous one.",
+)
+@click.option("--name", default="", help="The name of its owner, for lists and the audit log.")
+@click.option(
+    "--expires", type=duration, metavar="DURATION", help="How long it is valid, for example 90d. Default: for ever."
+)
 @click.option("--queue", "queues", multiple=True, help="Only for runs of this queue; repeatable.")
 @click.option("--handler", "handlers", multiple=True, help="Only for runs of this handler; repeatable.")
-@click.option("--rate", metavar="RATE", help="How often it may call: 10/s, 600/m, or with a burst 10/s:20.")
+@click.option("--rate", metavar="RATE", help="Its rate limit: 10/s, 600/m, or with a burst 10/s:20.")
 @store_option
 @json_option
 def create(
@@ -63,14 +68,14 @@ def create(
     url: str | None,
     as_json: bool,
 ) -> None:
-    """Make a token and write it down once: the store keeps only a hash of it."""
+    """Create a token and print it once: the store keeps only its hash."""
     from duly.api import tokens  # noqa: PLC0415
     from duly.api.permissions import TokenRole  # noqa: PLC0415
     from duly.rules.rate_limits import parse  # noqa: PLC0415
 
     limit = None if rate is None else parse(rate)
 
-    async def make(scheduler: Scheduler) -> tuple[Token, str]:
+    async def create_and_record(scheduler: Scheduler) -> tuple[Token, str]:
         store = (await scheduler.opened()).backend.store
         now = await store_time(scheduler)
         expires_at = None if expires is None else now + timedelta(seconds=expires)
@@ -85,22 +90,22 @@ def create(
             rate=limit,
         )
         shown = {"role": role, "name": made.name, "queues": made.queues, "handlers": made.handlers}
-        await audit_actions.note(scheduler, "create", f"token {made.id}", after=shown)
+        await record_action(scheduler, "create", f"token {made.id}", after=shown)
         return made, text
 
-    made, text = ask(url, make, creates=True)
+    made, text = ask(url, create_and_record, creates=True)
     if as_json:
         write_json({"token": text, **_shown(made, made.created_at)})
         return
     click.echo(text)
-    note("this is shown once; send it as `Authorization: Bearer …`")
+    note("it is shown only once; send it as `Authorization: Bearer …`")
 
 
 @command("duly token list")
 @store_option
 @json_option
 def list_tokens(url: str | None, as_json: bool) -> None:
-    """List the tokens. Their secrets are nowhere to be found."""
+    """List the tokens, without their secrets."""
     from duly.api import tokens  # noqa: PLC0415
 
     async def find(scheduler: Scheduler) -> list[Token]:
@@ -109,32 +114,31 @@ def list_tokens(url: str | None, as_json: bool) -> None:
     found, now = ask_with_time(url, find)
     if as_json:
         write_json([_shown(each, now) for each in found])
-    elif not found:
-        click.echo("no tokens yet: duly token create --role admin makes one")
     else:
-        write_table(_COLUMNS, [_row(each, now) for each in found])
+        empty = "no tokens yet: create one with duly token create --role admin"
+        write_list(found, _COLUMNS, lambda each: _row(each, now), empty)
 
 
 @command("duly token revoke 1f7bd4e7f10a")
 @click.argument("token_id", metavar="ID")
 @store_option
 def revoke(token_id: str, url: str | None) -> None:
-    """Let nobody in with this token any more; felt everywhere within a second."""
+    """Revoke a token. All processes refuse it within a second."""
     from msgspec.structs import replace  # noqa: PLC0415
 
     from duly.api import tokens  # noqa: PLC0415
 
-    async def end(scheduler: Scheduler) -> Token:
+    async def revoke_and_record(scheduler: Scheduler) -> Token:
         store = (await scheduler.opened()).backend.store
         now = await store_time(scheduler)
         revoked = await tokens.revoke(store, token_id, now)
         if revoked.revoked_at == now:  # not if it was revoked before
             before = {"name": revoked.name, "status": replace(revoked, revoked_at=None).status(now)}
             after = {"name": revoked.name, "status": revoked.status(now)}
-            await audit_actions.note(scheduler, "revoke", f"token {token_id}", before, after)
+            await record_action(scheduler, "revoke", f"token {token_id}", before, after)
         return revoked
 
-    revoked = ask(url, end)
+    revoked = ask(url, revoke_and_record)
     click.echo(f"token {revoked.id} ({line(revoked.name)}) is revoked")
 
 

@@ -1,7 +1,8 @@
-"""ASGI: a scheduler that starts and stops with the web application it lives in.
+"""ASGI: a scheduler that starts and stops with a web application.
 
-`lifespan` is for FastAPI, Starlette and whatever takes such a function; `Alongside` wraps any other application, also
-one that knows nothing of lifespans. The API is an application of its own: `app.mount("/duly", Api(scheduler))`.
+`lifespan` is for FastAPI, Starlette and other frameworks that take such a function; `Alongside` wraps any other
+application, also one without lifespan support. The REST API is a separate application:
+`app.mount("/duly", Api(scheduler))`.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 def lifespan(scheduler: Scheduler, *, node: bool = True, inner: Lifespan | None = None) -> Lifespan:
     """A lifespan that runs a node with the application: `FastAPI(lifespan=lifespan(scheduler))`.
 
-    With `node=False` the application only submits and looks, and others do the work. `inner` is the application's own
-    lifespan: it begins after the scheduler has started and ends before it stops, and what it yields is passed on.
+    With `node=False` the application is only a client, and other processes execute the runs. `inner` is the
+    application's own lifespan: it begins after the scheduler has started, ends before it stops, and its value is
+    passed on.
     """
 
     @asynccontextmanager
-    async def living(app: Any) -> AsyncIterator[Any]:
+    async def scheduler_lifespan(app: Any) -> AsyncIterator[Any]:
         async with _opened(scheduler, node=node):
             if inner is None:
                 yield None
@@ -37,7 +39,7 @@ def lifespan(scheduler: Scheduler, *, node: bool = True, inner: Lifespan | None 
                 async with inner(app) as state:
                     yield state
 
-    return living
+    return scheduler_lifespan
 
 
 def _opened(scheduler: Scheduler, *, node: bool) -> AbstractAsyncContextManager[Scheduler]:
@@ -45,10 +47,10 @@ def _opened(scheduler: Scheduler, *, node: bool) -> AbstractAsyncContextManager[
 
 
 class Alongside:
-    """An application with a scheduler that lives as long as it: `app = Alongside(get_asgi_application(), scheduler)`.
+    """Runs a scheduler together with an application: `app = Alongside(get_asgi_application(), scheduler)`.
 
-    The application is told to start after the scheduler has started, and has ended before the scheduler stops. One that
-    refuses to hear of lifespans, as Django's does, is served all the same.
+    The application starts after the scheduler has started, and ends before the scheduler stops. Applications without
+    lifespan support, such as Django's, work as well.
     """
 
     def __init__(self, app: Application, scheduler: Scheduler, *, node: bool = True) -> None:
@@ -66,36 +68,36 @@ class Alongside:
         startup = await receive()
         try:
             async with _opened(self.scheduler, node=self._node):
-                answer = await self._told(_Inner(self.app, scope, startup), receive, send)
+                answer = await self._forward(_Inner(self.app, scope, startup), receive, send)
         except DulyError as error:
             answer = {"type": "lifespan.startup.failed", "message": str(error)}
         await send(answer)
 
     @staticmethod
-    async def _told(inner: _Inner, receive: Receive, send: Send) -> Message:
-        """Pass on what the server says, and give back the application's last word."""
+    async def _forward(inner: _Inner, receive: Receive, send: Send) -> Message:
+        """Forward the messages of the server to the application, and return its last answer."""
         async with inner:
             answer = await inner.answer("lifespan.startup.complete")
             if answer["type"] != "lifespan.startup.complete":
                 return answer
             await send(answer)
-            inner.tell(await receive())
+            inner.send(await receive())
             return await inner.answer("lifespan.shutdown.complete")
 
 
 class _Inner:
-    """The application's own half of a lifespan, as a task that is spoken to."""
+    """The application's side of the lifespan protocol, as a task that exchanges messages."""
 
     def __init__(self, app: Application, scope: MutableMapping[str, Any], startup: Message) -> None:
         self._app = app
         self._scope = scope
-        self._heard: asyncio.Queue[Message] = asyncio.Queue(maxsize=2)
-        self._said: asyncio.Queue[Message] = asyncio.Queue(maxsize=2)
+        self._received: asyncio.Queue[Message] = asyncio.Queue(maxsize=2)
+        self._sent: asyncio.Queue[Message] = asyncio.Queue(maxsize=2)
         self._task: asyncio.Task[None] | None = None
-        self.tell(startup)
+        self.send(startup)
 
-    def tell(self, message: Message) -> None:
-        self._heard.put_nowait(message)
+    def send(self, message: Message) -> None:
+        self._received.put_nowait(message)
 
     async def __aenter__(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -106,16 +108,16 @@ class _Inner:
         await asyncio.wait([self._task])
 
     async def _run(self) -> None:
-        await self._app(self._scope, self._heard.get, self._said.put)
+        await self._app(self._scope, self._received.get, self._sent.put)
 
     async def answer(self, otherwise: str) -> Message:
-        """What the application says next. By the standard, one that ended or raised does without a lifespan."""
+        """The next message of the application. By the standard, one that ended or raised does not support lifespans."""
         assert self._task is not None
-        saying = asyncio.get_running_loop().create_task(self._said.get())
-        await asyncio.wait([saying, self._task], return_when=asyncio.FIRST_COMPLETED)
-        if saying.done():
-            return saying.result()
-        if not self._said.empty():
-            return await saying
-        saying.cancel()
+        sending = asyncio.get_running_loop().create_task(self._sent.get())
+        await asyncio.wait([sending, self._task], return_when=asyncio.FIRST_COMPLETED)
+        if sending.done():
+            return sending.result()
+        if not self._sent.empty():
+            return await sending
+        sending.cancel()
         return {"type": otherwise}

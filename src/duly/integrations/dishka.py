@@ -1,7 +1,7 @@
-"""Dishka: handlers whose parameters come from a container, in a scope of their own for every attempt.
+"""Dishka: handlers whose parameters come from a container, with a new scope for each attempt.
 
-`inject` marks a handler, `setup_dishka` says which container a scheduler's node uses. Payloads know nothing of the
-injected parameters; called by hand, in a unit test, the handler takes them like any others. Needs the extra `dishka`.
+`inject` marks a handler, `setup_dishka` sets the container of a scheduler's node. Injected parameters are not part of
+payloads; in a unit test, pass them like any other argument. Needs the extra `dishka`.
 """
 
 from __future__ import annotations
@@ -35,28 +35,30 @@ _MARK = "__duly_injection__"
 
 
 class Injection(Struct, frozen=True):
-    """A handler as it was written, and which of its parameters a container provides."""
+    """The original function, and the parameters that a container provides."""
 
     function: Callable[..., Any]
     wanted: Mapping[str, DependencyKey]
 
 
 def inject(function: Callable[..., R]) -> Callable[..., R]:
-    """Have the parameters annotated with `FromDishka[…]` provided: `@scheduler.job` above, `@inject` below."""
+    """Inject the parameters annotated with `FromDishka[…]`. Write `@inject` below `@scheduler.job`."""
     hints = get_type_hints(function, include_extras=True)
     signature = inspect.signature(function)
     found = {name: default_parse_dependency(each, hints.get(name)) for name, each in signature.parameters.items()}
     wanted = {name: key for name, key in found.items() if key is not None}
     injected = _plain(function)
-    seen = [each.replace(annotation=hints.get(each.name, each.annotation)) for each in signature.parameters.values()]
+    visible = [each.replace(annotation=hints.get(each.name, each.annotation)) for each in signature.parameters.values()]
     injected.__annotations__ = {name: hint for name, hint in hints.items() if name not in wanted}
-    vars(injected)["__signature__"] = signature.replace(parameters=[each for each in seen if each.name not in wanted])
+    vars(injected)["__signature__"] = signature.replace(
+        parameters=[each for each in visible if each.name not in wanted]
+    )
     vars(injected)[_MARK] = Injection(function, wanted)
     return injected
 
 
 def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function under a signature that may be changed."""
+    """A wrapper of the function, whose signature may be changed."""
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
@@ -73,10 +75,10 @@ def _plain(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def setup_dishka(container: AsyncContainer | Container, scheduler: Scheduler) -> None:
-    """Let this scheduler's node call its injected handlers with what the container provides. Before `start()`.
+    """Set the container that provides the parameters of injected handlers. Call it before `start()`.
 
-    Every attempt has a scope of its own (`Scope.REQUEST`), in which `Run` can be had by `from_context`. The container
-    stays yours to close, after the scheduler has stopped.
+    Each attempt has its own scope (`Scope.REQUEST`), in which `from_context` provides `Run`. Close the container
+    yourself after the scheduler has stopped.
     """
     scheduler.wrap(lambda handler: _provided(handler, container))
 
@@ -115,7 +117,7 @@ def _call_sync(injection: Injection, container: Container, /, *args: Any, **kwar
 def _call_from_thread(
     injection: Injection, container: AsyncContainer, loop: asyncio.AbstractEventLoop, /, *args: Any, **kwargs: Any
 ) -> Any:
-    """A handler in a thread, a container on the loop: the scope is opened and closed over there."""
+    """A handler in a thread with a container on the event loop: the scope is opened and closed on the loop."""
     scopes = AsyncExitStack()
     context = _context()
 

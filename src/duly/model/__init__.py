@@ -1,7 +1,6 @@
 """The words of Duly as frozen structs: jobs, runs, outcomes, nodes, events. No behaviour beyond small properties."""
 
 from duly.model.config import Retention, SchedulerConfig
-from duly.model.fleet import Fleet
 from duly.model.identity import Ids, is_job_name, is_run_id, recurring_id
 from duly.model.instant import (
     EARLIEST,
@@ -38,6 +37,7 @@ from duly.model.job import (
     ScheduleSpec,
     Waiting,
 )
+from duly.model.job_file import JobFile
 from duly.model.node import Entry, Item, Lease, Node, Role
 from duly.model.outcome import (
     Cancelled,
@@ -110,11 +110,11 @@ __all__ = [
     "Failure",
     "Fired",
     "Firing",
-    "Fleet",
     "Ids",
     "Interrupted",
     "Item",
     "JobChange",
+    "JobFile",
     "JobRecord",
     "JobSpec",
     "JobStatistics",

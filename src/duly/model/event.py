@@ -10,6 +10,7 @@ from typing import Protocol, Self
 
 from msgspec import Struct
 
+from duly.deprecation import renamed_attribute, renamed_names
 from duly.model.job import JobRecord
 from duly.model.node import Lease
 from duly.model.outcome import Failure, OutcomeKind
@@ -201,18 +202,22 @@ class JobConflict(Event, frozen=True):
     reason: str
 
 
-class FleetApplied(Event, frozen=True):
+class JobFileApplied(Event, frozen=True):
     """The jobs of a file were written; `changes` has one text for each that was added, changed or removed."""
 
-    fleet: str
+    job_file: str
     changes: tuple[str, ...]
 
+    fleet = renamed_attribute("fleet", "job_file")
 
-class FleetOutdated(Event, frozen=True):
+
+class JobFileOutdated(Event, frozen=True):
     """A file was not written: a newer one has taken its place at that time."""
 
-    fleet: str
+    job_file: str
     since: datetime
+
+    fleet = renamed_attribute("fleet", "job_file")
 
 
 class PlanFailed(Event, frozen=True):
@@ -356,3 +361,9 @@ class NodeStopped(Event, frozen=True):
     released: int
     interrupted: int = 0
     left: int = 0
+
+
+__getattr__ = renamed_names(
+    __name__,
+    {"FleetApplied": "duly.model.event.JobFileApplied", "FleetOutdated": "duly.model.event.JobFileOutdated"},
+)

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from duly.model.outcome import OutcomeKind
 from duly.model.run import Run, RunPolicy
@@ -167,8 +167,8 @@ class JobRecord(Struct, frozen=True):
 
     `revision` grows with every saved change and is what a change is compared with. `cursor` is the next due instant
     that has no run yet (None: no more); `plan_at` is when the planner should look again. `code_since` is when the node
-    started whose code this is: among code versions the newest started node's stands. `fleet` is the set of jobs that a
-    file defines together, and whose file alone may change this one. `damage` says why the stored definition cannot be
+    started whose code this is: among code versions the newest started node's stands. `job_file` names the file that
+    defines this job: no other file may change it. `damage` says why the stored definition cannot be
     read: such a record has a name and a revision, and can only be replaced or removed.
     """
 
@@ -185,7 +185,7 @@ class JobRecord(Struct, frozen=True):
     retired_at: datetime | None = None
     removed_at: datetime | None = None
     code_since: datetime | None = None
-    fleet: str | None = None
+    job_file: str | None = field(name="fleet", default=None)  # stored under the name that 0.1.0 gave it
     damage: str | None = None
 
     @property

@@ -130,10 +130,10 @@ def _of_node(event: events.Event) -> tuple[int, str]:
             return level, f"job {job}: {what} (revision {revision})"
         case events.JobConflict(job, reason):
             return logging.WARNING, f"job {job} was not saved: {reason}"
-        case events.FleetApplied(fleet, changes):
-            return logging.INFO, f"fleet {fleet}: {len(changes)} changes applied" + _indented("\n".join(changes))
-        case events.FleetOutdated(fleet, since):
-            text = f"fleet {fleet}: this file is not applied, a newer one has taken its place"
+        case events.JobFileApplied(job_file, changes):
+            return logging.INFO, f"job file {job_file}: {len(changes)} changes applied" + _indented("\n".join(changes))
+        case events.JobFileOutdated(job_file, since):
+            text = f"job file {job_file}: this file is not applied, a newer one has taken its place"
             return logging.WARNING, f"{text} ({since:%Y-%m-%d %H:%M:%S}Z); `duly apply` would put it back in force"
         case events.SettingsApplied(revision, changes, problems):
             text = f"settings of the cluster, revision {revision}: {', '.join(changes) or 'nothing changes here'}"

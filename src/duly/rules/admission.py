@@ -27,17 +27,22 @@ class Admission(StrEnum):
     REPLACE = "replace"
 
 
+# What becomes of a due run, by whether its group is full and by its own rule. A store may decide this in its own
+# language: the conformance suite plays every row on it (`testing.conformance.admission`).
+ADMISSIONS = {
+    (False, WhenFull.SKIP): Admission.ENTER,
+    (False, WhenFull.QUEUE): Admission.ENTER,
+    (False, WhenFull.REPLACE): Admission.ENTER,
+    (True, WhenFull.SKIP): Admission.SKIP,
+    (True, WhenFull.QUEUE): Admission.HOLD,
+    (True, WhenFull.REPLACE): Admission.REPLACE,
+}
+
+
 def admit(run: Run, members: int) -> Admission:
     """What to do with a due run when its group already has that many members, itself not counted."""
-    if run.member or run.group is None or members < run.limit:
-        return Admission.ENTER
-    match run.when_full:
-        case WhenFull.SKIP:
-            return Admission.SKIP
-        case WhenFull.QUEUE:
-            return Admission.HOLD
-        case WhenFull.REPLACE:
-            return Admission.REPLACE
+    full = not run.member and run.group is not None and members >= run.limit
+    return ADMISSIONS[full, run.when_full]
 
 
 class Leaver(Struct, frozen=True, gc=False):
@@ -88,6 +93,29 @@ def group_of(job: str, overlap: Overlap) -> tuple[str | None, WhenFull]:
             return job, WhenFull.REPLACE
 
 
+class Hold(StrEnum):
+    """Why a queued run does not start on the node that claims it."""
+
+    JOB = "job"
+    HANDLER = "handler"
+    PLACE = "place"
+
+
+# By: its job is paused or removed; the node has its handler; the leader assigned it to the node. A run that was
+# assigned to a node without the handler goes back to the leader: put back for its handler, it would only come to this
+# node again. As with ADMISSIONS, the conformance suite plays every row on a store.
+HOLDS = {
+    (False, True, False): None,
+    (False, True, True): None,
+    (False, False, False): Hold.HANDLER,
+    (False, False, True): Hold.PLACE,
+    (True, True, False): Hold.JOB,
+    (True, True, True): Hold.JOB,
+    (True, False, False): Hold.JOB,
+    (True, False, True): Hold.JOB,
+}
+
+
 def hold_of(
     job: str,
     handler: str,
@@ -98,15 +126,22 @@ def hold_of(
 ) -> str | None:
     """The hold under which a queued run of a job must wait instead of starting on a node, or None if it may start.
 
-    `blocked` are the names of paused and removed jobs, `handlers` the names the node has code for (None: any). A run
-    that was `assigned` to a node without the code goes back to who assigns: put back for another node's handler, it
-    would only come to this one again.
+    `blocked` are the names of paused and removed jobs, `handlers` the names the node has code for (None: any).
     """
-    if job in blocked:
-        return hold_for_job(job)
-    if handlers is not None and handler not in handlers:
-        return UNPLACED if assigned else hold_for_handler(handler)
-    return None
+    return hold_key(HOLDS[job in blocked, handlers is None or handler in handlers, assigned], job, handler)
+
+
+def hold_key(hold: Hold | None, job: str, handler: str) -> str | None:
+    """The key of a hold for a run of this job and handler."""
+    match hold:
+        case None:
+            return None
+        case Hold.JOB:
+            return hold_for_job(job)
+        case Hold.HANDLER:
+            return hold_for_handler(handler)
+        case Hold.PLACE:
+            return UNPLACED
 
 
 def urgency(run: Run) -> tuple[int, float, str]:

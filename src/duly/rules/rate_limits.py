@@ -13,7 +13,7 @@ _TEXT = re.compile(r"(?P<count>\d{1,9})/(?P<unit>[smh])(?::(?P<burst>\d{1,9}))?"
 
 
 class Rate(Struct, frozen=True):
-    """How many per second in the long run, and `burst` at once."""
+    """A number per second on average, and `burst` at once."""
 
     per_second: float
     burst: float
@@ -23,7 +23,7 @@ class Rate(Struct, frozen=True):
 
 
 def parse(text: str) -> Rate:
-    """`10/s`, `600/m`, `1000/h`, `10/s:20`."""
+    """Parse `10/s`, `600/m`, `1000/h` or `10/s:20`."""
     found = _TEXT.fullmatch(text.strip())
     if found is None or not int(found["count"]) or found["burst"] == "0":
         raise ConfigurationError(
@@ -34,7 +34,7 @@ def parse(text: str) -> Rate:
 
 
 def parse_each(text: str) -> dict[str, Rate]:
-    """`greet=10/s,report=5/m`."""
+    """Parse `greet=10/s,report=5/m`."""
     found = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, rate = part.partition("=")

@@ -49,8 +49,8 @@ from duly.runtime.live_config import LiveConfig, SettingsWatcher
 from duly.runtime.service import ServiceHealth, serve
 from duly.scheduler.audit import Audit
 from duly.scheduler.explaining import Explainer
-from duly.scheduler.fleets import Fleets
 from duly.scheduler.job_admin import JobAdmin
+from duly.scheduler.job_files import JobFiles
 from duly.scheduler.registry import Registry
 from duly.scheduler.submitting import Submitter
 
@@ -90,7 +90,7 @@ class Client:
         self.definitions = JobAdmin(backend, registry, live, self.ids, clock.now, emit, self._changed)
         self.audit = Audit(backend.store, config.audit_key)
         self.explainer = Explainer(backend, config, self.definitions.schedule)
-        self.fleets = Fleets(backend, config, self.ids, clock.now, emit, self._changed)
+        self.job_files = JobFiles(backend, config, self.ids, clock.now, emit, self._changed)
         self._following: asyncio.Task[None] | None = None
         live.subscribe(self._settings_changed)
 

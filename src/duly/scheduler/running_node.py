@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from duly.model import Fleet
+from duly.model import JobFile
 from duly.model.job import COMMAND_HANDLER
 from duly.ports import Tracer
 from duly.runtime.elector import MAIN
@@ -59,7 +59,7 @@ class RunningNode:
         self.node = Node(env, client.backend, code, self._executors)
         self._over = asyncio.Event()
         self._loop_end = LoopEnd(self._end_with_loop)
-        self._fleet: tuple[Fleet, datetime] | None = None
+        self._job_file: tuple[JobFile, datetime] | None = None
         if config.allow_commands == "stored":
             self._catalog.add(COMMAND_HANDLER, stored_commands(client.backend.store))
 
@@ -76,18 +76,18 @@ class RunningNode:
         jobs = self._registry.jobs()
         await self._adopt(jobs)
         await self.client.definitions.deploy(jobs, self._started_at)
-        if self._fleet is not None:
-            await self.client.fleets.deploy(*self._fleet, by=self._actor)
+        if self._job_file is not None:
+            await self.client.job_files.deploy(*self._job_file, by=self._actor)
 
-    async def carry(self, fleet: Fleet) -> None:
+    async def carry(self, job_file: JobFile) -> None:
         """Take over the jobs of a file: they are deployed at the start, and again if the store forgets this node."""
-        self._fleet = (fleet, await self.client.backend.store.time())
+        self._job_file = (job_file, await self.client.backend.store.time())
 
-    async def reload(self, fleet: Fleet, *, changed: bool) -> bool:
+    async def reload(self, job_file: JobFile, *, changed: bool) -> bool:
         """Deploy a file that was read again; False if a newer one stands. If that fails, what was carried stays."""
         since = await self.client.backend.store.time()
-        stands = await self.client.fleets.deploy(fleet, since, by=self._actor, changed=changed)
-        self._fleet = (fleet, since)
+        stands = await self.client.job_files.deploy(job_file, since, by=self._actor, changed=changed)
+        self._job_file = (job_file, since)
         return stands
 
     async def _adopt(self, jobs: Sequence[Job]) -> None:

@@ -24,7 +24,7 @@ from duly.model import (
     CancelReply,
     Cause,
     Counts,
-    Fleet,
+    JobFile,
     Node,
     Page,
     Put,
@@ -39,7 +39,7 @@ from duly.model.config import config_of
 from duly.observe import Logger, MetricsCollector
 from duly.ports import Backend, Clock, Finding, SystemClock
 from duly.rules.explain import Explanation
-from duly.rules.fleets import Difference
+from duly.rules.job_files import Difference
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Schedule
 from duly.runtime.context import Context
@@ -119,7 +119,7 @@ class Scheduler(Subscriptions):
         self._sessions = self._new_sessions()
         self._life = Life()
         self._holds = 0
-        self._fleet: Fleet | None = None
+        self._job_file: JobFile | None = None
         self.settings = ClusterSettings(self._client)
 
     @cached_property
@@ -252,8 +252,8 @@ class Scheduler(Subscriptions):
         try:
             running = self._build(await self._client(), self._rng)
             try:
-                if self._fleet is not None:
-                    await running.carry(self._fleet)
+                if self._job_file is not None:
+                    await running.carry(self._job_file)
                 await running.start()
             except BaseException:
                 await running.dispose()
@@ -423,9 +423,9 @@ class Scheduler(Subscriptions):
         explainer = (await self._client()).explainer
         return await (explainer.run(job) if is_run_id(job) else explainer.instant(job, at))
 
-    # --- fleets: jobs that a file defines
+    # --- job files
 
-    async def carry(self, fleet: Fleet) -> bool:
+    async def carry(self, job_file: JobFile) -> bool:
         """Define the jobs of a file: at the start, or now if a node runs; whether it stands, as far as that is known.
 
         A file that was replaced by a newer one is not applied again. One that has changed while the node ran is
@@ -433,21 +433,21 @@ class Scheduler(Subscriptions):
         """
         stands = True
         if self._running is not None:
-            changed = self._fleet is None or self._fleet.digest() != fleet.digest()
-            stands = await self._running.reload(fleet, changed=changed)
-        self._fleet = fleet
+            changed = self._job_file is None or self._job_file.digest() != job_file.digest()
+            stands = await self._running.reload(job_file, changed=changed)
+        self._job_file = job_file
         return stands
 
-    async def compare(self, fleet: Fleet) -> Difference:
+    async def compare(self, job_file: JobFile) -> Difference:
         """What the jobs of a file would change in the store."""
-        return await (await self._client()).fleets.compare(fleet)
+        return await (await self._client()).job_files.compare(job_file)
 
     async def apply(self, difference: Difference, *, by: str | None = None) -> list[str]:
         """Write what `compare` found, whichever file stood before; the names of what others changed meanwhile.
 
         With `by`, the name of who does it, that is recorded in the audit log.
         """
-        return await (await self._client()).fleets.apply(difference, by=by)
+        return await (await self._client()).job_files.apply(difference, by=by)
 
     # --- submitting
 

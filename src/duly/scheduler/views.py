@@ -6,6 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from duly.deprecation import renamed_attribute
 from duly.model import (
     Delivery,
     JobRecord,
@@ -57,10 +58,12 @@ class JobView(Struct, frozen=True):
     created_at: datetime
     updated_at: datetime
     note: str = ""
-    fleet: str | None = None
+    job_file: str | None = None
     command: str | None = None
     cwd: str | None = None
     environment: tuple[str, ...] = ()
+
+    fleet = renamed_attribute("fleet", "job_file")
 
 
 class Upcoming(Struct, frozen=True):
@@ -148,7 +151,7 @@ def job_view(
         created_at=record.created_at,
         updated_at=record.updated_at,
         note=record.damage or (record.paused.note if record.paused else ""),
-        fleet=record.fleet,
+        job_file=record.job_file,
         command=None if command is None else str(command),
         cwd=None if command is None else command.cwd,
         environment=() if command is None else (*sorted(command.environment), *command.pass_environment),

@@ -1,68 +1,65 @@
-"""The gateway: calls to whichever member of the cluster answers, each with a deadline.
+"""The gateway: calls to any member of the cluster that answers, each with a deadline.
 
-A member that cannot be reached, or has no leader, is left alone for a while; the next one is asked within the same
-call. Every call is one that may be repeated: whoever writes compares, and looks again after a lost comparison. The
-token of a login is fetched when it is needed, and again when a member does not know it any more.
+A member that cannot be reached, or has no leader, is not asked for a while; the next one is asked within the same call.
+Every call may be repeated safely: each write compares first, and the caller reads again after a lost comparison. The
+token of a login is fetched when it is needed, and again when a member no longer knows it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from typing import Any, TypeVar
 
 import httpx2
 import msgspec
 
 from duly.backends.backoff import Backoff
-from duly.backends.etcd.errors import TokenStale, foreign, refusal_of, refused, unreachable
-from duly.backends.etcd.messages import Heard, News, Token
-from duly.backends.etcd.url import Place
-from duly.errors import BackendError, BackendUnavailable
+from duly.backends.etcd.errors import TokenStale, not_etcd, reply_error, response_error, unreachable
+from duly.backends.etcd.messages import Token, WatchMessage, WatchResult
+from duly.backends.etcd.settings import ConnectionSettings
+from duly.backends.loop_binding import LoopBinding
+from duly.errors import BackendUnavailable
 
 T = TypeVar("T")
 
-_AUTHENTICATE = "auth/authenticate"
-_SHORTEST_TRY = 0.05
+_SHORTEST_TIMEOUT = 0.05
 
 _encode = msgspec.json.encode
-_inherited: list[object] = []  # kept from being closed by the collector of garbage
 
 
 class Member:
-    """One member: where it is, and whether it is worth asking."""
+    """One member: its address, and how long not to ask it."""
 
     def __init__(self, origin: str) -> None:
         self.origin = origin
         self.host = origin.partition("://")[2]
-        self.gate = Backoff()
+        self.backoff = Backoff()
 
 
 class Gateway:
     """Belongs to the event loop that it was opened on, and to the process."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self._settings = settings
+        self._binding = LoopBinding(settings.safe_url)
         self._members: list[Member] = []
         self._client: httpx2.AsyncClient | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._process = 0
         self._token = ""
-        self._entering = asyncio.Lock()
+        self._logging_in = asyncio.Lock()
 
-    # --- life
+    # --- opening and closing
 
     async def open(self) -> None:
-        """Make ready, and find a member that answers."""
-        if self._loop is not None and self._process == os.getpid():
+        """Find a member that answers."""
+        if self._binding.is_bound:
             return
-        self._leave_to_parent()
-        context = False if self.place.tls is None else await asyncio.to_thread(self.place.tls.context)
-        self._loop = asyncio.get_running_loop()
-        self._process = os.getpid()
-        self._members = [Member(origin) for origin in self.place.origins]
+        self._binding.release(self._client)
+        tls = self._settings.tls
+        context = False if tls is None else await asyncio.to_thread(tls.context)
+        self._binding.bind()
+        self._members = [Member(origin) for origin in self._settings.origins]
         self._token = ""
-        self._entering = asyncio.Lock()
+        self._logging_in = asyncio.Lock()
         self._client = httpx2.AsyncClient(verify=context, trust_env=False)
         try:
             await self.call("maintenance/status", {}, dict)
@@ -71,167 +68,137 @@ class Gateway:
             raise
 
     async def close(self) -> None:
-        """Let go of all connections."""
-        self._leave_to_parent()
-        client, self._client, self._loop = self._client, None, None
-        if client is not None:
+        """Close all connections."""
+        client, self._client = self._client, None
+        if self._binding.release(client) and client is not None:
             await client.aclose()
 
-    def _leave_to_parent(self) -> None:
-        """In a forked child: its copies of connections are never used, nor closed, since they are its parent's."""
-        if self._process != os.getpid() and self._client is not None:
-            _inherited.append(self._client)
-            self._client, self._loop = None, None
-
     def _opened(self) -> httpx2.AsyncClient:
-        """Refuse to be used before opening, after a fork, or from another loop."""
-        if self._loop is None or self._client is None:
-            raise BackendError(f"{self.place.shown} is not open in this session: open it, or use `async with`")
-        if self._process != os.getpid():
-            raise BackendError(
-                f"this process was forked after {self.place.shown} was opened, and a connection must not be carried"
-                " across a fork: open a new session in the child"
-            )
-        if self._loop is not asyncio.get_running_loop():
-            raise BackendError(
-                f"{self.place.shown} was opened on another event loop: open a `session()` of its own for this one"
-            )
+        self._binding.check()
+        assert self._client is not None
         return self._client
 
     # --- calls
 
-    async def call(self, path: str, words: dict[str, Any], answer: type[T]) -> T:
-        """Ask the members in turn until one answers; `BackendUnavailable` when none does in time."""
+    async def call(self, path: str, request: dict[str, Any], answer: type[T]) -> T:
+        """Ask the members in turn until one answers; `BackendUnavailable` if none does in time."""
         self._opened()
-        content = _encode(words)
-        deadline = asyncio.get_running_loop().time() + self.place.timeout
+        content = _encode(request)
+        deadline = asyncio.get_running_loop().time() + self._settings.timeout
         candidates = self._candidates()
         reasons = []
         for number, member in enumerate(candidates):
             left = deadline - asyncio.get_running_loop().time()
-            patience = max(left / (len(candidates) - number), _SHORTEST_TRY)
+            timeout = max(left / (len(candidates) - number), _SHORTEST_TIMEOUT)
             try:
-                said = await self._ask(member, path, content, patience)
+                response = await self._ask(member, path, content, timeout)
             except BackendUnavailable as exc:
-                self._away(member, exc)
+                self._failed(member, exc)
                 reasons.append(str(exc))
             else:
-                member.gate.passed()
-                self._prefer(member)
-                return _decoded(said, answer, member.host)
-        raise BackendUnavailable(f"no member of {self.place.shown} answers: {'; '.join(reasons)}")
+                member.backoff.passed()
+                self._members.remove(member)
+                self._members.insert(0, member)
+                return _decoded(response, answer, member.host)
+        raise BackendUnavailable(f"no member of {self._settings.safe_url} answers: {'; '.join(reasons)}")
 
     def _candidates(self) -> list[Member]:
-        """The members that are worth asking, the one that answered last first."""
-        worth = [member for member in self._members if not member.gate.closed_for]
-        if not worth:
-            min(self._members, key=lambda member: member.gate.closed_for).gate.check()
+        """The members that may be asked now, the one that answered last first."""
+        allowed = [member for member in self._members if not member.backoff.closed_for]
+        if not allowed:
+            min(self._members, key=lambda member: member.backoff.closed_for).backoff.check()
             return self._members[:1]
-        return worth
+        return allowed
 
-    def _prefer(self, member: Member) -> None:
-        if self._members[0] is not member:
-            self._members.remove(member)
-            self._members.insert(0, member)
-
-    def _away(self, member: Member, why: BackendUnavailable) -> None:
-        """Leave it alone for a while, and ask it last."""
-        member.gate.failed(why)
+    def _failed(self, member: Member, why: BackendUnavailable) -> None:
+        """Do not ask this member for a while, and then last."""
+        member.backoff.failed(why)
         self._members.remove(member)
         self._members.append(member)
 
     @property
     def pause(self) -> float:
-        """Seconds until it is worth asking again."""
-        return min((member.gate.closed_for for member in self._members), default=0.0)
+        """Seconds until a member may be asked."""
+        return min((member.backoff.closed_for for member in self._members), default=0.0)
 
-    async def _ask(self, member: Member, path: str, content: bytes, patience: float) -> bytes:
-        """One member, with a fresh token if it does not know ours."""
+    async def _ask(self, member: Member, path: str, content: bytes, timeout: float) -> bytes:
+        """Ask one member, with a new token if it does not know ours."""
         try:
-            async with asyncio.timeout(patience):
-                used = await self._entered(member)
+            async with asyncio.timeout(timeout):
+                token = await self._token_for(member)
                 try:
-                    return await self._post(member, path, content, used)
+                    return await self._post(member, path, content, token)
                 except TokenStale:
-                    return await self._post(member, path, content, await self._entered(member, stale=used))
+                    return await self._post(member, path, content, await self._token_for(member, stale=token))
         except TimeoutError as exc:
-            raise BackendUnavailable(f"{member.host} did not answer within {patience:.3g} s") from exc
+            raise BackendUnavailable(f"{member.host} did not answer within {timeout:.3g} s") from exc
 
     async def _post(self, member: Member, path: str, content: bytes, token: str) -> bytes:
-        client = self._opened()
+        client, url = self._opened(), f"{member.origin}/v3/{path}"
         try:
-            said = await client.post(
-                f"{member.origin}/v3/{path}", content=content, headers=_headers(token), timeout=None
-            )
+            response = await client.post(url, content=content, headers=_headers(token), timeout=None)
         except httpx2.HTTPError as exc:
             raise unreachable(exc, member.host) from exc
-        if said.status_code != httpx2.codes.OK:
-            raise refused(said.status_code, said.content, member.host)
-        return said.content
+        if response.status_code != httpx2.codes.OK:
+            raise response_error(response.status_code, response.content, member.host)
+        return response.content
 
-    # --- logging in
-
-    async def _entered(self, member: Member, stale: str | None = None) -> str:
-        """The token, none where there is no login. Whoever comes while it is fetched waits for the same one."""
-        login = self.place.login
+    async def _token_for(self, member: Member, stale: str | None = None) -> str:
+        """The token; empty without a login. Concurrent callers wait for the same login."""
+        login = self._settings.login
         if login is None:
             return ""
-        async with self._entering:
+        async with self._logging_in:
             if not self._token or self._token == stale:
-                words = _encode({"name": login.name, "password": login.password})
-                said = await self._post(member, _AUTHENTICATE, words, "")
-                self._token = _decoded(said, Token, member.host).token
+                request = _encode({"name": login.username, "password": login.password})
+                response = await self._post(member, "auth/authenticate", request, "")
+                self._token = _decoded(response, Token, member.host).token
             return self._token
 
     # --- watching
 
-    async def news(self, key: bytes, after: int, silence: float) -> News | None:
-        """The next that is written to a key after that revision; None when there is reason to look again.
+    async def next_change(self, key: bytes, after: int, silence: float) -> WatchResult | None:
+        """The next change of a key after that revision; None if the caller should read the key again.
 
-        That is: nothing was heard for `silence` seconds, the member is gone, etcd has compacted what we asked for. A
-        member that is stopped or cut off says nothing and closes nothing, so silence must not be trusted for long.
+        That is: nothing was received for `silence` seconds, the member is gone, or etcd has compacted the revision. A
+        member that is stopped or cut off neither sends nor closes anything, so silence proves nothing.
         """
         self._opened()
         [member, *_] = self._candidates()
-        words = _encode({"create_request": {"key": key, "start_revision": after + 1}})
+        request = _encode({"create_request": {"key": key, "start_revision": after + 1}})
         try:
             async with asyncio.timeout(silence):
-                return await self._heard(member, words, await self._entered(member))
+                return await self._watch(member, request, await self._token_for(member))
         except TimeoutError:
             return None
         except TokenStale:
             self._token = ""
         except BackendUnavailable as exc:
-            self._away(member, exc)
+            self._failed(member, exc)
         return None
 
-    async def _heard(self, member: Member, words: bytes, token: str) -> News | None:
-        client, origin = self._opened(), f"{member.origin}/v3/watch"
+    async def _watch(self, member: Member, request: bytes, token: str) -> WatchResult | None:
+        client, url = self._opened(), f"{member.origin}/v3/watch"
         try:
-            async with client.stream("POST", origin, content=words, headers=_headers(token), timeout=None) as said:
-                if said.status_code != httpx2.codes.OK:
-                    raise refused(said.status_code, await said.aread(), member.host)
-                async for line in said.aiter_lines():
-                    news = _news(line, member.host)
-                    if news.events or news.canceled:
-                        return None if news.canceled else news
+            async with client.stream("POST", url, content=request, headers=_headers(token), timeout=None) as response:
+                if response.status_code != httpx2.codes.OK:
+                    raise response_error(response.status_code, await response.aread(), member.host)
+                async for line in response.aiter_lines():
+                    message = _decoded(line, WatchMessage, member.host)
+                    if message.error is not None:
+                        raise reply_error(message.error, member.host)
+                    if message.result.events or message.result.canceled:
+                        return None if message.result.canceled else message.result
         except httpx2.HTTPError as exc:
             raise unreachable(exc, member.host) from exc
         raise BackendUnavailable(f"{member.host} has ended a watch")
 
 
-def _decoded(said: bytes | str, answer: type[T], host: str) -> T:
+def _decoded(content: bytes | str, answer: type[T], host: str) -> T:
     try:
-        return msgspec.json.decode(said, type=answer, strict=False)
+        return msgspec.json.decode(content, type=answer, strict=False)
     except msgspec.DecodeError as exc:
-        raise foreign(host) from exc
-
-
-def _news(line: str, host: str) -> News:
-    heard = _decoded(line, Heard, host)
-    if heard.error is not None:
-        raise refusal_of(heard.error, host)
-    return heard.result
+        raise not_etcd(host) from exc
 
 
 def _headers(token: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""What is said to the v3 JSON gateway and what it answers, as structs.
+"""Requests to the v3 JSON gateway and its answers, as structs.
 
-Keys and values travel in base64, which msgspec does for bytes. Numbers of 64 bits come as texts, and what is zero,
-false or empty is left out: every field has a default, and decoding is lax about numbers.
+Keys and values travel in base64, which msgspec applies to bytes. Numbers of 64 bits come as strings, and zero, false or
+empty fields are left out: every field has a default, and decoding is lax about numbers.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from duly.backends.etcd.errors import Refusal
+from duly.backends.etcd.errors import ErrorReply
 
 
 class Header(Struct, frozen=True):
     revision: int = 0
 
 
-class Pair(Struct, frozen=True):
-    """A key as it stands. `version` counts its writes since it was created; revisions are the whole store's."""
+class KeyValue(Struct, frozen=True):
+    """A key as it is now. `version` counts its writes since it was created; revisions are the whole store's."""
 
     key: bytes = b""
     value: bytes = b""
@@ -27,45 +27,44 @@ class Pair(Struct, frozen=True):
     lease: int = 0
 
 
-class Found(Struct, frozen=True):
+class RangeReply(Struct, frozen=True):
     header: Header = Header()
-    kvs: tuple[Pair, ...] = ()
+    kvs: tuple[KeyValue, ...] = ()
 
     @property
-    def first(self) -> Pair | None:
+    def first(self) -> KeyValue | None:
         return self.kvs[0] if self.kvs else None
 
 
-class Step(Struct, frozen=True):
-    response_range: Found | None = None
+class StepReply(Struct, frozen=True):
+    response_range: RangeReply | None = None
 
 
-class Done(Struct, frozen=True):
-    """The answer to a transaction. `succeeded` says which of its branches was taken."""
+class TransactionReply(Struct, frozen=True):
+    """`succeeded`: the comparison held, and the first branch was executed."""
 
-    header: Header = Header()
     succeeded: bool = False
-    responses: tuple[Step, ...] = ()
+    responses: tuple[StepReply, ...] = ()
 
-    def found(self, number: int) -> Pair | None:
+    def found(self, number: int) -> KeyValue | None:
         """What the range of that number in the branch found."""
         ranged = self.responses[number].response_range
         return None if ranged is None else ranged.first
 
 
-class Written(Struct, frozen=True):
-    prev_kv: Pair | None = None
+class PutReply(Struct, frozen=True):
+    prev_kv: KeyValue | None = None
 
 
-class Granted(Struct, frozen=True):
-    """A lease of etcd's own; a TTL of zero or less means that there is none."""
+class LeaseReply(Struct, frozen=True):
+    """An etcd lease; a TTL of zero or less means that there is none."""
 
     id: int = field(name="ID", default=0)
     ttl: int = field(name="TTL", default=0)
 
 
-class Kept(Struct, frozen=True):
-    result: Granted = Granted()
+class KeepAliveReply(Struct, frozen=True):
+    result: LeaseReply = LeaseReply()
 
 
 class Token(Struct, frozen=True):
@@ -82,45 +81,46 @@ class Members(Struct, frozen=True):
     members: tuple[Any, ...] = ()
 
 
-class Change(Struct, frozen=True):
+class Event(Struct, frozen=True):
     type: str = "PUT"
-    kv: Pair = Pair()
+    kv: KeyValue = KeyValue()
 
 
-class News(Struct, frozen=True):
+class WatchResult(Struct, frozen=True):
     header: Header = Header()
     canceled: bool = False
-    compact_revision: int = 0
-    events: tuple[Change, ...] = ()
+    events: tuple[Event, ...] = ()
 
 
-class Heard(Struct, frozen=True):
+class WatchMessage(Struct, frozen=True):
     """One line of a watch."""
 
-    result: News = News()
-    error: Refusal | None = None
+    result: WatchResult = WatchResult()
+    error: ErrorReply | None = None
 
 
-Words = dict[str, Any]
+Request = dict[str, Any]
 
 
-def get(key: bytes, *, all_below: bool = False) -> Words:
-    """A key, or all that begin with it."""
-    return {"key": key, "range_end": key[:-1] + bytes([key[-1] + 1])} if all_below else {"key": key}
+def get(key: bytes, *, prefix: bool = False) -> Request:
+    """A key, or all keys with this prefix."""
+    return {"key": key, "range_end": key[:-1] + bytes([key[-1] + 1])} if prefix else {"key": key}
 
 
-def put(key: bytes, value: bytes, lease: int = 0) -> Words:
+def put(key: bytes, value: bytes, lease: int = 0) -> Request:
     return {"key": key, "value": value, "lease": lease}
 
 
-def unchanged(key: bytes, revision: int) -> Words:
-    """The key was last written at that revision; 0: it does not exist."""
+def unchanged(key: bytes, revision: int) -> Request:
+    """The comparison that the key was last written at that revision; 0: it does not exist."""
     return {"key": key, "target": "MOD", "mod_revision": revision}
 
 
-def at_version(key: bytes, version: int) -> Words:
+def at_version(key: bytes, version: int) -> Request:
     return {"key": key, "target": "VERSION", "version": version}
 
 
-def transaction(compare: list[Words], success: list[Words], failure: list[Words] | None = None) -> Words:
-    return {"compare": compare, "success": success, "failure": failure or []}
+def put_if(compare: list[Request], *puts: Request) -> Request:
+    """Write these if the comparisons hold; otherwise read the key of the first."""
+    failure = [{"request_range": get(puts[0]["key"])}]
+    return {"compare": compare, "success": [{"request_put": each} for each in puts], "failure": failure}

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
+from duly.backends.codec import kept_progress, kept_settlement
 from duly.backends.memory.contents import Contents
 from duly.model import (
     WAITING,
@@ -157,7 +158,7 @@ class MemoryQueue:
         run = self._owned(beat.run_id, beat.fence)
         if run is None:
             return BeatReply.LOST
-        self._runs.save(replace(run, expires_at=expires_at, progress=beat.progress or run.progress))
+        self._runs.save(replace(run, expires_at=expires_at, progress=kept_progress(beat.progress) or run.progress))
         return BeatReply.CANCEL if run.cancelling else BeatReply.KEPT
 
     def _silent(self, silence: float | None, at: datetime) -> bool:
@@ -170,7 +171,7 @@ class MemoryQueue:
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         fresh: list[bool] = []
         applied: list[Settlement] = []
-        for settlement in settlements:
+        for settlement in map(kept_settlement, settlements):
             run = self._runs.by_id.get(settlement.run_id)
             fresh.append(run is not None and run.fence == settlement.fence)
             if run is None or run.fence != settlement.fence:

@@ -13,6 +13,7 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
+from duly.backends.codec import kept_run
 from duly.model import FINAL, WAITING, Attempt, Cause, Put, Run, State, shift, to_micros
 from duly.model.holds import UNPLACED, hold_for_group
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, urgency
@@ -64,7 +65,7 @@ class Runs:
         twin = self.twin(run, now) if known is None else Put(run.id, False, known.created_at or now)
         if twin is not None:
             return twin
-        self._add(run, now)
+        self._add(kept_run(run), now)
         return Put(run.id, True, now)
 
     def twin(self, run: Run, now: datetime) -> Put | None:

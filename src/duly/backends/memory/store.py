@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
+from duly.backends.codec import kept_job
 from duly.backends.cursors import numbers_in
 from duly.backends.memory.contents import Contents
 from duly.errors import BackendError, ConfigurationError, shown
@@ -69,7 +70,7 @@ class MemoryStore:
         stored = self._contents.jobs.get(change.record.name)
         if (stored.revision if stored else None) != change.expect:
             return None
-        record = change.record
+        record = kept_job(change.record)
         if stored is not None:
             record = replace(record, planned=stored.planned)
             if not change.moves_cursor:

@@ -14,25 +14,24 @@ from typing import Any
 
 from msgspec import Struct
 
-from duly.backends.postgres.codec import Record, extra_of, line_of, policy_of, rank_of
-from duly.backends.postgres.notify import WORK
-from duly.backends.postgres.transitions import place_odd
-from duly.backends.postgres.unit_of_work import Row, UnitOfWork
-from duly.backends.rows import duration, micros
-from duly.errors import BackendError
-from duly.model import WAITING, Put, Run, RunPolicy, from_micros, to_micros
+from duly.backends.codec import NEW_RUN, Record, duration, line_of, micros, rank_of
+from duly.backends.postgres.unit import PostgresUnit
+from duly.backends.sql.moves import place_odd
+from duly.backends.sql.notify import WORK
+from duly.backends.sql.unit import Row
+from duly.model import WAITING, Put, Run, from_micros
 
-_MOST_PRIORITY = 99
+_NAMES = ", ".join(f'"{name}"' for name, _, _ in NEW_RUN)
 
-# The earliest ready time after now in any line; lines are found by leaping from one to the next.
+
+def _arrays(first: int) -> str:
+    """The fields of new runs as parameters, each an array, from this number on."""
+    return ", ".join(f"${number}::{kind}[]" for number, (_, kind, _) in enumerate(NEW_RUN, first))
+
+
+# The earliest ready time after now in any line.
 _FOLLOWING = """
-WITH RECURSIVE lines AS (
-    (SELECT line, rank FROM {ns}.waiting ORDER BY line, rank LIMIT 1)
-    UNION ALL
-    SELECT n.line, n.rank FROM lines AS l CROSS JOIN LATERAL (
-        SELECT line, rank FROM {ns}.waiting WHERE (line, rank) > (l.line, l.rank) ORDER BY line, rank LIMIT 1
-    ) AS n
-)
+WITH RECURSIVE {lines}
 SELECT min(n.ready_at) FROM lines AS l CROSS JOIN LATERAL (
     SELECT ready_at FROM {ns}.waiting AS w
     WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at > (SELECT now FROM clock) ORDER BY w.ready_at LIMIT 1
@@ -45,9 +44,7 @@ SELECT min(n.ready_at) FROM lines AS l CROSS JOIN LATERAL (
 _ADD = """
 WITH {clock},
 added AS (
-    INSERT INTO {ns}.runs (
-        id, job, handler, line, rank, cause, policy, due, ready_at, "group", extra, payload, created_at
-    )
+    INSERT INTO {ns}.runs ({columns}, created_at)
     {rows}
     ON CONFLICT (id) DO NOTHING
     RETURNING seq, id, line, rank, ready_at, "group"
@@ -62,22 +59,13 @@ SELECT
     (SELECT now FROM clock),
     CASE
         WHEN count(*) = 0 THEN NULL
-        WHEN min(ready_at) <= (SELECT now FROM clock) THEN pg_notify({bell}, $14)
-        WHEN min(ready_at) < coalesce(({following}), min(ready_at) + 1) THEN pg_notify({bell}, $14)
+        WHEN min(ready_at) <= (SELECT now FROM clock) THEN pg_notify({channel}, $14)
+        WHEN min(ready_at) < coalesce(({following}), min(ready_at) + 1) THEN pg_notify({channel}, $14)
     END
 FROM added
-""".replace("{following}", _FOLLOWING)
+""".replace("{following}", _FOLLOWING).replace("{columns}", _NAMES)
 
-_ADD_EACH = _ADD.replace(
-    "{rows}",
-    """
-    SELECT i.*, clock.now
-    FROM clock, unnest(
-        $2::text[], $3::text[], $4::text[], $5::text[], $6::int[], $7::text[], $8::text[], $9::bigint[],
-        $10::bigint[], $11::text[], $12::text[], $13::bytea[]
-    ) AS i
-    """,
-)
+_ADD_EACH = _ADD.replace("{rows}", f"SELECT i.*, clock.now FROM clock, unnest({_arrays(2)}) AS i")
 _ADD_ALIKE = _ADD.replace(
     "{rows}",
     """
@@ -89,15 +77,9 @@ _ADD_ALIKE = _ADD.replace(
 )
 
 # The same for runs that do not wait in line at once, or stand for a range: the record alone.
-_ADD_ODD = """
-INSERT INTO {ns}.runs (
-    id, job, handler, line, rank, cause, policy, due, ready_at, "group", extra, payload, until, created_at
-)
-SELECT i.*, $14::bigint
-FROM unnest(
-    $1::text[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::bigint[], $9::bigint[],
-    $10::text[], $11::text[], $12::bytea[], $13::bigint[]
-) AS i
+_ADD_ODD = f"""
+INSERT INTO {{ns}}.runs ({_NAMES}, until, created_at)
+SELECT i.*, $14::bigint FROM unnest({_arrays(1)}, $13::bigint[]) AS i
 ON CONFLICT (id) DO NOTHING
 RETURNING seq, id
 """
@@ -113,7 +95,7 @@ RETURNING id
 """
 # What stands in the way of runs ($2 handlers, $3 keys, $4 ids), each with when it was created: a run of that id, one
 # that has the key, one that is still unique under it. Where no run is unique and the key was taken ($6) to be so for a
-# time ($5), that is written down. Only whoever has taken a key writes here, so what this statement sees holds.
+# time ($5), that is written down. Only the session that has taken a key writes here, so what this statement sees holds.
 _RESERVE = """
 WITH {clock},
 wanted AS MATERIALIZED (
@@ -143,6 +125,20 @@ DELETE FROM {ns}.unique_keys
 WHERE id = ANY($1::text[]) AND (handler, key) IN (SELECT * FROM unnest($2::text[], $3::bytea[]))
 """
 
+# Take the keys of runs that exist. Answers which were taken.
+_TAKE_KEYS_AGAIN = """
+INSERT INTO {ns}.keys (handler, key, id)
+SELECT * FROM unnest($1::text[], $2::bytea[], $3::text[]) AS i (handler, key, id) ORDER BY handler, key
+ON CONFLICT (handler, key) DO NOTHING
+RETURNING id
+"""
+# Those of these runs whose keys, which they have taken, are unique to others at $4.
+_UNIQUE_TO_OTHERS = """
+SELECT i.id FROM unnest($1::text[], $2::bytea[], $3::text[]) AS i (handler, key, id)
+INNER JOIN {ns}.unique_keys AS u ON u.handler = i.handler AND u.key = i.key AND u.id <> i.id AND u.until > $4::bigint
+"""
+_FREE_KEYS = "DELETE FROM {ns}.keys WHERE id = ANY($1::text[])"
+
 _Key = tuple[str, bytes]
 _common = attrgetter(*[field for field in Run.__struct_fields__ if field not in {"id", "payload"}])
 
@@ -153,7 +149,7 @@ def is_plain(runs: Sequence[Run]) -> bool:
     return plain and len({run.id for run in runs}) == len(runs)
 
 
-async def add_plain(unit: UnitOfWork, runs: Sequence[Run], now: datetime | None) -> list[Put]:
+async def add_plain(unit: PostgresUnit, runs: Sequence[Run], now: datetime | None) -> list[Put]:
     """Add such runs; what became of each."""
     return await _answers(unit, runs, await _insert_plain(unit, runs, now))
 
@@ -168,7 +164,7 @@ class _Added(Struct, frozen=True):
         return self.ids is None or run.id in self.ids
 
 
-async def _answers(unit: UnitOfWork, runs: Sequence[Run], added: _Added) -> list[Put]:
+async def _answers(unit: PostgresUnit, runs: Sequence[Run], added: _Added) -> list[Put]:
     """What became of runs that were to be inserted: those that were not had been before."""
     if added.ids is None:
         return [Put(run.id, True, added.at) for run in runs]
@@ -177,7 +173,7 @@ async def _answers(unit: UnitOfWork, runs: Sequence[Run], added: _Added) -> list
     return [Put(run.id, added.has(run), known.get(run.id, added.at)) for run in runs]
 
 
-async def add(unit: UnitOfWork, runs: Sequence[Run], now: datetime | None) -> list[Put]:
+async def add(unit: PostgresUnit, runs: Sequence[Run], now: datetime | None) -> list[Put]:
     """Add runs that duplicate nothing, in order; what became of each."""
     answers: dict[int, Put] = {}
     left: Sequence[int] = range(len(runs))
@@ -213,10 +209,10 @@ def _distinct(runs: Sequence[Run], indexes: Sequence[int]) -> tuple[list[int], d
 def _same_as_before(runs: Sequence[Run], answers: dict[int, Put], index: int, before: int) -> bool:
     """Answer for a run that duplicates one before it, if that one's answer tells; else it has to be tried itself."""
     answer = answers[before]
-    told = answer.created or (runs[index].id == runs[before].id) == (answer.id == runs[before].id)
-    if told:
+    answered = answer.created or (runs[index].id == runs[before].id) == (answer.id == runs[before].id)
+    if answered:
         answers[index] = Put(answer.id, False, answer.created_at)
-    return told
+    return answered
 
 
 def _key(run: Run) -> _Key:
@@ -227,7 +223,7 @@ def _key(run: Run) -> _Key:
 # --- keys
 
 
-async def _add_distinct(unit: UnitOfWork, runs: Sequence[Run], now: datetime | None) -> list[Put]:
+async def _add_distinct(unit: PostgresUnit, runs: Sequence[Run], now: datetime | None) -> list[Put]:
     """The same for runs that share no id and no key."""
     keyed = [run for run in runs if run.dedupe_key is not None and not run.final]
     known: dict[str, Put] = {}
@@ -241,10 +237,10 @@ async def _add_distinct(unit: UnitOfWork, runs: Sequence[Run], now: datetime | N
     return [known[run.id] for run in runs]
 
 
-async def _known(unit: UnitOfWork, keyed: Sequence[Run], now: datetime | None) -> tuple[dict[str, Put], datetime]:
+async def _known(unit: PostgresUnit, keyed: Sequence[Run], now: datetime | None) -> tuple[dict[str, Put], datetime]:
     """Take the keys of these runs; those that exist or whose key another one has, with that one; and the time it is.
 
-    What is added now must be told to have been created then: a key that is unique for a time says so too.
+    What is added now is created at that time: a key that is unique for a time says so too.
     """
     known: dict[str, Put] = {}
     left, at = sorted(keyed, key=_key), now
@@ -274,17 +270,29 @@ def _twin(row: Row, taken: bool) -> Put | None:
     return None if unique is None else Put(unique, False, from_micros(unique_created))
 
 
-async def _give_back(unit: UnitOfWork, runs: Sequence[Run]) -> None:
+async def _give_back(unit: PostgresUnit, runs: Sequence[Run]) -> None:
     """Free the keys that were taken for runs that are not added after all."""
     if runs:
         keys = [_key(run) for run in runs]
         await unit.run(_GIVE_BACK, [run.id for run in runs], [key[0] for key in keys], [key[1] for key in keys])
 
 
+async def take_keys(unit: PostgresUnit, runs: Sequence[tuple[int, Run]], now: int) -> set[int]:
+    """Take the dedupe keys of runs that exist, all different; the numbers of those that have theirs now."""
+    ids = [run.id for _, run in runs]
+    keys = [_key(run) for _, run in runs]
+    named = [key[0] for key in keys], [key[1] for key in keys], ids
+    taken = {row[0] for row in await unit.all(_TAKE_KEYS_AGAIN, *named)}
+    others = {row[0] for row in await unit.all(_UNIQUE_TO_OTHERS, *named, now)}
+    if taken & others:
+        await unit.run(_FREE_KEYS, sorted(taken & others))
+    return {seq for seq, run in runs if run.id in taken - others}
+
+
 # --- inserting
 
 
-async def _insert(unit: UnitOfWork, runs: Sequence[Run], now: datetime | None) -> _Added:
+async def _insert(unit: PostgresUnit, runs: Sequence[Run], now: datetime | None) -> _Added:
     """Insert runs whose id is new."""
     odd = [run for run in runs if _is_odd(run)]
     plain = [run for run in runs if not _is_odd(run)] if odd else runs
@@ -301,7 +309,7 @@ def _is_odd(run: Run) -> bool:
     return run.state not in WAITING or run.hold is not None or run.until is not None or run.member
 
 
-async def _insert_plain(unit: UnitOfWork, runs: Sequence[Run], now: datetime | None) -> _Added:
+async def _insert_plain(unit: PostgresUnit, runs: Sequence[Run], now: datetime | None) -> _Added:
     common = _common(runs[0])
     if all(_common(run) == common for run in runs):
         ids, payloads = [run.id for run in runs], [run.payload for run in runs]
@@ -313,48 +321,14 @@ async def _insert_plain(unit: UnitOfWork, runs: Sequence[Run], now: datetime | N
     return _Added(None if row[0] == len(runs) else set(row[1] or ()), from_micros(row[2]))
 
 
-async def _insert_odd(unit: UnitOfWork, runs: Sequence[Run], now: datetime | None) -> _Added:
+async def _insert_odd(unit: PostgresUnit, runs: Sequence[Run], now: datetime | None) -> _Added:
     at = await unit.at(now)
     rows = await unit.all(_ADD_ODD, *_columns(runs), [micros(run.until) for run in runs], at)
     seqs = {row[1]: row[0] for row in rows}
     placed = [Record(seqs[run.id], line_of(run), rank_of(run), run) for run in runs if run.id in seqs]
     await place_odd(unit, placed, at)
-    unit.rings |= WORK if any(not record.run.final for record in placed) else 0  # a hold may be somebody's to end
     return _Added(set(seqs), from_micros(at))
 
 
-def _columns(runs: Sequence[Run]) -> tuple[list[Any], ...]:
-    policies = _Policies()
-    return (
-        [run.id for run in runs],
-        [run.job for run in runs],
-        [run.handler for run in runs],
-        [line_of(run) for run in runs],
-        [_rank(run) for run in runs],
-        [run.cause.value for run in runs],
-        [policies.text(run.policy) for run in runs],
-        [to_micros(run.due) for run in runs],
-        [to_micros(run.ready_at) for run in runs],
-        [run.group for run in runs],
-        [extra_of(run) for run in runs],
-        [run.payload for run in runs],
-    )
-
-
-def _rank(run: Run) -> int:
-    if not 0 <= run.priority <= _MOST_PRIORITY:
-        raise BackendError(f"run {run.id} has priority {run.priority}: from 0 to 9")
-    return rank_of(run)
-
-
-class _Policies:
-    """The texts of a batch's policies: mostly one object for all."""
-
-    def __init__(self) -> None:
-        self._texts: dict[int, str | None] = {}
-
-    def text(self, policy: RunPolicy) -> str | None:
-        key = id(policy)
-        if key not in self._texts:
-            self._texts[key] = policy_of(policy)
-        return self._texts[key]
+def _columns(runs: Sequence[Run]) -> list[list[Any]]:
+    return [[of(run) for run in runs] for _, _, of in NEW_RUN]

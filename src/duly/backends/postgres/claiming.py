@@ -1,8 +1,9 @@
-"""Lending: claims.
+"""Claims: lending runs to a node.
 
-Nearly every claim is one statement: it takes the first rows of the lines it may take from under lock, passing over what
-others have locked, and moves them into the claims, or into their hold. Only where due runs wait before their groups is
-there more to do: their groups are decided about first (`groups`), in one transaction with the lending.
+Nearly every claim is one statement and one round trip: it locks the first rows of the lines it may take from, passes
+over what others have locked, and moves the rows into the claims, or into their hold. Only where due runs wait before
+their groups is there more to do: their groups are decided about first (`sql.groups`), in one transaction with the
+lending. SQLite, which has no statement that changes several tables, claims in its own way.
 """
 
 from __future__ import annotations
@@ -14,21 +15,15 @@ from typing import Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.postgres.codec import (
-    MIDDLE,
-    SCHEDULED,
-    read_extra,
-    read_policy,
-    read_records,
-    urgency_of,
-)
-from duly.backends.postgres.groups import decide_about
-from duly.backends.postgres.notify import WORK
-from duly.backends.postgres.transitions import by_ids, unhold
-from duly.backends.postgres.unit_of_work import Lent, Row, UnitOfWork
-from duly.backends.rows import instant
+from duly.backends.codec import CAUSES, MIDDLE, SCHEDULED, Kind, Lender, Place, place_of, read_policy
+from duly.backends.handler_sets import digest_of
+from duly.backends.postgres.unit import PostgresUnit
+from duly.backends.sql.groups import decide_about
+from duly.backends.sql.moves import by_ids, read_records, unhold
+from duly.backends.sql.notify import WORK
+from duly.backends.sql.unit import Row
 from duly.backends.tolerance import tolerantly
-from duly.model import Cause, Claim, Run, State, from_micros
+from duly.model import Cause, Claim, State
 from duly.model.holds import hold_for_handler
 from duly.rules.misfires import LATE
 from duly.rules.sharing import scheduled_share
@@ -40,7 +35,7 @@ _DECIDED_AT_ONCE = 500
 
 # What the statements below begin with. $1 now, $2 node, $3 queues.
 # lines: every line and rank that has runs, with the first run in it, found by leaping from one to the next.
-# open: those with something due that this node may take from. Whoever reads one begins at its first run, and does not
+# open: those with something due that this node may take from. A reader of one begins at its first run, and does not
 # walk again over the dead entries that earlier claims left before it.
 _SURVEY = """
 WITH RECURSIVE {clock},
@@ -61,13 +56,45 @@ open AS MATERIALIZED (
 )
 """
 
+# The hold of a run r that this node may not start, by the set of handlers that the node has: `rules.admission.HOLDS`.
+_HOLD = """CASE
+    WHEN EXISTS (SELECT FROM {ns}.jobs WHERE blocked)
+        AND (SELECT true FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked LIMIT 1)
+        THEN 'job:' || r.job
+    WHEN {handlers}::text IS NOT NULL
+        AND (SELECT true FROM {ns}.staff AS s WHERE s.digest = {handlers} AND s.handler = r.handler LIMIT 1) IS NULL
+        THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
+END"""
+# What is due in a line, from its first run on.
+_DUE = """w.line = {0}.line AND w.rank = {0}.rank AND (w.ready_at, w.id) >= ({0}.since, {0}.head)
+    AND w.ready_at <= (SELECT now FROM clock)"""
+
+
+def _whole(sql: str) -> str:
+    """A statement with what several have in common."""
+    common = {
+        "{survey}": _SURVEY,
+        "{hold:$4}": _HOLD.replace("{handlers}", "$4"),
+        "{hold:$8}": _HOLD.replace("{handlers}", "$8"),
+        "{due:l}": _DUE.format("l"),
+        "{due:s}": _DUE.format("s"),
+        "{share}": _SHARE,
+        "{slice}": str(_SLICE),
+        "{late}": str(LATE),
+        "{scheduled}": str(SCHEDULED),
+    }
+    for word, text in common.items():
+        sql = sql.replace(word, text)
+    return sql
+
+
 # As `rules.sharing.scheduled_share` says: of room, by request $4.
 _SHARE = "CASE WHEN room >= 4 THEN (room + 3) / 4 WHEN $4::bigint % 4 < room THEN 1 ELSE 0 END"
 
-# What this node cannot start is for others: such as have the handler, or whoever places runs. They may have asked just
-# now, and passed over the rows that were locked here.
+# What this node cannot start is for others: nodes that have the handler, or the leader, which places runs. They may
+# have asked just now, and passed over the rows that were locked here.
 _RING_FOR_OTHERS = """(
-    SELECT pg_notify({bell}, '{work}') FROM {rows} WHERE hold IS NOT NULL AND NOT starts_with(hold, 'job:') LIMIT 1
+    SELECT pg_notify({channel}, '{work}') FROM {rows} WHERE hold IS NOT NULL AND NOT starts_with(hold, 'job:') LIMIT 1
 )""".replace("{work}", str(WORK))
 
 # Lend the first $6 runs of the open lines to node $2 for $7 microseconds, and hold those among them whose job is paused
@@ -118,8 +145,7 @@ chosen AS MATERIALIZED (
 counted AS (
     SELECT l.* FROM chosen AS l CROSS JOIN LATERAL (
         SELECT w.ready_at, w.id FROM {ns}.waiting AS w
-        WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
-            AND w.ready_at <= (SELECT now FROM clock)
+        WHERE {due:l}
             AND NOT (w.entering AND $9)
         ORDER BY w.ready_at, w.id LIMIT $6
     ) AS w
@@ -134,8 +160,7 @@ shares AS (
 in_order AS MATERIALIZED (
     SELECT w.*, s.urgency, s.rank < {scheduled} AS scheduled FROM shares AS s CROSS JOIN LATERAL (
         SELECT w.ctid AS place, w.seq, w.entering, w."group", w.ready_at, w.id FROM {ns}.waiting AS w
-        WHERE w.line = s.line AND w.rank = s.rank AND (w.ready_at, w.id) >= (s.since, s.head)
-            AND w.ready_at <= (SELECT now FROM clock)
+        WHERE {due:s}
             AND NOT (w.entering AND $9)
         ORDER BY w.ready_at, w.id LIMIT s.share
         FOR UPDATE SKIP LOCKED
@@ -158,8 +183,7 @@ late AS MATERIALIZED (
     SELECT w.* FROM edge AS e INNER JOIN chosen AS l ON l.urgency = e.urgency AND l.rank < {scheduled}
     CROSS JOIN LATERAL (
         SELECT w.ctid AS place, w.seq, w.entering, w."group", w.ready_at, w.id FROM {ns}.waiting AS w
-        WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
-            AND w.ready_at <= (SELECT now FROM clock)
+        WHERE {due:l}
             AND NOT (w.entering AND $9) AND NOT EXISTS (SELECT FROM in_order AS i WHERE i.seq = w.seq)
         ORDER BY w.ready_at, w.id LIMIT e.owed
         FOR UPDATE SKIP LOCKED
@@ -208,14 +232,7 @@ found AS (
     SELECT
         r.seq, r.id, r.job, r.handler, r.line, r.rank, r.cause, r.due, r.ready_at, r.created_at, r."group", r.policy,
         r.extra, r.payload,
-        CASE
-            WHEN EXISTS (SELECT FROM {ns}.jobs WHERE blocked)
-                AND (SELECT true FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked LIMIT 1)
-                THEN 'job:' || r.job
-            WHEN $8::text IS NOT NULL
-                AND (SELECT true FROM {ns}.staff AS s WHERE s.digest = $8 AND s.handler = r.handler LIMIT 1) IS NULL
-                THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
-        END AS hold
+        {hold:$8} AS hold
     FROM {ns}.runs AS r WHERE r.seq = ANY(ARRAY(SELECT seq FROM taken))
 ),
 judged AS MATERIALIZED (
@@ -264,13 +281,8 @@ SELECT
     f.policy, f.extra, f.payload, {ring_for_others}
 FROM clock CROSS JOIN next
 LEFT JOIN judged AS f ON f.hold IS NULL
-""".replace("{survey}", _SURVEY).replace("{slice}", str(_SLICE))
-_LEND = (
-    _LEND.replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "judged"))
-    .replace("{share}", _SHARE)
-    .replace("{late}", str(LATE))
-    .replace("{scheduled}", str(SCHEDULED))
-)
+"""
+_LEND = _whole(_LEND).replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "judged"))
 
 # Hold those of the first $5 runs of the open lines whose job is paused or removed, or whose handler is not in the set
 # $4, as far as they come before the first $6 that may start: so that a claim, which takes no more rows than it may
@@ -281,8 +293,7 @@ _SIFT = """
 first AS MATERIALIZED (
     SELECT w.place, w.seq, l.rank, l.urgency, w.ready_at, w.id FROM open AS l CROSS JOIN LATERAL (
         SELECT w.ctid AS place, w.seq, w.ready_at, w.id FROM {ns}.waiting AS w
-        WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
-            AND w.ready_at <= (SELECT now FROM clock) AND NOT w.entering
+        WHERE {due:l} AND NOT w.entering
         ORDER BY w.ready_at, w.id LIMIT $5
     ) AS w
     ORDER BY l.urgency, w.ready_at, w.id LIMIT $5
@@ -293,14 +304,7 @@ mixed AS MATERIALIZED (
 ),
 judged AS MATERIALIZED (
     SELECT first.*, (
-        SELECT CASE
-            WHEN EXISTS (SELECT FROM {ns}.jobs WHERE blocked)
-                AND (SELECT true FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked LIMIT 1)
-                THEN 'job:' || r.job
-            WHEN $4::text IS NOT NULL
-                AND (SELECT true FROM {ns}.staff AS s WHERE s.digest = $4 AND s.handler = r.handler LIMIT 1) IS NULL
-                THEN CASE WHEN strpos(r.line, '@') > 0 THEN 'place' ELSE 'handler:' || r.handler END
-        END FROM {ns}.runs AS r WHERE r.seq = first.seq
+        SELECT {hold:$4} FROM {ns}.runs AS r WHERE r.seq = first.seq
     ) AS hold
     FROM first
 ),
@@ -332,20 +336,19 @@ nobodys AS (
     UPDATE {ns}.runs AS r SET line = h.line FROM held AS h WHERE r.seq = h.seq AND r.line <> h.line
 )
 SELECT count(*), {ring_for_others} FROM held
-""".replace("{survey}", _SURVEY).replace("{scheduled}", str(SCHEDULED))
-_SIFT = _SIFT.replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "found"))
+"""
+_SIFT = _whole(_SIFT).replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "found"))
 
 # The groups to decide about: those of the first $4 runs in the open lines, so that the next claims of a burst find them
 # decided, of the first $4 scheduled ones, and those of the entrants that have been due for the longest time ($5 of
 # them); as far as somebody is due before them.
-_GROUPS = """
+_GROUPS = _whole("""
 {survey}
 SELECT DISTINCT "group", (SELECT now FROM clock) FROM (
     (
         SELECT w."group" FROM open AS l CROSS JOIN LATERAL (
             SELECT w."group", w.ready_at, w.id FROM {ns}.waiting AS w
-            WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
-            AND w.ready_at <= (SELECT now FROM clock)
+            WHERE {due:l}
             ORDER BY w.ready_at, w.id LIMIT $4
         ) AS w
         ORDER BY l.urgency, w.ready_at, w.id LIMIT $4
@@ -354,8 +357,7 @@ SELECT DISTINCT "group", (SELECT now FROM clock) FROM (
     (
         SELECT w."group" FROM open AS l CROSS JOIN LATERAL (
             SELECT w."group", w.ready_at, w.id FROM {ns}.waiting AS w
-            WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) >= (l.since, l.head)
-            AND w.ready_at <= (SELECT now FROM clock)
+            WHERE {due:l}
             ORDER BY w.ready_at, w.id LIMIT $4
         ) AS w
         WHERE l.rank < {scheduled}
@@ -372,7 +374,28 @@ WHERE "group" IS NOT NULL
         SELECT FROM {ns}.waiting AS e
         WHERE e."group" = g."group" AND e.entering AND e.ready_at <= (SELECT now FROM clock)
     )
-""".replace("{survey}", _SURVEY).replace("{scheduled}", str(SCHEDULED))
+""")
+
+# The groups of the $2 entrants that have been due for the longest time.
+_DUE_GROUPS = """
+WITH {clock}
+SELECT "group", now FROM clock LEFT JOIN LATERAL (
+    SELECT "group" FROM {ns}.waiting WHERE entering AND ready_at <= clock.now ORDER BY ready_at, id LIMIT $2
+) AS w ON true
+"""
+# The earliest ready time among runs that are pending: not ready at $1, or not decided about by their group yet.
+_NEXT_DUE = """
+WITH RECURSIVE {lines}
+SELECT least(
+    (SELECT min(ready_at) FROM {ns}.waiting WHERE entering),
+    (
+        SELECT min(n.ready_at) FROM lines AS l CROSS JOIN LATERAL (
+            SELECT ready_at FROM {ns}.waiting AS w
+            WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at > $1 ORDER BY w.ready_at LIMIT 1
+        ) AS n
+    )
+)
+"""
 
 _LENT_BEFORE = """
 SELECT {run} FROM {ns}.runs AS r {standing}
@@ -418,9 +441,22 @@ SELECT gone.seq, nextval('{ns}.fences'), $4, $5, clock.now, clock.now + $6, gone
 RETURNING seq
 """
 
+_WEEK = 7 * 86400 * 1_000_000
+
+# Make the set $3 of the names $2 known; a repeat only says that it is still needed.
+_KNOW_HANDLERS = """
+WITH {clock}
+INSERT INTO {ns}.staff (digest, handler, at)
+SELECT $3, name, clock.now FROM clock, unnest($2::text[]) AS name
+ON CONFLICT (digest, handler) DO UPDATE SET at = excluded.at
+"""
+_FORGET_HANDLERS = """
+WITH {clock}
+DELETE FROM {ns}.staff WHERE at < (SELECT now FROM clock) - $2
+"""
+
 _PREFIX = hold_for_handler("")
 _BEYOND = _PREFIX[:-1] + chr(ord(_PREFIX[-1]) + 1)
-_CAUSES = {cause.value: cause for cause in Cause}
 
 
 class Asking(Struct, frozen=True):
@@ -444,7 +480,7 @@ class Taking(Struct, frozen=True):
     lease: int
 
 
-async def claim_held(unit: UnitOfWork, key: str, run_id: str, taking: Taking) -> Claim | None:
+async def claim_held(unit: PostgresUnit, key: str, run_id: str, taking: Taking) -> Claim | None:
     """Lend one run that is held under a key, or the one that the same call lent before."""
     await unit.one(_CLAIM_HELD, taking.now, run_id, key, taking.node, taking.request, taking.lease)
     record = (await by_ids(unit, [run_id])).get(run_id)
@@ -506,7 +542,7 @@ class Step(Struct, frozen=True):
         return max(of_this, scheduled_share(room, request))
 
 
-async def lend(unit: UnitOfWork, asking: Asking, limit: int, step: Step, *, decided: bool = False) -> Lending:
+async def lend(unit: PostgresUnit, asking: Asking, limit: int, step: Step, *, decided: bool = False) -> Lending:
     """One statement's worth of lending."""
     rows = await unit.all(
         _LEND,
@@ -527,45 +563,71 @@ async def lend(unit: UnitOfWork, asking: Asking, limit: int, step: Step, *, deci
         step.scheduled,
     )
     now, fresh, back, in_the_way, undecided, later, held = tuple(rows[0])[:7]
-    unit.stirs |= held > 0
+    unit.affects_others |= held > 0
     lent = [] if rows[0][7] is None else rows
     claims = tolerantly(partial(_claims, asking, now), lent, partial(_bare_claim, asking, now))
-    unit.memory.remember({row[7]: Lent(row[9], row[8]) for row in lent})
+    unit.memory.remember({row[7]: (row[9], row[8]) for row in lent})
     return Lending(claims, now, fresh, back, in_the_way, undecided, later, held)
 
 
-async def decide_and_lend(unit: UnitOfWork, asking: Asking, limit: int, step: Step) -> Lending:
+async def decide_and_lend(unit: PostgresUnit, asking: Asking, limit: int, step: Step) -> Lending:
     """Decide about the groups of what is about to be lent, then lend. Needs a transaction."""
     rows = await unit.all(_GROUPS, asking.now, asking.node, asking.queues, max(limit, _DECIDED_AT_ONCE), _SLICE)
     if rows:
         groups = [row[0] for row in rows]
-        await unit.lock_groups(groups)
+        await unit.locks.groups(groups)
         await decide_about(unit, groups, rows[0][1])
     return await lend(unit, asking, limit, step, decided=True)
 
 
-async def sift(unit: UnitOfWork, asking: Asking, limit: int, step: Step) -> None:
+async def promote(unit: PostgresUnit, limit: int, now: int | None) -> tuple[int, int | None]:
+    """Decide about the groups of the entrants that have been due for the longest time; how many, and what is next."""
+    rows = await unit.all(_DUE_GROUPS, now, limit)
+    groups, at = sorted({row[0] for row in rows if row[0] is not None}), rows[0][1]
+    looked_at = 0
+    if groups:
+        await unit.locks.groups(groups)
+        looked_at = await decide_about(unit, groups, at, limit)
+    row = await unit.one(_NEXT_DUE, at)
+    return looked_at, None if row is None else row[0]
+
+
+async def sift(unit: PostgresUnit, asking: Asking, limit: int, step: Step) -> None:
     """Hold what this node may not start, as far as it comes before the first `limit` runs that it may."""
     owed = step.owed(limit, asking.request)
     await unit.run(_SIFT, asking.now, asking.node, asking.queues, asking.staff, _SIFT_SLICE, limit, owed)
 
 
-async def lent_before(unit: UnitOfWork, asking: Asking) -> list[Claim]:
+async def lent_before(unit: PostgresUnit, asking: Asking) -> list[Claim]:
     """What this request of the node lent and is still running."""
     runs = [record.run for record in read_records(await unit.all(_LENT_BEFORE, asking.node, asking.request))]
     return [Claim(run, run.fence, run.expires_at) for run in runs if run.expires_at is not None]
 
 
-async def unhold_handlers(unit: UnitOfWork, handlers: Collection[str] | None, limit: int) -> None:
+async def unhold_handlers(unit: PostgresUnit, handlers: Collection[str] | None, limit: int) -> None:
     """Put back what was held for a handler that the asking node has; in slices, the most urgent first."""
     for (key,) in await unit.all(_HANDLER_HOLDS, _PREFIX, _BEYOND):
         if handlers is None or key.removeprefix(_PREFIX) in handlers:
             await unhold(unit, key, max(_UNHOLD_SLICE, limit))
 
 
-async def raise_fences(unit: UnitOfWork, namespace: str) -> None:
+async def raise_fences(unit: PostgresUnit, namespace: str) -> None:
     """Let fences begin at the clock, if they are behind it. Needs a transaction."""
     await unit.run(_RAISE_FENCES, f"duly fences {namespace}")
+
+
+# --- which handlers a node has: sets that are named once instead of with every claim, since a node may have thousands
+
+
+def named(handlers: Collection[str] | None) -> str | None:
+    """What the set of these names is called; None: all are known."""
+    return None if handlers is None else digest_of(handlers)
+
+
+async def know_handlers(unit: PostgresUnit, digest: str, handlers: Collection[str], now: int | None) -> None:
+    """Make a set known, and forget those that no node has named for a week: a node that needs one names it again."""
+    await unit.run(_FORGET_HANDLERS, now, _WEEK)
+    await unit.run(_KNOW_HANDLERS, now, ["", *sorted(handlers)], digest)
 
 
 # --- claims as the executor needs them
@@ -578,66 +640,17 @@ def _bare_claim(asking: Asking, now: int, row: Row, why: str) -> Claim:
 
 
 def _claims(asking: Asking, now: int, rows: Sequence[Row]) -> list[Claim]:
-    """Built field by field: the hottest loop."""
-    if not rows:
-        return []
-    started_at, expires_at = from_micros(now), from_micros(now + asking.lease)
-    node, request = asking.node, asking.request
+    lender = Lender(asking.node, asking.request, now, now + asking.lease)
+    kinds: dict[tuple[str, str, str, str | None], Kind] = {}
+    places: dict[tuple[str, int], Place] = {}
     claims: list[Claim] = []
-    due_before = created_before = -1
-    due = created = started_at
-    line_before = queue = sign = assignee = ""
     for row in rows:
-        fence, _, run_id, job, handler, line, rank, cause, due_at, ready_at = row[7:17]
-        created_at, group, policy, extra_text, payload = row[17:22]
-        if due_at != due_before:
-            due_before, due = due_at, from_micros(due_at)
-        if created_at != created_before:
-            created_before, created = created_at, from_micros(created_at)
-        if line != line_before:
-            line_before = line
-            queue, sign, assignee = line.partition("@")
-        extra = read_extra(extra_text)
-        run = Run(
-            run_id,
-            job,
-            handler,
-            due,
-            due if ready_at == due_at else from_micros(ready_at),
-            extra.uid,
-            extra.revision,
-            _CAUSES[cause],
-            queue,
-            MIDDLE - urgency_of(rank),
-            payload,
-            read_policy(policy),
-            group,
-            extra.limit,
-            extra.when_full,
-            extra.dedupe_key,
-            extra.headers,
-            State.RUNNING,
-            extra.reason,
-            None,
-            None,
-            group is not None,
-            extra.failures,
-            extra.losses,
-            fence,
-            node,
-            request,
-            created,
-            started_at,
-            expires_at,
-            None,
-            extra.cancelling,
-            None,
-            extra.result,
-            extra.failure,
-            sign != "",
-            assignee or None,
-            start_by=instant(extra.start_by),
-            strict=extra.strict,
-        )
-        claims.append(Claim(run, fence, expires_at))
+        fence, _, run_id, job, handler, line, rank, cause, due, ready_at = row[7:17]
+        created_at, group, policy, extra, payload = row[17:22]
+        kind, place = kinds.get((job, handler, cause, policy)), places.get((line, rank))
+        if kind is None:
+            kind = kinds[job, handler, cause, policy] = Kind(job, handler, CAUSES[cause], read_policy(policy))
+        if place is None:
+            place = places[line, rank] = place_of(line, rank)
+        claims.append(lender.claim(kind, place, run_id, due, ready_at, created_at, group, extra, payload, fence))
     return claims

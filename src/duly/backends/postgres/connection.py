@@ -1,8 +1,9 @@
-"""Connections: how one is made, and the lanes on which pieces of work run one after another.
+"""Connections: how one is made, and how pieces of work share one, one after another.
 
-A lane is one connection at a time, made when it is needed. A piece of work has a deadline: when it passes, the
-connection is dropped, since nobody knows what the server is doing. A caller that is cancelled leaves at once, but its
-work goes on to its end: it has happened whole or not at all, and no transaction stays open behind it.
+A session has a connection for each purpose (claiming, settling, …), made when it is needed. A piece of work has a
+deadline: when it passes, the connection is dropped, since nobody knows what the server is doing. A caller that is
+cancelled leaves at once, but its work goes on to its end: it has happened whole or not at all, and no transaction stays
+open behind it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from asyncpg.connect_utils import SessionAttribute
 
 from duly.backends.backoff import Backoff
 from duly.backends.postgres.errors import FOREIGN, spoils, translated, unreachable
-from duly.backends.postgres.sql_templates import SqlTemplates
+from duly.backends.postgres.unit import PostgresTexts
 from duly.backends.postgres.url import Place
 from duly.errors import BackendError, BackendUnavailable
 from duly.model import to_micros
@@ -60,12 +61,12 @@ def _idle_limit(lease: float | None) -> float:
     return _LONGEST_IDLE if lease is None else min(_LONGEST_IDLE, longest_call(lease))
 
 
-class Door:
+class Connector:
     """Makes connections to whichever server it is now, and finds out whether a pooler stands before it."""
 
     def __init__(self, place: Place, lease: float | None) -> None:
         self.place = place
-        self.gate = Backoff()
+        self.backoff = Backoff()
         self._idle = round(_idle_limit(lease) * 1000)
         self.pooled = place.pooler == "transaction"
         self._tls: SSLContext | Literal["disable", "prefer"] = "disable"
@@ -80,15 +81,15 @@ class Door:
 
     async def connect(self, *, tuned: bool = True) -> Connection:
         """A new connection: tuned for the statements of this package, or as the server sets it."""
-        self.gate.check()
+        self.backoff.check()
         try:
             made = await self._connect(tuned=tuned)
         except FOREIGN as exc:
             failure = self._failure(exc)
             if isinstance(failure, BackendUnavailable):
-                self.gate.failed(failure)
+                self.backoff.failed(failure)
             raise failure from exc
-        self.gate.passed()
+        self.backoff.passed()
         return made
 
     async def _connect(self, *, tuned: bool) -> Connection:
@@ -157,12 +158,12 @@ async def _pooled_transaction(connection: Connection, idle: int) -> AsyncIterato
     await connection.execute("COMMIT")
 
 
-class Lane:
+class SharedConnection:
     """One piece of work at a time, in the order of asking."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, connector: Connector) -> None:
         self.live: Connection | None = None
-        self._door = door
+        self._connector = connector
         self._turn = asyncio.Lock()
         self._under_way: asyncio.Task[object] | None = None
         self._deadline = math.inf
@@ -176,7 +177,7 @@ class Lane:
         `timeout` is the deadline in seconds, that of the URL unless given. Behind a pooler this is a transaction too,
         since a statement is prepared and executed in two steps, which must meet the same server process.
         """
-        return await self._do(self._in_transaction(work) if self._door.pooled else work, timeout)
+        return await self._do(self._in_transaction(work) if self._connector.pooled else work, timeout)
 
     async def transact(self, work: Work[T], timeout: float | None = None) -> T:
         """Do the work in one transaction, read committed: all of it or nothing."""
@@ -184,7 +185,7 @@ class Lane:
 
     def _in_transaction(self, work: Work[T]) -> Work[T]:
         async def whole(connection: Connection) -> T:
-            async with self._door.transaction(connection):
+            async with self._connector.transaction(connection):
                 return await work(connection)
 
         return whole
@@ -208,9 +209,9 @@ class Lane:
 
     async def _connection(self) -> Connection:
         if self._over:
-            raise BackendError(f"{self._door.place.shown}: this session was closed")
+            raise BackendError(f"{self._connector.place.shown}: this session was closed")
         if self.live is None or self.live.is_closed():
-            self.live = await self._door.connect()
+            self.live = await self._connector.connect()
         return self.live
 
     async def _guarded(self, connection: Connection, work: Work[T], timeout: float | None) -> T:
@@ -219,25 +220,25 @@ class Lane:
         At the deadline the connection is dropped, which ends the work: to cancel it would make the driver ask the
         server to cancel too, on another connection and with no end in sight if the server is not there.
         """
-        seconds = self._door.place.timeout if timeout is None else timeout
+        seconds = self._connector.place.timeout if timeout is None else timeout
         self._arm(seconds)
         try:
             return await work(connection)
         except (*FOREIGN, AttributeError) as exc:
             if self._late:
-                raise BackendUnavailable(f"{self._door.place.shown} did not answer within {seconds:g} s") from exc
+                raise BackendUnavailable(f"{self._connector.place.shown} did not answer within {seconds:g} s") from exc
             if isinstance(exc, AttributeError):  # the driver's answer when the connection is dropped between two steps
                 if connection.is_closed():
-                    raise unreachable(exc, self._door.place.shown) from exc
+                    raise unreachable(exc, self._connector.place.shown) from exc
                 raise
             if spoils(exc):
                 connection.terminate()  # the next one may lead to a server that takes writes
-            raise translated(exc, self._door.place.shown) from exc
+            raise translated(exc, self._connector.place.shown) from exc
         finally:
             self._deadline = math.inf
 
     def _arm(self, seconds: float) -> None:
-        """Set the deadline. The timer of an earlier one is left to find it, so a busy lane has few of them."""
+        """Set the deadline. The timer of an earlier one is left to find it, so a busy connection has few of them."""
         loop = asyncio.get_running_loop()
         self._late = False
         self._deadline = loop.time() + seconds
@@ -265,7 +266,7 @@ class Lane:
             self.live.terminate()
 
     async def close(self) -> None:
-        """Give it up for good. Whoever waits for work under way is told."""
+        """Give it up for good. Callers that wait for work under way get an error."""
         self._over = True
         self.drop()
         self._disarm()
@@ -273,8 +274,8 @@ class Lane:
             await asyncio.wait([self._under_way])
 
 
-class Lanes:
-    """The lanes of one session, by name. Belongs to the event loop that it was opened on, and to the process."""
+class Connections:
+    """The connections of one session, by name. Belongs to the event loop that it was opened on, and to the process."""
 
     def __init__(
         self, place: Place, namespace: str, clock: StoreClock | None = None, *, lease: float | None = None
@@ -282,9 +283,9 @@ class Lanes:
         self.place = place
         self._lease = lease
         self.clock = clock or StoreClock(SystemClock())
-        self.texts = SqlTemplates(namespace)
-        self._door = Door(place, lease)
-        self._lanes: dict[str, Lane] = {}
+        self.texts = PostgresTexts(namespace)
+        self._connector = Connector(place, lease)
+        self._shared: dict[str, SharedConnection] = {}
         self._apart: list[Connection] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._process = 0
@@ -292,14 +293,14 @@ class Lanes:
     @property
     def pooled(self) -> bool:
         """Whether a pooler hands our connections around: nothing may be kept in a session, nor listened to."""
-        return self._door.pooled
+        return self._connector.pooled
 
     @property
     def is_open(self) -> bool:
         return self._loop is not None and self._process == os.getpid()
 
     def moment(self, now: datetime | None) -> int | None:
-        """What a statement is told about the time: see `texts.NOW`."""
+        """The first parameter of a statement that needs the time: see `{now}` in `unit`."""
         if now is not None:
             return to_micros(now)
         return -self.clock.micros() if self.clock.known else None
@@ -307,7 +308,7 @@ class Lanes:
     @property
     def pause(self) -> float:
         """Seconds until it is worth trying to connect again."""
-        return self._door.gate.closed_for
+        return self._connector.backoff.closed_for
 
     # --- life
 
@@ -316,26 +317,26 @@ class Lanes:
         if self.is_open:
             return
         self._leave_to_parent()
-        self._door = Door(self.place, self._lease)
-        await self._door.prepare()
+        self._connector = Connector(self.place, self._lease)
+        await self._connector.prepare()
         self._loop = asyncio.get_running_loop()
         self._process = os.getpid()
 
     async def close(self) -> None:
         """Let go of all connections."""
         self._leave_to_parent()
-        lanes, apart = self._lanes, self._apart
-        self._loop, self._lanes, self._apart = None, {}, []
+        connections, apart = self._shared, self._apart
+        self._loop, self._shared, self._apart = None, {}, []
         for connection in apart:
             connection.terminate()
-        for lane in lanes.values():
-            await lane.close()
+        for shared in connections.values():
+            await shared.close()
 
     def _leave_to_parent(self) -> None:
         """In a forked child: its copies of connections are never used, nor closed, since they are its parent's."""
         if self._process != os.getpid():
-            _inherited.extend((self._lanes, self._apart))
-            self._loop, self._lanes, self._apart = None, {}, []
+            _inherited.extend((self._shared, self._apart))
+            self._loop, self._shared, self._apart = None, {}, []
 
     def check(self) -> None:
         """Refuse to be used before opening, after a fork, or from another loop."""
@@ -353,18 +354,18 @@ class Lanes:
 
     # --- use
 
-    def __getitem__(self, name: str) -> Lane:
-        """The lane of that name, which may have to connect first."""
+    def __getitem__(self, purpose: str) -> SharedConnection:
+        """The connection for a purpose, which may have to be made first."""
         self.check()
-        lane = self._lanes.get(name)
-        if lane is None:
-            lane = self._lanes[name] = Lane(self._door)
-        return lane
+        shared = self._shared.get(purpose)
+        if shared is None:
+            shared = self._shared[purpose] = SharedConnection(self._connector)
+        return shared
 
     async def connect(self) -> Connection:
-        """A connection that no lane knows: whoever asked keeps it and closes it."""
+        """A connection of its own: the caller keeps it and closes it."""
         self.check()
-        return await self._door.connect()
+        return await self._connector.connect()
 
     def hang_up(self, connection: Connection) -> None:
         """Close one that `connect` gave; in a forked child it is left alone, since it is the parent's."""
@@ -380,7 +381,7 @@ class Lanes:
         Exceptions pass through as they are. One that comes back whole and idle is kept for the next.
         """
         self.check()
-        connection = self._idle() or await self._door.connect(tuned=False)
+        connection = self._idle() or await self._connector.connect(tuned=False)
         try:
             yield connection
         except BaseException:
@@ -400,7 +401,7 @@ class Lanes:
             connection.terminate()
             return
         try:
-            if not self._door.pooled:
+            if not self._connector.pooled:
                 await connection.reset(timeout=self.place.timeout)
         except BaseException as exc:
             connection.terminate()

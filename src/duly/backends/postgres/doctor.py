@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from ipaddress import ip_address
 
-from duly.backends.postgres.server_info import ServerInfo, capabilities_of
+from msgspec import Struct
+
+from duly.backends.postgres.connection import Connection, Connections
+from duly.backends.postgres.migrating import LANE, applied_steps, steps
 from duly.backends.postgres.url import Place
-from duly.ports import Finding, Severity
+from duly.ports import Capabilities, Clock, Finding, Severity
 
 _OK, _WARNING, _PROBLEM = Severity.OK, Severity.WARNING, Severity.PROBLEM
 _OLDEST = 130000
@@ -176,10 +180,12 @@ def _vacuum(facts: ServerInfo) -> Finding:
 
 def _clock(facts: ServerInfo) -> Finding:
     offset, trip = facts.clock_offset, facts.round_trip
-    told = f"{abs(offset) * 1000:.0f} ms {'ahead of' if offset >= 0 else 'behind'} this machine's"
+    difference = f"{abs(offset) * 1000:.0f} ms {'ahead of' if offset >= 0 else 'behind'} this machine's"
     if abs(offset) - trip > _LARGE_OFFSET:
-        return Finding(_WARNING, "server clock", f"{told}: due times follow the server's clock, so set both by NTP")
-    return Finding(_OK, "server clock", f"{told} (round trip {trip * 1000:.1f} ms)")
+        return Finding(
+            _WARNING, "server clock", f"{difference}: due times follow the server's clock, so set both by NTP"
+        )
+    return Finding(_OK, "server clock", f"{difference} (round trip {trip * 1000:.1f} ms)")
 
 
 def _promises(facts: ServerInfo, place: Place) -> Finding:
@@ -192,3 +198,105 @@ def _promises(facts: ServerInfo, place: Place) -> Finding:
         else "at_most_once is refused, since acknowledged changes may be lost (accept_data_loss=True allows it)"
     )
     return Finding(_OK, "promises", f"{at_least}; {at_most}; exactly_once holds for effects in this database")
+
+
+_FACTS = """
+SELECT
+    current_setting('server_version') AS version,
+    current_setting('server_version_num')::int AS number,
+    current_setting('fsync') = 'on' AS fsync,
+    current_setting('full_page_writes') = 'on' AS full_page_writes,
+    current_setting('synchronous_commit') AS synchronous_commit,
+    current_setting('synchronous_standby_names') AS synchronous_standby_names,
+    current_setting('autovacuum') = 'on' AS autovacuum,
+    current_setting('max_connections')::int AS max_connections,
+    current_setting('transaction_read_only') = 'on' AS read_only,
+    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')::int AS connections,
+    (SELECT count(*) FROM pg_stat_replication)::int AS standbys,
+    pg_is_in_recovery() AS standby,
+    coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false) AS encrypted,
+    (SELECT max(extract(epoch FROM clock_timestamp() - xact_start)) FROM pg_stat_activity
+        WHERE state <> 'idle' AND pid <> pg_backend_pid() AND datname = current_database())::float8 AS longest,
+    (SELECT age(datfrozenxid) FROM pg_database WHERE datname = current_database())::bigint AS age,
+    has_database_privilege(current_database(), 'CREATE') AS may_create,
+    coalesce((SELECT array_agg(relname::text ORDER BY relname) FROM pg_class
+        WHERE relnamespace = to_regnamespace($1) AND relpersistence = 'u' AND relkind IN ('r', 'p', 'S')),
+        '{}') AS unlogged
+"""
+_CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
+
+
+class ServerInfo(Struct, frozen=True):
+    """As it is now.
+
+    `longest` is how many seconds the oldest transaction of somebody else has been open; `unlogged` are tables of this
+    namespace that a crash of the server empties.
+    """
+
+    version: str
+    number: int
+    fsync: bool
+    full_page_writes: bool
+    synchronous_commit: str
+    synchronous_standby_names: str
+    autovacuum: bool
+    max_connections: int
+    read_only: bool
+    connections: int
+    standbys: int
+    standby: bool
+    encrypted: bool
+    longest: float | None
+    age: int
+    may_create: bool
+    unlogged: tuple[str, ...]
+    pooled: bool
+    clock_offset: float
+    round_trip: float
+    applied: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+async def gather(connections: Connections, clock: Clock) -> ServerInfo:
+    """Ask the server; `clock` is this machine's."""
+    return await connections[LANE].run(partial(_gather, connections, clock))
+
+
+async def _gather(connections: Connections, clock: Clock, connection: Connection) -> ServerInfo:
+    row = await connection.fetchrow(_FACTS, connections.texts.schema)
+    assert row is not None
+    asked, wall = clock.monotonic(), clock.now()
+    seconds = float(await connection.fetchval(_CLOCK))
+    trip = clock.monotonic() - asked
+    applied = [step.name for step in await applied_steps(connection, connections.texts)]
+    return ServerInfo(
+        **dict(row) | {"unlogged": tuple(row["unlogged"])},
+        pooled=connections.pooled,
+        clock_offset=seconds - wall.timestamp() - trip / 2,
+        round_trip=trip,
+        applied=tuple(applied),
+        missing=tuple(step.name for step in steps() if step.name not in applied),
+    )
+
+
+def capabilities_of(facts: ServerInfo, place: Place) -> Capabilities:
+    """What can be promised on such a server.
+
+    Every commit is written before it is acknowledged unless `synchronous_commit` is off; it reaches the disk unless
+    `fsync` is off too, and survives there unless `full_page_writes` is off. A crash empties unlogged tables.
+    """
+    durable = facts.synchronous_commit != "off" and not facts.unlogged and not _failover_loses(facts, place)
+    return Capabilities(
+        durable=durable,
+        durable_start=durable and facts.fsync and facts.full_page_writes,
+        shared=True,
+        transactions=True,
+        push=not facts.pooled,
+        threads=True,
+    )
+
+
+def _failover_loses(facts: ServerInfo, place: Place) -> bool:
+    """Where several servers are named, another one may take over, without what it was not sent before the answer."""
+    synchronous = facts.synchronous_standby_names and facts.synchronous_commit != "local"
+    return len(place.addresses) > 1 and not synchronous

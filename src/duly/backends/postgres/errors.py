@@ -23,7 +23,7 @@ _PASSING = {
     "55P03": "has this locked by somebody else",
     "55006": "has this in use by somebody else",
     "57014": "gave the statement up (statement_timeout, or an administrator)",
-    "57P": "is stopping, starting, or was told to close the connection",
+    "57P": "is stopping, starting, or had to close the connection",
     "58": "has trouble with its machine",
 }
 _LASTING = {

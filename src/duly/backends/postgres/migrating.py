@@ -1,6 +1,6 @@
 """The schema: numbered steps in `migrations/`, applied in order, each in one transaction that also writes it down.
 
-Many processes may open a new database at once: whoever has the lock applies a step, the others find it written down.
+Many processes may open a new database at once: the one that has the lock applies a step, the others find it recorded.
 
 Old and new code run side by side by this rule. A step *expands* unless its file is named `….contract.sql`: it only
 adds, and the code before it goes on working. A step that *contracts* takes away what the code before it still used; it
@@ -16,12 +16,12 @@ from importlib import resources
 
 from msgspec import Struct
 
-from duly.backends.postgres.connection import Connection, Lanes
-from duly.backends.postgres.sql_templates import SqlTemplates
+from duly.backends.postgres.connection import Connection, Connections
+from duly.backends.postgres.unit import PostgresTexts
 from duly.errors import BackendError
 
 LANE = "store"
-_PATIENCE = 600.0  # seconds that a step may take, waiting for whoever else applies it included
+_PATIENCE = 600.0  # seconds that a step may take, including the wait for another process that applies it
 _CONTRACT = ".contract"
 _SCHEMA_EXISTS = "SELECT 1 FROM pg_namespace WHERE nspname = $1"
 _TABLE_EXISTS = "SELECT to_regclass($1) IS NOT NULL"
@@ -61,48 +61,51 @@ def steps() -> tuple[Step, ...]:
     return tuple(Step(int(name[:4]), name, scripts[name]) for name in sorted(scripts))
 
 
-async def migrate(lanes: Lanes, known: tuple[Step, ...] | None = None, *, contract: bool = True) -> list[str]:
+async def migrate(
+    connections: Connections, known: tuple[Step, ...] | None = None, *, contract: bool = True
+) -> list[str]:
     """Apply what is missing; the names of the steps applied. Without `contract`, up to the first that contracts."""
     applied: list[str] = []
     wanted = steps() if known is None else known
     while True:
-        name = await lanes[LANE].transact(partial(_apply_next, lanes, wanted, contract), timeout=_PATIENCE)
+        name = await connections[LANE].transact(partial(_apply_next, connections, wanted, contract), timeout=_PATIENCE)
         if name is None:
             return applied
         applied.append(name)
 
 
-async def check(lanes: Lanes, known: tuple[Step, ...] | None = None) -> None:
+async def check(connections: Connections, known: tuple[Step, ...] | None = None) -> None:
     """Have a schema that this code can work on, or raise with the way out. Called at every opening."""
     wanted = steps() if known is None else known
-    present = await lanes[LANE].run(partial(applied_steps, texts=lanes.texts))
-    if _first_missing(present, wanted, contract=False) is not None and lanes.place.migrates:
-        await migrate(lanes, wanted, contract=False)
-        present = await lanes[LANE].run(partial(applied_steps, texts=lanes.texts))
-    refuse_strange(present, wanted, lanes)
+    present = await connections[LANE].run(partial(applied_steps, texts=connections.texts))
+    if _first_missing(present, wanted, contract=False) is not None and connections.place.migrates:
+        await migrate(connections, wanted, contract=False)
+        present = await connections[LANE].run(partial(applied_steps, texts=connections.texts))
+    refuse_strange(present, wanted, connections)
     missing = _first_missing(present, wanted, contract=False)
     if missing is not None:
         raise BackendError(
-            f"{lanes.place.shown} lacks step {missing.name} of the schema in namespace {lanes.texts.namespace!r}: run"
-            " `duly migrate`, or leave migrate=no out of the URL"
+            f"{connections.place.shown} lacks step {missing.name} of the schema in namespace"
+            f" {connections.texts.namespace!r}: run `duly migrate`, or leave migrate=no out of the URL"
         )
 
 
-async def applied_steps(connection: Connection, texts: SqlTemplates) -> list[Step]:
+async def applied_steps(connection: Connection, texts: PostgresTexts) -> list[Step]:
     """What is written down as applied."""
     if not await connection.fetchval(_TABLE_EXISTS, f"{texts.schema}.schema"):
         return []
     return [Step(row[0], row[1]) for row in await connection.fetch(texts[_APPLIED])]
 
 
-def refuse_strange(present: list[Step], known: tuple[Step, ...], lanes: Lanes) -> None:
+def refuse_strange(present: list[Step], known: tuple[Step, ...], connections: Connections) -> None:
     """Newer steps are fine as long as they only add."""
     latest = known[-1].version if known else 0
     strange = [step for step in present if step.version > latest and step.contracts]
     if strange:
         raise BackendError(
-            f"{lanes.place.shown} has schema step {strange[-1].name} in namespace {lanes.texts.namespace!r}, which"
-            f" takes away what this Duly (it knows version {latest}) still uses: install the Duly that migrated it"
+            f"{connections.place.shown} has schema step {strange[-1].name} in namespace"
+            f" {connections.texts.namespace!r}, which takes away what this Duly (it knows version {latest}) still uses:"
+            " install the Duly that migrated it"
         )
 
 
@@ -113,11 +116,13 @@ def _first_missing(present: list[Step], known: tuple[Step, ...], *, contract: bo
     return None if missing is None or (missing.contracts and not contract) else missing
 
 
-async def _apply_next(lanes: Lanes, known: tuple[Step, ...], contract: bool, connection: Connection) -> str | None:
-    texts = lanes.texts
+async def _apply_next(
+    connections: Connections, known: tuple[Step, ...], contract: bool, connection: Connection
+) -> str | None:
+    texts = connections.texts
     await connection.execute(_LOCK, texts.namespace)
     present = await applied_steps(connection, texts)
-    refuse_strange(present, known, lanes)
+    refuse_strange(present, known, connections)
     step = _first_missing(present, known, contract=contract)
     if step is None:
         return None

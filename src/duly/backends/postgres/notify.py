@@ -1,8 +1,8 @@
-"""The bell: one connection per session that listens, opened when somebody first waits, shared by all who do.
+"""Notifications: one connection per session that listens, opened when somebody first waits, shared by all who do.
 
-A ring is a hint. What was said while the connection was away is lost; then everybody is rung once. Whoever waits also
-mends the connection: there is no task in the background, and nobody stays deaf. Behind a pooler that hands connections
-around nobody can listen, and waiting ends after a short while instead.
+A notification is a hint. What was sent while the connection was away is lost; then everybody is woken once. Those who
+wait also restore the connection: there is no task in the background, and nobody stays deaf. Behind a pooler that hands
+connections around nobody can listen, and waiting ends after a short while instead.
 """
 
 from __future__ import annotations
@@ -12,28 +12,23 @@ import contextlib
 import math
 from collections.abc import Awaitable
 
-from duly.backends.postgres.connection import Connection, Lanes
+from duly.backends.postgres.connection import Connection, Connections
 from duly.backends.postgres.errors import FOREIGN, translated
+from duly.backends.sql import notify
+from duly.backends.sql.notify import KINDS
 from duly.errors import BackendError, BackendUnavailable
-
-# What is rung for. A notification on `Texts.channel` carries their sum as a number, so one per transaction is enough.
-WORK = 1
-ENDED = 2
-SHARED = 4
-KINDS = (WORK, ENDED, SHARED)
 
 POLL = 0.5  # seconds between looks where nobody can listen
 _SILENCE = 30.0  # seconds without a word after which the server is asked for a sign of life
 _SHORTEST_PAUSE = 0.01
 
 
-class Notifier:
-    """One session's bell, on the session's loop. `rings` counts by kind."""
+class Notifier(notify.Notifier):
+    """One session's notifier, on the session's loop."""
 
-    def __init__(self, lanes: Lanes) -> None:
-        self.rings = dict.fromkeys(KINDS, 0)
-        self._lanes = lanes
-        self._waiters: dict[int, set[asyncio.Future[None]]] = {kind: set() for kind in KINDS}
+    def __init__(self, connections: Connections) -> None:
+        super().__init__()
+        self._connections = connections
         self._connection: Connection | None = None
         self._mending = asyncio.Lock()
         self._heard_at = 0.0
@@ -45,9 +40,8 @@ class Notifier:
         self._over = False
 
     async def listen(self) -> bool:
-        """Have a connection that hears; whether it began only now, so that rings may have been missed."""
-        self._lanes.check()
-        if self._connection is not None or self._lanes.pooled:
+        self._connections.check()
+        if self._connection is not None or self._connections.pooled:
             return False
         async with self._mending:
             began = self._connection is None
@@ -56,16 +50,16 @@ class Notifier:
             return began
 
     async def wait(self, kind: int, heard: int, timeout: float) -> int:
-        """The number of rings of a kind, as soon as it differs from `heard`, at the latest after so many seconds.
+        """As declared. While the server is away this waits on, and listens again as soon as it can.
 
-        While the server is away this waits on, and listens again as soon as it can. Behind a pooler it returns early.
+        Behind a pooler it returns early.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         while self.rings[kind] == heard and (left := deadline - loop.time()) > 0:
             if self._over:
                 raise BackendError("this session was closed while something was waited for")
-            if self._lanes.pooled:
+            if self._connections.pooled:
                 await self._sleep(kind, min(left, POLL))
                 break
             if self._connection is None:
@@ -84,29 +78,16 @@ class Notifier:
         except TimeoutError:
             return 0.0
         except BackendUnavailable:
-            return min(left, max(self._lanes.pause, _SHORTEST_PAUSE))
+            return min(left, max(self._connections.pause, _SHORTEST_PAUSE))
         return 0.0
 
-    async def _sleep(self, kind: int, left: float) -> None:
-        if left <= 0:
-            return
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters[kind].add(waiter)
-        timer = None if left == math.inf else asyncio.get_running_loop().call_later(left, _wake, waiter)
-        try:
-            await waiter
-        finally:
-            self._waiters[kind].discard(waiter)
-            if timer is not None:
-                timer.cancel()
-
     async def _connect(self) -> None:
-        connection = await self._lanes.connect()
-        if self._lanes.pooled:  # found out only now
+        connection = await self._connections.connect()
+        if self._connections.pooled:  # found out only now
             connection.terminate()
             return
         connection.add_termination_listener(self._lost)
-        await self._said(connection, connection.add_listener(self._lanes.texts.channel, self._heard))
+        await self._said(connection, connection.add_listener(self._connections.texts.channel, self._heard))
         if self._over:
             connection.terminate()
             raise BackendError("this session was closed while something was waited for")
@@ -123,14 +104,14 @@ class Notifier:
     async def _said(self, connection: Connection, answer: Awaitable[object]) -> None:
         """Wait for an answer under the deadline; without one the connection is dropped."""
         loop = asyncio.get_running_loop()
-        late = loop.call_later(self._lanes.place.timeout, connection.terminate)
+        late = loop.call_later(self._connections.place.timeout, connection.terminate)
         try:
             await answer
         except BaseException as exc:
             connection.terminate()
             self._lost(connection)  # now: who looks next must not find it
             if isinstance(exc, FOREIGN):
-                raise translated(exc, self._lanes.place.shown) from exc
+                raise translated(exc, self._connections.place.shown) from exc
             raise
         finally:
             late.cancel()
@@ -142,34 +123,17 @@ class Notifier:
         self.ring(int(said) if said.isdecimal() else sum(KINDS))
 
     def _lost(self, connection: object) -> None:
-        """Whoever waits looks up, and mends it."""
+        """Wake those who wait: they restore it."""
         if connection is self._connection:
             self._connection = None
             for kind in KINDS:
-                self._stir(kind)
-
-    def ring(self, kinds: int) -> None:
-        """Wake those of this session who wait for one of these kinds."""
-        for kind in KINDS:
-            if kinds & kind:
-                self.rings[kind] += 1
-                self._stir(kind)
-
-    def _stir(self, kind: int) -> None:
-        waiters, self._waiters[kind] = self._waiters[kind], set()
-        for waiter in waiters:
-            _wake(waiter)
+                self._wake(kind)
 
     def close(self) -> None:
-        """Whoever waits is told."""
+        """End all waiting."""
         self._over = True
         connection, self._connection = self._connection, None
         if connection is not None:
-            self._lanes.hang_up(connection)
+            self._connections.hang_up(connection)
         for kind in KINDS:
-            self._stir(kind)
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
+            self._wake(kind)

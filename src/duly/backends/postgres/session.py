@@ -1,81 +1,114 @@
-"""A session: the lanes, the bell and the memory behind one opened backend, and how pieces of work run on them.
+"""A session: the connections, the notifier and the memory behind one opened backend, and how work runs on them.
 
-Claims and settlements each have a lane, so that neither waits for the other; submissions and lookups share one, since
-they are short, and half of a bulk goes beside it; changes by the planner and operators, and listings, which may take
-their time, have theirs. More would cost connections, of which a server has few.
+Claims and settlements each have a connection, so that neither waits for the other. Submissions and lookups share one,
+since they are short; half of a bulk goes through another. Changes by the planner and operators, and listings, which may
+take their time, have theirs. A server allows few connections, so there are no more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
-from typing import TypeVar
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
-from duly.backends.postgres.connection import Connection, Lanes
+from duly.backends.postgres.connection import Connection, Connections
+from duly.backends.postgres.dialect import DIALECT
 from duly.backends.postgres.notify import Notifier
-from duly.backends.postgres.unit_of_work import Memory, UnitOfWork
-from duly.model import to_micros
+from duly.backends.postgres.unit import PostgresUnit
+from duly.backends.sql.unit import QUICK, Memory
+from duly.ports.waiting import noticed
 
 T = TypeVar("T")
-Task = Callable[[UnitOfWork], Awaitable[T]]
+Task = Callable[[PostgresUnit], Coroutine[Any, Any, T]]
 
-CLAIMING = "claiming"
-SETTLING = "settling"  # and what keeps claims alive
-QUICK = "quick"
 BULK = "bulk"
-STORE = "store"
 LISTING = "listing"
+
+_VACUUM_AFTER = 20_000
+_VACUUMING = "vacuum"
+_VACUUM = "VACUUM (SKIP_LOCKED, TRUNCATE false, INDEX_CLEANUP on, PARALLEL 0) {ns}.waiting, {ns}.claims"
 
 
 class Session:
-    """The way to the store, from the opening of its lanes to their closing."""
+    """The way to the store, from the opening of its connections to their closing.
 
-    def __init__(self, lanes: Lanes, notifier: Notifier) -> None:
-        self.lanes = lanes
+    `when_others_are_affected` is called after each commit that lets runs wait again, or cancels some, as a side effect:
+    a notifier other than this one does not know of that otherwise.
+    """
+
+    def __init__(
+        self, connections: Connections, notifier: Notifier, when_others_are_affected: Callable[[], None]
+    ) -> None:
+        self.connections = connections
         self.notifier = notifier
         self.memory = Memory()
-        self.stirred: Callable[[], None] = lambda: None
+        self._when_others_are_affected = when_others_are_affected
 
-    async def run(self, lane: str, task: Task[T], timeout: float | None = None) -> T:
+    async def read(self, task: Task[T], *, listing: bool = False, timeout: float | None = None) -> T:
+        return await self.run(LISTING if listing else QUICK, task, timeout)
+
+    async def write_each(self, purpose: str, task: Task[T]) -> T:
+        return await self.run(purpose, task)
+
+    async def run(self, purpose: str, task: Task[T], timeout: float | None = None) -> T:
         """Do a task each statement of which stands for itself."""
-        units: list[UnitOfWork] = []
+        units: list[PostgresUnit] = []
 
         async def whole(connection: Connection) -> T:
             units.append(self.unit(connection))
             return await task(units[0])
 
-        answer = await self.lanes[lane].run(whole, timeout)
-        self._tell(units)
+        answer = await self.connections[purpose].run(whole, timeout)
+        self._report(units)
         return answer
 
-    async def transact(self, lane: str, task: Task[T], timeout: float | None = None) -> T:
-        """Do a task in one transaction; others hear at its commit what it rang for."""
-        units: list[UnitOfWork] = []
+    async def write(self, purpose: str, task: Task[T], timeout: float | None = None) -> T:
+        units: list[PostgresUnit] = []
 
         async def whole(connection: Connection) -> T:
             units.append(self.unit(connection))
             answer = await task(units[0])
-            await units[0].ring()
+            await units[0].notify()
             return answer
 
-        answer = await self.lanes[lane].transact(whole, timeout)
-        self._tell(units)
+        answer = await self.connections[purpose].transact(whole, timeout)
+        self._report(units)
         return answer
 
-    def _tell(self, units: Sequence[UnitOfWork]) -> None:
-        """What was done may concern those who do not hear the store's bell."""
-        if any(unit.stirs for unit in units):
-            self.stirred()
+    def _report(self, units: Sequence[PostgresUnit]) -> None:
+        if any(unit.affects_others for unit in units):
+            self._when_others_are_affected()
 
-    def moment(self, now: datetime | None) -> int | None:
-        """What a statement is told about the time: see `texts.NOW`."""
-        return self.lanes.moment(now)
+    def unit(self, connection: Connection) -> PostgresUnit:
+        return PostgresUnit(connection, self.connections, self.memory, DIALECT)
 
-    def believed(self, now: datetime | None) -> int | None:
-        """The time for what is only shown; None while the server's clock has not been read."""
-        if now is not None:
-            return to_micros(now)
-        return self.lanes.clock.micros() if self.lanes.clock.known else None
 
-    def unit(self, connection: Connection) -> UnitOfWork:
-        return UnitOfWork(connection, self.lanes, self.memory)
+class Vacuum:
+    """Removes the dead rows that claims leave behind before they have to be walked over.
+
+    Every claimed and every settled run leaves a dead row in a small table, at the very place where the next claim
+    begins to look. The server vacuums once a minute at best; a busy node cannot wait so long, and asks for it after
+    every 20,000 runs. Belongs to one event loop; one at a time.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._lent = 0
+        self._running: asyncio.Future[None] | None = None
+
+    def after(self, lent: int) -> None:
+        """These many runs have been lent: vacuum if they have become many. A pooler does not allow it."""
+        self._lent += lent
+        if self._lent >= _VACUUM_AFTER and self._running is None and not self._connections.pooled:
+            self._lent = 0
+            self._running = asyncio.ensure_future(self.run())
+            self._running.add_done_callback(self._done)
+
+    async def run(self) -> None:
+        """Vacuum now, beside whatever else is going on."""
+        sql = self._connections.texts[_VACUUM]
+        await self._connections[_VACUUMING].run(lambda connection: connection.execute(sql))
+
+    def _done(self, run: asyncio.Future[None]) -> None:
+        self._running = None
+        noticed(run)  # whatever it was: the server vacuums too, and the next claim meets what is lasting

@@ -1,48 +1,23 @@
-"""Settling: what becomes of claimed runs, applied where the fence still stands.
+"""The fast path of settling, and what keeps claims alive: renewals, the amnesty after an outage, taking over.
 
-Nearly all settlements are first-time successes of runs that this session lent itself. One statement checks and moves
-them all, whatever their number; everything else is locked, read and decided about, and then written in bulk as well.
+Nearly all settlements are first-time successes of runs that this session lent. One statement checks and moves them all,
+whatever their number: one round trip, where `sql.settling` takes ten.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.postgres.codec import Record, extra_of
-from duly.backends.postgres.notify import ENDED, WORK
-from duly.backends.postgres.transitions import (
-    End,
-    by_ids,
-    count_ended,
-    free_keys,
-    insert_ended,
-    lock_groups_of,
-    release,
-    wait_again,
-)
-from duly.backends.postgres.unit_of_work import Lent, UnitOfWork
-from duly.backends.rows import optional_json
-from duly.model import Attempt, Run, Settlement, State, to_micros
+from duly.backends.codec import instant, optional_json
+from duly.backends.postgres.unit import PostgresUnit
+from duly.backends.sql.moves import read_records
+from duly.backends.sql.notify import ENDED, WORK
+from duly.backends.sql.settling import ADD_TO_STATISTICS, is_first_success
+from duly.model import Beat, BeatReply, Claim, Renewal, Settlement, from_micros, to_micros
 from duly.model.holds import hold_for_group
-from duly.rules.misfires import start_by_after
-from duly.rules.settling import as_stored
-from duly.rules.statistics import Tally, tally
-
-_ADD_TO_STATISTICS = """
-ON CONFLICT (job, node) DO UPDATE SET
-    completed = s.completed + excluded.completed,
-    failed = s.failed + excluded.failed,
-    cancelled = s.cancelled + excluded.cancelled,
-    lost = s.lost + excluded.lost,
-    retried = s.retried + excluded.retried,
-    seconds = s.seconds + excluded.seconds,
-    last_outcome = CASE WHEN excluded.last_run_at >= s.last_run_at THEN excluded.last_outcome ELSE s.last_outcome END,
-    last_run_at = greatest(s.last_run_at, excluded.last_run_at)
-"""
 
 # Complete first-time successes: numbers, fences, ends, jobs, results (NULL: there are none). Applies to each whose
 # claim stands and has nothing besides to tell (no wish to cancel, no progress); gives keys back and places in groups
@@ -87,7 +62,7 @@ added AS (
     RETURNING s.job, s.node
 ),
 begun AS (
-    INSERT INTO {ns}.statistics AS s (
+    INSERT INTO {ns}.statistics AS t (
         job, node, completed, failed, cancelled, lost, retried, seconds, last_run_at, last_outcome
     )
     SELECT job, node, number, 0, 0, 0, 0, seconds, last, 'succeeded'
@@ -98,53 +73,95 @@ SELECT
     number,
     CASE WHEN number < cardinality($1) THEN seqs END,
     coalesce(moved_up, 0) > 0,
-    CASE WHEN number > 0 THEN pg_notify({bell}, CASE WHEN moved_up > 0 THEN $8 ELSE $6 END) END
+    CASE WHEN number > 0 THEN pg_notify({channel}, CASE WHEN moved_up > 0 THEN $8 ELSE $6 END) END
 FROM (
     SELECT
         count(*) AS number, array_agg(seq) AS seqs,
         {ns}.release(array_agg($7::text || "group") FILTER (WHERE "group" IS NOT NULL)) AS moved_up
     FROM gone
 ) AS done
-""".replace("{add}", _ADD_TO_STATISTICS)
+""".replace("{add}", ADD_TO_STATISTICS)
 
-_LOCK = """
-SELECT seq FROM {ns}.claims
-WHERE seq = ANY(ARRAY(SELECT seq FROM {ns}.runs WHERE id = ANY($1::text[]))) ORDER BY seq FOR UPDATE
-"""
-_GIVE_BACK = "DELETE FROM {ns}.claims WHERE seq = ANY($1::bigint[])"
-_KEEP_RESULTS = """
-UPDATE {ns}.ended AS e SET result = i.result FROM unnest($1::bigint[], $2::bytea[]) AS i (seq, result)
-WHERE e.seq = ANY($1::bigint[]) AND e.seq = i.seq AND e.result IS NULL
-"""
-_AGAIN = """
-UPDATE {ns}.runs AS r SET ready_at = i.ready_at, extra = i.extra
-FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS i (seq, ready_at, extra)
-WHERE r.seq = ANY($1::bigint[]) AND r.seq = i.seq
-"""
-_READY_AT = """
-UPDATE {ns}.runs AS r SET ready_at = i.ready_at FROM unnest($1::bigint[], $2::bigint[]) AS i (seq, ready_at)
-WHERE r.seq = ANY($1::bigint[]) AND r.seq = i.seq
-"""
-_ATTEMPTS = """
-INSERT INTO {ns}.attempts (seq, number, fence, node, started_at, ended_at, outcome, failure)
-SELECT * FROM unnest(
-    $1::bigint[], $2::int[], $3::bigint[], $4::text[], $5::bigint[], $6::bigint[], $7::text[], $8::text[]
+# Somebody reaches the store: $1 now. After a silence of more than $3 an amnesty of $2 begins, all in microseconds. When
+# the clock has gone back, what is left of an amnesty is at most $2. Waits for nobody: if the row is locked, somebody
+# else is just saying the same; should that be rolled back, the next renewal says it. Answers the time, and to the one
+# who ends a silence since when it was silent.
+_BEAT = """
+WITH {clock},
+mine AS MATERIALIZED (
+    SELECT beat FROM {ns}.pulse FOR UPDATE SKIP LOCKED
+),
+beaten AS (
+    UPDATE {ns}.pulse AS p SET
+        spared_until = CASE
+            WHEN now - p.beat > $3::bigint THEN now + $2::bigint
+            WHEN now < p.beat THEN least(p.spared_until, now + $2::bigint)
+            ELSE p.spared_until
+        END,
+        beat = now
+    FROM clock WHERE EXISTS (SELECT FROM mine)
 )
-ON CONFLICT (seq, fence) DO NOTHING
+SELECT now, (SELECT beat FROM mine WHERE now - beat > $3::bigint) FROM clock
 """
-_COUNT = """
-INSERT INTO {ns}.statistics AS s (
-    job, node, completed, failed, cancelled, lost, retried, seconds, last_run_at, last_outcome
+
+# Extend claims ($3 ids, $4 fences) to $2 after $1, and keep their progress ($5). Waits for nobody: what another
+# transaction has locked is passed over. Answers every claim that stands, whether it was extended, and if so, whether
+# it is to be cancelled.
+_EXTEND = """
+WITH mine AS MATERIALIZED (
+    SELECT i.n, i.id, i.fence, i.progress, c.seq, c.cancelling
+    FROM unnest($3::text[], $4::bigint[], $5::text[]) WITH ORDINALITY AS i (id, fence, progress, n)
+    INNER JOIN {ns}.runs AS r ON r.id = i.id AND r.id = ANY($3::text[])
+    CROSS JOIN LATERAL (
+        SELECT seq, cancelling FROM {ns}.claims AS at WHERE at.seq = r.seq AND at.fence = i.fence LIMIT 1
+    ) AS c
+),
+free AS MATERIALIZED (
+    SELECT c.seq FROM {ns}.claims AS c WHERE c.seq = ANY(ARRAY(SELECT seq FROM mine)) FOR UPDATE SKIP LOCKED
+),
+extended AS (
+    UPDATE {ns}.claims AS c SET expires_at = $1::bigint + $2::bigint, progress = coalesce(m.progress, c.progress)
+    FROM mine AS m
+    WHERE c.seq = m.seq AND c.fence = m.fence AND c.seq = ANY(ARRAY(SELECT seq FROM free))
+    RETURNING c.seq, c.cancelling
 )
-SELECT * FROM unnest(
-    $1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::float8[],
-    $9::bigint[], $10::text[]
+SELECT m.id, m.fence, e.seq IS NOT NULL, e.cancelling
+FROM mine AS m LEFT JOIN extended AS e ON e.seq = m.seq
+ORDER BY m.n
+"""
+
+# Take over the $2 claims that have expired for the longest time, for $3, unless an amnesty lasts or it has been silent
+# for more than $4. No longer lent by the request that lent them: a repeat of that must not learn the reaper's fence.
+_REAP = """
+WITH {clock},
+expired AS MATERIALIZED (
+    SELECT c.seq, c.expires_at FROM {ns}.claims AS c
+    WHERE c.expires_at <= (SELECT now FROM clock)
+        AND EXISTS (
+            SELECT FROM {ns}.pulse, clock WHERE now >= spared_until AND ($4::bigint IS NULL OR now - beat <= $4::bigint)
+        )
+    ORDER BY c.expires_at, c.seq LIMIT $2
+    FOR UPDATE SKIP LOCKED
+),
+numbered AS MATERIALIZED (
+    SELECT x.seq, nextval('{ns}.fences') AS fence FROM (SELECT seq FROM expired ORDER BY expires_at, seq) AS x
+),
+taken AS (
+    UPDATE {ns}.claims AS c SET fence = n.fence, expires_at = clock.now + $3::bigint, request = 0
+    FROM numbered AS n, clock WHERE c.seq = n.seq
+    RETURNING c.*
 )
-{add}
-""".replace("{add}", _ADD_TO_STATISTICS)
+SELECT {run}, x.expires_at
+FROM taken AS c INNER JOIN expired AS x ON x.seq = c.seq
+CROSS JOIN LATERAL (SELECT * FROM {ns}.runs AS at WHERE at.seq = c.seq LIMIT 1) AS r
+LEFT JOIN {ns}.waiting AS w ON false
+LEFT JOIN {ns}.held AS h ON false
+LEFT JOIN {ns}.ended AS e ON false
+ORDER BY c.fence
+"""
 
 
-# --- many at once
+# --- settling
 
 
 class First(Struct, frozen=True):
@@ -154,30 +171,24 @@ class First(Struct, frozen=True):
     seqs: list[int]
 
 
-def sorted_out(settlements: Sequence[Settlement], lent: Mapping[int, Lent]) -> tuple[First, list[Settlement]]:
+def sorted_out(
+    settlements: Sequence[Settlement], lent: Mapping[int, tuple[str, int]]
+) -> tuple[First, list[Settlement]]:
     """Such successes, and all others. Two settlements of one claim are left to be looked at one by one."""
     first = First([], [])
     others: list[Settlement] = []
     seen: set[int] = set()
     for settled in sorted(settlements, key=lambda settled: settled.fence):
-        known = lent.get(settled.fence)
-        if (
-            known is None
-            or known.run_id != settled.run_id
-            or settled.state is not State.COMPLETED
-            or settled.attempt is not None
-            or settled.reason is not None
-            or settled.fence in seen
-        ):
+        if settled.fence in seen or not is_first_success(settled, lent):
             others.append(settled)
             continue
         seen.add(settled.fence)
         first.settled.append(settled)
-        first.seqs.append(known.seq)
+        first.seqs.append(lent[settled.fence][1])
     return first, others
 
 
-async def complete(unit: UnitOfWork, first: First) -> list[Settlement]:
+async def complete(unit: PostgresUnit, first: First) -> list[Settlement]:
     """Complete these runs; those whose claim did not stand, or has more to it."""
     results = [settled.result for settled in first.settled]
     row = await unit.one(
@@ -192,7 +203,7 @@ async def complete(unit: UnitOfWork, first: First) -> list[Settlement]:
         str(ENDED | WORK),
     )
     assert row is not None
-    unit.stirs |= row[2]
+    unit.affects_others |= row[2]
     done = set(first.seqs if row[0] == len(first.seqs) else row[1] or ())
     left: list[Settlement] = []
     for seq, settled in zip(first.seqs, first.settled, strict=True):
@@ -203,128 +214,35 @@ async def complete(unit: UnitOfWork, first: First) -> list[Settlement]:
     return left
 
 
-# --- one by one
+# --- keeping claims alive
 
 
-class Applied(Struct, frozen=True):
-    """One settlement with the run that it applies to: as it was, and as it is afterwards."""
-
-    settled: Settlement
-    before: Record
-    after: Record
-
-
-async def settle_each(unit: UnitOfWork, settlements: Sequence[Settlement]) -> list[Settlement]:
-    """Apply settlements; those whose fence no longer stands. Needs a transaction."""
-    ids = [settled.run_id for settled in settlements]
-    await lock_groups_of(unit, ids)
-    await unit.run(_LOCK, ids)
-    records = await by_ids(unit, ids)
-    stale: list[Settlement] = []
-    applied: list[Applied] = []
-    results: list[tuple[int, bytes]] = []
-    for settled in settlements:
-        record = records.get(settled.run_id)
-        if record is None or record.run.fence != settled.fence:
-            stale.append(settled)
-        elif record.run.state is State.RUNNING:
-            done = as_stored(record.run, settled)
-            after = replace(record, run=_after(record, done))
-            applied.append(Applied(done, record, after))
-            records[settled.run_id] = after
-        elif record.run.state is State.COMPLETED and settled.result is not None:
-            results.append((record.seq, settled.result))
-    await _write(unit, applied)
-    if results:
-        await unit.run(_KEEP_RESULTS, [seq for seq, _ in results], [result for _, result in results])
-    return stale
+async def renew(unit: PostgresUnit, beats: Sequence[Beat], lease: int, silence: int | None, now: int | None) -> Renewal:
+    """Extend what is still owned; what is not, and what an operator wants cancelled. Each statement for itself."""
+    row = await unit.one(_BEAT, now, lease, silence)
+    assert row is not None
+    if not beats:
+        return Renewal(silent_since=instant(row[1]))
+    progress = [optional_json(beat.progress) for beat in beats]
+    ids, fences = [beat.run_id for beat in beats], [beat.fence for beat in beats]
+    rows = await unit.all(_EXTEND, row[0], lease, ids, fences, progress)
+    replies = {(run_id, fence): _reply(extended, cancelling) for run_id, fence, extended, cancelling in rows}
+    return Renewal(tuple(replies.get((beat.run_id, beat.fence), BeatReply.LOST) for beat in beats), instant(row[1]))
 
 
-def _after(record: Record, settled: Settlement) -> Run:
-    return replace(
-        record.run,
-        state=settled.state,
-        ready_at=settled.ready_at,
-        failures=settled.failures,
-        losses=settled.losses,
-        reason=settled.reason,
-        result=settled.result,
-        failure=settled.failure,
-        member=record.run.member and settled.state is State.PENDING,
-        expires_at=None,
-        start_by=start_by_after(record.run, settled),
-    )
+def _reply(extended: bool, cancelling: bool | None) -> BeatReply:
+    """The reply about a claim that stands. One that is locked may have ended meanwhile: the next renewal tells."""
+    if not extended:
+        return BeatReply.BUSY
+    return BeatReply.CANCEL if cancelling else BeatReply.KEPT
 
 
-async def _write(unit: UnitOfWork, applied: Sequence[Applied]) -> None:
-    """Move claimed runs to where their settlements say."""
-    if not applied:
-        return
-    await unit.run(_GIVE_BACK, [each.before.seq for each in applied])
-    for each in applied:
-        unit.memory.lent.pop(each.settled.fence, None)
-    attempts = [(each.before.seq, each.settled.attempt) for each in applied if each.settled.attempt is not None]
-    await _keep_attempts(unit, attempts)
-    await _put_back(unit, [each for each in applied if each.settled.state is State.PENDING])
-    await _end(unit, [each for each in applied if each.settled.state is not State.PENDING])
-    await _count(unit, tally(each.settled for each in applied))
-
-
-async def _put_back(unit: UnitOfWork, applied: Sequence[Applied]) -> None:
-    records = [each.after for each in applied]
-    if records:
-        ready = [to_micros(record.run.ready_at) for record in records]
-        await unit.run(_AGAIN, [record.seq for record in records], ready, [extra_of(record.run) for record in records])
-        await wait_again(unit, records, [each.settled.hold for each in applied])
-        unit.rings |= WORK
-
-
-async def _end(unit: UnitOfWork, applied: Sequence[Applied]) -> None:
-    moved = [each.after for each in applied if each.after.run.ready_at != each.before.run.ready_at]
-    if moved:
-        ready = [to_micros(record.run.ready_at) for record in moved]
-        await unit.run(_READY_AT, [record.seq for record in moved], ready)
-    ends = [
-        End(each.after.seq, each.after.run, each.settled.state, each.settled.reason, to_micros(each.settled.ended_at))
-        for each in applied
+async def reap(unit: PostgresUnit, limit: int, lease: int, silence: int | None, now: int | None) -> list[Claim]:
+    """Take expired claims over under fresh fences, the longest expired first."""
+    rows = [tuple(row) for row in await unit.all(_REAP, now, limit, lease, silence)]
+    runs = [record.run for record in read_records([row[:-1] for row in rows])]
+    return [
+        Claim(replace(run, expires_at=from_micros(row[-1])), run.fence, run.expires_at)
+        for run, row in zip(runs, rows, strict=True)
+        if run.expires_at is not None
     ]
-    await insert_ended(unit, ends)
-    await free_keys(unit, [each.after.run.id for each in applied if each.after.run.dedupe_key is not None])
-    left = [each.before.run.group for each in applied if each.before.run.member]
-    await release(unit, [group for group in left if group is not None])
-    if applied:
-        await count_ended(unit, Counter(each.settled.state for each in applied), applied[0].settled.node)
-
-
-async def _keep_attempts(unit: UnitOfWork, attempts: Sequence[tuple[int, Attempt]]) -> None:
-    if attempts:
-        await unit.run(
-            _ATTEMPTS,
-            [seq for seq, _ in attempts],
-            [attempt.number for _, attempt in attempts],
-            [attempt.fence for _, attempt in attempts],
-            [attempt.node for _, attempt in attempts],
-            [to_micros(attempt.started_at) for _, attempt in attempts],
-            [to_micros(attempt.ended_at) for _, attempt in attempts],
-            [attempt.outcome.value for _, attempt in attempts],
-            [optional_json(attempt.failure) for _, attempt in attempts],
-        )
-
-
-async def _count(unit: UnitOfWork, tallies: Mapping[tuple[str, str], Tally]) -> None:
-    keys = sorted(tallies)
-    if keys:
-        entries = [tallies[key] for key in keys]
-        await unit.run(
-            _COUNT,
-            [job for job, _ in keys],
-            [node for _, node in keys],
-            [entry.completed for entry in entries],
-            [entry.failed for entry in entries],
-            [entry.cancelled for entry in entries],
-            [entry.lost for entry in entries],
-            [entry.retried for entry in entries],
-            [entry.seconds for entry in entries],
-            [0 if entry.last_run_at is None else to_micros(entry.last_run_at) for entry in entries],
-            ["" if entry.last_outcome is None else entry.last_outcome.value for entry in entries],
-        )

@@ -18,11 +18,12 @@ from asyncpg.pool import PoolConnectionProxy
 
 from duly.backends.postgres.adding import add
 from duly.backends.postgres.connection import Connection
+from duly.backends.postgres.dialect import DIALECT
 from duly.backends.postgres.errors import FOREIGN, translated
 from duly.backends.postgres.session import Session
-from duly.backends.postgres.settling import settle_each
-from duly.backends.postgres.transitions import lock_groups_of
-from duly.backends.postgres.unit_of_work import Memory, UnitOfWork
+from duly.backends.postgres.unit import PostgresUnit
+from duly.backends.sql.settling import settle_each
+from duly.backends.sql.unit import Memory
 from duly.errors import BackendError, BackendUnavailable, ClaimLost
 from duly.model import Claim, Put, Run, Succeeded, from_micros
 from duly.rules import settling
@@ -45,7 +46,7 @@ class Block:
         self._alarm = asyncio.timeout(None)
         self._stack = AsyncExitStack()
         self._connection: Connection | None = None
-        self._unit: UnitOfWork | None = None
+        self._unit: PostgresUnit | None = None
 
     async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[tuple[Any, ...]]:
         return await _execute(self._open, sql, parameters)
@@ -72,7 +73,7 @@ class Block:
     # --- entering and leaving
 
     async def __aenter__(self) -> Self:
-        connection = await self._stack.enter_async_context(self._session.lanes.apart())
+        connection = await self._stack.enter_async_context(self._session.connections.apart())
         try:
             await connection.execute("BEGIN")
             await connection.fetch(_LAST_WORD, f"{round(self._seconds * 1000) + 1000}ms")
@@ -112,7 +113,7 @@ class Block:
         """Complete and commit; to its end even if this task is cancelled meanwhile, since nobody else would know."""
         task = asyncio.ensure_future(self._complete(connection))
         loop = asyncio.get_running_loop()
-        alarm = loop.call_later(self._session.lanes.place.timeout, connection.terminate)
+        alarm = loop.call_later(self._session.connections.place.timeout, connection.terminate)
         cancelled = False
         try:
             while not task.done():
@@ -146,28 +147,28 @@ class Block:
     async def _settle(self) -> None:
         claim, unit = self._claim, self._unit
         assert unit is not None
-        await lock_groups_of(unit, [claim.run.id])  # before the row, as everybody does
+        await unit.locks.groups_of([claim.run.id])  # before the row, as everybody does
         if await unit.one(_STANDS, claim.run.id, claim.fence) is None:
             raise ClaimLost(
                 f"run {claim.run.id} is no longer this attempt's (fence {claim.fence}): the transaction is rolled back"
             )
         at = from_micros(await unit.at(None))
         await settle_each(unit, [settling.settle(claim.run, claim.fence, Succeeded(), at, dice=0.0)])
-        await unit.ring()
+        await unit.notify()
 
     async def _roll_back(self, connection: Connection) -> None:
         """Nothing has happened: said to the server, or else found out by it when the connection is gone."""
         idle = not connection.is_closed() and connection.is_in_transaction()
         try:
             if idle:
-                await connection.execute("ROLLBACK", timeout=self._session.lanes.place.timeout)
+                await connection.execute("ROLLBACK", timeout=self._session.connections.place.timeout)
         except (*FOREIGN, TimeoutError):  # a statement of the block is still at work, or the server is gone
             connection.terminate()
 
     def _translated(self, exc: BaseException, connection: Connection) -> BackendError:
         if connection.is_closed():
-            return BackendUnavailable(f"{self._session.lanes.place.shown} was lost during a transaction: {exc}")
-        return translated(exc, self._session.lanes.place.shown)
+            return BackendUnavailable(f"{self._session.connections.place.shown} was lost during a transaction: {exc}")
+        return translated(exc, self._session.connections.place.shown)
 
 
 class Joined:
@@ -176,7 +177,8 @@ class Joined:
     def __init__(self, session: Session, connection: Any) -> None:
         if not isinstance(connection, asyncpg.Connection | PoolConnectionProxy):
             raise BackendError(
-                f"within() takes an asyncpg connection to {session.lanes.place.shown}, not {type(connection).__name__}"
+                f"within() takes an asyncpg connection to {session.connections.place.shown},"
+                f" not {type(connection).__name__}"
             )
         self._session = session
         self._connection: Any = connection
@@ -185,18 +187,18 @@ class Joined:
         return await _execute(self._connection, sql, parameters)
 
     async def put(self, runs: Sequence[Run]) -> list[Put]:
-        self._session.lanes.check()
+        self._session.connections.check()
         if not self._connection.is_in_transaction():
             raise BackendError(
                 "no transaction is open on that connection: begin one first (`async with connection.transaction()`)"
             )
         # What is remembered of a transaction that may be rolled back unseen is worth nothing.
-        unit = UnitOfWork(self._connection, self._session.lanes, Memory())
+        unit = PostgresUnit(self._connection, self._session.connections, Memory(), DIALECT)
         try:
             answers = await add(unit, runs, None)
-            await unit.ring()
+            await unit.notify()
         except FOREIGN as exc:
-            raise translated(exc, self._session.lanes.place.shown) from exc
+            raise translated(exc, self._session.connections.place.shown) from exc
         return answers
 
 

@@ -4,7 +4,7 @@
     postgresql://h1,h2:5433/database    the one of them that takes writes    postgresql:///database?host=/run/postgresql
 
 A password is percent-encoded where it has signs that a URL uses itself. It may as well come from `PGPASSWORD`, from a
-file named by `PGPASSWORD_FILE` (read anew for every connection), or from `~/.pgpass`.
+file named by `PGPASSWORD_FILE` (read again for every connection), or from `~/.pgpass`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,19 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from duly.backends.options import timeout_of
 from duly.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import asyncpg
 
 SCHEMES = ("postgresql", "postgres")
 SSLMODES = ("disable", "prefer", "require", "verify-ca", "verify-full")
@@ -37,16 +42,16 @@ Address = tuple[str, int]
 
 
 class Login(Struct, frozen=True):
-    """Who we are. Shows nothing of itself."""
+    """Who we are. Shows nothing of itself. A password may be a function that the driver calls for each connection."""
 
     user: str | None = None
-    password: str | None = None
+    password: str | Callable[[], Any] | None = None
     password_file: str | None = None
 
     def __repr__(self) -> str:
         return "Login(…)"
 
-    def secret(self) -> str | None:
+    def secret(self) -> str | Callable[[], Any] | None:
         """The password as it is now: a file may have been changed since the last time."""
         if self.password is not None or self.password_file is None:
             return self.password
@@ -57,15 +62,18 @@ class Login(Struct, frozen=True):
 
 
 class Tls(Struct, frozen=True):
-    """How far the server must prove who it is, and how we prove who we are. Paths of PEM files."""
+    """How far the server must prove who it is, and how we prove who we are: paths of PEM files, or a context."""
 
     mode: str = "prefer"
     ca: str | None = None
     cert: str | None = None
     key: str | None = None
+    made: ssl.SSLContext | None = None
 
     def context(self) -> ssl.SSLContext:
         """For modes that want TLS. Reads the files, so it may wait for a disk."""
+        if self.made is not None:
+            return self.made
         try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.cert is not None:
@@ -119,6 +127,77 @@ def parse(url: str, environment: Mapping[str, str] | None = None) -> Place:
         migrates=_one_of("migrate", options.get("migrate", "yes"), MIGRATE) == "yes",
         application=options.get("application_name") or known.get("PGAPPNAME") or "duly",
     )
+
+
+# --- the settings of a pool
+
+_CARRIED = frozenset({"dsn", "host", "port", "user", "password", "database", "ssl", "server_settings"})
+# What a pool sets for its own connections, and what says nothing about the server.
+_IGNORED = frozenset(
+    {
+        *("timeout", "command_timeout", "statement_cache_size", "max_cached_statement_lifetime"),
+        *("max_cacheable_statement_size", "target_session_attrs", "loop", "connection_class", "record_class"),
+    }
+)
+
+
+def place_of_pool(pool: asyncpg.Pool[Any], timeout: float) -> Place:
+    """The database that a pool of asyncpg leads to. The pool is neither used nor changed."""
+    # asyncpg has no public way to ask for them.
+    arguments, options = getattr(pool, "_connect_args", None), getattr(pool, "_connect_kwargs", None)
+    if arguments is None or options is None:
+        raise ConfigurationError(
+            f"from_pool takes a pool of asyncpg, not {type(pool).__name__}: open the store by its URL instead"
+        )
+    options = dict(options)
+    if arguments and arguments[0] is not None:
+        options["dsn"] = arguments[0]
+    given = {name: value for name, value in options.items() if value is not None and name not in _IGNORED}
+    strange = sorted(given.keys() - _CARRIED)
+    if strange:
+        raise ConfigurationError(
+            f"the pool sets {', '.join(strange)}, which Duly cannot take over: open the store by its URL instead"
+        )
+    return _with_pool(parse(given.get("dsn", "postgresql://")), given, timeout)
+
+
+def _with_pool(place: Place, given: Mapping[str, Any], timeout: float) -> Place:
+    hosts, ports = (_listed(given.get(name)) for name in ("host", "port"))
+    addresses = place.addresses
+    if hosts or ports:
+        hosts = hosts or [host for host, _ in addresses]
+        ports = ports or [addresses[0][1]]
+        ports = [int(port) for port in (ports if len(ports) == len(hosts) else ports * len(hosts))]
+        addresses = tuple(zip((str(host) for host in hosts), ports, strict=True))
+    login = place.login
+    return replace(
+        place,
+        addresses=addresses,
+        database=given.get("database", place.database),
+        login=replace(login, user=given.get("user", login.user), password=given.get("password", login.password)),
+        tls=_tls_of_pool(given["ssl"]) if "ssl" in given else place.tls,
+        timeout=timeout,
+        application=dict(given.get("server_settings", {})).get("application_name", place.application),
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
+
+
+def _tls_of_pool(value: Any) -> Tls:
+    """`ssl` as asyncpg takes it: a context, a mode, or whether."""
+    match value:
+        case ssl.SSLContext():
+            named = "verify-full" if value.check_hostname else "verify-ca"
+            return Tls("require" if value.verify_mode == ssl.CERT_NONE else named, made=value)
+        case bool():
+            return Tls("verify-full" if value else "disable")
+        case _:
+            return Tls(_one_of("ssl", str(value), SSLMODES))
+
+
+# --- the parts of a URL
 
 
 def _split(rest: str) -> tuple[str, str, str]:

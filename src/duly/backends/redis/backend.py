@@ -4,47 +4,47 @@ from __future__ import annotations
 
 from typing import Self
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.options import check_timeout
+from duly.backends.options import USUAL_TIMEOUT, check_timeout
 from duly.backends.redis.client import RedisClient
 from duly.backends.redis.coordinator import RedisCoordinator
-from duly.backends.redis.doctor import findings
+from duly.backends.redis.doctor import UNKNOWN, capabilities_of, findings, read_server_info
 from duly.backends.redis.queue import RedisQueue
-from duly.backends.redis.server_info import capabilities_of, gather
+from duly.backends.redis.settings import ConnectionSettings, parse, settings_of_client
 from duly.backends.redis.store import RedisStore
-from duly.backends.redis.url import Place, checked_namespace, parse
+from duly.backends.url_parts import checked_namespace
 from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store, StoreClock, SystemClock
-
-# Until the server was asked, nothing is promised.
-UNKNOWN = Capabilities(
-    durable=False,
-    durable_start=False,
-    shared=True,
-    transactions=False,
-    push=True,
-    threads=True,
-    pipelined=True,
-)
 
 
 class RedisBackend:
-    """One session on a server: lanes, a bell and a memory of the store's incarnation of its own."""
+    """One session: separate connections, and separate knowledge of which store this is."""
 
     capabilities: Capabilities = UNKNOWN
     store: Store
     queue: Queue
     coordinator: Coordinator
 
-    def __init__(self, place: Place, namespace: str, clock: StoreClock | None = None) -> None:
-        self.url = place.shown
+    def __init__(self, settings: ConnectionSettings, namespace: str, clock: StoreClock | None = None) -> None:
+        self.url = settings.safe_url
         self.clock = clock = clock or StoreClock(SystemClock())
-        self._place = place
-        self._namespace = namespace
-        self.client = RedisClient(place, namespace, clock=clock)
+        self._settings = settings
+        self._namespace = checked_namespace(namespace, "Redis")
+        self.client = RedisClient(settings, namespace, clock=clock)
         self.store = RedisStore(self.client)
         self.queue = RedisQueue(self.client)
         self.coordinator = RedisCoordinator(self.client)
+
+    @classmethod
+    def from_client(cls, client: object, *, timeout: float = USUAL_TIMEOUT) -> RedisFactory:
+        """What `Scheduler(backend=…)` takes, for the server of a redis-py client.
+
+        Takes over address, credentials, database and TLS, and opens separate connections: the client may be closed.
+        `timeout` is the deadline of every call, in seconds. Raises `ConfigurationError` for a client whose settings
+        cannot be taken over, such as one of a cluster.
+        """
+        return RedisFactory(settings_of_client(client, timeout))
 
     async def open(self) -> None:
         await self.client.open()
@@ -56,18 +56,19 @@ class RedisBackend:
         await self.client.close()
 
     def session(self, timeout: float | None = None) -> Self:
-        place = self._place if timeout is None else replace(self._place, timeout=min(timeout, self._place.timeout))
-        return type(self)(place, self._namespace, self.clock)
+        settings = self._settings
+        if timeout is not None:
+            settings = replace(settings, timeout=min(timeout, settings.timeout))
+        return type(self)(settings, self._namespace, self.clock)
 
     async def refresh(self) -> Capabilities:
-        self.capabilities = capabilities_of(await gather(self.client), self._place)
+        self.capabilities = capabilities_of(await read_server_info(self.client), self._settings)
         return self.capabilities
 
     async def examine(self) -> list[Finding]:
-        facts = await gather(self.client)
-        kept = await self.client.command("HGETALL", self.client.prefix + b"incarnation")
-        words = [word.decode() for word in kept]
-        return findings(facts, self._place, dict(zip(words[::2], words[1::2], strict=True)))
+        info = await read_server_info(self.client)
+        flat = [word.decode() for word in await self.client.on_key("HGETALL", "incarnation")]
+        return findings(info, self._settings, dict(zip(flat[::2], flat[1::2], strict=True)))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r}, namespace={self._namespace!r})"
@@ -80,8 +81,18 @@ class RedisBackend:
         await self.close()
 
 
+class RedisFactory(Struct, frozen=True):
+    """Makes backends for one server."""
+
+    settings: ConnectionSettings
+
+    def __call__(self, opening: Opening) -> RedisBackend:
+        """A backend, not yet opened. The server's clock decides."""
+        settings = self.settings
+        check_timeout("timeout", settings.timeout, opening.lease, settings.safe_url)
+        return RedisBackend(settings, opening.namespace, StoreClock(opening.clock))
+
+
 def open_url(url: str, opening: Opening) -> RedisBackend:
-    """`redis://`, `rediss://` and `redis+sentinel://`; see docs/redis-connection.md. The server's clock decides."""
-    place = parse(url)
-    check_timeout("timeout", place.timeout, opening.lease, place.shown)
-    return RedisBackend(place, checked_namespace(opening.namespace), StoreClock(opening.clock))
+    """`redis://`, `rediss://` and `redis+sentinel://`; see docs/redis-connection.md."""
+    return RedisFactory(parse(url))(opening)

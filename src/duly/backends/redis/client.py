@@ -1,38 +1,80 @@
-"""The wire: how a session talks to the server. Scripts by name, on lanes that do not wait for each other.
+"""The client: how a session talks to the server. It calls scripts by name, on a few named connections.
 
-A lane is one connection; calls on it are written at once and answered in order, so many share it without waiting for
-each other's round trips. Every call has a deadline. A broken connection is made anew by the next call; what was under
-way on it raises `BackendUnavailable`, since nobody knows whether it happened.
+Calls on a connection are written at once and answered in order, so many callers share it without waiting for each
+other's round trips. Every call has a deadline. The next call replaces a broken connection; a call that was under way on
+it raises `BackendUnavailable`, because nobody knows whether it took effect.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Mapping
+import secrets
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from hiredis import ReplyError
 
-from duly.backends.redis.connection import Connection, Word, answer_of, pack
-from duly.backends.redis.discovery import Discovery
-from duly.backends.redis.errors import kind_of, moved_to, refused
+from duly.backends.loop_binding import LoopBinding
+from duly.backends.redis.connection import Argument, Connection, checked_reply, error_code, moved_to, pack, reply_error
+from duly.backends.redis.discovery import Discovery, ReconnectingConnection
 from duly.backends.redis.loader import Script, scripts
-from duly.backends.redis.notify import Ear, Notifier, Subscriber
-from duly.backends.redis.reconnecting_connection import ReconnectingConnection
-from duly.backends.redis.store_identity import StoreIdentity
-from duly.backends.redis.url import Place
-from duly.errors import BackendError
+from duly.backends.redis.pubsub import Listener, PubSub, Subscriber
+from duly.backends.redis.settings import ConnectionSettings
+from duly.errors import BackendUnavailable
 from duly.model import to_micros
 from duly.ports import StoreClock
 from duly.ports.waiting import shielded
 
 MAIN = "main"
-HELLO = "hello"
-_MOST_MOVES = 5
+IDENTIFY = "identify"
+MAX_SLICE = 500  # items that scripts for operators treat in one call
+_MAX_RETRIES = 5
+_T = TypeVar("_T")
+_LOSSES = {
+    "empty": "has forgotten everything: it came back, or was emptied, without what it had acknowledged",
+    "other": "is not the store it was: another node found it empty or behind, and it began again",
+    "behind": "has forgotten its latest changes: it came back from an older copy, or a replica took over that lagged",
+}
 
-_inherited: list[object] = []  # kept from being closed by the collector of garbage
+
+def slices_of(items: Sequence[_T], most: int = MAX_SLICE) -> Iterator[Sequence[_T]]:
+    for start in range(0, len(items), most):
+        yield items[start : start + most]
+
+
+class StoreIdentity:
+    """What a session knows about the store: which one it is, and the greatest fence seen (`high`).
+
+    A server that was replaced, emptied, restored from an old copy, or failed over to a replica that lagged has lost
+    acknowledged changes that other nodes rely on. Every new connection and every heartbeat checks for that. The first
+    call after a loss raises, so that the node reports it; later fences are greater than all that this session has seen.
+    """
+
+    def __init__(self, server: str) -> None:
+        self.id = ""
+        self.number = 0
+        self.high = 0
+        self._server = server
+
+    def saw(self, fence: int) -> None:
+        """The store gave out this fence: no later one may be smaller."""
+        self.high = max(self.high, fence)
+
+    def arguments(self) -> tuple[str, int, str, int]:
+        """The arguments of the script `identify`."""
+        return self.id, self.high, secrets.token_hex(8), self.number
+
+    def learn(self, found: bytes, number: int, last: int, verdict: bytes) -> None:
+        """Take the reply of `identify`; raises once if the store is another, or has lost something."""
+        self.id, self.number = found.decode(), number
+        self.saw(last)
+        if (loss := _LOSSES.get(verdict.decode())) is not None:
+            raise BackendUnavailable(f"{self._server} {loss} (incarnation {number} of the store)")
+
+    def differs(self, found: bytes | None, last: bytes | None) -> bool:
+        """Whether the reply to a heartbeat shows another store than this session knows."""
+        return bool(self.id) and ((found or b"").decode() != self.id or int(last or 0) < self.high)
 
 
 class RedisClient:
@@ -40,181 +82,179 @@ class RedisClient:
 
     def __init__(
         self,
-        place: Place,
+        settings: ConnectionSettings,
         namespace: str,
         library: Mapping[str, Script] | None = None,
         clock: StoreClock | None = None,
     ) -> None:
         self._clock = clock
-        self.place = place
+        self.settings = settings
         self.namespace = namespace
         self.prefix = f"duly:{{{namespace}}}:".encode()
-        self.incarnation = StoreIdentity(place.shown)
+        self.identity = StoreIdentity(settings.safe_url)
+        self._binding = LoopBinding(settings.safe_url)
         self._scripts = scripts() if library is None else library
-        self._lanes: dict[str, ReconnectingConnection] = {}
-        self._teaching: dict[bytes, asyncio.Future[Any]] = {}
-        self._finder = Discovery(place)
-        self._notifier: Notifier | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._process = 0
+        self._connections: dict[str, ReconnectingConnection] = {}
+        self._loading: dict[bytes, asyncio.Future[Any]] = {}
+        self._discovery = Discovery(settings)
+        self._pubsub: PubSub | None = None
 
-    # --- life
+    # --- opening and closing
 
     async def open(self) -> None:
-        """Connect, and look whether this is the store we know."""
-        if self._loop is not None and self._process == os.getpid():
+        """Connect, and check that this is the store we know."""
+        if self._binding.is_bound:
             return
-        self._leave_to_parent()
-        self._loop = asyncio.get_running_loop()
-        self._process = os.getpid()
-        self._finder = Discovery(self.place)
-        self._notifier = Notifier(self._subscriber, lambda: self._finder.gate.closed_for)
+        self._binding.release(self._connections, self._pubsub)
+        self._connections = {}
+        self._binding.bind()
+        self._discovery = Discovery(self.settings)
+        self._pubsub = PubSub(self._subscriber, lambda: self._discovery.backoff.closed_for)
         try:
-            await self._finder.prepare()
-            await self._lane(MAIN).connection()
+            await self._discovery.prepare()
+            await self._connection(MAIN).connection()
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
-        """Let go of all connections."""
-        self._leave_to_parent()
-        lanes, notifier = self._lanes, self._notifier
-        self._loop, self._lanes, self._notifier = None, {}, None
-        if notifier is not None:
-            await notifier.close()
-        for lane in lanes.values():
-            await lane.close()
-
-    def _leave_to_parent(self) -> None:
-        """In a forked child: its copies of connections are never used, nor closed, since they are its parent's."""
-        if self._process != os.getpid():
-            _inherited.extend((self._lanes, self._notifier))
-            self._loop, self._lanes, self._notifier = None, {}, None
-
-    def _check(self) -> None:
-        """Refuse to be used before opening, after a fork, or from another loop."""
-        if self._loop is None:
-            raise BackendError(f"{self.place.shown} is not open in this session: open it, or use `async with`")
-        if self._process != os.getpid():
-            raise BackendError(
-                f"this process was forked after {self.place.shown} was opened, and a connection must not be carried"
-                " across a fork: open a new session in the child"
-            )
-        if self._loop is not asyncio.get_running_loop():
-            raise BackendError(
-                f"{self.place.shown} was opened on another event loop: open a `session()` of its own for this one"
-            )
+        """Close all connections."""
+        connections, pubsub = self._connections, self._pubsub
+        self._connections, self._pubsub = {}, None
+        if self._binding.release(connections, pubsub):
+            if pubsub is not None:
+                await pubsub.close()
+            for connection in connections.values():
+                await connection.close()
 
     # --- calls
 
-    def moment(self, now: datetime | None) -> Word:
-        """What a script is told about the time.
+    def moment(self, now: datetime | None) -> Argument:
+        """The argument by which a script knows the time.
 
-        The instant that a test gives; else, negative, what we expect the server's clock to show, so that a jump of that
-        clock is noticed by the very call that it would mislead; nothing before we know it.
+        The instant that a test passes; otherwise, negative, what we expect the server's clock to show, so that the very
+        call that a jump of that clock would mislead detects it; empty before we know the clock.
         """
         if now is not None:
             return to_micros(now)
         return -self._clock.micros() if self._clock is not None and self._clock.known else b""
 
-    async def call(self, script: str, *args: Word, lane: str = MAIN) -> Any:
+    async def call(self, name: str, *args: Argument, connection: str = MAIN) -> Any:
         """Run a script by name. It gets the prefix of all keys as KEYS[1], and the arguments."""
-        self._check()
-        spell = self._scripts[script]
-        command = pack((b"EVALSHA", spell.sha, b"1", self.prefix, *args))
-        way = self._lanes.get(lane) or self._lane(lane)
-        reply = await (way.live or await way.connection()).ask(command)
+        self._binding.check()
+        script = self._scripts[name]
+        command = pack((b"EVALSHA", script.sha, b"1", self.prefix, *args))
+        return await self._request(command, connection, script)
+
+    def call_at(self, now: datetime | None, name: str, *args: Argument, connection: str = MAIN) -> Awaitable[Any]:
+        """Run a script whose first argument is the time."""
+        return self.call(name, self.moment(now), *args, connection=connection)
+
+    async def call_until_done(self, name: str, *args: Argument, limit: int) -> int:
+        """Call a script that treats at most `MAX_SLICE` items, until `limit` are treated or none is left; how many."""
+        done = 0
+        while done < limit:
+            wanted = limit - done
+            some: int = await self.call(name, *args, wanted)
+            done += some
+            if some < min(wanted, MAX_SLICE):
+                break
+        return done
+
+    async def on_key(self, command: str, key: str, *args: Argument) -> Any:
+        """Send a plain command for a key of this namespace: where no script is needed."""
+        return await self.command(command, self.prefix + key.encode(), *args)
+
+    async def command(self, *words: Argument, connection: str = MAIN) -> Any:
+        """Send a plain command."""
+        self._binding.check()
+        return await self._request(pack(words), connection, None)
+
+    async def _request(self, command: bytes, connection: str, script: Script | None) -> Any:
+        target = self._connections.get(connection) or self._connection(connection)
+        reply = await (target.current or await target.connection()).request(command)
         if isinstance(reply, ReplyError):
-            return await self._again(reply, command, way, spell)
+            return await self._retry(reply, command, target, script)
         return reply
 
-    async def command(self, *words: Word, lane: str = MAIN) -> Any:
-        """Send a plain command: for what is looked at rather than done."""
-        self._check()
-        way = self._lane(lane)
-        command = pack(words)
-        reply = await (await way.connection()).ask(command)
-        if isinstance(reply, ReplyError):
-            return await self._again(reply, command, way, None)
-        return reply
-
-    async def _again(self, reply: ReplyError, command: bytes, way: ReconnectingConnection, spell: Script | None) -> Any:
-        """Do what an error reply asks for, if it is one of those that say how; the command has not happened."""
+    async def _retry(
+        self, reply: ReplyError, command: bytes, target: ReconnectingConnection, script: Script | None
+    ) -> Any:
+        """Repeat a command that the server did not execute, after doing what its error reply asks for."""
         answer: Any = reply
-        for _ in range(_MOST_MOVES):
+        for _ in range(_MAX_RETRIES):
             text = str(answer)
-            if spell is not None and text.startswith("NOSCRIPT"):
-                connection = await way.connection()
-                await self._teach(connection, spell)
+            if script is not None and text.startswith("NOSCRIPT"):
+                connection = await target.connection()
+                await self._load(connection, script)
             elif (address := moved_to(text)) is not None:
-                if self._finder.follow(address):
-                    self._hang_up(text)
-                connection = await way.connection()
+                if self._discovery.follow(address):
+                    self._drop_connections(text)
+                connection = await target.connection()
             else:
                 break
-            answer = await connection.ask(command)
+            answer = await connection.request(command)
             if not isinstance(answer, ReplyError):
                 return answer
-        raise self._refused(str(answer), spell)
+        text = str(answer)
+        if error_code(text) == "READONLY":  # all connections lead to a server that is no longer the master
+            self._drop_connections(text)
+        raise reply_error(text if script is None else f"{text} [{script.name}]", self.settings.safe_url)
 
-    def _refused(self, text: str, spell: Script | None) -> BackendError:
-        if kind_of(text) == "READONLY":  # every lane leads to a server that is no master any more
-            self._hang_up(text)
-        return refused(text if spell is None else f"{text} [{spell.name}]", self.place.shown)
+    def _drop_connections(self, why: str) -> None:
+        for connection in self._connections.values():
+            connection.drop(why)
+        if self._pubsub is not None:
+            self._pubsub.drop(ConnectionError(why))
 
-    def _hang_up(self, why: str) -> None:
-        for lane in self._lanes.values():
-            lane.drop(why)
-        if self._notifier is not None:
-            self._notifier.drop(ConnectionError(why))
+    async def _load(self, connection: Connection, script: Script) -> None:
+        """Load a script into the server; calls that miss it at the same time share one attempt.
 
-    async def _teach(self, connection: Connection, script: Script) -> None:
-        """Make a script known to the server; those who miss it at the same time share one attempt.
-
-        Only those that are called: each makes the server's collector of Lua's garbage slower for all.
+        Scripts are loaded only when they are called: each one slows down the server's Lua garbage collector.
         """
-        teaching = self._teaching.get(script.sha)
-        if teaching is None:
-            teaching = self._teaching[script.sha] = connection.send(pack(("SCRIPT", "LOAD", script.text)))
-            teaching.add_done_callback(lambda _: self._teaching.pop(script.sha))
-        answer_of(await shielded(teaching), self.place.shown)
+        loading = self._loading.get(script.sha)
+        if loading is None:
+            loading = self._loading[script.sha] = connection.send(pack(("SCRIPT", "LOAD", script.text)))
+            loading.add_done_callback(lambda _: self._loading.pop(script.sha))
+        checked_reply(await shielded(loading), self.settings.safe_url)
 
-    async def recognise(self) -> None:
-        """Look whether the store is still the one we know; raises once if it is not, or has lost something."""
-        self._check()
-        await self._meet(await self._lane(MAIN).connection())
+    async def check_identity(self) -> None:
+        """Check that the store is still the one we know; raises once if it is not, or has lost something."""
+        self._binding.check()
+        await self._identify(await self._connection(MAIN).connection())
 
-    async def _meet(self, connection: Connection) -> bool:
-        """Before anything else is said on a new connection: is it the store that we know? False: it is elsewhere."""
-        hello = pack((b"EVALSHA", self._scripts[HELLO].sha, b"1", self.prefix, *self.incarnation.question()))
-        reply = await connection.ask(hello)
+    async def _identify(self, connection: Connection) -> bool:
+        """The first request on a new connection: is this the store that we know? False: a cluster redirected us."""
+        words = (b"EVALSHA", self._scripts[IDENTIFY].sha, b"1", self.prefix, *self.identity.arguments())
+        command = pack(words)
+        reply = await connection.request(command)
         if isinstance(reply, ReplyError) and str(reply).startswith("NOSCRIPT"):
-            await self._teach(connection, self._scripts[HELLO])
-            reply = await connection.ask(hello)
+            await self._load(connection, self._scripts[IDENTIFY])
+            reply = await connection.request(command)
         if isinstance(reply, ReplyError) and (address := moved_to(str(reply))) is not None:
-            self._finder.follow(address)
+            self._discovery.follow(address)
             return False
-        self.incarnation.learn(*answer_of(reply, self.place.shown))
+        self.identity.learn(*checked_reply(reply, self.settings.safe_url))
         return True
 
-    def _lane(self, name: str) -> ReconnectingConnection:
-        lane = self._lanes.get(name)
-        if lane is None:
-            lane = self._lanes[name] = ReconnectingConnection(self._finder, self.place, self._meet)
-        return lane
+    def _connection(self, name: str) -> ReconnectingConnection:
+        connection = self._connections.get(name)
+        if connection is None:
+            connection = ReconnectingConnection(self._discovery, self.settings, self._identify)
+            self._connections[name] = connection
+        return connection
 
     # --- listening
 
-    def ear(self, *channels: str | bytes) -> Ear:
-        """Somebody who listens to channels of this namespace, by their names without the prefix.
+    def listen(self, *channels: str) -> Listener:
+        """A listener to channels of this namespace, by their names without the prefix.
 
-        `async with wire.ear("work") as ear: … await ear.wait(5.0)`
+        `async with client.listen("work") as listener: … await listener.wait(5.0)`
         """
-        self._check()
-        assert self._notifier is not None
-        names = (name.encode() if isinstance(name, str) else name for name in channels)
-        return Ear(self._notifier, tuple(self.prefix + name for name in names))
+        self._binding.check()
+        assert self._pubsub is not None
+        return Listener(self._pubsub, tuple(self.prefix + name.encode() for name in channels))
 
-    async def _subscriber(self, lost: Any, heard: Any) -> Subscriber:
-        return await self._finder.connect(lambda: Subscriber(self.place.shown, self.place.timeout, lost, heard))
+    async def _subscriber(self, on_lost: Any, on_message: Any) -> Subscriber:
+        server, timeout = self.settings.safe_url, self.settings.timeout
+        return await self._discovery.connect(lambda: Subscriber(server, timeout, on_lost, on_message))

@@ -1,8 +1,8 @@
-"""Between the records on the server and structs. `layout` says what the records are.
+"""Converts between the records on the server and structs. The package's docstring describes the records.
 
-Bodies and lives are msgpack arrays; a body begins with what the server adds when it is put, a life with numbers at
-fixed places that scripts read and write without decoding. Bytes are msgpack's `bin`, which scripts cannot read: they
-travel behind everything that a script looks at.
+Bodies and statuses are msgpack arrays. A body begins with the fields that the server adds; a status begins with numbers
+at fixed offsets, which scripts read and write without decoding. Scripts cannot decode msgpack's `bin`: fields of bytes
+come after all that a script reads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from duly.model import (
 STATES = tuple(State)
 NUMBERS = {state: number for number, state in enumerate(STATES)}
 CAUSES = tuple(Cause)
-WHENS = tuple(WhenFull)
+WHEN_FULL = tuple(WhenFull)
 OUTCOMES = tuple(OutcomeKind)
 OUTCOME_NUMBERS = {kind: number for number, kind in enumerate(OUTCOMES, 1)}
 
@@ -43,51 +43,28 @@ GROUPED, DEDUPED, SCHEDULED, RANGED, ENDED, HELD, TIMED = 1, 2, 4, 8, 16, 32, 64
 CANCELLING = 1
 
 _CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}
-_WHEN_NUMBERS = {when: number for number, when in enumerate(WHENS)}
+_WHEN_NUMBERS = {when: number for number, when in enumerate(WHEN_FULL)}
 _PENDING, _QUEUED, _RUNNING = NUMBERS[State.PENDING], NUMBERS[State.QUEUED], NUMBERS[State.RUNNING]
 _FIRST_FINAL = NUMBERS[State.COMPLETED]
 _DEFAULT_POLICY = RunPolicy()
-_LIFE = struct.Struct(">BBBBQBqBIBIBqBqBQ")
+_STATUS = struct.Struct(">BBBBQBqBIBIBqBqBQ")
 _START = struct.Struct(">q?")  # the last nine bytes of a body: until when it may start, and whether strictly
 _NIL = b"\xc0"
+_BEFORE_TRAITS = 5  # bytes: the header of an array of more than 15, and two zeros
 _ARRAY = struct.Struct(">BI")
 
 encode = msgspec.msgpack.Encoder().encode
 
 
-class Rest(Struct, array_like=True, gc=False):
-    """A body as the client sends it: from `traits` on."""
-
-    traits: int
-    handler: str
-    job: str | None
-    lane: str
-    group: str | None
-    limit: int
-    when_full: int
-    dedupe: str | None
-    cause: int
-    index: int
-    due: int
-    ready: int | None
-    uid: str | None
-    revision: int
-    payload: bytes
-    policy: RunPolicy | None
-    headers: dict[str, str] | None
-    until: int | None
-    start: bytes | None
-
-
 class Body(Struct, array_like=True, frozen=True, gc=False):
-    """A run as it was put: when it was created, together with what, and as which of those; then as in `Rest`."""
+    """A run as it was put. The server fills in when that was, and the place of its batch in the order of creation."""
 
     created: int
     place: int
     traits: int
     handler: str
     job: str | None
-    lane: str
+    queue_key: str
     group: str | None
     limit: int
     when_full: int
@@ -102,22 +79,22 @@ class Body(Struct, array_like=True, frozen=True, gc=False):
     policy: RunPolicy | None
     headers: dict[str, str] | None
     until: int | None
-    start: bytes | None = None  # see `_START`; 0.1.0 wrote none
+    start: bytes | None = None  # see `_START`; 0.1.0 did not write it
 
 
 class Head(Struct, array_like=True, frozen=True, gc=False):
-    """The parts of a body that scripts read."""
+    """The fields of a body that scripts read first."""
 
     created: int
     place: int
     traits: int
     handler: str
     job: str | None
-    lane: str
+    queue_key: str
 
 
-class Life(Struct, array_like=True, frozen=True, gc=False):
-    """What became of a run. Instants that are not are 0."""
+class Status(Struct, array_like=True, frozen=True, gc=False):
+    """What has become of a run. An instant of 0 means none."""
 
     state: int
     flags: int
@@ -136,15 +113,17 @@ class Life(Struct, array_like=True, frozen=True, gc=False):
     failure: Failure | None
 
 
+_NEVER_CLAIMED = Status(_PENDING, 0, 0, 0, 0, 0, 0, 0, 0, None, None, None, None, None, None)
+
 _read_body = msgspec.msgpack.Decoder(Body).decode
 _read_head = msgspec.msgpack.Decoder(Head).decode
 _read_bodies = msgspec.msgpack.Decoder(list[Body]).decode
-_read_life = msgspec.msgpack.Decoder(Life).decode
+_read_status = msgspec.msgpack.Decoder(Status).decode
 _read_attempts = msgspec.msgpack.Decoder(list[Attempt]).decode
 
 
 def score_of(text: bytes | int) -> int:
-    """A score as the server gives it: beyond 17 digits as a fraction with an exponent, as for the year 9999."""
+    """A score as the server sends it: with more than 17 digits in exponent notation, as for the year 9999."""
     try:
         return int(text)
     except ValueError:
@@ -152,19 +131,19 @@ def score_of(text: bytes | int) -> int:
 
 
 def instant_of(score: bytes | int) -> datetime:
-    """The instant of a score; one that rounding has carried beyond the calendar is its last."""
+    """The instant of a score. Rounding may carry one beyond the calendar: that is the calendar's last."""
     try:
         return from_micros(score_of(score))
     except OverflowError:
         return datetime.max.replace(tzinfo=UTC)
 
 
-def optional(micros: int) -> datetime | None:
+def optional_instant(micros: int) -> datetime | None:
     return from_micros(micros) if micros else None
 
 
 def bodies_of(joined: bytes, number: int) -> list[Body]:
-    """Bodies that a script has put together."""
+    """The bodies in a string that a script has concatenated."""
     return _read_bodies(_ARRAY.pack(0xDD, number) + joined)
 
 
@@ -172,41 +151,41 @@ def body_of(text: bytes) -> Body:
     return _read_body(text)
 
 
-def life_of(text: bytes) -> Life:
-    return _read_life(text)
+def status_of(text: bytes) -> Status:
+    return _read_status(text)
 
 
-def bare_run(run_id: str, body: bytes | None, life: bytes | None, why: str) -> Run:
-    """What can still be read of a run whose records cannot be read in full."""
+def damaged_run(run_id: str, body: bytes | None, status: bytes | None, why: str) -> Run:
+    """The readable part of a run whose records cannot be decoded."""
     found = Run(id=run_id, job="", handler="", due=EPOCH, ready_at=EPOCH, damage=why)
     with suppress(*UNREADABLE):
         head = _read_head(body or b"")
-        queue, placed, assignee = home_of(head.lane)
+        queue, assignable, assignee = parse_queue_key(head.queue_key)
         found = msgspec.structs.replace(
             found,
             job=head.job or head.handler,
             handler=head.handler,
             queue=queue,
-            priority=int(head.lane[0]),
-            assignable=placed,
+            priority=int(head.queue_key[0]),
+            assignable=assignable,
             assignee=assignee,
             created_at=from_micros(head.created),
         )
     with suppress(*UNREADABLE):
-        numbers = _LIFE.unpack_from(life or b"")
+        numbers = _STATUS.unpack_from(status or b"")
         found = msgspec.structs.replace(
             found,
             state=STATES[numbers[1]],
             fence=numbers[4],
             failures=numbers[8],
             losses=numbers[10],
-            started_at=optional(numbers[12]),
+            started_at=optional_instant(numbers[12]),
         )
     return found
 
 
 def attempts_of(text: bytes) -> list[Attempt]:
-    """The attempts of a run: their number in four bytes, then one after the other. None if they cannot be read."""
+    """The attempts of a run: their number in four bytes, then one after the other. Empty if they cannot be decoded."""
     try:
         return _read_attempts(b"\xdd" + text)
     except UNREADABLE:
@@ -216,19 +195,19 @@ def attempts_of(text: bytes) -> list[Attempt]:
 # --- putting
 
 
-def lane_of(run: Run) -> str:
-    """The lane that a run waits in: its priority, one digit, and its queue; then `@` and a node, if it is placed."""
+def queue_key_of(run: Run) -> str:
+    """The queue key of a run: its priority (one digit) and its queue; if nodes are assigned, also `@` and the node."""
     return f"{run.priority}{run.queue}@{run.assignee or ''}" if run.assignable else f"{run.priority}{run.queue}"
 
 
-def home_of(lane: str) -> tuple[str, bool, str | None]:
-    """The queue of a lane, whether its runs are placed, and the node that has them."""
-    queue, sign, node = lane[1:].partition("@")
+def parse_queue_key(queue_key: str) -> tuple[str, bool, str | None]:
+    """The queue in a queue key, whether its runs are assigned to nodes, and the node."""
+    queue, sign, node = queue_key[1:].partition("@")
     return queue, bool(sign), node or None
 
 
-def rest_of(run: Run, index: int, due: int, ready: int, lane: str) -> bytes:
-    """The part of a body that the client knows, without the array's own first byte or three."""
+def rest_of(run: Run, index: int, due: int, ready: int, queue_key: str) -> bytes:
+    """The encoded body of a run from `traits` on: the server puts the header and the first two fields before it."""
     traits = (
         (GROUPED if run.group is not None else 0)
         | (DEDUPED if run.dedupe_key is not None else 0)
@@ -237,11 +216,13 @@ def rest_of(run: Run, index: int, due: int, ready: int, lane: str) -> bytes:
         | (ENDED if run.final else 0 if run.hold is None else HELD)
         | (TIMED if run.start_by is not None else 0)
     )
-    rest = Rest(
+    body = Body(
+        0,
+        0,
         traits,
         run.handler,
         None if run.job == run.handler else run.job,
-        lane,
+        queue_key,
         run.group,
         run.limit,
         _WHEN_NUMBERS[run.when_full],
@@ -258,34 +239,33 @@ def rest_of(run: Run, index: int, due: int, ready: int, lane: str) -> bytes:
         None if run.until is None else to_micros(run.until),
         _START.pack(to_micros(run.start_by or EPOCH), run.strict) if run.start_by is not None or run.strict else None,
     )
-    return encode(rest)[3:]
+    return encode(body)[_BEFORE_TRAITS:]
 
 
-class Batch(Struct, frozen=True):
-    """Runs as the arguments of a script: a flat list, their bodies; ends, holds, and how long keys are unique."""
-
-    flat: list[str | int]
-    bodies: bytes
-    odd: dict[str, tuple[int, str | None, int | None]]
+BatchArguments = tuple[bytes, bytes, bytes]
 
 
-def batch_of(runs: Sequence[Run]) -> Batch:
-    """Pack runs for `add_runs`."""
-    flat: list[str | int] = []
+def batch_arguments(runs: Sequence[Run]) -> BatchArguments:
+    """Runs as the three arguments of `add_runs`: five fields for each, the bodies, and what only some runs have.
+
+    That is, by id: state and reason of one that has already ended, or the hold of one that is held, and how long a
+    dedupe key stays unique.
+    """
+    fields: list[str | int] = []
     bodies: list[bytes] = []
-    odd: dict[str, tuple[int, str | None, int | None]] = {}
+    extras: dict[str, tuple[int, str | None, int | None]] = {}
     for index, run in enumerate(runs):
         due = to_micros(run.due)
         ready = due if run.ready_at is run.due else to_micros(run.ready_at)
-        lane = lane_of(run)
-        rest = rest_of(run, index, due, ready, lane)
-        flat += (run.id, ready, lane, run.job, len(rest))
+        queue_key = queue_key_of(run)
+        rest = rest_of(run, index, due, ready, queue_key)
+        fields += (run.id, ready, queue_key, run.job, len(rest))
         bodies.append(rest)
         if run.final:
-            odd[run.id] = (NUMBERS[run.state], run.reason, None)
+            extras[run.id] = (NUMBERS[run.state], run.reason, None)
         elif run.hold is not None or run.unique_for is not None:
-            odd[run.id] = (_PENDING, run.hold, None if run.unique_for is None else round(run.unique_for * 1_000_000))
-    return Batch(flat, b"".join(bodies), odd)
+            extras[run.id] = (_PENDING, run.hold, None if run.unique_for is None else round(run.unique_for * 1_000_000))
+    return encode(fields), b"".join(bodies), encode(extras)
 
 
 # --- reading
@@ -294,7 +274,7 @@ def batch_of(runs: Sequence[Run]) -> Batch:
 def start_of(body: Body) -> tuple[datetime | None, bool]:
     """Until when a run may start, and whether strictly.
 
-    A script that excuses it leaves the time where it is and takes the trait away.
+    A script that lifts the limit removes the trait and leaves the time in place.
     """
     if body.start is None:
         return None, False
@@ -302,12 +282,12 @@ def start_of(body: Body) -> tuple[datetime | None, bool]:
     return None if body.traits < TIMED else from_micros(start_by), strict
 
 
-def lent_run(
+def claimed_run(
     run_id: str,
     due: datetime,
     ready: datetime,
     body: Body,
-    life: Life | None,
+    status: Status | None,
     fence: int,
     node: str,
     request: int,
@@ -315,9 +295,9 @@ def lent_run(
     now: datetime,
     until: datetime,
 ) -> Run:
-    """A run that was lent just now. `life` is what it had before, if it had one."""
-    job, lane = body.job, body.lane
-    queue, placed, assignee = home_of(lane) if "@" in lane else (lane[1:], False, None)
+    """A run that was claimed just now. `status` is its status before the claim, if it had one."""
+    job, queue_key = body.job, body.queue_key
+    queue, assignable, assignee = parse_queue_key(queue_key) if "@" in queue_key else (queue_key[1:], False, None)
     return Run(
         run_id,
         body.handler if job is None else job,
@@ -328,21 +308,21 @@ def lent_run(
         body.revision,
         CAUSES[body.cause],
         queue,
-        ord(lane[0]) - 48,
+        ord(queue_key[0]) - 48,
         body.payload,
         body.policy or _DEFAULT_POLICY,
         body.group,
         body.limit,
-        WHENS[body.when_full],
+        WHEN_FULL[body.when_full],
         body.dedupe,
         body.headers,
         State.RUNNING,
-        None if life is None else life.reason,
+        None if status is None else status.reason,
         None if body.until is None else from_micros(body.until),
         None,
         body.group is not None,
-        0 if life is None else life.failures,
-        0 if life is None else life.losses,
+        0 if status is None else status.failures,
+        0 if status is None else status.losses,
         fence,
         node,
         request,
@@ -350,11 +330,11 @@ def lent_run(
         now,
         until,
         None,
-        life is not None and life.flags % 2 == CANCELLING,
+        status is not None and status.flags % 2 == CANCELLING,
         None,
-        None if life is None else life.result,
-        None if life is None else life.failure,
-        placed,
+        None if status is None else status.result,
+        None if status is None else status.failure,
+        assignable,
         assignee,
         None,
         None,
@@ -362,71 +342,38 @@ def lent_run(
     )
 
 
-def run_of(run_id: str, body: Body, life: Life | None, member: bool, expires: int | None, now: int) -> Run:
-    """A run as it stands: one that waits and is ready and not held is queued."""
-    ready = (body.due if body.ready is None else body.ready) if life is None else life.ready
-    state = _PENDING if life is None else life.state
-    if state == _PENDING and ready <= now and (life is None or life.hold is None):
+def run_of(run_id: str, body: Body, status: Status | None, member: bool, expires: int | None, now: int) -> Run:
+    """A run as it is now. A pending run that is ready and not held is queued."""
+    ready = (body.due if body.ready is None else body.ready) if status is None else status.ready
+    state = _PENDING if status is None else status.state
+    if state == _PENDING and ready <= now and (status is None or status.hold is None):
         state = _QUEUED
-    queue, placed, assignee = home_of(body.lane)
-    start_by, strict = start_of(body)
-    run = Run(
-        id=run_id,
-        job=body.job or body.handler,
-        handler=body.handler,
-        due=from_micros(body.due),
-        ready_at=from_micros(ready),
-        uid=body.uid or "",
-        revision=body.revision,
-        cause=CAUSES[body.cause],
-        queue=queue,
-        priority=int(body.lane[0]),
-        payload=body.payload,
-        policy=body.policy or _DEFAULT_POLICY,
-        group=body.group,
-        limit=body.limit,
-        when_full=WHENS[body.when_full],
-        dedupe_key=body.dedupe,
-        headers=body.headers,
-        state=STATES[state],
-        until=None if body.until is None else from_micros(body.until),
-        member=member,
-        created_at=from_micros(body.created),
-        assignable=placed,
-        assignee=assignee,
-        start_by=start_by,
-        strict=strict,
-    )
-    return run if life is None else _with_life(run, life, expires)
-
-
-def _with_life(run: Run, life: Life, expires: int | None) -> Run:
+    due, created = from_micros(body.due), from_micros(body.created)
+    run = claimed_run(run_id, due, from_micros(ready), body, status, 0, "", 0, created, created, created)
+    known = _NEVER_CLAIMED if status is None else status
     return msgspec.structs.replace(
         run,
-        reason=life.reason,
-        hold=life.hold,
-        failures=life.failures,
-        losses=life.losses,
-        fence=life.fence,
-        node=life.node,
-        request=life.request,
-        started_at=optional(life.started),
+        state=STATES[state],
+        member=member,
+        hold=known.hold,
+        fence=known.fence,
+        node=known.node,
+        request=known.request,
+        started_at=optional_instant(known.started),
         expires_at=None if expires is None else from_micros(expires),
-        finished_at=optional(life.finished),
-        cancelling=life.flags % 2 == CANCELLING and not life.finished,
-        progress=life.progress,
-        result=life.result,
-        failure=life.failure,
+        finished_at=optional_instant(known.finished),
+        cancelling=known.flags % 2 == CANCELLING and not known.finished,
+        progress=known.progress,
     )
 
 
 # --- settling
 
 
-def settled_life(settlement: Settlement, started: int, ended: int, ready: int, node: bytes) -> bytes:
-    """The life of a run after this settlement, as far as the settlement knows it. `node` is its name, encoded."""
+def settled_status(settlement: Settlement, started: int, ended: int, ready: int, node: bytes) -> bytes:
+    """The status of a run after this settlement, as far as the settlement knows it. `node` is its encoded name."""
     state = NUMBERS[settlement.state]
-    head = _LIFE.pack(
+    head = _STATUS.pack(
         0x9F,
         state,
         0,

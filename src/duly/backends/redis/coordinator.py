@@ -14,9 +14,9 @@ from duly.backends.redis.client import RedisClient
 from duly.backends.tolerance import readable
 from duly.model import Item, Lease, Node, from_micros
 
-SHARED = "shared"  # the channel on which the keys of shared values are said that changed
+SHARED = "shared"  # the channel on which the key of a changed value is published
 
-_FOREVER = 100 * 365 * 86_400.0  # seconds; the scripts count microseconds in doubles
+_LONGEST_TTL = 100 * 365 * 86_400.0  # seconds; the scripts count microseconds in doubles
 
 _node = msgspec.json.Decoder(Node)
 _metrics = msgspec.json.Decoder(dict[str, float])
@@ -24,7 +24,7 @@ _encode = msgspec.json.encode
 
 
 class RedisCoordinator:
-    """Who is alive, and who holds which right."""
+    """Who is alive, and who holds which lease."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
@@ -32,17 +32,17 @@ class RedisCoordinator:
     # --- leases
 
     async def acquire(self, name: str, holder: str, ttl: float, *, now: datetime | None = None) -> Lease | None:
-        taken = await self._client.call("lease_acquire", name, holder, _micros(ttl), self._client.moment(now))
-        if taken is None:
+        acquired = await self._client.call_at(now, "lease_acquire", name, holder, _micros(ttl))
+        if acquired is None:
             return None
-        fence, expires = taken
-        self._client.incarnation.saw(fence)
+        fence, expires = acquired
+        self._client.identity.saw(fence)
         return Lease(name, holder, fence, from_micros(expires))
 
     async def renew(self, leases: Sequence[Lease], ttl: float, *, now: datetime | None = None) -> list[Lease | None]:
         if not leases:
             return []
-        renewed = await self._client.call("lease_renew", _micros(ttl), self._client.moment(now), *_rights(leases))
+        renewed = await self._client.call_at(now, "lease_renew", _micros(ttl), *_arguments(leases))
         return [
             None if expires is None else replace(lease, expires_at=from_micros(expires))
             for lease, expires in zip(leases, renewed, strict=True)
@@ -50,10 +50,10 @@ class RedisCoordinator:
 
     async def release(self, leases: Sequence[Lease]) -> None:
         if leases:
-            await self._client.call("lease_release", *_rights(leases))
+            await self._client.call("lease_release", *_arguments(leases))
 
     async def holder(self, name: str, *, now: datetime | None = None) -> Lease | None:
-        found = await self._client.call("lease_holder", name, self._client.moment(now))
+        found = await self._client.call_at(now, "lease_holder", name)
         if found is None:
             return None
         holder, fence, expires = found
@@ -62,7 +62,7 @@ class RedisCoordinator:
     # --- presence
 
     async def announce(self, node: Node, ttl: float, *, now: datetime | None = None) -> None:
-        await self._client.call("node_announce", node.id, _encode(node), _micros(ttl), self._client.moment(now))
+        await self._client.call_at(now, "node_announce", node.id, _encode(node), _micros(ttl))
 
     async def beat(
         self,
@@ -73,25 +73,25 @@ class RedisCoordinator:
         started_at: datetime | None = None,
         now: datetime | None = None,
     ) -> bool:
-        said = b"" if metrics is None else _encode(metrics)
-        words = (node_id, _micros(ttl), said, self._client.moment(now), life_mark(started_at))
-        extended, incarnation, last = await self._client.call("node_beat", *words)
-        if self._client.incarnation.differs(incarnation, last):
-            await self._client.recognise()
+        encoded = b"" if metrics is None else _encode(metrics)
+        arguments = (node_id, _micros(ttl), encoded, life_mark(started_at))
+        extended, store_id, last_fence = await self._client.call_at(now, "node_beat", *arguments)
+        if self._client.identity.differs(store_id, last_fence):
+            await self._client.check_identity()
         return bool(extended)
 
     async def retire(self, node_id: str) -> None:
         await self._client.call("node_retire", node_id)
 
     async def nodes(self, *, now: datetime | None = None) -> list[Node]:
-        found = await self._client.call("node_list", self._client.moment(now))
-        alive = readable(lambda pair: _met(_node.decode(pair[0]), pair[1]), zip(found[::2], found[1::2], strict=True))
+        found = await self._client.call_at(now, "node_list")
+        alive = readable(lambda pair: _decode(*pair), zip(found[::2], found[1::2], strict=True))
         return sorted(alive, key=lambda node: (node.started_at, node.id))
 
     # --- shared values
 
     async def get(self, key: str) -> Item | None:
-        found = await self._client.command("HGET", self._client.prefix + b"shared", key)
+        found = await self._client.on_key("HGET", "shared", key)
         if found is None:
             return None
         version, _, value = found.partition(b":")
@@ -103,22 +103,23 @@ class RedisCoordinator:
 
     async def watch(self, key: str) -> AsyncIterator[Item]:
         seen = 0
-        async with self._client.ear(SHARED) as ear:
+        async with self._client.listen(SHARED) as listener:
             while True:
                 item = await self.get(key)
                 if item is not None and item.version > seen:
                     seen = item.version
                     yield item
-                await ear.wait(math.inf)
+                await listener.wait(math.inf)
 
 
 def _micros(seconds: float) -> int:
-    return round(min(seconds, _FOREVER) * 1_000_000)
+    return round(min(seconds, _LONGEST_TTL) * 1_000_000)
 
 
-def _rights(leases: Sequence[Lease]) -> list[str | int]:
+def _arguments(leases: Sequence[Lease]) -> list[str | int]:
     return [word for lease in leases for word in (lease.name, lease.holder, lease.fence)]
 
 
-def _met(node: Node, metrics: bytes | None) -> Node:
+def _decode(text: bytes, metrics: bytes | None) -> Node:
+    node = _node.decode(text)
     return node if metrics is None else replace(node, metrics=_metrics.decode(metrics))

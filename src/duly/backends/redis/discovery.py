@@ -1,78 +1,84 @@
-"""Finding the server: an address from the URL, from sentinels, or from a cluster that sent us on; and knocking."""
+"""Finding the server and connecting to it: by the address in the settings, by sentinels, or by a cluster's redirect."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from hiredis import ReplyError
 
 from duly.backends.backoff import Backoff
-from duly.backends.redis.connection import Connection, Word, answer_of
-from duly.backends.redis.errors import unreachable
-from duly.backends.redis.url import Address, Login, Place
-from duly.errors import BackendError, BackendUnavailable
+from duly.backends.redis.connection import Argument, Connection, checked_reply, unreachable
+from duly.backends.redis.settings import ConnectionSettings
+from duly.backends.tls import certificate_refused
+from duly.backends.url_parts import Address, Login, host_and_port
+from duly.errors import BackendUnavailable
 
 C = TypeVar("C", bound=Connection)
 Make = Callable[[], C]
+_MAX_REDIRECTS = 5
 
 
 class Discovery:
-    """Makes connections to whichever server it is now."""
+    """Connects to the server that holds the data at the moment."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self._settings = settings
         self._context: ssl.SSLContext | None = None
-        self._moved: Address | None = None
-        self.gate = Backoff()
+        self._redirect: Address | None = None
+        self.backoff = Backoff()
 
     async def prepare(self) -> None:
-        """Read what has to be read from disk."""
-        if self._place.tls is not None:
-            self._context = await asyncio.to_thread(self._place.tls.context)
+        """Read the TLS files."""
+        if self._settings.tls is not None:
+            self._context = await asyncio.to_thread(self._settings.tls.context)
 
     async def connect(self, make: Make[C]) -> C:
-        """A connection that has said who it is, and that talks to a master where sentinels know."""
-        self.gate.check()
+        """A connection that is logged in; where sentinels are asked, one to a master."""
+        self.backoff.check()
         try:
-            async with asyncio.timeout(self._place.timeout):
+            async with asyncio.timeout(self._settings.timeout):
                 connection = await self._connect(make)
         except BackendUnavailable as exc:
-            self._moved = None
-            self.gate.failed(exc)
+            self._failed(exc)
             raise
         except TimeoutError as exc:
-            self._moved = None
-            away = BackendUnavailable(f"{self._place.shown} did not let us in within {self._place.timeout:g} s")
-            self.gate.failed(away)
-            raise away from exc
-        self.gate.passed()
+            late = f"{self._settings.safe_url} accepted no connection within {self._settings.timeout:g} s"
+            self._failed(unavailable := BackendUnavailable(late))
+            raise unavailable from exc
+        self.backoff.passed()
         return connection
 
+    def _failed(self, why: BackendUnavailable) -> None:
+        self._redirect = None
+        self.backoff.failed(why)
+
     def follow(self, address: Address) -> bool:
-        """A cluster says that the keys are there; whether that is news."""
-        present = self._moved or self._place.addresses[0]
-        self._moved = (address[0] or present[0], address[1])
-        return self._moved != present
+        """A cluster redirects us to this address; whether that is another server than before."""
+        present = self._redirect or self._settings.addresses[0]
+        self._redirect = (address[0] or present[0], address[1])
+        return self._redirect != present
 
     async def _connect(self, make: Make[C]) -> C:
-        if self._place.service is not None:
-            return await self._through_sentinels(make, self._place.service)
-        connection = await self._knock(self._moved or self._place.addresses[0], make)
-        await self._enter(connection, self._place.login, self._place.db)
+        if self._settings.service is not None:
+            return await self._through_sentinels(make, self._settings.service)
+        return await self._connect_to(self._redirect or self._settings.addresses[0], make)
+
+    async def _connect_to(self, address: Address, make: Make[C]) -> C:
+        connection = await self._open(address, make)
+        await self._log_in(connection, self._settings.login, self._settings.db)
         return connection
 
     # --- sentinels
 
     async def _through_sentinels(self, make: Make[C], service: str) -> C:
         reasons = []
-        for address in self._place.addresses:
+        for address in self._settings.addresses:
             try:
                 master = await self._ask_sentinel(address, service)
-                connection = await self._knock(master, make)
-                await self._enter(connection, self._place.login, self._place.db)
+                connection = await self._connect_to(master, make)
                 await self._check_role(connection, master)
             except BackendUnavailable as exc:
                 reasons.append(str(exc))
@@ -81,60 +87,62 @@ class Discovery:
         raise BackendUnavailable(f"no sentinel leads to a master of {service!r}: {'; '.join(reasons)}")
 
     async def _ask_sentinel(self, address: Address, service: str) -> Address:
-        sentinel = await self._knock(address, lambda: Connection(_named(address), self._place.timeout, _ignore))
+        name = host_and_port(address)
+        sentinel = await self._open(address, lambda: Connection(name, self._settings.timeout, lambda _: None))
         try:
-            await self._enter(sentinel, self._place.sentinel_login, 0)
-            [reply] = await sentinel.say([("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)])
-            found = answer_of(reply, sentinel.place)
+            await self._log_in(sentinel, self._settings.sentinel_login, 0)
+            [reply] = await sentinel.send_all([("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)])
+            found = checked_reply(reply, sentinel.server)
         finally:
             await sentinel.close()
         if not found:
-            raise BackendUnavailable(f"the sentinel at {_named(address)} knows no service {service!r}")
+            raise BackendUnavailable(f"the sentinel at {name} knows no service {service!r}")
         return found[0].decode(), int(found[1])
 
     @staticmethod
     async def _check_role(connection: Connection, address: Address) -> None:
-        """A demoted master is called master by its sentinels for some seconds."""
-        [reply] = await connection.say([("ROLE",)])
+        """For some seconds after a failover, sentinels still name the old master."""
+        [reply] = await connection.send_all([("ROLE",)])
         role = reply if isinstance(reply, ReplyError) else reply[0]
         if role != b"master":
             await connection.close()
-            raise BackendUnavailable(f"{_named(address)} is no master now")
+            raise BackendUnavailable(f"{host_and_port(address)} is no master now")
 
-    # --- knocking
+    # --- one server
 
-    async def _knock(self, address: Address, make: Make[C]) -> C:
+    async def _open(self, address: Address, make: Make[C]) -> C:
         loop = asyncio.get_running_loop()
         host, port = address
         name = host if self._context is not None else None
         try:
-            _, connection = await loop.create_connection(make, host, port, ssl=self._context, server_hostname=name)
+            if host.startswith("/"):
+                _, connection = await loop.create_unix_connection(make, host)
+            else:
+                _, connection = await loop.create_connection(make, host, port, ssl=self._context, server_hostname=name)
         except ssl.SSLCertVerificationError as exc:
-            raise BackendError(
-                f"the certificate of {_named(address)} is not accepted ({exc.verify_message}): give its authority with"
-                " ?ssl_ca=FILE"
-            ) from exc
+            raise certificate_refused(exc, host_and_port(address)) from exc
         except OSError as exc:  # refused, unknown host, broken TLS
-            raise unreachable(exc, _named(address)) from exc
+            raise unreachable(exc, host_and_port(address)) from exc
         return connection
 
-    async def _enter(self, connection: Connection, login: Login | None, db: int) -> None:
-        """Say who we are. What the server answers may repeat what it was told, so a refusal is scrubbed."""
-        greetings: list[tuple[Word, ...]] = [("CLIENT", "SETNAME", "duly")]
+    async def _log_in(self, connection: Connection, login: Login | None, db: int) -> None:
+        commands: list[tuple[Argument, ...]] = [("CLIENT", "SETNAME", "duly")]
         if login is not None:
-            greetings.insert(0, login.words)
+            user = () if login.username is None else (login.username,)
+            commands.insert(0, ("AUTH", *user, login.password))
         if db:
-            greetings.append(("SELECT", db))
+            commands.append(("SELECT", db))
         try:
-            for words, reply in zip(greetings, await connection.say(greetings), strict=True):
-                if words[0] != "CLIENT":  # a name is for people, and not every server allows it
-                    answer_of(_scrubbed(reply, login), connection.place)
+            for words, reply in zip(commands, await connection.send_all(commands), strict=True):
+                if words[0] != "CLIENT":  # the name is for people, and not every server allows it
+                    checked_reply(_without_secrets(reply, login), connection.server)
         except BaseException as exc:
             connection.drop(exc)
             raise
 
 
-def _scrubbed(reply: object, login: Login | None) -> object:
+def _without_secrets(reply: object, login: Login | None) -> object:
+    """A server may quote the command that it refuses."""
     if login is None or not isinstance(reply, ReplyError):
         return reply
     text = str(reply)
@@ -143,10 +151,60 @@ def _scrubbed(reply: object, login: Login | None) -> object:
     return ReplyError(text)
 
 
-def _named(address: Address) -> str:
-    host, port = address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+class ReconnectingConnection:
+    """One connection at a time, made when it is needed, shared by all callers.
 
+    `check` looks at each new connection before anybody else uses it; False: the server redirected us, connect again.
+    """
 
-def _ignore(_: Connection) -> None:
-    """Whoever asked a sentinel is told by the answer."""
+    def __init__(
+        self, discovery: Discovery, settings: ConnectionSettings, check: Callable[[Connection], Awaitable[bool]]
+    ) -> None:
+        self.current: Connection | None = None
+        self._discovery = discovery
+        self._settings = settings
+        self._check = check
+        self._connecting = asyncio.Lock()
+        self._closed = False
+
+    async def connection(self) -> Connection:
+        """The connection; if there is none, all callers wait for the same attempt to make one."""
+        if self.current is not None:
+            return self.current
+        async with self._connecting:
+            if self.current is None:
+                self.current = await self._new()
+            return self.current
+
+    async def _new(self) -> Connection:
+        for _ in range(_MAX_REDIRECTS):
+            made = await self._discovery.connect(self._make)
+            try:
+                accepted = await self._check(made)
+            except BaseException as exc:
+                made.drop(exc)
+                raise
+            if self._closed or not accepted:
+                await made.close()
+            if made.closed and accepted:
+                raise BackendUnavailable(f"{self._settings.safe_url} closed the connection")
+            if accepted:
+                return made
+        raise BackendUnavailable(f"{self._settings.safe_url} is a cluster whose nodes redirect us without end")
+
+    def _make(self) -> Connection:
+        return Connection(self._settings.safe_url, self._settings.timeout, self._lost)
+
+    def _lost(self, connection: Connection) -> None:
+        if self.current is connection:
+            self.current = None
+
+    def drop(self, why: str) -> None:
+        """Give the connection up; the next call makes another one."""
+        if self.current is not None:
+            self.current.drop(ConnectionError(why))
+
+    async def close(self) -> None:
+        self._closed = True
+        if self.current is not None:
+            await self.current.close()

@@ -1,4 +1,4 @@
-"""Jobs as the server keeps them: what scripts compare and move at fixed places, then the record as it was saved."""
+"""Jobs on the server: fields that scripts compare and change, at fixed offsets, then the record as it was saved."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
-from duly.backends.redis.codec import batch_of, encode
-from duly.backends.redis.connection import Word
+from duly.backends.redis.codec import BatchArguments, batch_arguments, encode
+from duly.backends.redis.connection import Argument
 from duly.backends.tolerance import UNREADABLE, damaged_job
-from duly.model import Firing, JobChange, JobRecord, JobStatus, Run, from_micros, to_micros
+from duly.model import Firing, JobChange, JobRecord, JobStatus, from_micros, to_micros
 
 _HEAD = struct.Struct(">IBqqq")
 _ACTIVE, _BLOCKED, _HAS_CURSOR, _HAS_PLAN = 1, 2, 4, 8
@@ -22,8 +22,8 @@ _BLOCKING = (JobStatus.REMOVED, JobStatus.PAUSED)
 _decode = msgspec.msgpack.Decoder(JobRecord).decode
 
 
-def job_text(record: JobRecord) -> bytes:
-    """A record as it is stored. Uid and shard are read by scripts, what follows is not."""
+def encode_job(record: JobRecord) -> bytes:
+    """A record as it is stored. Scripts read uid and shard, and not what follows."""
     status = record.status
     flags = (
         (_ACTIVE if status not in _STOPPED else 0)
@@ -35,16 +35,16 @@ def job_text(record: JobRecord) -> bytes:
     return head + encode(record.uid) + encode(record.shard) + encode(record)
 
 
-def record_of(name: str, text: bytes) -> JobRecord:
-    """A record as it stands: cursor, time to plan and count as scripts have moved them since it was saved."""
+def decode_job(name: str, text: bytes) -> JobRecord:
+    """A record as it is now: scripts may have changed cursor, time to plan and count since it was saved."""
     try:
         revision, flags, cursor, plan_at, planned = _HEAD.unpack_from(text)
-        uid_ends = _past_text(text, _HEAD.size)
-        uid = bytes(text[_HEAD.size : uid_ends])
+        uid_end = _string_end(text, _HEAD.size)
+        uid = bytes(text[_HEAD.size : uid_end])
     except UNREADABLE as exc:
         return damaged_job(name, "", 0, exc)
     try:
-        record = _decode(memoryview(text)[_past_text(text, uid_ends) :])
+        record = _decode(memoryview(text)[_string_end(text, uid_end) :])
     except UNREADABLE as exc:
         record = damaged_job(name, msgspec.msgpack.decode(uid, type=str), revision, exc)
     return replace(
@@ -55,17 +55,17 @@ def record_of(name: str, text: bytes) -> JobRecord:
     )
 
 
-def records_of(names: Sequence[str | bytes], texts: Sequence[bytes | None]) -> list[JobRecord]:
-    """The records of these jobs, of those that are there."""
+def decode_jobs(names: Sequence[str | bytes], texts: Sequence[bytes | None]) -> list[JobRecord]:
+    """The records of those jobs that exist."""
     return [
-        record_of(name.decode() if isinstance(name, bytes) else name, text)
+        decode_job(name.decode() if isinstance(name, bytes) else name, text)
         for name, text in zip(names, texts, strict=True)
         if text is not None
     ]
 
 
-def _past_text(text: bytes, at: int) -> int:
-    """Where a msgpack string that begins here ends."""
+def _string_end(text: bytes, at: int) -> int:
+    """The end of the msgpack string that begins at this offset."""
     kind = text[at]
     if kind < 0xC0:
         return at + 1 + (kind & 0x1F)
@@ -77,23 +77,20 @@ def _micros(instant: datetime | None) -> int:
     return 0 if instant is None else to_micros(instant)
 
 
-def change_words(change: JobChange) -> tuple[Word, ...]:
+def change_arguments(change: JobChange) -> tuple[Argument, ...]:
     """One change as arguments of `save`."""
-    ledger = batch_of(change.ledger)
     return (
         change.record.name,
         "" if change.expect is None else change.expect,
         "1" if change.moves_cursor else "",
         change.waiting.value,
-        job_text(change.record),
-        encode(ledger.flat),
-        ledger.bodies,
-        encode(ledger.odd),
+        encode_job(change.record),
+        *batch_arguments(change.ledger),
     )
 
 
-def firing_words(firings: Sequence[Firing]) -> tuple[Word, ...]:
-    """Firings as arguments of `fire`, all their runs together."""
+def firing_arguments(firings: Sequence[Firing]) -> tuple[bytes, *BatchArguments]:
+    """Firings as arguments of `fire`, with the runs of all of them together."""
     steps = [
         (
             firing.name,
@@ -106,21 +103,19 @@ def firing_words(firings: Sequence[Firing]) -> tuple[Word, ...]:
         )
         for firing in firings
     ]
-    runs: list[Run] = [run for firing in firings for run in firing.runs]
-    batch = batch_of(runs)
-    return encode(steps), encode(batch.flat), batch.bodies, encode(batch.odd)
+    return encode(steps), *batch_arguments([run for firing in firings for run in firing.runs])
 
 
 def slices_by_runs(firings: Sequence[Firing], most: int) -> Iterator[Sequence[Firing]]:
-    """Firings in order, as many at a time as have together no more than `most` runs and steps; at least one."""
+    """Firings in order, in slices of at most `most` firings and runs together; at least one firing each."""
     some: list[Firing] = []
-    weight = 0
+    size = 0
     for firing in firings:
-        own = 1 + len(firing.runs)
-        if some and weight + own > most:
+        added = 1 + len(firing.runs)
+        if some and size + added > most:
             yield some
-            some, weight = [], 0
+            some, size = [], 0
         some.append(firing)
-        weight += own
+        size += added
     if some:
         yield some

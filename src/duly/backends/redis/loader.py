@@ -1,10 +1,10 @@
-"""The scripts: one `.lua` file per verb, put together once from the parts that they name.
+"""The Lua scripts: one file per verb, assembled once from the library files that it names.
 
-A text may begin with directives. `--! use now ring`: the text of `lib/now.lua` and `lib/ring.lua` comes before its own,
-each part once, parts of parts first. `--! lazily waiting`: the functions of that part, and of those it uses, are made
-when `lazily()` is first called, and are then its fields; a function costs half a microsecond to make, and the hot path
-needs few. `--! const NAME value` anywhere stands for the value in the whole script. What the server calls a script is
-the SHA-1 of the whole.
+A file may begin with directives. `--! use clock notify` puts `lib/clock.lua` and `lib/notify.lua` before it, each once,
+with the files that these use before them. `--! lazy waiting` defines the functions of that file, and of those it uses,
+when `lazy()` is first called, which returns them as a table: defining a function costs half a microsecond per call of
+the script, and the hot path needs few. `--! const NAME value`, anywhere, replaces the name by the value in the whole
+script. The server knows a script by the SHA-1 of its text.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from itertools import takewhile
 from msgspec import Struct
 
 _USE = "--! use "
-_LAZILY = "--! lazily "
+_LAZY = "--! lazy "
 _CONSTANT = re.compile(r"^--! const (\w+) (\S+)$", re.MULTILINE)
 _FUNCTION = re.compile(r"^local function (\w+)", re.MULTILINE)
 
 
 class Script(Struct, frozen=True):
-    """A whole script as the server gets it, and the name it goes by there."""
+    """The whole text of a script, and its SHA-1."""
 
     name: str
     text: bytes
@@ -37,51 +37,51 @@ class Script(Struct, frozen=True):
 def scripts() -> Mapping[str, Script]:
     """All scripts by name."""
     folder = files("duly.backends.redis") / "scripts"
-    own = {entry.name.removesuffix(".lua"): entry for entry in folder.iterdir() if entry.name.endswith(".lua")}
-    return {name: made(name, _whole(entry.read_text("utf-8"), folder / "lib")) for name, entry in sorted(own.items())}
+    entries = {entry.name.removesuffix(".lua"): entry for entry in folder.iterdir() if entry.name.endswith(".lua")}
+    library = folder / "lib"
+    return {name: script_of(name, _assembled(text.read_text("utf-8"), library)) for name, text in entries.items()}
 
 
-def made(name: str, text: str) -> Script:
-    """A script of this text."""
-    whole = text.encode()
-    return Script(name, whole, hashlib.sha1(whole, usedforsecurity=False).hexdigest().encode())
+def script_of(name: str, text: str) -> Script:
+    """A script with this text."""
+    encoded = text.encode()
+    return Script(name, encoded, hashlib.sha1(encoded, usedforsecurity=False).hexdigest().encode())
 
 
-def _whole(text: str, library: Traversable) -> str:
-    parts: dict[str, str] = {}
-    _gather(text, library, parts)
-    texts = [*parts.values(), text]
-    late = dict.fromkeys(name for each in texts for name in _named(_LAZILY, each))
-    if late:
-        first = next(number for number, each in enumerate(texts) if _named(_LAZILY, each))
-        texts.insert(first, _lazily(late, library, dict(list(parts.items())[:first])))
+def _assembled(text: str, library: Traversable) -> str:
+    used: dict[str, str] = {}
+    _collect(_named(_USE, text), library, used)
+    texts = [*used.values(), text]
+    lazy = dict.fromkeys(name for each in texts for name in _named(_LAZY, each))
+    if lazy:
+        first = next(number for number, each in enumerate(texts) if _named(_LAZY, each))
+        texts.insert(first, _lazy_function(lazy, library, list(used)[:first]))
     return _with_constants("\n".join(texts))
 
 
-def _gather(text: str, library: Traversable, parts: dict[str, str]) -> None:
-    """Add the parts that a text names, and theirs before them."""
-    for name in _named(_USE, text):
-        if name not in parts:
-            part = (library / f"{name}.lua").read_text("utf-8")
-            _gather(part, library, parts)
-            parts[name] = part
+def _collect(names: Iterable[str], library: Traversable, found: dict[str, str]) -> None:
+    """Add these library files, and before each the files that it uses."""
+    for name in names:
+        if name not in found:
+            text = (library / f"{name}.lua").read_text("utf-8")
+            _collect(_named(_USE, text), library, found)
+            found[name] = text
 
 
 def _named(directive: str, text: str) -> list[str]:
-    """The parts that a directive at the head of a text names."""
+    """The library files that a directive at the head of a text names."""
     head = takewhile(lambda line: line.startswith("--!"), text.splitlines())
     return [name for line in head if line.startswith(directive) for name in line.removeprefix(directive).split()]
 
 
-def _lazily(names: Iterable[str], library: Traversable, present: Mapping[str, str]) -> str:
-    """A function that makes the functions of some parts, but for those that are there before it."""
+def _lazy_function(names: Iterable[str], library: Traversable, present: Iterable[str]) -> str:
+    """The function that defines the functions of some library files, except for those defined before it."""
     wanted: dict[str, str] = {}
-    _gather(_USE + " ".join(names), library, wanted)
+    _collect(names, library, wanted)
     missing = [text for name, text in wanted.items() if name not in present]
     fields = ", ".join(f"{name} = {name}" for text in wanted.values() for name in _FUNCTION.findall(text))
-    body = "\n".join(missing)
-    lines = ("local made", "local function lazily()", "if made then return made end", body)
-    return "\n".join((*lines, f"made = {{ {fields} }}", "return made", "end"))
+    head = ("local loaded", "local function lazy()", "if loaded then return loaded end")
+    return "\n".join((*head, *missing, f"loaded = {{ {fields} }}", "return loaded", "end"))
 
 
 def _with_constants(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Backends of several parts: one store that is the truth, and others that make it quicker or say who leads."""
+"""A backend of several servers: a store that holds the data, and others that notify sooner or coordinate."""
 
 from duly.backends.split.backend import SplitBackend
 

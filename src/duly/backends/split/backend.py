@@ -1,8 +1,8 @@
-"""A backend put together: a store that is the truth, and beside it a coordinator, a doorbell, or both.
+"""A backend of several servers: a store that holds the data, and beside it a coordinator, Redis Streams, or both.
 
-What the parts promise is what the store promises. Losing the doorbell costs milliseconds, until somebody looks; losing
-the coordinator costs planning, until it is back. Neither costs safety: every verb is the store's, and a leader's epoch
-is installed in the store before it writes.
+It promises what the store promises. Losing the streams costs milliseconds, until a node polls the store; losing the
+coordinator stops planning until it is back. Neither costs safety: every verb is the store's, and a leader installs its
+epoch in the store before it writes.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
     from duly.backends.split.notifier import Notifier
     from duly.backends.split.stream_notifier import StreamNotifier
 
-_PATIENCE = 2.0
-_ANYTHING = "health"
+_PART_TIMEOUT = 2.0
+_ANY_KEY = "health"
 
 
 @runtime_checkable
-class Stirring(Protocol):
-    """A backend that tells when its calls let runs wait again beside what was asked; the doorbell would miss that."""
+class AffectsOthers(Protocol):
+    """A backend that reports when a call released runs besides what it was asked for: nothing else announces those."""
 
-    def when_stirred(self, call: Callable[[], None]) -> None: ...
+    def when_others_are_affected(self, call: Callable[[], None]) -> None: ...
 
 
 class SplitBackend:
-    """One session on all parts. Without a doorbell the store's own queue is used as it is."""
+    """One session on all parts. Without streams, the store's queue is used as it is."""
 
     capabilities: Capabilities
     store: Store
@@ -51,47 +51,51 @@ class SplitBackend:
     coordinator: Coordinator
 
     def __init__(
-        self, truth: Backend, seat: CoordinatorSession | None = None, stream: StreamNotifier | None = None
+        self,
+        main: Backend,
+        coordinator: CoordinatorSession | None = None,
+        stream: StreamNotifier | None = None,
     ) -> None:
-        self.url = " + ".join(part.url for part in (truth, stream, seat) if part is not None)
-        self._truth = truth
-        self._seat = seat
+        self.url = " + ".join(part.url for part in (main, stream, coordinator) if part is not None)
+        self._main = main
+        self._coordinator_session = coordinator
         self._stream = stream
-        self.clock = truth.clock
-        self.capabilities = self._promised()
-        self.store, self.queue = truth.store, truth.queue
-        self._notifier = None if stream is None else self._answer_the_door(stream)
-        self._coordinator = SplitCoordinator(seat or truth, None if self._notifier is None else self._notifier.look)
+        self.clock = main.clock
+        self.capabilities = self._combined()
+        self.store, self.queue = main.store, main.queue
+        self._notifier = None if stream is None else self._add_notifier(stream)
+        on_release = None if self._notifier is None else self._notifier.notify_all
+        self._coordinator = SplitCoordinator(coordinator or main, on_release)
         self.coordinator = cast("Coordinator", self._coordinator)
 
-    def _answer_the_door(self, stream: StreamNotifier) -> Notifier:
-        # Without a doorbell nothing of Redis is needed, nor need it be installed.
+    def _add_notifier(self, stream: StreamNotifier) -> Notifier:
+        # Imported here: without streams, hiredis need not be installed.
         from duly.backends.split.notifier import Notifier  # noqa: PLC0415
         from duly.backends.split.queue import SplitQueue  # noqa: PLC0415
         from duly.backends.split.store import SplitStore  # noqa: PLC0415
 
-        notifier = Notifier(stream, self._truth.queue, self._truth.store, self.clock)
-        # What these do not define they pass on, which a protocol cannot express.
-        self.store = cast("Store", SplitStore(self._truth.store, notifier))
-        self.queue = cast("Queue", SplitQueue(self._truth.queue, notifier))
-        if isinstance(self._truth, Stirring):
-            self._truth.when_stirred(notifier.stirred)
+        notifier = Notifier(stream, self._main.queue, self._main.store, self.clock)
+        # These pass on the verbs that they do not define, which a protocol cannot express.
+        self.store = cast("Store", SplitStore(self._main.store, notifier))
+        self.queue = cast("Queue", SplitQueue(self._main.queue, notifier))
+        if isinstance(self._main, AffectsOthers):
+            self._main.when_others_are_affected(notifier.notify_soon)
         return notifier
 
-    def _promised(self) -> Capabilities:
-        promised = self._truth.capabilities
-        return promised if self._stream is None else replace(promised, push=True, order=Order.BANDED)
+    def _combined(self) -> Capabilities:
+        own = self._main.capabilities
+        return own if self._stream is None else replace(own, push=True, order=Order.BANDED)
 
     async def open(self) -> None:
         try:
-            await self._truth.open()
+            await self._main.open()
             await self._coordinator.open()
             if self._stream is not None:
                 await self._stream.open()
         except BaseException:
             await self.close()
             raise
-        self.capabilities = self._promised()
+        self.capabilities = self._combined()
 
     async def close(self) -> None:
         if self._notifier is not None:
@@ -99,35 +103,35 @@ class SplitBackend:
         if self._stream is not None:
             await self._stream.close()
         await self._coordinator.close()
-        await self._truth.close()
+        await self._main.close()
 
     def session(self, timeout: float | None = None) -> Self:
-        seat = None if self._seat is None else self._seat.session(timeout)
+        coordinator = None if self._coordinator_session is None else self._coordinator_session.session(timeout)
         stream = None if self._stream is None else self._stream.session()
-        return type(self)(self._truth.session(timeout), seat, stream)
+        return type(self)(self._main.session(timeout), coordinator, stream)
 
     async def parts(self) -> dict[str, str]:
-        """How each part is now: "reachable", or "away" and why."""
-        found = {"store": await _asked(self._truth.store.time())}
+        """The state of each part: "reachable", or "away" and why."""
+        found = {"store": await _state_of(self._main.store.time())}
         if self._stream is not None:
-            await self._stream.ring([])
+            await self._stream.publish([])
             found["queue"] = "reachable" if self._stream.away is None else f"away: {self._stream.away}"
-        if self._seat is not None:
-            found["coordinator"] = await _asked(self.coordinator.get(_ANYTHING))
+        if self._coordinator_session is not None:
+            found["coordinator"] = await _state_of(self.coordinator.get(_ANY_KEY))
         return found
 
     async def refresh(self) -> Capabilities:
-        await self._truth.refresh()
-        self.capabilities = self._promised()
+        await self._main.refresh()
+        self.capabilities = self._combined()
         return self.capabilities
 
     async def examine(self) -> list[Finding]:
-        found = [*await self._truth.examine()]
+        found = [*await self._main.examine()]
         if self._stream is not None:
-            away = (await self.parts())["queue"]
-            severity = Severity.OK if away == "reachable" else Severity.PROBLEM
-            found.append(Finding(severity, "queue", f"{self._stream.url} rings, and is {away}"))
-        return found if self._seat is None else [*found, *await self._seat.examine()]
+            state = (await self.parts())["queue"]
+            severity = Severity.OK if state == "reachable" else Severity.PROBLEM
+            found.append(Finding(severity, "queue", f"{self._stream.url} notifies nodes, and is {state}"))
+        return found if self._coordinator_session is None else [*found, *await self._coordinator_session.examine()]
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -137,10 +141,10 @@ class SplitBackend:
         await self.close()
 
 
-async def _asked(question: Awaitable[object]) -> str:
+async def _state_of(call: Awaitable[object]) -> str:
     try:
-        async with asyncio.timeout(_PATIENCE):
-            await question
+        async with asyncio.timeout(_PART_TIMEOUT):
+            await call
     except (DulyError, TimeoutError) as exc:
         return f"away: {str(exc) or 'no answer'}"
     return "reachable"

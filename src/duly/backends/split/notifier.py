@@ -1,10 +1,10 @@
-"""The notifier: what a session announces on the stream after a write, and what it hears while it waits.
+"""What a session announces after a write, and what it receives while it waits.
 
-After a commit it announces: runs that are ready by their ids, an earlier due time by its instant, anything else by
-"look". What it has read stays in its hands until the next claim has been made, which is what the bell was for. What its
-node cannot start (it only plans, serves other queues, lacks the handler, has no free slot) it passes on to everybody at
-once, and what its node has not claimed for within a moment, for any other reason, as well. Now and then one notifier of
-the cluster announces again what waits though it is ready, in case nobody had.
+After a commit it announces ready runs by their ids, on a stream; an earlier due time, and anything else, by a message
+to all nodes. It keeps the entries that it has read until its next claim, which they are for. Entries that its node
+cannot start (it only plans, serves other queues, lacks the handler, has no free slot) it hands over to all nodes at
+once; also entries that its node has not claimed for within a moment. Now and then one node of the cluster announces
+again the runs that wait although they are ready, in case nobody had.
 """
 
 from __future__ import annotations
@@ -12,24 +12,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from duly.backends.redis.notify import MANY
-from duly.backends.split.priority_bands import ANY, Ready, band_of, ready_entries
+from duly.backends.redis.pubsub import MISSED
+from duly.backends.split.node_capacity import NodeCapacity
+from duly.backends.split.priority_bands import ANY, ReadyRuns, band_of, ready_entries
 from duly.backends.split.stream_notifier import LOOK, Entry, StreamNotifier
-from duly.backends.split.taker import Taker
 from duly.model import Claimed, Run, seconds_between, to_micros
 from duly.ports import Clock, Queue, Store
 
-_SWEEP = 2.0  # seconds between sweeps, of all porters together
+T = TypeVar("T")
+
+_SWEEP_INTERVAL = 2.0  # seconds between sweeps of the whole cluster
 _OVERDUE = 1.0  # seconds a run may wait before it counts as not announced
-_MOST_SWEPT = 200
-_MOST_READ = 64
-_LONGEST_DEAF = 1.0  # seconds between looks at the store while the doorbell is away
-_LONGEST_HELD = 0.1  # seconds that entries are kept for a claim that does not come
-_AT_HAND = "middle"  # where the priority is not at hand
+_MAX_SWEPT = 200
+_MAX_READ = 64
+_POLL_INTERVAL = 1.0  # seconds between polls of the store while the streams are away
+_LONGEST_KEPT = 0.1  # seconds that entries are kept for a claim that does not come
+_UNKNOWN_BAND = "middle"  # where the priority is not known
 
 _pairs = msgspec.json.Decoder(list[tuple[str, str]])
 
@@ -43,20 +45,20 @@ class Notifier:
         self._queue = queue
         self._store = store
         self._clock = clock
-        self._taker = Taker()
+        self._capacity = NodeCapacity()
         self._node = ""
-        self._in_hand: list[Entry] = []
+        self._unclaimed: list[Entry] = []
         self._reading: asyncio.Task[list[Entry] | None] | None = None
-        self._stir: asyncio.Future[None] | None = None
+        self._wake: asyncio.Future[None] | None = None
         self._outbox = _Outbox(stream)
         self._sweep_at = 0.0
 
     # --- announcing
 
-    async def added(self, runs: Iterable[Run]) -> None:
-        """These runs were put: the ready ones are rung for, of the others the earliest is made known.
+    async def runs_added(self, runs: Iterable[Run]) -> None:
+        """Announce these runs: ready ones on the streams, of the others the earliest due time.
 
-        One that is held is for whoever leads, and nobody here knows who that is.
+        A held one is for the leader, which is not known here: all nodes are notified.
         """
         now = self._clock.now()
         ready, later, held = [], [], False
@@ -68,204 +70,208 @@ class Notifier:
             else:
                 later.append(run.ready_at)
         if ready or later or held:
-            await self.stream.ring(ready_entries(ready), LOOK if held else instant(min(later)) if later else b"")
+            message = LOOK if held else _due_message(later)
+            await self.stream.publish(ready_entries(ready), message)
 
-    async def returned(self, waiting: Iterable[tuple[str, str, datetime]]) -> None:
+    async def runs_returned(self, waiting: Iterable[tuple[str, str, datetime]]) -> None:
         """These runs, by id and queue, wait again, from that time on."""
         now = self._clock.now()
         known = list(waiting)
-        ready = [Ready(_AT_HAND, (run_id,), queue, ANY) for run_id, queue, at in known if at <= now]
-        later = [at for _, _, at in known if at > now]
+        ready = [ReadyRuns(_UNKNOWN_BAND, (run_id,), queue, ANY) for run_id, queue, at in known if at <= now]
         if known:
-            await self.stream.ring(ready, instant(min(later)) if later else b"")
+            await self.stream.publish(ready, _due_message([at for _, _, at in known if at > now]))
 
-    async def due(self, instants: Sequence[datetime]) -> None:
+    async def runs_planned(self, instants: Sequence[datetime]) -> None:
         """Runs were planned for these instants."""
         if instants:
-            await self.stream.ring([], instant(min(instants)))
+            await self.stream.publish([], _due_message(instants))
 
-    async def look(self) -> None:
-        """Something changed that may concern anybody."""
-        await self.stream.ring([], LOOK)
+    async def notify_all(self) -> None:
+        """Something changed that may concern any node."""
+        await self.stream.publish([], LOOK)
 
-    def stirred(self) -> None:
-        """The store has let runs wait again, or asked for some to be cancelled, in the course of something else."""
-        self._outbox.say(LOOK)
+    async def notify_if(self, changed: T) -> T:
+        """The same, if this is true or not zero; returns it."""
+        if changed:
+            await self.notify_all()
+        return changed
 
-    # --- hearing
+    def notify_soon(self) -> None:
+        """A call to the store has released or cancelled runs besides what it was asked for."""
+        self._outbox.send(LOOK)
 
-    def asks(self) -> list[Entry]:
-        """A claim begins: what was read so far is for it."""
-        self._taker.asks()
-        return self._take()
+    # --- entries and claims
 
-    def _take(self) -> list[Entry]:
-        taken, self._in_hand = self._in_hand, []
+    def claim_started(self) -> list[Entry]:
+        """The entries that were read so far are for this claim."""
+        self._capacity.claim_started()
+        return self._take_unclaimed()
+
+    def _take_unclaimed(self) -> list[Entry]:
+        taken, self._unclaimed = self._unclaimed, []
         return taken
 
-    def failed(self, entries: list[Entry]) -> None:
-        """The claim was not made. If it is not repeated soon, others get what was read."""
-        self._taker.asked()
+    def claim_failed(self, entries: list[Entry]) -> None:
+        """If the claim is not repeated soon, other nodes get the entries."""
+        self._capacity.claim_ended()
         self._keep(entries)
 
-    def claimed(self, entries: list[Entry], handlers: Collection[str] | None, limit: int, claimed: Claimed) -> None:
-        """The claim was made. If it has filled the node, what is left of what was read is for others.
+    def claim_done(self, entries: list[Entry], handlers: Collection[str] | None, limit: int, claimed: Claimed) -> None:
+        """If the claim has filled the node, the entries with runs that are left are for other nodes.
 
-        None of this need be known before the runs start.
+        Nothing here is awaited: the claimed runs start first.
         """
         self.next_due = claimed.next_due
-        self._taker.asked()
-        self._taker.claimed(handlers, limit, claimed)
-        if self._taker.room:
-            self._outbox.forget(entries)
-            if self._stir is not None and self._reading is None and not self._stir.done():
-                self._stir.set_result(None)
+        self._capacity.claim_ended()
+        self._capacity.claimed(handlers, limit, claimed)
+        if self._capacity.room:
+            self._outbox.acknowledge(entries)
+            if self._wake is not None and self._reading is None and not self._wake.done():
+                self._wake.set_result(None)
             return
-        lent = {claim.run.id for claim in claimed.claims}
-        self._outbox.forget([entry for entry in entries if lent.issuperset(entry.ready.runs)])
-        self._pass_on([entry for entry in entries if not lent.issuperset(entry.ready.runs)] + self._take())
+        ids = {claim.run.id for claim in claimed.claims}
+        self._outbox.acknowledge([entry for entry in entries if ids.issuperset(entry.ready.runs)])
+        left = [entry for entry in entries if not ids.issuperset(entry.ready.runs)]
+        self._hand_over(left + self._take_unclaimed())
 
-    def leaves(self, node: str) -> None:
+    def node_stops(self, node: str) -> None:
         """If that is this session's node, it claims nothing more."""
         if node == self._node:
-            self._taker.leaves()
-            self._pass_on(self._take())
+            self._capacity.stops()
+            self._hand_over(self._take_unclaimed())
 
     def _keep(self, entries: list[Entry]) -> None:
-        """Keep these for the next claim; not for long, because others could make it."""
+        """Keep these for the next claim; not for long, because other nodes could start their runs."""
         if entries:
-            self._in_hand += entries
-            asyncio.get_running_loop().call_later(_LONGEST_HELD, self._let_go, entries)
+            self._unclaimed += entries
+            asyncio.get_running_loop().call_later(_LONGEST_KEPT, self._hand_over_unclaimed, entries)
 
-    def _let_go(self, entries: list[Entry]) -> None:
-        held = [entry for entry in entries if entry in self._in_hand]
-        self._in_hand = [entry for entry in self._in_hand if entry not in held]
-        self._pass_on(held)
+    def _hand_over_unclaimed(self, entries: list[Entry]) -> None:
+        unclaimed = [entry for entry in entries if entry in self._unclaimed]
+        self._unclaimed = [entry for entry in self._unclaimed if entry not in unclaimed]
+        self._hand_over(unclaimed)
 
-    def _pass_on(self, entries: list[Entry]) -> None:
-        self._outbox.forget(entries, told=True)
+    def _hand_over(self, entries: list[Entry]) -> None:
+        self._outbox.acknowledge(entries, announce=True)
+
+    # --- waiting
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
-        """Until something is heard, at the latest after that time. While the doorbell is away, as the store does it."""
+        """Return when something was received, at the latest after that time. Without streams, the store waits."""
         self._node = node
-        self._taker.waits(queues)
-        if await self._swept(node):
+        self._capacity.waits_for(queues)
+        if await self._sweep(node):
             return
         deadline = asyncio.get_running_loop().time() + timeout
         while (left := deadline - asyncio.get_running_loop().time()) > 0:
             if self.stream.away is not None and self.stream.pause:
-                await self._queue.wait(node, queues, min(left, _LONGEST_DEAF))
+                await self._queue.wait(node, queues, min(left, _POLL_INTERVAL))
                 return
-            if await self._heard(node, left):
+            if await self._wait_once(node, left):
                 return
 
-    async def _heard(self, node: str, left: float) -> bool:
-        """One wait for both ways in which something can be said; whether it was for us."""
-        if self._reading is None and self._taker.reads:
-            self._reading = asyncio.create_task(self.stream.read(node, self._taker.room or _MOST_READ, left))
-        listening = asyncio.create_task(self.stream.words(left))
-        self._stir = asyncio.get_running_loop().create_future()
-        told: list[asyncio.Future[Any]] = [listening, self._stir]
-        told += [] if self._reading is None else [self._reading]
+    async def _wait_once(self, node: str, left: float) -> bool:
+        """Wait for entries and for messages; whether one of them concerns this node."""
+        if self._reading is None and self._capacity.reads_entries:
+            self._reading = asyncio.create_task(self.stream.read(node, self._capacity.room or _MAX_READ, left))
+        listening = asyncio.create_task(self.stream.messages(left))
+        self._wake = asyncio.get_running_loop().create_future()
+        sources: list[asyncio.Future[Any]] = [listening, self._wake]
+        sources += [] if self._reading is None else [self._reading]
         try:
-            await asyncio.wait(told, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(sources, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._stir = None
-            words = listening.result() if listening.done() and not listening.cancelled() else []
+            self._wake = None
+            messages = listening.result() if listening.done() and not listening.cancelled() else []
             listening.cancel()
-        heard = any(self._concerns(word) for word in words)
+        concerned = any(self._concerns(message) for message in messages)
         if self._reading is not None and self._reading.done():
             reading, self._reading = self._reading, None
-            heard = self._received(reading.result() or []) or heard
-        return heard
+            concerned = self._received(reading.result() or []) or concerned
+        return concerned
 
     def _received(self, entries: list[Entry]) -> bool:
-        """Keep the entries that this node can look after, and pass the others on; whether any are kept.
+        """Keep the entries that this node can start, and hand over the others; whether any are kept.
 
-        A node that has made no claim yet may or may not: then the others are told as well.
+        Before its first claim it is unknown what a node can start: it keeps all, and other nodes are notified as well.
         """
-        if self._taker.room is None:
+        if self._capacity.room is None:
             self._keep(entries)
-            self._outbox.say(*(_word(entry.ready) for entry in entries))
+            self._outbox.send(*(_message_for(entry.ready) for entry in entries))
             return bool(entries)
-        mine = [entry for entry in entries if self._taker.takes_all(entry.ready)]
-        self._keep(mine)
-        self._pass_on([entry for entry in entries if entry not in mine])
-        return bool(mine)
+        kept = [entry for entry in entries if self._capacity.can_start_all(entry.ready)]
+        self._keep(kept)
+        self._hand_over([entry for entry in entries if entry not in kept])
+        return bool(kept)
 
-    def _concerns(self, word: bytes) -> bool:
-        """Whether a word is news: an instant is not, where something earlier is known to be due."""
-        if word in {LOOK, MANY}:
+    def _concerns(self, message: bytes) -> bool:
+        """Whether a message concerns this node. A due time does not if an earlier one is known."""
+        if message in {LOOK, MISSED}:
             return True
-        if word.startswith(b"["):
-            return any(self._taker.takes(queue, handler) for queue, handler in _pairs.decode(word))
-        return self.next_due is None or int(word) < to_micros(self.next_due)
+        if message.startswith(b"["):
+            return any(self._capacity.can_start(queue, handler) for queue, handler in _pairs.decode(message))
+        return self.next_due is None or int(message) < to_micros(self.next_due)
 
     async def close(self) -> None:
-        """Others get what was read here and not claimed for."""
+        """Hand over the entries that were read and not claimed for."""
         reading, self._reading = self._reading, None
         if reading is not None:
             reading.cancel()
             await asyncio.wait([reading])
             if not reading.cancelled() and reading.exception() is None:
-                self._in_hand += reading.result() or []
-        self._pass_on(self._take())
+                self._unclaimed += reading.result() or []
+        self._hand_over(self._take_unclaimed())
         await self._outbox.close()
 
     # --- sweeping
 
-    async def _swept(self, node: str) -> bool:
-        """Have a turn at sweeping if it is time and nobody else has; whether somebody's entries were taken over."""
+    async def _sweep(self, node: str) -> bool:
+        """Sweep if it is time and no other node has; whether entries were taken over that this node can start."""
         now = asyncio.get_running_loop().time()
         if now < self._sweep_at:
             return False
-        self._sweep_at = now + _SWEEP
-        if not await self.stream.my_turn(node, _SWEEP):
+        self._sweep_at = now + _SWEEP_INTERVAL
+        if not await self.stream.take_turn(node, _SWEEP_INTERVAL):
             return False
-        taken = self._received(await self.stream.collect(node))
+        taken = self._received(await self.stream.take_over(node))
         if overdue := await self._overdue():
-            await self.stream.sweep(overdue)
+            await self.stream.republish(overdue)
         return taken
 
-    async def _overdue(self) -> list[Ready]:
-        waiting = await self._store.upcoming(_MOST_SWEPT)
+    async def _overdue(self) -> list[ReadyRuns]:
+        waiting = await self._store.upcoming(_MAX_SWEPT)
         if not waiting:
             return []
         now = await self._store.time()
         late = (run for run in waiting if seconds_between(run.ready_at, now) > _OVERDUE)
-        return [Ready(band_of(run.priority), (run.id,), run.queue, run.handler) for run in late]
+        return [ReadyRuns(band_of(run.priority), (run.id,), run.queue, run.handler) for run in late]
 
 
 class _Outbox:
-    """What is to be said at the door without holding anybody up: entries to forget, words to everybody."""
+    """Entries to acknowledge and messages to all nodes, sent in the background so that no call waits for them."""
 
     def __init__(self, stream: StreamNotifier) -> None:
         self._stream = stream
         self._entries: list[Entry] = []
-        self._words: set[bytes] = set()
+        self._messages: set[bytes] = set()
         self._sending: asyncio.Task[None] | None = None
 
-    def forget(self, entries: Sequence[Entry], *, told: bool = False) -> None:
-        """These entries are done with; or others are told of their runs."""
+    def acknowledge(self, entries: Sequence[Entry], *, announce: bool = False) -> None:
+        """These entries are handled; or other nodes are notified of their runs instead."""
         self._entries += entries
-        if told:
-            self.say(*(_word(entry.ready) for entry in entries))
-        self._send()
+        self.send(*(_message_for(entry.ready) for entry in entries if announce))
 
-    def say(self, *words: bytes) -> None:
-        self._words.update(words)
-        self._send()
+    def send(self, *messages: bytes) -> None:
+        self._messages.update(messages)
+        if (self._entries or self._messages) and self._sending is None:
+            self._sending = asyncio.create_task(self._send_all())
 
-    def _send(self) -> None:
-        if (self._entries or self._words) and self._sending is None:
-            self._sending = asyncio.create_task(self._sent())
-
-    async def _sent(self) -> None:
+    async def _send_all(self) -> None:
         try:
-            while self._entries or self._words:
-                entries, words = self._entries, self._words
-                self._entries, self._words = [], set()
-                await self._stream.forget(entries, _together(words))
+            while self._entries or self._messages:
+                entries, messages = self._entries, self._messages
+                self._entries, self._messages = [], set()
+                await self._stream.acknowledge(entries, _combined(messages))
         finally:
             self._sending = None
 
@@ -274,18 +280,18 @@ class _Outbox:
             await self._sending
 
 
-def _word(ready: Ready) -> bytes:
-    """To whoever can start these runs."""
+def _message_for(ready: ReadyRuns) -> bytes:
+    """The message to the nodes that can start these runs."""
     return msgspec.json.encode([(ready.queue, ready.handler)])
 
 
-def _together(words: Collection[bytes]) -> bytes:
-    """Several words as one: "look" says more than all others."""
-    if LOOK in words or not words:
-        return LOOK if words else b""
-    return msgspec.json.encode([pair for word in sorted(words) for pair in _pairs.decode(word)])
+def _combined(messages: Collection[bytes]) -> bytes:
+    """Several messages as one: LOOK includes all others."""
+    if LOOK in messages or not messages:
+        return LOOK if messages else b""
+    return msgspec.json.encode([pair for message in sorted(messages) for pair in _pairs.decode(message)])
 
 
-def instant(at: datetime) -> bytes:
-    """A due time as a word."""
-    return str(to_micros(at)).encode()
+def _due_message(instants: Sequence[datetime]) -> bytes:
+    """The message for the earliest of these due times; none if there are none."""
+    return str(to_micros(min(instants))).encode() if instants else b""

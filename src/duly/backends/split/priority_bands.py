@@ -1,4 +1,4 @@
-"""Bands: which stream a run is rung for on, and which runs share an entry."""
+"""Priority bands: the stream on which a run is announced, and which runs share an entry of a stream."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from duly.model import Run
 
 BANDS = ("high", "middle", "low")  # in the order in which they are read
 _HIGH, _MIDDLE = 7, 4
-_MOST_IN_ENTRY = 16  # one reader gets an entry: more of them find more readers
+_MAX_RUNS = 16  # an entry has one reader: smaller entries find more readers
 
-ANY = ""  # in the place of a name that is not at hand
+ANY = ""  # in place of an unknown queue or handler
 
 
-class Ready(Struct, frozen=True, gc=False):
-    """Runs of one queue and handler that are ready, for one reader."""
+class ReadyRuns(Struct, frozen=True, gc=False):
+    """Ready runs of one queue and handler, for one reader."""
 
     band: str
     runs: tuple[str, ...]
@@ -29,13 +29,13 @@ def band_of(priority: int) -> str:
     return "high" if priority >= _HIGH else "middle" if priority >= _MIDDLE else "low"
 
 
-def ready_entries(runs: Iterable[Run]) -> list[Ready]:
-    """Entries for runs: such as one node can start has only runs that it can start."""
+def ready_entries(runs: Iterable[Run]) -> list[ReadyRuns]:
+    """Entries for runs. A node can start all runs of an entry or none."""
     alike: dict[tuple[str, str, str], list[str]] = {}
     for run in runs:
         alike.setdefault((band_of(run.priority), run.queue, run.handler), []).append(run.id)
     return [
-        Ready(band, tuple(ids[first : first + _MOST_IN_ENTRY]), queue, handler)
+        ReadyRuns(band, tuple(ids[first : first + _MAX_RUNS]), queue, handler)
         for (band, queue, handler), ids in alike.items()
-        for first in range(0, len(ids), _MOST_IN_ENTRY)
+        for first in range(0, len(ids), _MAX_RUNS)
     ]

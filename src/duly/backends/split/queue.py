@@ -1,4 +1,4 @@
-"""The queue of the split stack: every verb is the store's own, and what others should notice is rung for afterwards."""
+"""The queue of the split stack: every verb is the store's own; afterwards other nodes are notified."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from duly.ports import Queue
 
 
 class SplitQueue:
-    """Whatever is not said here is done by the store's queue as it is."""
+    """All verbs not defined here are the store's queue's."""
 
-    def __init__(self, truth: Queue, notifier: Notifier) -> None:
-        self._truth = truth
+    def __init__(self, queue: Queue, notifier: Notifier) -> None:
+        self._queue = queue
         self._notifier = notifier
 
     def __getattr__(self, verb: str) -> Any:
-        return getattr(self._truth, verb)
+        return getattr(self._queue, verb)
 
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
-        answers = await self._truth.put(runs, now=now)
-        await self._notifier.added(run for run, answer in zip(runs, answers, strict=True) if answer.created)
+        answers = await self._queue.put(runs, now=now)
+        await self._notifier.runs_added(run for run, answer in zip(runs, answers, strict=True) if answer.created)
         return answers
 
     async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
-        looked_at, next_due = await self._truth.promote(limit, now=now)
+        count, next_due = await self._queue.promote(limit, now=now)
         self._notifier.next_due = next_due
-        return looked_at, next_due
+        return count, next_due
 
     async def claim(
         self,
@@ -42,42 +42,35 @@ class SplitQueue:
         *,
         now: datetime | None = None,
     ) -> Claimed:
-        """What was read at the door before is looked after when the claim is made, or left to others if it is full."""
-        entries = self._notifier.asks()
+        """The claim handles the entries that were read before, or leaves them to others if the node is full."""
+        entries = self._notifier.claim_started()
         try:
-            claimed = await self._truth.claim(node, queues, handlers, limit, lease, request, now=now)
+            claimed = await self._queue.claim(node, queues, handlers, limit, lease, request, now=now)
         except BaseException:
-            self._notifier.failed(entries)
+            self._notifier.claim_failed(entries)
             raise
-        self._notifier.claimed(entries, handlers, limit, claimed)
+        self._notifier.claim_done(entries, handlers, limit, claimed)
         return claimed
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        fresh = await self._truth.settle(settlements)
+        fresh = await self._queue.settle(settlements)
         applied = [each for each, is_fresh in zip(settlements, fresh, strict=True) if is_fresh]
         again = [each for each in applied if each.state is State.PENDING and each.hold is None]
-        await self._notifier.returned((each.run_id, each.queue, each.ready_at) for each in again)
+        await self._notifier.runs_returned((each.run_id, each.queue, each.ready_at) for each in again)
         return fresh
 
     async def unhold(self, key: str, limit: int) -> int:
-        number = await self._truth.unhold(key, limit)
-        if number:
-            await self._notifier.look()
-        return number
+        return await self._notifier.notify_if(await self._queue.unhold(key, limit))
 
     async def assign(self, assignments: Sequence[Assignment]) -> list[bool]:
-        given = await self._truth.assign(assignments)
-        if any(given):
-            await self._notifier.look()
+        given = await self._queue.assign(assignments)
+        await self._notifier.notify_if(any(given))
         return given
 
     async def unassign(self, node: str, limit: int) -> int:
-        """Of its own accord a node takes its runs back when it stops: it claims nothing more."""
-        self._notifier.leaves(node)
-        number = await self._truth.unassign(node, limit)
-        if number:
-            await self._notifier.look()
-        return number
+        """A node that stops takes back its own runs: it claims nothing more."""
+        self._notifier.node_stops(node)
+        return await self._notifier.notify_if(await self._queue.unassign(node, limit))
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         await self._notifier.wait(node, queues, timeout)

@@ -1,78 +1,101 @@
-"""The doorbell: Redis Streams that say "look", read by a group of which one gets each entry; and a word to everybody.
+"""Redis Streams that announce ready runs: each entry is read by one node of a group; and messages to all nodes.
 
-It keeps nothing that is not in the store. Whatever happens to it, calls here do not raise: they say that they could
-not, `away` tells why, and after a while they try again. Nobody is held up by it for longer than a moment.
+The streams hold nothing that is not in the store. Calls here do not raise when the server is away: they report that
+they could not, `away` says why, and later calls try again. No caller waits for long.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import TypeVar
+from urllib.parse import parse_qsl, urlencode
 
 from msgspec import Struct
 
 from duly.backends.backoff import Backoff
 from duly.backends.redis.client import RedisClient
-from duly.backends.redis.connection import Word
-from duly.backends.redis.loader import Script, made
-from duly.backends.redis.notify import Ear
-from duly.backends.redis.url import checked_namespace
-from duly.backends.split.priority_bands import ANY, BANDS, Ready
-from duly.backends.split.url import Door, parse_door
-from duly.errors import BackendError, BackendUnavailable
+from duly.backends.redis.connection import Argument
+from duly.backends.redis.loader import Script, script_of
+from duly.backends.redis.pubsub import Listener
+from duly.backends.redis.settings import ConnectionSettings, parse
+from duly.backends.split.priority_bands import ANY, BANDS, ReadyRuns
+from duly.backends.url_parts import checked_namespace
+from duly.errors import BackendError, BackendUnavailable, ConfigurationError
 
 T = TypeVar("T")
 
-LOOK = b"look"
-_CHANNEL = "door"
-_TURN = b"sweeping"
-_MOST_ENTRIES = 10_000
-_MOST_READ = 64
-_MOST_RUNG = 500  # entries at once: when that many are rung for, nobody sleeps
-_PATIENCE = 0.5  # seconds that anybody is held up at most
-_LATELY = 10
-_TOO_LONG = 1_500  # milliseconds until an entry that was read is somebody else's
-_FORGOTTEN = 3_600_000
+LOOK = b"look"  # the message that something changed which may concern any node
+_CHANNEL = "connector"  # as in 0.1.0: nodes of both versions listen to it
+_TURN = "sweeping"
+_MAX_ENTRIES = 10_000
+_MAX_READ = 64
+_MAX_PUBLISHED = 500  # entries at once: with that many, every node is awake
+_TIMEOUT = 0.5  # seconds that a caller waits at most
+_LATELY = 10  # seconds in which a sweep does not announce a run again
+_TOO_LONG = 1_500  # milliseconds until another node may take over an entry that was read
+_CONSUMER_IDLE = 3_600_000
+_NAME = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+
+
+class StreamSettings(Struct, frozen=True):
+    """The server, and the names of stream and group. Streams are `duly:{namespace}:stream:<stream>:<band>`."""
+
+    server: ConnectionSettings
+    stream: str = "jobs"
+    group: str = "workers"
+
+
+def parse_stream_url(url: str) -> StreamSettings:
+    """A Redis URL, which may also have the options `stream` and `group`."""
+    before, mark, query = url.partition("?")
+    options = parse_qsl(query, keep_blank_values=True)
+    own = {name: value for name, value in options if name in {"stream", "group"}}
+    for name, value in own.items():
+        if _NAME.fullmatch(value) is None:
+            raise ConfigurationError(f"{name}={value!r} is not possible: letters, digits, _ . : and -, at most 64")
+    rest = urlencode([(name, value) for name, value in options if name not in own])
+    return StreamSettings(parse(f"{before}{mark if rest else ''}{rest}"), **own)
 
 
 class Entry(Struct, frozen=True, gc=False):
-    """What was read: where it is in its stream, and the runs it was rung for."""
+    """An entry that was read: its id in the stream, and the runs that it announces."""
 
     id: bytes
-    ready: Ready
+    ready: ReadyRuns
 
 
 @cache
 def _library() -> dict[str, Script]:
     folder = files("duly.backends.split") / "scripts"
-    names = ("hello", "prepare", "ring", "sweep", "forget", "collect")
-    return {name: made(name, (folder / f"{name}.lua").read_text("utf-8")) for name in names}
+    names = ("identify", "prepare", "publish", "republish", "acknowledge", "take_over")
+    return {name: script_of(name, (folder / f"{name}.lua").read_text("utf-8")) for name in names}
 
 
 class StreamNotifier:
-    """One session's: it rings, and it is read by one task at a time."""
+    """Belongs to one session. One task at a time reads."""
 
-    def __init__(self, door: Door, namespace: str) -> None:
-        self.url = door.place.shown
+    def __init__(self, settings: StreamSettings, namespace: str) -> None:
+        self.url = settings.server.safe_url
         self.away: str | None = None
-        self._door = door
-        self._namespace = namespace
-        self._client = RedisClient(door.place, namespace, _library())
-        self._gate = Backoff()
-        self._ear: Ear | None = None
-        self._streams = {f"stream:{door.stream}:{band}": band for band in BANDS}
-        self._names = {band: name for name, band in self._streams.items()}
+        self._settings = settings
+        self._namespace = checked_namespace(namespace, "Redis")
+        self._client = RedisClient(settings.server, namespace, _library())
+        self._backoff = Backoff()
+        self._listener: Listener | None = None
+        self._bands = {f"stream:{settings.stream}:{band}": band for band in BANDS}
+        self._streams = {band: name for name, band in self._bands.items()}
         self._opened = False
 
     def session(self) -> StreamNotifier:
-        return StreamNotifier(self._door, self._namespace)
+        return StreamNotifier(self._settings, self._namespace)
 
     async def open(self) -> None:
-        """Connect if that is possible now. Only what will not pass by itself is raised."""
-        self._gate = Backoff()
+        """Connect if that is possible now. Raises only what another attempt would not change."""
+        self._backoff = Backoff()
         try:
             await self._ready()
         except BackendUnavailable as exc:
@@ -80,94 +103,108 @@ class StreamNotifier:
 
     async def close(self) -> None:
         self._opened = False
-        ear, self._ear = self._ear, None
-        if ear is not None:
-            ear.close()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
         await self._client.close()
 
     @property
     def pause(self) -> float:
-        """Seconds until it is worth trying again."""
-        return self._gate.closed_for
+        """Seconds until the next attempt is allowed."""
+        return self._backoff.closed_for
 
-    # --- ringing
+    # --- publishing
 
-    async def ring(self, entries: Sequence[Ready], word: bytes = b"") -> bool:
-        """Say that these runs are ready, and a word to everybody; whether it was said."""
-        words = [text for each in entries[:_MOST_RUNG] for text in self._words(each)]
-        return await self._tried(lambda: self._client.call("ring", _MOST_ENTRIES, _CHANNEL, word, *words)) is not None
+    async def publish(self, entries: Sequence[ReadyRuns], message: bytes = b"") -> bool:
+        """Announce these runs, and send a message to all nodes; whether it succeeded."""
+        flat = self._arguments(entries[:_MAX_PUBLISHED])
+        return (
+            await self._attempt(lambda: self._client.call("publish", _MAX_ENTRIES, _CHANNEL, message, *flat))
+            is not None
+        )
 
-    def _words(self, ready: Ready) -> tuple[str, str, str, str]:
-        return self._names[ready.band], " ".join(ready.runs), ready.queue, ready.handler
+    async def republish(self, runs: Sequence[ReadyRuns]) -> int:
+        """Announce these runs, each by itself, again, unless a sweep has lately; how many."""
+        flat = self._arguments(runs)
+        return await self._attempt(lambda: self._client.call("republish", _MAX_ENTRIES, _LATELY, *flat)) or 0
 
-    async def sweep(self, runs: Sequence[Ready]) -> int:
-        """Say again that these runs, each by itself, are ready, if no sweep has lately; how many that were."""
-        words = [text for each in runs for text in self._words(each)]
-        return await self._tried(lambda: self._client.call("sweep", _MOST_ENTRIES, _LATELY, *words)) or 0
+    def _arguments(self, entries: Sequence[ReadyRuns]) -> list[str]:
+        return [
+            argument
+            for each in entries
+            for argument in (self._streams[each.band], " ".join(each.runs), each.queue, each.handler)
+        ]
 
-    async def my_turn(self, node: str, period: float) -> bool:
-        """Whether nobody else has had the turn to sweep for that long."""
-        key, milliseconds = self._client.prefix + _TURN, round(period * 1000)
-        return await self._tried(lambda: self._client.command("SET", key, node, "NX", "PX", milliseconds)) is not None
+    async def take_turn(self, node: str, period: float) -> bool:
+        """Whether no other node has had the turn to sweep for that long."""
+        expiry = round(period * 1000)
+        return await self._attempt(lambda: self._client.on_key("SET", _TURN, node, "NX", "PX", expiry)) is not None
 
-    # --- listening
+    # --- receiving
 
     async def read(self, node: str, most: int, timeout: float) -> list[Entry] | None:
-        """The next entries for this node, as soon as there are any; None when it could not be read at all."""
-        block = min(timeout, self._door.place.timeout / 2)
-        keys = [self._client.prefix + name.encode() for name in self._streams]
-        words: list[Word] = ["XREADGROUP", "GROUP", self._door.group, node, "COUNT", max(1, min(most, _MOST_READ))]
+        """The next entries for this node, as soon as there are any; None if the streams are away."""
+        block = min(timeout, self._settings.server.timeout / 2)
+        keys = [self._client.prefix + name.encode() for name in self._bands]
+        words: list[Argument] = [
+            "XREADGROUP",
+            "GROUP",
+            self._settings.group,
+            node,
+            "COUNT",
+            max(1, min(most, _MAX_READ)),
+        ]
         words += ["BLOCK", max(1, round(block * 1000)), "STREAMS", *keys, *([">"] * len(keys))]
-        answer = await self._tried(lambda: self._client.command(*words, lane="door"), patience=None)
+        answer = await self._attempt(lambda: self._client.command(*words, connection="read"), timeout=None)
         if answer is None:
             return None if self.away else []
         return [_entry(entry, self._band(key), fields) for key, found in answer for entry, fields in found if fields]
 
-    async def collect(self, node: str) -> list[Entry]:
-        """Entries that others have read and not looked after."""
-        words: list[Word] = [self._door.group, node, _TOO_LONG, _MOST_READ, _FORGOTTEN, *self._streams]
-        found = await self._tried(lambda: self._client.call("collect", *words)) or []
-        return [_entry(entry, self._streams[name.decode()], fields) for name, entry, fields in found]
+    async def take_over(self, node: str) -> list[Entry]:
+        """Entries that other nodes have read and not handled in time."""
+        arguments: list[Argument] = [self._settings.group, node, _TOO_LONG, _MAX_READ, _CONSUMER_IDLE, *self._bands]
+        found = await self._attempt(lambda: self._client.call("take_over", *arguments)) or []
+        return [_entry(entry, self._bands[name.decode()], fields) for name, entry, fields in found]
 
-    async def forget(self, entries: Sequence[Entry], word: bytes = b"") -> None:
-        """These have been looked after; or everybody is told by this word to look after them."""
-        words: list[Word] = [self._door.group, _CHANNEL, word]
+    async def acknowledge(self, entries: Sequence[Entry], message: bytes = b"") -> None:
+        """Delete entries that are handled, or that this message hands over to all nodes."""
+        arguments: list[Argument] = [self._settings.group, _CHANNEL, message]
         for entry in entries:
-            words += (self._names[entry.ready.band], entry.id)
-        await self._tried(lambda: self._client.call("forget", *words))
+            arguments += (self._streams[entry.ready.band], entry.id)
+        await self._attempt(lambda: self._client.call("acknowledge", *arguments))
 
-    async def words(self, timeout: float) -> list[bytes]:
-        """What was said to everybody since the last time; nothing after that time."""
-        if self._ear is None:
+    async def messages(self, timeout: float) -> list[bytes]:
+        """The messages to all nodes since the last call; none after that time."""
+        if self._listener is None:
             await asyncio.sleep(timeout)
             return []
-        return await self._ear.wait(timeout)
+        return await self._listener.wait(timeout)
 
     def _band(self, key: bytes) -> str:
-        return self._streams[key.removeprefix(self._client.prefix).decode()]
+        return self._bands[key.removeprefix(self._client.prefix).decode()]
 
-    # --- trying
+    # --- attempts
 
-    async def _tried(self, work: Callable[[], Awaitable[T]], patience: float | None = _PATIENCE) -> T | None:
-        """What the work answers; None when it could not be done, and `away` says why."""
-        if self._gate.closed_for:
+    async def _attempt(self, work: Callable[[], Awaitable[T]], timeout: float | None = _TIMEOUT) -> T | None:
+        """The result of the work; None if it failed, and `away` says why."""
+        if self._backoff.closed_for:
             return None
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(timeout):
                 await self._ready()
-                answer = await self._repeated(work)
+                answer = await self._with_streams(work)
         except TimeoutError:
-            self._failed(BackendUnavailable(f"{self.url} did not answer within {patience:g} s"))
+            self._failed(BackendUnavailable(f"{self.url} did not answer within {timeout:g} s"))
         except BackendError as exc:
             self._failed(exc)
         else:
-            self._gate.passed()
+            self._backoff.passed()
             self.away = None
             return answer
         return None
 
-    async def _repeated(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Once more, where the streams were gone: the server was emptied or is another one."""
+    async def _with_streams(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Create the streams and repeat if they are missing: the server was emptied or replaced."""
         try:
             return await work()
         except BackendError as exc:
@@ -181,28 +218,28 @@ class StreamNotifier:
             return
         await self._client.open()
         await self._prepare()
-        if self._ear is None:
-            ear = self._client.ear(_CHANNEL)
-            await ear.open()
-            await ear.wait(0)  # a new connection begins with a ring for everybody
-            self._ear = ear
+        if self._listener is None:
+            listener = self._client.listen(_CHANNEL)
+            await listener.open()
+            await listener.wait(0)  # a new connection begins with MISSED
+            self._listener = listener
         self._opened = True
 
     async def _prepare(self) -> None:
-        await self._client.call("prepare", self._door.group, *self._streams)
+        await self._client.call("prepare", self._settings.group, *self._bands)
 
     def _failed(self, why: BackendError) -> None:
         self.away = str(why)
-        self._gate.failed(BackendUnavailable(str(why)))
+        self._backoff.failed(BackendUnavailable(str(why)))
 
 
 def _entry(entry: bytes, band: str, fields: Sequence[bytes]) -> Entry:
-    """An entry as it was read. One of an earlier version names runs alone."""
-    told = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
-    runs = tuple(told.get("runs", "").split())
-    return Entry(entry, Ready(band, runs, told.get("queue", ANY), told.get("handler", ANY)))
+    """An entry as it was read. One of an earlier version has only the ids of runs."""
+    named = {name.decode(): value.decode() for name, value in zip(fields[::2], fields[1::2], strict=True)}
+    runs = tuple(named.get("runs", "").split())
+    return Entry(entry, ReadyRuns(band, runs, named.get("queue", ANY), named.get("handler", ANY)))
 
 
 def stream_notifier_at(url: str, namespace: str) -> StreamNotifier:
-    """The doorbell of a namespace on a Redis server; see docs/split.md."""
-    return StreamNotifier(parse_door(url), checked_namespace(namespace))
+    """The streams of a namespace on a Redis server; see docs/split.md."""
+    return StreamNotifier(parse_stream_url(url), namespace)

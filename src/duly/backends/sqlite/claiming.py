@@ -1,91 +1,217 @@
-"""Lending: claims, and what keeps them alive.
+"""Claims: which runs wait, in which order they are due, and lending them.
 
-A claim looks at the heads of the lines it may take from, the most urgent rank first, and moves runs from there into
-the claims, or into their hold; both leave the line, so that no later claim walks past them. Entrants among them are
-decided about by their groups first (`groups`). One claim examines a bounded number of runs: what is left after that is
-told by a next due that has passed.
+A place is all waiting runs of one queue, node, priority and kind (scheduled or not), by ready time, then id. There are
+few places, so the distinct ones are found by leaping from one to the next instead of walking over their runs.
+
+A claim looks at the first runs of the places it may take from, the most urgent rank first, and moves them into the
+claims, or into their hold; both leave the place, so that no later claim walks past them. Entrants among them are
+decided about by their groups first (`sql.groups`). One claim examines a bounded number of runs: if more remain,
+`next_due` lies in the past.
+
+PostgreSQL has a way of its own, since it can do all this in one statement and one round trip. SQLite has no statement
+that changes several tables, and no round trips to save.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import groupby
+from heapq import merge
+from itertools import chain, groupby
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.rows import instant
-from duly.backends.sqlite.codec import Record, read_extra
-from duly.backends.sqlite.groups import decide_about, promote
-from duly.backends.sqlite.interning import is_scheduled, priority_of, rank_of
-from duly.backends.sqlite.operating import paused
-from duly.backends.sqlite.transitions import by_ids, by_seqs, relocate, unhold
-from duly.backends.sqlite.transitions import leave as leave_hold
-from duly.backends.sqlite.unit_of_work import Row, UnitOfWork, as_list
-from duly.backends.sqlite.waiting_index import (
-    EXTRA,
-    GROUP,
-    ID,
-    KIND,
-    LINE,
-    READY_AT,
-    SEQ,
-    WaitingLine,
-    earliest_later,
-    fewer_due_entrants,
-    leave,
-    next_due,
-    ready,
-    survey,
-)
+from duly.backends.codec import SCHEDULED, Lender, Record, read_start_by, urgency_of
+from duly.backends.sql.groups import decide_about, decided
+from duly.backends.sql.moves import by_ids, by_seqs, relocate, unhold
+from duly.backends.sql.moves import leave as leave_hold
+from duly.backends.sql.operating import paused
+from duly.backends.sql.unit import Row
+from duly.backends.sqlite.interning import SPAN
+from duly.backends.sqlite.unit import SqliteUnit, as_list
 from duly.backends.tolerance import tolerantly
-from duly.model import Claim, Delivery, Run, State, from_micros, to_micros
+from duly.model import Claim, Delivery, State, to_micros
 from duly.model.holds import UNPLACED, hold_for_handler
 from duly.rules.admission import hold_of
-from duly.rules.sharing import scheduled_share
+from duly.rules.misfires import LATE, is_missed_entrant
+from duly.rules.sharing import scheduled_share, shared
 
 _MOST_EXAMINED = 5_000
-_MOST_REMEMBERED = 200_000
 _SLICE = 32
 _UNHOLD_SLICE = 1_000
 
-_LAST_REQUEST = "SELECT request FROM {ns}_requests WHERE node = ?"
+# The places that have runs, of those that may start (0) and of those that wait to enter their group (1), with the ready
+# time of the first run and of the first that is not ready yet.
+_SURVEY = """
+WITH RECURSIVE
+waiting_lines (line) AS (
+    SELECT min(line) FROM {ns}.waiting
+    UNION ALL
+    SELECT (SELECT min(line) FROM {ns}.waiting WHERE line > waiting_lines.line)
+    FROM waiting_lines WHERE waiting_lines.line IS NOT NULL
+),
+entrant_lines (line) AS (
+    SELECT min(line) FROM {ns}.entrants
+    UNION ALL
+    SELECT (SELECT min(line) FROM {ns}.entrants WHERE line > entrant_lines.line)
+    FROM entrant_lines WHERE entrant_lines.line IS NOT NULL
+)
+SELECT 0, l.line,
+    (SELECT min(ready_at) FROM {ns}.waiting WHERE line = l.line),
+    (SELECT min(ready_at) FROM {ns}.waiting WHERE line = l.line AND ready_at > ?1)
+FROM waiting_lines AS l WHERE l.line IS NOT NULL
+UNION ALL
+SELECT 1, l.line,
+    (SELECT min(ready_at) FROM {ns}.entrants WHERE line = l.line),
+    (SELECT min(ready_at) FROM {ns}.entrants WHERE line = l.line AND ready_at > ?1)
+FROM entrant_lines AS l WHERE l.line IS NOT NULL
+"""
+
+# The first runs of a place that are ready, with what a claim needs.
+_READY = """
+SELECT w.ready_at, w.id, w.line, 0, w.seq, w.kind, w."group", r.due, r.created_at, r.extra, r.payload
+FROM {ns}.waiting AS w CROSS JOIN {ns}.runs AS r ON r.seq = w.seq
+WHERE w.line = ? AND w.ready_at <= ?
+ORDER BY w.ready_at, w.id
+LIMIT ?
+"""
+_READY_TO_ENTER = _READY.replace("w.line, 0,", "w.line, 1,").replace("{ns}.waiting", "{ns}.entrants")
+
+_DUE_ENTRANTS = """
+SELECT ready_at, id, "group" FROM {ns}.entrants WHERE line = ? AND ready_at <= ? ORDER BY ready_at, id LIMIT ?
+"""
+
+# Take the first runs of a place away, up to and with one run.
+_LEAVE = "DELETE FROM {ns}.waiting WHERE line = ? AND (ready_at, id) <= (?, ?)"
+_LEAVE_ENTERING = "DELETE FROM {ns}.entrants WHERE line = ? AND (ready_at, id) <= (?, ?)"
+
+# Positions in a row of _READY.
+READY_AT, ID, LINE, ENTERING, SEQ, KIND, GROUP, DUE, CREATED_AT, EXTRA, PAYLOAD = range(11)
+
+_LAST_REQUEST = "SELECT request FROM {ns}.requests WHERE node = ?"
 _SET_REQUEST = """
-INSERT INTO {ns}_requests (node, request, at) VALUES (?1, ?2, ?3)
+INSERT INTO {ns}.requests (node, request, at) VALUES (?1, ?2, ?3)
 ON CONFLICT (node) DO UPDATE SET request = max(request, ?2), at = ?3
 """
-_LENT_BEFORE = "SELECT seq FROM {ns}_claims WHERE node = ? AND request = ? ORDER BY seq"
+_LENT_BEFORE = "SELECT seq FROM {ns}.claims WHERE node = ? AND request = ? ORDER BY seq"
 
-_ANY_BLOCKED = "SELECT 1 FROM {ns}_jobs WHERE blocked = 1 LIMIT 1"
+_ANY_BLOCKED = "SELECT 1 FROM {ns}.jobs WHERE blocked = 1 LIMIT 1"
 _BLOCKED = """
-SELECT j.name FROM json_each(?) AS wanted CROSS JOIN {ns}_jobs AS j ON j.name = wanted.value WHERE j.blocked = 1
+SELECT j.name FROM json_each(?) AS wanted CROSS JOIN {ns}.jobs AS j ON j.name = wanted.value WHERE j.blocked = 1
 """
 
 # The holds that begin with a text, found by leaping from one to the next.
 _HANDLER_HOLDS = """
 WITH RECURSIVE holds (hold) AS (
-    SELECT min(hold) FROM {ns}_held WHERE hold >= ?1 AND hold < ?2
+    SELECT min(hold) FROM {ns}.held WHERE hold >= ?1 AND hold < ?2
     UNION ALL
-    SELECT (SELECT min(hold) FROM {ns}_held WHERE hold > holds.hold AND hold < ?2)
+    SELECT (SELECT min(hold) FROM {ns}.held WHERE hold > holds.hold AND hold < ?2)
     FROM holds WHERE holds.hold IS NOT NULL
 )
 SELECT hold FROM holds WHERE hold IS NOT NULL
 """
 
+# Whether one of these groups has a member, or more than one run before it that is due at ?2.
+_ANY_CROWD = """
+SELECT 1 FROM json_each(?1)
+WHERE EXISTS (SELECT 1 FROM {ns}.claims WHERE "group" = value)
+    OR EXISTS (SELECT 1 FROM {ns}.waiting WHERE "group" = value)
+    OR EXISTS (SELECT 1 FROM {ns}.held WHERE "group" = value AND member = 1)
+    OR (SELECT count(*) FROM {ns}.entrants WHERE "group" = value AND ready_at <= ?2) > 1
+LIMIT 1
+"""
+
 # Lend runs under their fences. ?1 node, ?2 request, ?3 now, ?4 expiry.
 _LEND = """
-INSERT INTO {ns}_claims (seq, fence, node, request, started_at, expires_at)
+INSERT INTO {ns}.claims (seq, fence, node, request, started_at, expires_at)
 VALUES {rows:(?, ?, ?1, ?2, ?3, ?4)}
 """
 # The same for members of groups and runs with a dedupe key; '' is no group.
 _LEND_RICH = """
-INSERT INTO {ns}_claims (seq, fence, "group", keyed, node, request, started_at, expires_at)
+INSERT INTO {ns}.claims (seq, fence, "group", keyed, node, request, started_at, expires_at)
 VALUES {rows:(?, ?, nullif(?, ''), ?, ?1, ?2, ?3, ?4)}
 """
-_HOLD = """
-INSERT INTO {ns}_held (hold, rank, ready_at, id, seq, line, kind, "group", member) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
+
+
+# --- what waits
+
+
+class WaitingPlace(Struct, frozen=True):
+    """One place: whether its runs wait to enter their group, its number, its first run, its first one not ready yet."""
+
+    entering: bool
+    number: int
+    head: int
+    later: int | None
+
+    @property
+    def urgency(self) -> int:
+        """The smaller, the more urgent."""
+        return urgency_of(self.number % SPAN)
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether its runs are those of schedules."""
+        return self.number % SPAN < SCHEDULED
+
+
+def survey(unit: SqliteUnit, now: int) -> list[WaitingPlace]:
+    """All places that have runs."""
+    return [
+        WaitingPlace(bool(entering), number, head, later) for entering, number, head, later in unit.select(_SURVEY, now)
+    ]
+
+
+def earliest_later(places: Iterable[WaitingPlace]) -> int | None:
+    """When the next run is ready that is not ready yet."""
+    return min((place.later for place in places if place.later is not None), default=None)
+
+
+def _ready(unit: SqliteUnit, places: Sequence[WaitingPlace], limit: int, owed: int, now: int) -> list[Row]:
+    """The first runs of places of one urgency that are ready, in order; `owed` scheduled ones if there are."""
+    scheduled = [place for place in places if place.scheduled]
+    if not scheduled or len(scheduled) == len(places):
+        return _first_ready(unit, places, limit, now)
+    planned = _first_ready(unit, scheduled, limit, now)
+    others = _first_ready(unit, [place for place in places if not place.scheduled], limit, now)
+    first, other = shared(planned, others, limit, owed)
+    return [*merge(planned[:first], others[:other])]
+
+
+def _first_ready(unit: SqliteUnit, places: Sequence[WaitingPlace], limit: int, now: int) -> list[Row]:
+    heads = [unit.select(_READY_TO_ENTER if each.entering else _READY, each.number, now, limit) for each in places]
+    return heads[0] if len(heads) == 1 else sorted(chain.from_iterable(heads))[:limit]
+
+
+def _leave(unit: SqliteUnit, rows: Sequence[Row]) -> None:
+    """Take runs that `_ready` gave away from their places: all that it gave, in order, or the first of them."""
+    last = {(row[LINE], row[ENTERING]): row for row in rows}
+    for (line, entering), row in last.items():
+        unit.execute(_LEAVE_ENTERING if entering else _LEAVE, line, row[READY_AT], row[ID])
+
+
+def next_due(unit: SqliteUnit, now: int) -> int | None:
+    """The earliest ready time among runs that are pending: not ready yet, or not decided about by their group yet."""
+    places = survey(unit, now)
+    undecided = (place.head for place in places if place.entering and place.head <= now)
+    return min(undecided, default=earliest_later(places))
+
+
+def _due_entrants(unit: SqliteUnit, places: Iterable[WaitingPlace], limit: int, now: int) -> list[Row]:
+    """The entrants in these places that have been due for the longest time: ready time, id and group."""
+    due = (place.number for place in places if place.entering and place.head <= now)
+    heads = chain.from_iterable(unit.select(_DUE_ENTRANTS, number, now, limit) for number in due)
+    return sorted(heads)[:limit]
+
+
+async def promote(unit: SqliteUnit, limit: int, now: int) -> int:
+    """Decide about the groups of the entrants that have been due for the longest time; about how many."""
+    entrants = _due_entrants(unit, survey(unit, now), limit, now)
+    return await decide_about(unit, {row[2] for row in entrants}, now, limit) if entrants else 0
+
+
+# --- claiming
 
 
 class Asking(Struct, frozen=True):
@@ -100,53 +226,58 @@ class Asking(Struct, frozen=True):
     expires_at: int
 
 
-def claim(unit: UnitOfWork, asking: Asking) -> tuple[list[Claim], int | None]:
+async def claim(unit: SqliteUnit, asking: Asking) -> tuple[list[Claim], int | None]:
     """Lend runs, or those lent when the same was asked before; and when the next run is due."""
-    claims = _lent_before(unit, asking)
+    claims = await _lent_before(unit, asking)
     if claims:
         return claims, next_due(unit, asking.now)
-    _unhold_handlers(unit, asking)
-    lines = survey(unit, asking.now)
-    own = [line for line in lines if unit.names.home(unit, line.number)[1] in {None, asking.node}]
-    claims, everything = _lend(unit, asking, own)
+    await _unhold_handlers(unit, asking)
+    places = survey(unit, asking.now)
+    own = [place for place in places if _node(unit, place.number) in {None, asking.node}]
+    claims, everything = await _lend(unit, asking, own)
     if not everything:
         return claims, asking.now
-    if any(line.entering and line.head <= asking.now for line in lines):
-        return claims, _decide_about_others(unit, asking.now, full=len(claims) == asking.limit)
+    if any(place.entering and place.head <= asking.now for place in places):
+        return claims, await _decide_about_others(unit, asking.now, full=len(claims) == asking.limit)
     return claims, earliest_later(own)
 
 
-def _decide_about_others(unit: UnitOfWork, now: int, *, full: bool) -> int | None:
+def _node(unit: SqliteUnit, place: int) -> str | None:
+    """The node whose claims alone take from a place; "" for runs not placed yet, None for any."""
+    _, sign, node = unit.names.line(unit, place).partition("@")
+    return node if sign else None
+
+
+async def _decide_about_others(unit: SqliteUnit, now: int, *, full: bool) -> int | None:
     """Decide about a few of the due entrants that were not lent; when the next run is due.
 
-    A claim that is full leaves a burst alone: whoever asked is busy now and comes again, or has it promoted. One that
-    is not full takes its slice of any burst, so that asking again and again for other queues comes to an end too.
+    A claim that is full leaves a burst alone: its node is busy now and comes again, or has it promoted. One that is not
+    full takes its slice of any burst, so that asking again and again for other queues comes to an end too.
     """
-    lines = survey(unit, now)
-    if not full or fewer_due_entrants(unit, lines, _SLICE, now):
-        promote(unit, lines, _SLICE, now)
+    if not full or len(_due_entrants(unit, survey(unit, now), _SLICE, now)) < _SLICE:
+        await promote(unit, _SLICE, now)
     return next_due(unit, now)
 
 
-def _lent_before(unit: UnitOfWork, asking: Asking) -> list[Claim]:
-    last = unit.one(_LAST_REQUEST, asking.node)
+async def _lent_before(unit: SqliteUnit, asking: Asking) -> list[Claim]:
+    last = unit.select_one(_LAST_REQUEST, asking.node)
     if last is None or asking.request > last[0]:
         return []
-    seqs = [seq for (seq,) in unit.all(_LENT_BEFORE, asking.node, asking.request)]
-    runs = [record.run for record in by_seqs(unit, seqs)]
+    seqs = [seq for (seq,) in unit.select(_LENT_BEFORE, asking.node, asking.request)]
+    runs = [record.run for record in await by_seqs(unit, seqs)]
     unit.barrier |= any(run.policy.delivery is Delivery.AT_MOST_ONCE for run in runs)
     return [Claim(run, run.fence, run.expires_at) for run in runs if run.expires_at is not None]
 
 
-def _unhold_handlers(unit: UnitOfWork, asking: Asking) -> None:
+async def _unhold_handlers(unit: SqliteUnit, asking: Asking) -> None:
     """Put back what was held for a handler that the asking node has; in slices, the most urgent first."""
     prefix = hold_for_handler("")
-    for (key,) in unit.all(_HANDLER_HOLDS, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)):
+    for (key,) in unit.select(_HANDLER_HOLDS, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)):
         if asking.handlers is None or key.removeprefix(prefix) in asking.handlers:
-            unhold(unit, key, max(_UNHOLD_SLICE, asking.limit))
+            await unhold(unit, key, max(_UNHOLD_SLICE, asking.limit))
 
 
-# --- taking
+# --- one held run
 
 
 class Taking(Struct, frozen=True):
@@ -158,98 +289,120 @@ class Taking(Struct, frozen=True):
     expires_at: int
 
 
-def claim_held(unit: UnitOfWork, key: str, run_id: str, taking: Taking) -> Claim | None:
+async def claim_held(unit: SqliteUnit, key: str, run_id: str, taking: Taking) -> Claim | None:
     """Lend one run that is held under a key, or the one that the same call lent before."""
-    record = by_ids(unit, [run_id]).get(run_id)
+    record = (await by_ids(unit, [run_id])).get(run_id)
     if record is None:
         return None
     run = record.run
     again = run.state is State.RUNNING and (run.node, run.request) == (taking.node, taking.request)
-    if not again and not _may_be_taken(unit, record, key, taking.now):
+    if not again and not await _may_be_taken(unit, record, key, taking.now):
         return None
     if not again:
-        leave_hold(unit, record)
-        shared = (taking.node, taking.request, taking.now, taking.expires_at)
+        await leave_hold(unit, [record])
         row = (record.seq, unit.fences(1), run.group or "", int(run.dedupe_key is not None))
-        unit.insert(_LEND_RICH, [row], *shared)
-    [lent] = [found.run for found in by_seqs(unit, [record.seq])]
+        unit.insert_many(_LEND_RICH, [row], taking.node, taking.request, taking.now, taking.expires_at)
+    [lent] = [found.run for found in await by_seqs(unit, [record.seq])]
     unit.barrier |= lent.policy.delivery is Delivery.AT_MOST_ONCE
     return None if lent.expires_at is None else Claim(lent, lent.fence, lent.expires_at)
 
 
-def _may_be_taken(unit: UnitOfWork, record: Record, key: str, now: int) -> bool:
+async def _may_be_taken(unit: SqliteUnit, record: Record, key: str, now: int) -> bool:
     run = record.run
-    if run.hold != key or to_micros(run.ready_at) > now or record.entrant or run.queue in paused(unit):
+    if run.hold != key or to_micros(run.ready_at) > now or record.entrant or run.queue in await paused(unit):
         return False
-    return not unit.all(_BLOCKED, as_list([run.job]))
+    return not unit.select(_BLOCKED, as_list([run.job]))
 
 
 # --- choosing
 
 
-def _lend(unit: UnitOfWork, asking: Asking, lines: Sequence[WaitingLine]) -> tuple[list[Claim], bool]:
+async def _lend(unit: SqliteUnit, asking: Asking, places: Sequence[WaitingPlace]) -> tuple[list[Claim], bool]:
     """The claims, and whether all was examined that had to be."""
     claims: list[Claim] = []
     holds = _Holds(unit, asking.handlers)
     examined = 0
-    for rank in _ranks(unit, asking, lines):
+    for alike in _by_urgency(unit, asking, places, await paused(unit)):
         owed = scheduled_share(asking.limit - len(claims), asking.request)
         while (room := asking.limit - len(claims)) > 0:
             if examined >= _MOST_EXAMINED:
                 return claims, False
-            rows = ready(unit, rank, room, owed, asking.now)
+            rows = _ready(unit, alike, room, owed, asking.now)
             if not rows:
                 break
             examined += len(rows)
-            lent = holds.sift(_admitted(unit, rows, asking.now))
-            owed -= sum(is_scheduled(row[LINE]) for row in lent)
+            lent = await holds.sift(await _admitted(unit, rows, asking.now))
+            owed -= sum(row[LINE] % SPAN < SCHEDULED for row in lent)
             claims += _hand_out(unit, asking, lent)
-            leave(unit, rows)
+            _leave(unit, rows)
     return claims, True
 
 
-def _ranks(unit: UnitOfWork, asking: Asking, lines: Sequence[WaitingLine]) -> Iterator[list[WaitingLine]]:
-    """The lines that may be taken from and have something due, those of one rank together, the most urgent first."""
+def _by_urgency(
+    unit: SqliteUnit, asking: Asking, places: Sequence[WaitingPlace], stopped: Collection[str]
+) -> Iterator[list[WaitingPlace]]:
+    """The places that may be taken from and have something due, together by urgency, the most urgent first."""
     asked = None if asking.queues is None else set(asking.queues)
-    stopped = paused(unit)
-    due = ((line, unit.names.home(unit, line.number)[0]) for line in lines if line.head <= asking.now)
-    open_lines = [line for line, queue in due if (asked is None or queue in asked) and queue not in stopped]
-    waiting = {line.number for line in open_lines if not line.entering}
-    # An entrant may be let in on behalf of another one of its group, and then waits in line.
-    let_in = [replace(line, entering=False) for line in open_lines if line.entering and line.number not in waiting]
-    by_rank = sorted([*open_lines, *let_in], key=lambda line: line.rank)
-    for _, rank in groupby(by_rank, key=lambda line: line.rank):
-        yield list(rank)
+    due = ((place, unit.names.line(unit, place.number).partition("@")[0]) for place in places)
+    open_places = [
+        place
+        for place, queue in due
+        if place.head <= asking.now and (asked is None or queue in asked) and queue not in stopped
+    ]
+    waiting = {place.number for place in open_places if not place.entering}
+    # An entrant may be let in because of another one of its group, and then waits in line.
+    let_in = [replace(each, entering=False) for each in open_places if each.entering and each.number not in waiting]
+    in_order = sorted([*open_places, *let_in], key=lambda place: place.urgency)
+    for _, alike in groupby(in_order, key=lambda place: place.urgency):
+        yield list(alike)
 
 
-def _admitted(unit: UnitOfWork, rows: Sequence[Row], now: int) -> Sequence[Row]:
-    """Those of these runs whose group lets them start."""
-    if all(row[GROUP] is None for row in rows):
+async def _admitted(unit: SqliteUnit, rows: Sequence[Row], now: int) -> Sequence[Row]:
+    """Those of these runs whose group lets them start. What else is due in their groups is decided about, too."""
+    groups = {row[GROUP] for row in rows if row[GROUP] is not None}
+    if not groups:
         return rows
-    out = decide_about(unit, rows, now)
-    return [row for row in rows if row[SEQ] not in out] if out else rows
+    chosen = {row[SEQ]: row for row in rows if row[ENTERING]}
+    late = [row for row in chosen.values() if row[READY_AT] + LATE < now]
+    missed = any(is_missed_entrant(read_start_by(row[EXTRA]), row[READY_AT], now) for row in late)
+    if not missed and len(chosen) == len(groups) and unit.select_one(_ANY_CROWD, as_list(groups), now) is None:
+        return rows  # each is alone before an empty group, which lets it in whatever the rule
+    entered = await decided(unit, groups, now, chosen=chosen)
+    if not entered:
+        return rows
+    still = {seq for (seq,) in unit.select(_STILL_WAITING, as_list(row[SEQ] for row in rows if not row[ENTERING]))}
+    return [row for row in rows if (entered.get(row[SEQ]) if row[ENTERING] else row[SEQ] in still)]
+
+
+# A member that waits may have been replaced by an entrant.
+_STILL_WAITING = """
+SELECT w.seq FROM json_each(?) AS wanted CROSS JOIN {ns}.runs AS r ON r.seq = wanted.value
+CROSS JOIN {ns}.waiting AS w ON w.line = r.line AND w.ready_at = r.ready_at AND w.id = r.id
+"""
 
 
 class _Holds:
     """Sorts out what the asking node may not start, kind by kind."""
 
-    def __init__(self, unit: UnitOfWork, handlers: Collection[str] | None) -> None:
+    def __init__(self, unit: SqliteUnit, handlers: Collection[str] | None) -> None:
         self._unit = unit
         self._handlers = handlers
         self._any_blocked: bool | None = None
         self._blocked: set[str] = set()
         self._known: dict[int, str | None] = {}
 
-    def sift(self, rows: Sequence[Row]) -> Sequence[Row]:
+    async def sift(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Move what may not start into its hold; the others."""
         if self._any_blocked is None:
-            self._any_blocked = self._unit.one(_ANY_BLOCKED) is not None
+            self._any_blocked = self._unit.select_one(_ANY_BLOCKED) is not None
         if not self._any_blocked and self._has_all_handlers({row[KIND] for row in rows}):
             return rows
         self._learn({row[KIND] for row in rows} - self._known.keys())
-        if all(self._known[row[KIND]] is None for row in rows):
+        refused = [row for row in rows if self._known[row[KIND]] is not None]
+        if not refused:
             return rows
-        self._unit.many(_HOLD, [self._held(row) for row in rows if self._known[row[KIND]] is not None])
+        for row in refused:
+            await self._hold(row)
         return [row for row in rows if self._known[row[KIND]] is None]
 
     def _has_all_handlers(self, numbers: Collection[int]) -> bool:
@@ -260,118 +413,67 @@ class _Holds:
 
     def _learn(self, numbers: Collection[int]) -> None:
         known = self._unit.names.kinds(self._unit, numbers)
-        kinds = [known[number] for number in numbers]
+        kinds = {number: known[number] for number in numbers}
         if self._any_blocked:
-            self._blocked |= {name for (name,) in self._unit.all(_BLOCKED, as_list({kind.job for kind in kinds}))}
-        for kind in kinds:
-            self._known[kind.number] = hold_of(kind.job, kind.handler, self._blocked, self._handlers)
+            jobs = as_list({kind.job for kind in kinds.values()})
+            self._blocked |= {name for (name,) in self._unit.select(_BLOCKED, jobs)}
+        for number, kind in kinds.items():
+            self._known[number] = hold_of(kind.job, kind.handler, self._blocked, self._handlers)
 
-    def _held(self, row: Row) -> Row:
-        """A run that may not start, as a row under its hold; one for a node without the code is nobody's again."""
-        line, kind = row[LINE], self._unit.names.kind(self._unit, row[KIND])
-        assigned = self._unit.names.home(self._unit, line)[1] is not None
-        key = hold_of(kind.job, kind.handler, self._blocked, self._handlers, assigned=assigned)
+    async def _hold(self, row: Row) -> None:
+        """Hold a run that may not start; one for a node without the handler is for no node again."""
+        names = self._unit.names
+        kind, place = names.kind(self._unit, row[KIND]), names.place(self._unit, row[LINE])
+        key = hold_of(kind.job, kind.handler, self._blocked, self._handlers, assigned=place.assignable)
         if key == UNPLACED:
-            line = relocate(self._unit, row[SEQ], line, "")
-        member = row[GROUP] is not None
-        return (key, rank_of(line), row[READY_AT], row[ID], row[SEQ], line, row[KIND], row[GROUP], int(member))
+            await relocate(self._unit, [row[SEQ]], f"{place.queue}@")
+        self._unit.execute(_HOLD, as_list([row[SEQ]]), key, int(row[GROUP] is not None))
+
+
+_HOLD = "INSERT INTO {into_held} FROM {ns}.runs WHERE seq = ANY($1::bigint[])"
 
 
 # --- handing out
 
 
-def _hand_out(unit: UnitOfWork, asking: Asking, rows: Sequence[Row]) -> list[Claim]:
+def _hand_out(unit: SqliteUnit, asking: Asking, rows: Sequence[Row]) -> list[Claim]:
     if not rows:
         return []
-    unit.run(_SET_REQUEST, asking.node, asking.request, asking.now)
+    unit.execute(_SET_REQUEST, asking.node, asking.request, asking.now)
     first = unit.fences(len(rows))
+    lender = Lender(asking.node, asking.request, asking.now, asking.expires_at)
     numbered = list(enumerate(rows, first))
-    claims = tolerantly(partial(_claims, unit, asking), numbered, partial(_bare_claim, unit, asking))
-    plain = [(row[SEQ], fence) for fence, row in enumerate(rows, first) if row[GROUP] is None and row[EXTRA] is None]
+    claims = tolerantly(partial(_claims, unit, lender), numbered, partial(_bare_claim, unit, lender))
+    plain = [(row[SEQ], fence) for fence, row in numbered if row[GROUP] is None and row[EXTRA] is None]
     rich = [
         (row[SEQ], lent.fence, row[GROUP] or "", int(lent.run.dedupe_key is not None))
         for row, lent in zip(rows, claims, strict=True)
         if row[GROUP] is not None or row[EXTRA] is not None
     ]
-    shared = (asking.node, asking.request, asking.now, asking.expires_at)
-    unit.insert(_LEND, plain, *shared)
-    unit.insert(_LEND_RICH, rich, *shared)
-    if len(unit.memory.lent) > _MOST_REMEMBERED:
-        unit.memory.lent.clear()
-    unit.memory.lent.update({fence: (row[ID], row[SEQ]) for fence, row in enumerate(rows, first)})
+    same = (asking.node, asking.request, asking.now, asking.expires_at)
+    unit.insert_many(_LEND, plain, *same)
+    unit.insert_many(_LEND_RICH, rich, *same)
+    unit.memory.remember({fence: (row[ID], row[SEQ]) for fence, row in numbered})
     return claims
 
 
-def _bare_claim(unit: UnitOfWork, asking: Asking, numbered: tuple[int, Row], why: str) -> Claim:
+def _bare_claim(unit: SqliteUnit, lender: Lender, numbered: tuple[int, Row], why: str) -> Claim:
     """A claim of a run whose extras cannot be read."""
     fence, row = numbered
-    [claim] = _claims(unit, asking, [(fence, (*row[:EXTRA], None, *row[EXTRA + 1 :]))])
+    [claim] = _claims(unit, lender, [(fence, (*row[:EXTRA], None, *row[EXTRA + 1 :]))])
     return replace(claim, run=replace(claim.run, damage=why))
 
 
-def _claims(unit: UnitOfWork, asking: Asking, rows: Sequence[tuple[int, Row]]) -> list[Claim]:
-    """The claims as the executor needs them. The hottest loop, so every run is built field by field, in their order."""
+def _claims(unit: SqliteUnit, lender: Lender, rows: Sequence[tuple[int, Row]]) -> list[Claim]:
     kinds = unit.names.kinds(unit, {row[KIND] for _, row in rows})
-    node, request = asking.node, asking.request
-    started_at, expires_at = from_micros(asking.now), from_micros(asking.expires_at)
-    due_before = created_before = alike = line_before = -1
-    due = created = started_at
-    queue, assignee, priority = "", None, 0
     claims: list[Claim] = []
+    kind_before = line_before = -1
     for fence, row in rows:
-        ready_at, run_id, line, _, _, number, group, due_at, created_at, text, payload = row
-        if number != alike:
-            alike, kind = number, kinds[number]
+        ready_at, run_id, line, _, _, number, group, due, created_at, extra, payload = row
+        if number != kind_before:
+            kind_before, kind = number, kinds[number]
             unit.barrier |= kind.at_most_once
         if line != line_before:
-            line_before, priority = line, priority_of(line)
-            queue, assignee = unit.names.home(unit, line)
-        if due_at != due_before:
-            due_before, due = due_at, from_micros(due_at)
-        if created_at != created_before:
-            created_before, created = created_at, from_micros(created_at)
-        extra = read_extra(text)
-        run = Run(
-            run_id,
-            kind.job,
-            kind.handler,
-            due,
-            due if ready_at == due_at else from_micros(ready_at),
-            extra.uid,
-            extra.revision,
-            kind.cause,
-            queue,
-            priority,
-            payload,
-            kind.policy,
-            group,
-            kind.limit,
-            kind.when_full,
-            extra.dedupe_key,
-            extra.headers,
-            State.RUNNING,
-            extra.reason,
-            None,
-            None,
-            group is not None,
-            extra.failures,
-            extra.losses,
-            fence,
-            node,
-            request,
-            created,
-            started_at,
-            expires_at,
-            None,
-            extra.cancelling,
-            None,
-            extra.result,
-            extra.failure,
-            assignee is not None,
-            assignee or None,
-            kind.damage,
-            start_by=instant(extra.start_by),
-            strict=extra.strict,
-        )
-        claims.append(Claim(run, fence, expires_at))
+            line_before, place = line, unit.names.place(unit, line)
+        claims.append(lender.claim(kind, place, run_id, due, ready_at, created_at, group, extra, payload, fence))
     return claims

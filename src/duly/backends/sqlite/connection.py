@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+import random
 import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from duly.backends.sqlite.errors import translated
-from duly.backends.sqlite.lock_wait import patiently
-from duly.backends.sqlite.mounts import network_file_system
-from duly.backends.sqlite.url import Place
-from duly.errors import BackendError
+from duly.backends.sqlite.files import Place, RuntimeDir, network_file_system
+from duly.errors import BackendError, BackendUnavailable
 
 OLDEST = (3, 35, 0)  # RETURNING, and upserts of several rows
 
@@ -51,7 +52,7 @@ def check_library() -> None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse what can be told to go wrong before SQLite is asked."""
+    """Refuse what is known to go wrong before SQLite is asked."""
     if path.is_dir():
         raise BackendError(f"{path} is a directory: name a file in it, such as {path / 'duly.db'}")
     if not path.parent.is_dir():
@@ -129,3 +130,159 @@ def _set_up(connection: sqlite3.Connection, cache: int) -> None:
     connection.execute(f"PRAGMA cache_size=-{cache}")
     connection.execute("PRAGMA temp_store=MEMORY")
     connection.execute("PRAGMA foreign_keys=OFF")
+
+
+_PASSING = {
+    sqlite3.SQLITE_BUSY: "is locked by another process",
+    sqlite3.SQLITE_LOCKED: "is locked",
+    sqlite3.SQLITE_FULL: "cannot grow: the disk is full",
+    sqlite3.SQLITE_IOERR: "cannot be read or written now",
+    sqlite3.SQLITE_NOMEM: "needs more memory than there is",
+    sqlite3.SQLITE_INTERRUPT: "was interrupted",
+}
+_LASTING = {
+    sqlite3.SQLITE_NOTADB: "is not an SQLite database: give another file name, or move that file away",
+    sqlite3.SQLITE_CORRUPT: (
+        "is damaged: stop every process that uses it, keep a copy, then restore a backup or salvage it with"
+        " `sqlite3 FILE .recover`"
+    ),
+    sqlite3.SQLITE_READONLY: "is read-only: give this user write permission on the file and on its directory",
+    sqlite3.SQLITE_PERM: "may not be opened: give this user permission on the file and on its directory",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened: check that its directory exists and that this user may write there",
+    sqlite3.SQLITE_AUTH: "refused a statement",
+}
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Whether somebody else has the lock, so that waiting may help."""
+    return _code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+
+
+def translated(error: sqlite3.Error, path: Path) -> BackendError:
+    """The same news in Duly's words. To be raised from the original."""
+    code = _code(error)
+    if code in _PASSING:
+        return BackendUnavailable(f"{path} {_PASSING[code]} ({error})")
+    if code in _LASTING:
+        return BackendError(f"{path} {_LASTING[code]} ({error})")
+    return BackendError(f"{path}: {error}")
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary result code; errors of the Python module itself have none."""
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF
+
+
+_SHORTEST = 0.0002
+_LONGEST = 0.010
+_GROWTH = 1.5
+_LONGEST_FOR_TURN = 0.003
+_NEXT_IN_LINE = 0.0002
+_COURTESY = 0.1
+
+if sys.platform == "win32":  # pragma: no cover - no such locks: everybody waits by chance
+
+    def _lock(file: int) -> None:
+        raise OSError(f"file {file} cannot be locked here")
+
+    def _unlock(file: int) -> None:
+        raise OSError(f"file {file} cannot be locked here")
+else:
+    import fcntl
+
+    def _lock(file: int) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _unlock(file: int) -> None:
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def pauses(seconds: float, longest: float = _LONGEST) -> Iterator[None]:
+    """Come at once, then after short random pauses that grow, until `seconds` have passed."""
+    deadline = time.monotonic() + seconds
+    pause = _SHORTEST
+    while True:
+        yield
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return
+        time.sleep(min(left, random.uniform(_SHORTEST, pause)))
+        pause = min(pause * _GROWTH, longest)
+
+
+def patiently(action: Callable[[], object], seconds: float) -> None:
+    """Do something that another one's lock may forbid, as soon as it does not; the last refusal is raised."""
+    refusal = None
+    for _ in pauses(seconds):
+        try:
+            action()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            refusal = error
+        else:
+            return
+    assert refusal is not None
+    raise refusal
+
+
+class LockWait:
+    """One per connection that writes. Belongs to one thread."""
+
+    def __init__(self, runtime_dir: RuntimeDir) -> None:
+        self._runtime_dir = runtime_dir
+        self._open: int | None = None
+
+    def pass_through(self, begin: Callable[[], object], seconds: float) -> None:
+        """Begin a transaction when it is this one's turn; the last refusal is raised after `seconds`."""
+        if not self._turn_comes(min(seconds, _COURTESY)):
+            patiently(begin, seconds)
+            return
+        try:
+            _as_next_in_line(begin, seconds)
+        finally:
+            if self._open is not None:
+                _unlock(self._open)
+
+    def _turn_comes(self, seconds: float) -> bool:
+        for _ in pauses(seconds, _LONGEST_FOR_TURN):
+            try:
+                _lock(self._opened())
+            except BlockingIOError:
+                continue
+            except OSError:
+                return False
+            return True
+        return False
+
+    def _opened(self) -> int:
+        if (
+            self._open is not None and not os.fstat(self._open).st_nlink
+        ):  # deleted with the directory: others have made a new one
+            self.close()
+        if self._open is None:
+            if not self._runtime_dir.make():
+                raise FileNotFoundError
+            self._open = os.open(self._runtime_dir.turn, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        return self._open
+
+    def close(self) -> None:
+        """Let go of the file; a turn goes with it."""
+        if self._open is not None:
+            os.close(self._open)
+            self._open = None
+
+
+def _as_next_in_line(begin: Callable[[], object], seconds: float) -> None:
+    """Nobody can overtake, so the pauses need not grow."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            begin()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(_NEXT_IN_LINE)
+        else:
+            return

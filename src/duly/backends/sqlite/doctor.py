@@ -8,10 +8,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from duly.backends.sqlite import schema
-from duly.backends.sqlite.mounts import memory_file_system
-from duly.backends.sqlite.unit_of_work import UnitOfWork
-from duly.backends.sqlite.url import Place
+from duly.backends.sqlite.files import Place, memory_file_system
+from duly.backends.sqlite.session import version_of
+from duly.backends.sqlite.unit import SqliteUnit
 from duly.ports import Finding, Severity
 
 _LARGE_LOG = 256 << 20
@@ -20,7 +19,7 @@ _LARGEST_TO_CHECK = 1 << 30
 _TEN_PROBLEMS = "PRAGMA quick_check(10)"
 
 
-def examine(unit: UnitOfWork, place: Place, namespace: str, *, push: bool) -> list[Finding]:
+async def examine(unit: SqliteUnit, place: Place, namespace: str, *, push: bool) -> list[Finding]:
     """All findings. Runs on a reader."""
     return [
         Finding(Severity.OK, "library", f"SQLite {sqlite3.sqlite_version}"),
@@ -34,8 +33,8 @@ def examine(unit: UnitOfWork, place: Place, namespace: str, *, push: bool) -> li
     ]
 
 
-def _journal(unit: UnitOfWork, place: Place) -> Iterator[Finding]:
-    row = unit.one("PRAGMA journal_mode")
+def _journal(unit: SqliteUnit, place: Place) -> Iterator[Finding]:
+    row = unit.select_one("PRAGMA journal_mode")
     mode = "?" if row is None else row[0]
     if mode == "wal":
         yield Finding(Severity.OK, "journal", f"{place.path} has a write-ahead log: readers and the writer do not wait")
@@ -64,17 +63,17 @@ def _durability(place: Place) -> Finding:
     )
 
 
-def _schema(unit: UnitOfWork, namespace: str) -> Finding:
-    version = schema.version_of(unit)
+def _schema(unit: SqliteUnit, namespace: str) -> Finding:
+    version = version_of(unit)
     return Finding(Severity.OK, "schema", f"version {version} in namespace {namespace!r}")
 
 
-def _integrity(unit: UnitOfWork, path: Path) -> Finding:
+def _integrity(unit: SqliteUnit, path: Path) -> Finding:
     if _size(path) > _LARGEST_TO_CHECK:
         return Finding(
             Severity.OK, "integrity", f"not checked, the file is large: `sqlite3 {path} 'PRAGMA quick_check'` does it"
         )
-    problems = [text for (text,) in unit.all(_TEN_PROBLEMS) if text != "ok"]
+    problems = [text for (text,) in unit.select(_TEN_PROBLEMS) if text != "ok"]
     if problems:
         return Finding(Severity.PROBLEM, "integrity", f"{path} is damaged, restore a backup: {'; '.join(problems)}")
     return Finding(Severity.OK, "integrity", "quick_check found nothing")

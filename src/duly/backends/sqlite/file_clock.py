@@ -13,8 +13,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from duly.backends.sqlite.leases import BEAT
-from duly.backends.sqlite.unit_of_work import UnitOfWork
+from duly.backends.sqlite.settling import BEAT
+from duly.backends.sqlite.unit import SqliteUnit
 from duly.model import to_micros
 from duly.ports import Clock, SystemClock
 from duly.ports.clock import BELIEVE_AFTER, TOLERANCE
@@ -40,7 +40,7 @@ class FileClock:
         self._lead: int | None = None  # by how much the file's time was ahead of our wall clock when we last looked
         self._off_since: float | None = None
 
-    def time(self, unit: UnitOfWork) -> tuple[int, int | None]:
+    async def time(self, unit: SqliteUnit) -> tuple[int, int | None]:
         """The file's time, in microseconds, and what should be written down because of it, if anything."""
         steady = round(self._local.monotonic() * 1e6)
         wall = to_micros(self._local.now()) - steady
@@ -67,10 +67,10 @@ class FileClock:
         """
         try:
             with tempfile.TemporaryFile(dir=self._folder) as made:
-                told = os.fstat(made.fileno()).st_mtime_ns // 1000
+                shown = os.fstat(made.fileno()).st_mtime_ns // 1000
         except OSError:
             return wall
-        true = told - round(self._local.monotonic() * 1e6)  # read afterwards: rather a little behind than ahead
+        true = shown - round(self._local.monotonic() * 1e6)  # read afterwards: rather a little behind than ahead
         return wall if abs(true - wall) <= _TOLERATED else true
 
     def _has_stayed(self) -> bool:
@@ -78,7 +78,7 @@ class FileClock:
         self._off_since = now if self._off_since is None else self._off_since
         return now - self._off_since >= BELIEVE_AFTER
 
-    def write(self, unit: UnitOfWork, offset: int) -> None:
+    async def write(self, unit: SqliteUnit, offset: int) -> None:
         """Write down what `time` asked for."""
         unit.set_meta(_BOOT, self._boot)
         unit.set_meta(_OFFSET, offset)
@@ -90,6 +90,6 @@ def boot_of(local: Clock) -> str | None:
     return local.boot() if isinstance(local, SystemClock) else None
 
 
-def _is_abandoned(unit: UnitOfWork, now: int) -> bool:
+def _is_abandoned(unit: SqliteUnit, now: int) -> bool:
     beat = unit.meta(BEAT)
     return beat is None or abs(now - beat) > _ABANDONED

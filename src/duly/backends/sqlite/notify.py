@@ -1,39 +1,34 @@
-"""The bell: wakes whoever waits for a change, in this session, in others of this process, and in other processes.
+"""Notifications: wake those who wait for a change, in this session, in others of this process, and in other processes.
 
-Each session that waits listens on a datagram socket in the place where the sessions of one store meet. Who changes
-something writes one byte to every other socket there after its commit. A ring is a hint: a full socket has been rung
-already, a dead one is removed, and without such a place everybody's timeout does.
+Each session that waits listens on a datagram socket in the runtime directory of the store. A session that changes
+something writes one byte to every other socket there after its commit. A notification is a hint: a full socket has been
+written to already, a dead one is removed, and without such a directory the timeouts of those who wait do the work.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import os
 import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
 
-from duly.backends.sqlite.runtime_dir import RuntimeDir
-from duly.backends.sqlite.unit_of_work import ENDED, SHARED, WORK
-
-KINDS = (WORK, ENDED, SHARED)
+from duly.backends.sql import notify
+from duly.backends.sql.notify import ENDED, SHARED, WORK
+from duly.backends.sqlite.files import RuntimeDir
 
 # Two changes of a directory may bear the same time: what was read so soon after one is read again.
 _COARSEST_CLOCK_NS = 50_000_000
 
 
-class Notifier:
-    """One session's bell. Everything but `ring_others` belongs to the session's loop."""
+class Notifier(notify.Notifier):
+    """One session's notifier. Everything but `ring_others` belongs to the session's loop."""
 
-    def __init__(self, meeting: RuntimeDir) -> None:
-        self.rings = dict.fromkeys(KINDS, 0)
-        self._waiters: dict[int, set[asyncio.Future[None]]] = {kind: set() for kind in KINDS}
-        self._callbacks: dict[int, list[Callable[[], None]]] = {kind: [] for kind in KINDS}
-        self._meeting = meeting
+    def __init__(self, runtime_dir: RuntimeDir) -> None:
+        super().__init__()
+        self._runtime_dir = runtime_dir
         self._deaf = False
         self._closed = False
         self._loop = asyncio.get_running_loop()
@@ -45,13 +40,12 @@ class Notifier:
 
     @property
     def reaches_others(self) -> bool:
-        """Whether there is a place to meet the other sessions."""
-        return self._meeting.make()
+        """Whether other sessions can be reached."""
+        return self._runtime_dir.make()
 
-    # --- hearing
+    # --- listening
 
-    def listen(self) -> bool:
-        """Begin to hear other sessions; whether it began only now, so that rings may have been missed."""
+    async def listen(self) -> bool:
         if self._socket is not None or self._deaf:
             return False
         listener = self._bound()
@@ -63,12 +57,12 @@ class Notifier:
         return True
 
     def _bound(self) -> socket.socket | None:
-        if not self._meeting.make():
+        if not self._runtime_dir.make():
             return None
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             listener.setblocking(False)
-            listener.bind(self._meeting.socket(self._name))
+            listener.bind(self._runtime_dir.socket(self._name))
         except OSError:
             listener.close()
             return None
@@ -82,37 +76,12 @@ class Notifier:
                 kinds |= int.from_bytes(self._socket.recv(1), "big")
         self.ring(kinds)
 
-    def ring(self, kinds: int) -> None:
-        """Wake those of this session who wait for one of these kinds."""
-        for kind in KINDS:
-            if kinds & kind:
-                self.rings[kind] += 1
-                waiters, self._waiters[kind] = self._waiters[kind], set()
-                for waiter in waiters:
-                    if not waiter.done():
-                        waiter.set_result(None)
-                for callback in self._callbacks[kind]:
-                    callback()
-
-    def on_ring(self, kind: int, callback: Callable[[], None]) -> None:
-        """Have something called whenever the bell rings for a kind."""
-        self._callbacks[kind].append(callback)
-
     async def wait(self, kind: int, heard: int, timeout: float) -> int:
-        """The number of rings of a kind, as soon as it differs from `heard`, at the latest after so many seconds."""
-        if self.rings[kind] == heard and timeout > 0:
-            waiter = self._loop.create_future()
-            self._waiters[kind].add(waiter)
-            try:
-                async with asyncio.timeout(None if timeout == math.inf else timeout):
-                    await waiter
-            except TimeoutError:
-                pass
-            finally:
-                self._waiters[kind].discard(waiter)
+        if self.rings[kind] == heard:
+            await self._sleep(kind, timeout)
         return self.rings[kind]
 
-    # --- ringing
+    # --- waking others
 
     def ring_others(self, kinds: int) -> None:
         """On any thread: wake the other sessions on this store."""
@@ -127,18 +96,18 @@ class Notifier:
                 self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
                 self._sender.setblocking(False)
             try:
-                self._sender.sendto(bytes((kinds,)), self._meeting.socket(name))
+                self._sender.sendto(bytes((kinds,)), self._runtime_dir.socket(name))
             except (ConnectionRefusedError, FileNotFoundError):  # its process is gone
-                self._meeting.leave(name)
+                self._runtime_dir.leave(name)
             except OSError:  # full: it was rung before and has not looked yet
                 pass
 
     def _listeners(self) -> list[str]:
         """The others who listen; the directory is read again only when it has changed."""
         try:
-            changed = self._meeting.directory.stat().st_mtime_ns
+            changed = self._runtime_dir.directory.stat().st_mtime_ns
             if changed != self._others[0]:
-                names = [name for name in self._meeting.listeners() if name != self._name]
+                names = [name for name in self._runtime_dir.listeners() if name != self._name]
                 settled = time.time_ns() - changed > _COARSEST_CLOCK_NS
                 self._others = (changed if settled else -1, names)
         except OSError:  # nobody is there
@@ -155,7 +124,7 @@ class Notifier:
     def let_go(self) -> None:
         """Close the sockets; on any thread, once the loop does not listen any more. Nothing listens again after that.
 
-        Whoever waited is woken by the end, and may try to wait once more.
+        A caller that waited is woken by this, and may try to wait once more.
         """
         with self._ringing:
             self._deaf = self._closed = True
@@ -163,4 +132,4 @@ class Notifier:
                 if each is not None:
                     each.close()
             self._sender = self._socket = None
-        self._meeting.leave(self._name)
+        self._runtime_dir.leave(self._name)

@@ -1,4 +1,4 @@
-"""A session: the threads, the bell and the memory behind one opened backend. Belongs to one event loop.
+"""A session: the threads and the notifier behind one opened backend, and its schema. Belongs to one event loop.
 
 Changes go to the writer. Lookups go to a reader, listings to another one, so that a long listing delays neither a
 change nor a lookup. Readers are started when they are first needed.
@@ -7,21 +7,23 @@ change nor a lookup. Readers are started when they are first needed.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from functools import cache
+from importlib import resources
+from pathlib import Path
 from typing import Protocol, TypeVar
 
-from duly.backends.sqlite import schema
-from duly.backends.sqlite.checkpoint import Checkpointer, checkpoint
-from duly.backends.sqlite.completion_waiters import CompletionWaiters
+from msgspec import Struct
+
+from duly.backends.sql.unit import STORE, Row
 from duly.backends.sqlite.connection import check_file, check_library, connect_reader, forks
-from duly.backends.sqlite.listing import ended_of
+from duly.backends.sqlite.files import Place, RuntimeDir
 from duly.backends.sqlite.notify import Notifier
-from duly.backends.sqlite.runtime_dir import RuntimeDir
-from duly.backends.sqlite.threads import Reader, Work
-from duly.backends.sqlite.transaction_thread import TransactionThread
-from duly.backends.sqlite.unit_of_work import UnitOfWork
-from duly.backends.sqlite.url import Place
-from duly.backends.sqlite.writer import Writer
+from duly.backends.sqlite.threads import Reader, Work, Writer
+from duly.backends.sqlite.transaction import TransactionThread
+from duly.backends.sqlite.unit import SqliteUnit
 from duly.errors import BackendError
 from duly.ports import Clock
 
@@ -47,15 +49,15 @@ class Session:
         self.namespace = namespace
         self.clock = clock
         self._migrates = migrates
-        self._gear: Gear | None = None
+        self._resources: Resources | None = None
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date unless that was left to others."""
-        if self._gear is not None and not self._gear.forked:
+        if self._resources is not None and not self._resources.forked:
             return
         check_library()
-        meeting = await asyncio.to_thread(self._prepare)
-        self._gear = Gear(self.place, self.namespace, self.clock, meeting)
+        runtime_dir = await asyncio.to_thread(self._prepare)
+        self._resources = Resources(self.place, self.namespace, self.clock, runtime_dir)
         try:
             if self._migrates:
                 await self.migrate()
@@ -69,37 +71,39 @@ class Session:
 
     async def close(self) -> None:
         """Finish what was begun and let go."""
-        gear, self._gear = self._gear, None
-        if gear is not None and not gear.forked:
-            await gear.close()
+        resources, self._resources = self._resources, None
+        if resources is not None and not resources.forked:
+            await resources.close()
 
     @property
-    def gear(self) -> Gear:
+    def resources(self) -> Resources:
         """What an open session works with; a closed or forked one refuses."""
-        if self._gear is None:
+        if self._resources is None:
             raise BackendError(f"{self.place.path} is not open in this session: open it, or use `async with`")
-        if self._gear.forked:
+        if self._resources.forked:
             raise BackendError(
                 f"this process was forked after {self.place.path} was opened, and a connection must not be carried"
                 " across a fork: open a new session in the child"
             )
-        return self._gear
+        return self._resources
 
     # --- calls
 
-    async def write(self, work: Work[T]) -> T:
-        """Run a function that changes something."""
-        gear = self.gear
+    @property
+    def notifier(self) -> Notifier:
+        return self.resources.notifier
+
+    async def write(self, purpose: str, task: Work[T], timeout: float | None = None) -> T:
+        resources = self.resources
         self.refuse_inside_a_block("another write")
-        return await gear.writer.submit(work)
+        return await resources.writer.submit(task)
 
-    async def read(self, work: Work[T]) -> T:
-        """Run a function that looks something up."""
-        return await self.gear.reader.submit(work)
+    async def write_each(self, purpose: str, task: Work[T]) -> T:
+        return await self.write(purpose, task)
 
-    async def browse(self, work: Work[T]) -> T:
-        """Run a function that may take its time to look many things up."""
-        return await self.gear.lister.submit(work)
+    async def read(self, task: Work[T], *, listing: bool = False, timeout: float | None = None) -> T:
+        resources = self.resources
+        return await (resources.lister if listing else resources.reader).submit(task)
 
     # --- transaction blocks
 
@@ -121,37 +125,34 @@ class Session:
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; the names of the steps applied."""
         applied: list[str] = []
-        while (name := await self.write(self._apply_next)) is not None:
+        while (name := await self.write(STORE, self._apply_next)) is not None:
             applied.append(name)
         return applied
 
-    def _apply_next(self, unit: UnitOfWork) -> str | None:
-        return schema.apply_next(unit, self.namespace, self.place.path)
+    async def _apply_next(self, unit: SqliteUnit) -> str | None:
+        return apply_next(unit, self.namespace, self.place.path)
 
 
-class Gear:
+class Resources:
     """What an open session has."""
 
-    def __init__(self, place: Place, namespace: str, clock: Clock, meeting: RuntimeDir) -> None:
-        self.notifier = Notifier(meeting)
-        self.relief = Checkpointer(lambda: self.lister.submit(checkpoint))
+    def __init__(self, place: Place, namespace: str, clock: Clock, runtime_dir: RuntimeDir) -> None:
+        self.notifier = Notifier(runtime_dir)
+        self.checkpointer = Checkpointer(lambda: self.lister.submit(checkpoint))
         self.writer = Writer(
             place,
             namespace,
             clock,
-            meeting,
+            runtime_dir,
             ring=self.notifier.ring_others,
             hear=self.notifier.ring,
-            relieve=self.relief.come,
+            checkpoint=self.checkpointer.come,
             orphaned=self.notifier.let_go,
         )
-        self.transactor = TransactionThread(place, namespace, clock, meeting, ring=self.notifier.ring_others)
+        self.transactor = TransactionThread(place, namespace, clock, runtime_dir, ring=self.notifier.ring_others)
         self.one_block = asyncio.Lock()
         self.reader = Reader("duly-sqlite-reader", place, namespace, clock, connect_reader)
         self.lister = Reader("duly-sqlite-lister", place, namespace, clock, connect_reader)
-        self.endings = CompletionWaiters(
-            self.notifier, lambda run_ids: self.reader.submit(lambda unit: ended_of(unit, run_ids))
-        )
         self._forks = forks()
 
     @property
@@ -164,5 +165,98 @@ class Gear:
             for thread in (self.transactor, self.writer, self.lister, self.reader):  # the writer may ask for a relief
                 await thread.stop()
         finally:  # also if nobody waits for the threads any longer
-            self.endings.close()
             self.notifier.close()
+
+
+_TABLE = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{ns}_schema'"
+_CREATE = """
+CREATE TABLE IF NOT EXISTS {ns}_schema (
+    version INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    applied_at INTEGER NOT NULL
+)
+"""
+_VERSION = "SELECT coalesce(max(version), 0) FROM {ns}_schema"
+_RECORD = "INSERT INTO {ns}_schema (version, name, applied_at) VALUES (?, ?, ?)"
+
+
+class Step(Struct, frozen=True):
+    """One step of the schema: its number, the name of its file, and its statements."""
+
+    version: int
+    name: str
+    script: str
+
+    def statements(self) -> Iterator[str]:
+        """The statements one by one."""
+        statement = ""
+        for line in self.script.splitlines(keepends=True):
+            statement += line
+            if sqlite3.complete_statement(statement):
+                yield statement
+                statement = ""
+
+
+@cache
+def steps() -> tuple[Step, ...]:
+    """All steps this code knows, in order."""
+    files = resources.files("duly.backends.sqlite").joinpath("migrations").iterdir()
+    scripts = {file.name.removesuffix(".sql"): file.read_text() for file in files if file.name.endswith(".sql")}
+    return tuple(Step(int(name[:4]), name, scripts[name]) for name in sorted(scripts))
+
+
+def version_of(unit: SqliteUnit) -> int:
+    """The version of the namespace's tables; 0 when there are none."""
+    if unit.select_one(_TABLE) is None:
+        return 0
+    row = unit.select_one(_VERSION)
+    assert row is not None
+    return int(row[0])
+
+
+def apply_next(unit: SqliteUnit, namespace: str, path: Path) -> str | None:
+    """Apply the next step that is missing; its name, or None when there is none."""
+    version, latest = version_of(unit), steps()[-1].version
+    if version > latest:
+        raise BackendError(
+            f"{path} has schema version {version} in namespace {namespace!r}, but this Duly knows only version"
+            f" {latest}: install the newer Duly that migrated it, or open another file"
+        )
+    step = next((step for step in steps() if step.version > version), None)
+    if step is None:
+        return None
+    unit.execute(_CREATE)
+    for statement in step.statements():
+        unit.execute(statement)
+    unit.execute(_RECORD, step.version, step.name, unit.micros(None))
+    return step.name
+
+
+_SHORTEST_REST = 0.1
+
+
+async def checkpoint(unit: SqliteUnit) -> list[Row]:
+    """Copy what is in the log into the file, as far as nobody needs the old pages."""
+    return unit.select("PRAGMA wal_checkpoint(PASSIVE)")
+
+
+class Checkpointer:
+    """Belongs to one event loop. One copy at a time, and a rest in between."""
+
+    def __init__(self, start: Callable[[], asyncio.Future[list[Row]]]) -> None:
+        self._start = start
+        self._busy = False
+        self._rested_at = 0.0
+
+    def come(self) -> None:
+        """Copy, unless that is being done or was done just now."""
+        loop = asyncio.get_running_loop()
+        if not self._busy and loop.time() >= self._rested_at:
+            self._busy = True
+            self._start().add_done_callback(self._done)
+
+    def _done(self, copied: asyncio.Future[list[Row]]) -> None:
+        self._busy = False
+        self._rested_at = asyncio.get_running_loop().time() + _SHORTEST_REST
+        if not copied.cancelled():
+            copied.exception()  # whatever it was, the writer's own commit will meet it

@@ -1,25 +1,24 @@
-"""Settling: what becomes of claimed runs, applied where the fence still stands.
+"""The fast path of settling, and what keeps claims alive: renewals, the amnesty after an outage, taking over.
 
-Nearly all settlements are first-time successes of runs that this session lent itself. Those are checked and moved by a
-handful of statements for the whole batch, whatever its size; everything else is read and decided about one by one.
+Nearly all settlements are first-time successes of runs that this session lent. Those are checked and moved by a handful
+of statements for the whole batch, whatever its size: 8.5 µs of CPU time per run. `sql.settling`, which reads each run
+and writes its history, takes 32 µs (10,000 runs, batches of 100).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.sqlite.codec import Record, attempt_row, extra_of
-from duly.backends.sqlite.transitions import by_ids, count_ended, free_keys, insert_ended, release, wait_again
-from duly.backends.sqlite.unit_of_work import WORK, Row, UnitOfWork, as_list
-from duly.model import OutcomeKind, Settlement, State, to_micros
+from duly.backends.codec import to_json
+from duly.backends.sql.moves import by_seqs, count_ended, release
+from duly.backends.sql.settling import is_first_success, settle_each
+from duly.backends.sql.unit import Row
+from duly.backends.sqlite.unit import SqliteUnit, as_list
+from duly.model import Beat, BeatReply, Claim, OutcomeKind, Renewal, Settlement, State, from_micros, to_micros
 from duly.model.holds import hold_for_group
-from duly.rules.misfires import start_by_after
-from duly.rules.settling import as_stored
-from duly.rules.statistics import Tally, tally
 
 # How many of these runs are claimed, the sum of their fences above the first, and how many are to be cancelled, belong
 # to a group while runs are held, or have a dedupe key. A run's fence only grows: the sum is as expected if and only if
@@ -27,60 +26,33 @@ from duly.rules.statistics import Tally, tally
 _CHECK = """
 SELECT
     count(*), sum(fence - ?2), total(cancelling),
-    CASE WHEN EXISTS (SELECT 1 FROM {ns}_held) THEN count("group") ELSE 0 END,
+    CASE WHEN EXISTS (SELECT 1 FROM {ns}.held) THEN count("group") ELSE 0 END,
     total(keyed)
-FROM {ns}_claims WHERE seq IN (SELECT value FROM json_each(?1))
+FROM {ns}.claims WHERE seq IN (SELECT value FROM json_each(?1))
 """
 
 # Complete first-time successes: everything but the time and the result is in the claim.
 _COMPLETE = """
-INSERT INTO {ns}_ended (seq, state, finished_at, fence, node, request, started_at, progress)
+INSERT INTO {ns}.ended (seq, state, finished_at, fence, node, request, started_at, progress)
 SELECT c.seq, 'completed', v.column2, c.fence, c.node, c.request, c.started_at, c.progress
-FROM (VALUES {rows:(?, ?)}) AS v CROSS JOIN {ns}_claims AS c ON c.seq = v.column1
+FROM (VALUES {rows:(?, ?)}) AS v CROSS JOIN {ns}.claims AS c ON c.seq = v.column1
 """
 _COMPLETE_WITH_RESULT = """
-INSERT INTO {ns}_ended (seq, state, finished_at, fence, node, request, started_at, progress, result)
+INSERT INTO {ns}.ended (seq, state, finished_at, fence, node, request, started_at, progress, result)
 SELECT c.seq, 'completed', v.column2, c.fence, c.node, c.request, c.started_at, c.progress, v.column3
-FROM (VALUES {rows:(?, ?, ?)}) AS v CROSS JOIN {ns}_claims AS c ON c.seq = v.column1
+FROM (VALUES {rows:(?, ?, ?)}) AS v CROSS JOIN {ns}.claims AS c ON c.seq = v.column1
 """
-# The groups of these claims for which runs are held, and how many places become free. ?2 is how such a hold begins.
+# The groups of these claims for which runs are held, once for each place that becomes free. ?2 begins such a hold.
 _AWAITED = """
-SELECT "group", count(*) FROM {ns}_claims AS c
+SELECT "group" FROM {ns}.claims AS c
 WHERE seq IN (SELECT value FROM json_each(?1)) AND "group" IS NOT NULL
-    AND EXISTS (SELECT 1 FROM {ns}_held WHERE hold = ?2 || c."group")
-GROUP BY "group"
+    AND EXISTS (SELECT 1 FROM {ns}.held WHERE hold = ?2 || c."group")
 """
-_FREE_KEYS = "DELETE FROM {ns}_keys WHERE seq IN (SELECT value FROM json_each(?))"
-_GIVE_BACK = "DELETE FROM {ns}_claims WHERE seq IN (SELECT value FROM json_each(?))"
-
-_KEEP_RESULT = "UPDATE {ns}_ended SET result = ? WHERE seq = ? AND result IS NULL"
-_AGAIN = "UPDATE {ns}_runs SET ready_at = ?, extra = ? WHERE seq = ?"
-_READY_AT = "UPDATE {ns}_runs SET ready_at = ? WHERE seq = ?"
-_ATTEMPT = """
-INSERT INTO {ns}_attempts (seq, number, fence, node, started_at, ended_at, outcome, failure)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (seq, fence) DO NOTHING
-"""
+_GIVE_BACK = "DELETE FROM {ns}.claims WHERE seq IN (SELECT value FROM json_each(?))"
 
 # Add a batch's counters to those of its jobs; the latest run's start and outcome stay.
-_COUNT = """
-INSERT INTO {ns}_statistics (job, completed, failed, cancelled, lost, retried, seconds, last_run_at, last_outcome)
-VALUES {rows:(?, ?, ?, ?, ?, ?, ?, ?, ?)}
-ON CONFLICT (job) DO UPDATE SET
-    completed = completed + excluded.completed,
-    failed = failed + excluded.failed,
-    cancelled = cancelled + excluded.cancelled,
-    lost = lost + excluded.lost,
-    retried = retried + excluded.retried,
-    seconds = seconds + excluded.seconds,
-    last_outcome = CASE
-        WHEN excluded.last_run_at >= last_run_at THEN excluded.last_outcome ELSE last_outcome
-    END,
-    last_run_at = max(last_run_at, excluded.last_run_at)
-"""
-# The same for first-time successes.
 _COUNT_COMPLETED = """
-INSERT INTO {ns}_statistics (job, completed, failed, cancelled, lost, retried, seconds, last_run_at, last_outcome)
+INSERT INTO {ns}.statistics (job, completed, failed, cancelled, lost, retried, seconds, last_run_at, last_outcome)
 VALUES {rows:(?, ?, 0, 0, 0, 0, ?, ?, ?1)}
 ON CONFLICT (job) DO UPDATE SET
     completed = completed + excluded.completed,
@@ -89,16 +61,32 @@ ON CONFLICT (job) DO UPDATE SET
     last_run_at = max(last_run_at, excluded.last_run_at)
 """
 
+BEAT = "beat"
+SPARED_UNTIL = "spared_until"
 
-def settle(unit: UnitOfWork, settlements: Sequence[Settlement]) -> list[Settlement]:
+_STANDING = """
+SELECT r.id, c.seq, c.fence, c.cancelling
+FROM json_each(?) AS wanted
+CROSS JOIN {ns}.runs AS r ON r.id = wanted.value
+CROSS JOIN {ns}.claims AS c ON c.seq = r.seq
+"""
+_EXTEND = "UPDATE {ns}.claims SET expires_at = ? WHERE seq IN (SELECT value FROM json_each(?))"
+_PROGRESS = "UPDATE {ns}.claims SET progress = ? WHERE seq = ?"
+_EXPIRED = "SELECT seq, expires_at FROM {ns}.claims WHERE expires_at <= ? ORDER BY expires_at, seq LIMIT ?"
+# No longer lent by the request that lent it: a repeat of that must not learn the new fence.
+_TAKE_OVER = "UPDATE {ns}.claims SET fence = ?, expires_at = ?, request = 0 WHERE seq = ?"
+_BEGINNING = "SELECT applied_at FROM {ns}.schema WHERE version = 1"
+
+
+# --- settling
+
+
+async def settle(unit: SqliteUnit, settlements: Sequence[Settlement]) -> list[Settlement]:
     """Apply settlements; those whose fence no longer stands."""
-    first, others = _sorted_out(settlements, unit.memory.lent)
-    if first.seqs and not _complete(unit, first):
-        return _settle_each(unit, settlements)
-    return _settle_each(unit, others) if others else []
-
-
-# --- many at once
+    first, others = _sorted_out(unit, settlements)
+    if first.seqs and not await _complete(unit, first):
+        return await settle_each(unit, settlements)
+    return await settle_each(unit, others) if others else []
 
 
 _NONE = (0, 0.0, 0)
@@ -114,24 +102,17 @@ class _First(Struct):
     sums: dict[str, tuple[int, float, int]] = {}  # by job: how many, their seconds, the latest start
 
 
-def _sorted_out(
-    settlements: Sequence[Settlement], lent: Mapping[int, tuple[str, int]]
-) -> tuple[_First, list[Settlement]]:
+def _sorted_out(unit: SqliteUnit, settlements: Sequence[Settlement]) -> tuple[_First, list[Settlement]]:
     """Such successes, and all others. Two settlements of one claim are left to be looked at one by one."""
     first = _First()
     others: list[Settlement] = []
-    nobody = ("", 0)
+    lent = unit.memory.lent
     start_before, started_at = None, 0
     for settled in settlements:
-        run_id, seq = lent.get(settled.fence, nobody)
-        if (
-            run_id != settled.run_id
-            or settled.state is not State.COMPLETED
-            or settled.attempt is not None
-            or settled.reason is not None
-        ):
+        if not is_first_success(settled, lent):
             others.append(settled)
             continue
+        seq = lent[settled.fence][1]
         if settled.started_at is not start_before:  # runs that were lent together share it
             start_before, started_at = settled.started_at, to_micros(settled.started_at)
         ended_at = to_micros(settled.ended_at)
@@ -146,105 +127,79 @@ def _sorted_out(
     return first, others
 
 
-def _complete(unit: UnitOfWork, first: _First) -> bool:
+async def _complete(unit: SqliteUnit, first: _First) -> bool:
     """Complete these runs if all of their claims stand; whether they did."""
     seqs = as_list(first.seqs)
     lowest = min(first.fences)
-    row = unit.one(_CHECK, seqs, lowest)
+    row = unit.select_one(_CHECK, seqs, lowest)
     assert row is not None
     claimed, above, cancelling, grouped, keyed = row
     if claimed != len(first.seqs) or above != sum(first.fences) - lowest * claimed or cancelling:
         return False
-    freed: dict[str, int] = dict(unit.all(_AWAITED, seqs, hold_for_group(""))) if grouped else {}
+    freed = unit.select(_AWAITED, seqs, hold_for_group("")) if grouped else ()
     if keyed:
-        unit.run(_FREE_KEYS, seqs)
-    unit.insert(_COMPLETE, first.bare)
-    unit.insert(_COMPLETE_WITH_RESULT, first.full)
-    unit.run(_GIVE_BACK, seqs)
+        unit.execute("{free_keys}", seqs)
+    unit.insert_many(_COMPLETE, first.bare)
+    unit.insert_many(_COMPLETE_WITH_RESULT, first.full)
+    unit.execute(_GIVE_BACK, seqs)
     for fence in first.fences:
         del unit.memory.lent[fence]
-    release(unit, freed)
-    count_ended(unit, {State.COMPLETED: claimed})
+    await release(unit, [group for (group,) in freed])
+    await count_ended(unit, {State.COMPLETED: claimed})
     sums = [(job, *parts) for job, parts in first.sums.items()]
-    unit.insert(_COUNT_COMPLETED, sums, OutcomeKind.SUCCEEDED.value)
+    unit.insert_many(_COUNT_COMPLETED, sums, OutcomeKind.SUCCEEDED.value)
     return True
 
 
-# --- one by one
+# --- keeping claims alive
 
 
-def _settle_each(unit: UnitOfWork, settlements: Sequence[Settlement]) -> list[Settlement]:
-    records = by_ids(unit, [settled.run_id for settled in settlements])
-    stale: list[Settlement] = []
-    applied: list[Settlement] = []
-    for settled in settlements:
-        record = records.get(settled.run_id)
-        if record is None or record.run.fence != settled.fence:
-            stale.append(settled)
-        elif record.run.state is State.RUNNING:
-            done = as_stored(record.run, settled)
-            records[settled.run_id] = _apply(unit, record, done)
-            applied.append(done)
-        elif record.run.state is State.COMPLETED and settled.result is not None:
-            unit.run(_KEEP_RESULT, settled.result, record.seq)
-    count_ended(unit, Counter(done.state for done in applied if done.state is not State.PENDING))
-    _count(unit, tally(applied))
-    return stale
+def renew(unit: SqliteUnit, beats: Sequence[Beat], silence: int | None, now: int, expires_at: int) -> Renewal:
+    """Extend what is still owned; what is not, and what an operator wants cancelled."""
+    last = _last_beat(unit)
+    silent = silence is not None and now - last > silence
+    if silent or (now < last and (unit.meta(SPARED_UNTIL) or 0) > expires_at):
+        unit.set_meta(SPARED_UNTIL, expires_at)
+    silent_since = from_micros(last) if silent else None
+    unit.set_meta(BEAT, now)
+    if not beats:
+        return Renewal(silent_since=silent_since)
+    rows = unit.select(_STANDING, as_list(beat.run_id for beat in beats))
+    standing = {(run_id, fence): (seq, cancelling) for run_id, seq, fence, cancelling in rows}
+    kept = {(beat.run_id, beat.fence): beat for beat in beats if (beat.run_id, beat.fence) in standing}
+    unit.execute(_EXTEND, expires_at, as_list(standing[claim][0] for claim in kept))
+    progress = [(beat.progress, standing[claim][0]) for claim, beat in kept.items() if beat.progress is not None]
+    unit.execute_many(_PROGRESS, [(to_json(each), seq) for each, seq in progress])
+    return Renewal(tuple(_reply(standing.get((beat.run_id, beat.fence))) for beat in beats), silent_since)
 
 
-def _apply(unit: UnitOfWork, record: Record, settled: Settlement) -> Record:
-    """Move one claimed run to where its settlement says; the record as it is afterwards."""
-    ended = settled.state is not State.PENDING
-    run = replace(
-        record.run,
-        state=settled.state,
-        ready_at=settled.ready_at,
-        failures=settled.failures,
-        losses=settled.losses,
-        reason=settled.reason,
-        result=settled.result,
-        failure=settled.failure,
-        member=record.run.member and not ended,
-        expires_at=None,
-        start_by=start_by_after(record.run, settled),
-    )
-    after = replace(record, run=run)
-    unit.run(_GIVE_BACK, as_list([record.seq]))
-    unit.memory.lent.pop(settled.fence, None)
-    if settled.attempt is not None:
-        unit.run(_ATTEMPT, *attempt_row(record.seq, settled.attempt))
-    if ended:
-        if run.ready_at != record.run.ready_at:
-            unit.run(_READY_AT, to_micros(run.ready_at), record.seq)
-        insert_ended(unit, record.seq, run, settled.state, settled.reason, to_micros(settled.ended_at))
-        if run.dedupe_key is not None:
-            free_keys(unit, [record.seq])
-        if record.run.member and run.group is not None:
-            release(unit, {run.group: 1})
-    else:
-        unit.run(_AGAIN, to_micros(run.ready_at), extra_of(run), record.seq)
-        wait_again(unit, after, settled.hold)
-        unit.rings |= WORK
-    return after
+def _reply(standing: tuple[int, bool] | None) -> BeatReply:
+    if standing is None:
+        return BeatReply.LOST
+    return BeatReply.CANCEL if standing[1] else BeatReply.KEPT
 
 
-# --- counting
+async def reap(unit: SqliteUnit, limit: int, silence: int | None, now: int, expires_at: int) -> list[Claim]:
+    """Take expired claims over under new fences, the longest expired first."""
+    expired = unit.select(_EXPIRED, now, limit)
+    silent = silence is not None and now - _last_beat(unit) > silence
+    if not expired or silent or now < (unit.meta(SPARED_UNTIL) or 0):
+        return []
+    first = unit.fences(len(expired))
+    unit.execute_many(_TAKE_OVER, [(fresh, expires_at, seq) for fresh, (seq, _) in enumerate(expired, first)])
+    before: dict[int, int] = dict(expired)
+    until = from_micros(expires_at)
+    return [
+        Claim(replace(record.run, expires_at=from_micros(before[record.seq])), record.run.fence, until)
+        for record in await by_seqs(unit, list(before))
+    ]
 
 
-def _count(unit: UnitOfWork, tallies: Mapping[tuple[str, str], Tally]) -> None:
-    unit.insert(_COUNT, [_counters(job, entry) for (job, _), entry in tallies.items()])
-
-
-def _counters(job: str, entry: Tally) -> Row:
-    assert entry.last_run_at is not None
-    return (
-        job,
-        entry.completed,
-        entry.failed,
-        entry.cancelled,
-        entry.lost,
-        entry.retried,
-        entry.seconds,
-        to_micros(entry.last_run_at),
-        "" if entry.last_outcome is None else entry.last_outcome.value,
-    )
+def _last_beat(unit: SqliteUnit) -> int:
+    """When somebody last reached the store; at the latest when it was made."""
+    beat = unit.meta(BEAT)
+    if beat is not None:
+        return beat
+    row = unit.select_one(_BEGINNING)
+    assert row is not None
+    return int(row[0])

@@ -1,6 +1,6 @@
 """Threads that own a connection each, and the calls that are sent to them.
 
-A call is one function, sent whole: cancelling whoever awaits it can neither split it nor leave a transaction open. A
+A call is one function, sent whole: cancelling its caller can neither split it nor leave a transaction open. A
 thread takes what is waiting, works it off, and tells the event loop once. Nothing is waited for to make a batch
 bigger: a lone call is begun at once.
 """
@@ -11,23 +11,22 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from duly.backends.sqlite.connection import close
-from duly.backends.sqlite.errors import is_busy, translated
-from duly.backends.sqlite.lock_wait import pauses
-from duly.backends.sqlite.sql_templates import SqlTemplates
-from duly.backends.sqlite.unit_of_work import Memory, UnitOfWork
-from duly.backends.sqlite.url import Place
+from duly.backends.sqlite.connection import LockWait, close, connect_writer, is_busy, pauses, translated
+from duly.backends.sqlite.dialect import DIALECT
+from duly.backends.sqlite.files import Place, RuntimeDir
+from duly.backends.sqlite.unit import Memory, SqliteTexts, SqliteUnit, driven
 from duly.errors import BackendError, BackendUnavailable
 from duly.ports import Clock
 
 T = TypeVar("T")
-Work = Callable[[UnitOfWork], T]
+Work = Callable[[SqliteUnit], Coroutine[Any, Any, T]]
 
 _LOOK_UP = 10.0  # how often an idle thread looks whether its loop is still there
 
@@ -43,11 +42,11 @@ class Call(Generic[T]):
         self.error: BaseException | None = None
         self._result: list[T] = []
 
-    def run(self, unit: UnitOfWork) -> bool:
+    def run(self, unit: SqliteUnit) -> bool:
         """Call the function; whether it returned."""
         self.error = None
         with self:
-            self._result = [self.work(unit)]
+            self._result = [driven(self.work(unit))]
         return self.error is None
 
     def __enter__(self) -> None:
@@ -58,7 +57,7 @@ class Call(Generic[T]):
         return True
 
     def deliver(self) -> None:
-        """On the loop: hand the outcome to whoever still awaits it."""
+        """On the loop: hand the outcome to the caller, if it still waits."""
         if self.future.done():
             return
         if self.error is not None:
@@ -74,7 +73,7 @@ class Thread(ABC):
         self.place = place
         self.memory = Memory()
         self._name = name
-        self._texts = SqlTemplates(namespace)
+        self._texts = SqliteTexts(namespace)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[Call[Any] | None] = SimpleQueue()
@@ -108,7 +107,7 @@ class Thread(ABC):
             await asyncio.shield(self._ended)
 
     def _over(self, error: BaseException | None) -> None:
-        """The thread has ended; if by an error, everybody who waits for it gets that, and the next call starts anew."""
+        """The thread has ended; if by an error, everybody who waits gets it, and the next call starts a new thread."""
         self._thread = None
         if error is not None:
             for call in [*self._taken, *self._waiting()]:
@@ -130,7 +129,7 @@ class Thread(ABC):
                 close(connection)
         except BackendError as error:
             fault = error
-        except BaseException as error:  # noqa: BLE001  # whoever waits must hear of it, whatever it is
+        except BaseException as error:  # noqa: BLE001  # callers that wait must get it, whatever it is
             fault = BackendUnavailable(f"{self._name} of {self.place.path} ended: {type(error).__name__}: {error}")
             fault.__cause__ = error
         self._tell(self._over, fault)
@@ -164,8 +163,8 @@ class Thread(ABC):
             self._taken.append(call)
             yield call
 
-    def _unit(self, connection: sqlite3.Connection) -> UnitOfWork:
-        return UnitOfWork(connection, self._texts, self._clock, self.memory)
+    def _unit(self, connection: sqlite3.Connection) -> SqliteUnit:
+        return SqliteUnit(connection, self._texts, self._clock, self.memory, DIALECT)
 
     def _translate(self, call: Call[Any]) -> None:
         if isinstance(call.error, sqlite3.Error):
@@ -219,3 +218,179 @@ class Reader(Thread):
             if done or not isinstance(call.error, sqlite3.Error) or not is_busy(call.error):
                 break
         self._translate(call)
+
+
+_MOST_CALLS = 256
+_LONGEST_BATCH = 0.005
+
+_PAGES_TO_CHECKPOINT = 1000
+_PAGES_PER_COMMIT = 6
+_CHANGES_PER_PAGE = 12
+
+_BARRIER = """
+INSERT INTO {ns}_meta (name, value) VALUES ('barrier', 1) ON CONFLICT (name) DO UPDATE SET value = value + 1
+"""
+
+
+class Writer(Thread):
+    """Commits, and lets others know.
+
+    After a commit that others should hear of, `ring` is called on the thread and `hear` on the loop. `checkpoint` is
+    called on the loop when the log has grown so much that somebody should copy it into the file, `orphaned` on the
+    thread when the loop is gone.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        namespace: str,
+        clock: Clock,
+        runtime_dir: RuntimeDir,
+        *,
+        ring: Callable[[int], None],
+        hear: Callable[[int], None],
+        checkpoint: Callable[[], None],
+        orphaned: Callable[[], None],
+    ) -> None:
+        super().__init__("duly-sqlite-writer", place, namespace, clock)
+        self._lock_wait = LockWait(runtime_dir)
+        self._ring = ring
+        self._hear = hear
+        self._checkpoint = checkpoint
+        self._let_go = orphaned
+        self._pages = 0.0
+        self._changes = 0
+
+    def _connect(self) -> sqlite3.Connection:
+        return connect_writer(self.place)
+
+    def _work_off(self, connection: sqlite3.Connection) -> None:
+        try:
+            super()._work_off(connection)
+        finally:
+            self._lock_wait.close()
+
+    def _orphaned(self) -> None:
+        self._let_go()
+
+    # --- batches
+
+    def _batch(self, connection: sqlite3.Connection, first: Call[Any]) -> None:
+        unit = self._unit(connection)
+        try:
+            begin(connection, self._lock_wait, self.place)
+        except BackendError as error:  # calls behind it would only wait for the same lock once more
+            calls = [first, *self._waiting()]
+            for call in calls:
+                call.error = error
+            self._tell(deliver, calls)
+            return
+        calls, good = self._run_together(unit, first)
+        if good and self._commit(connection, calls):
+            self._secure(connection, unit, calls)
+            self._hand_over(calls, unit.rings)
+            self._weigh(connection)
+            return
+        self._roll_back(connection)
+        for call in calls:
+            self._hand_over([call], self._run_alone(connection, call))
+
+    def _run_together(self, unit: SqliteUnit, first: Call[Any]) -> tuple[list[Call[Any]], bool]:
+        """Run what waits, until one raises or it is enough; those that were run, and whether all returned."""
+        calls: list[Call[Any]] = []
+        call: Call[Any] | None = first
+        until = time.monotonic() + _LONGEST_BATCH
+        waiting = self._waiting()
+        while call is not None:
+            if not call.future.cancelled():
+                calls.append(call)
+                if not call.run(unit):
+                    return calls, False
+            if len(calls) >= _MOST_CALLS or time.monotonic() > until:
+                break
+            call = next(waiting, None)
+        return calls, True
+
+    def _run_alone(self, connection: sqlite3.Connection, call: Call[Any]) -> int:
+        """Run one call in a transaction of its own; what others should hear of."""
+        unit = self._unit(connection)
+        try:
+            begin(connection, self._lock_wait, self.place)
+        except BackendError as error:
+            call.error = error
+            return 0
+        if call.run(unit) and self._commit(connection, [call]):
+            self._secure(connection, unit, [call])
+            return unit.rings
+        self._roll_back(connection)
+        self._translate(call)
+        return 0
+
+    @staticmethod
+    def _commit(connection: sqlite3.Connection, calls: Sequence[Call[Any]]) -> bool:
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            for call in calls:
+                call.error = error
+            return False
+        return True
+
+    def _secure(self, connection: sqlite3.Connection, unit: SqliteUnit, calls: Sequence[Call[Any]]) -> None:
+        """Where at-most-once runs were lent, make that durable before anybody hears of it.
+
+        If that fails nobody does: the same request brings the same claims again, and another attempt to sync.
+        """
+        if not unit.barrier or self.place.synchronous == "full":
+            return
+        try:
+            self._sync(connection, unit)
+        except (sqlite3.Error, BackendError) as error:
+            for call in calls:
+                call.error = error
+                self._translate(call)
+
+    def _sync(self, connection: sqlite3.Connection, unit: SqliteUnit) -> None:
+        """A commit that syncs the log, and with it everything that was committed before."""
+        connection.execute("PRAGMA synchronous=full")
+        try:
+            begin(connection, self._lock_wait, self.place)
+            unit.execute(_BARRIER)
+            connection.execute("COMMIT")
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            connection.execute(f"PRAGMA synchronous={self.place.synchronous}")
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        with contextlib.suppress(sqlite3.Error):  # then it is gone already, or the next BEGIN tells what is wrong
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        self.memory.forget()
+
+    def _weigh(self, connection: sqlite3.Connection) -> None:
+        """Guess how much the log has grown. SQLite does not tell, and a guess is enough: it has a limit of its own."""
+        changes = connection.total_changes
+        self._pages += _PAGES_PER_COMMIT + (changes - self._changes) / _CHANGES_PER_PAGE
+        self._changes = changes
+        if self._pages > _PAGES_TO_CHECKPOINT:
+            self._pages = 0.0
+            self._tell(self._checkpoint)
+
+    def _hand_over(self, calls: Sequence[Call[Any]], rings: int) -> None:
+        self._tell(self._on_loop, calls, rings)
+        if rings:
+            self._ring(rings)
+
+    def _on_loop(self, calls: Sequence[Call[Any]], rings: int) -> None:
+        deliver(calls)
+        if rings:
+            self._hear(rings)
+
+
+def begin(connection: sqlite3.Connection, lock_wait: LockWait, place: Place) -> None:
+    """Open a transaction for writing, as soon as nobody else has one."""
+    try:
+        lock_wait.pass_through(lambda: connection.execute("BEGIN IMMEDIATE"), place.busy_timeout)
+    except sqlite3.Error as error:
+        raise translated(error, place.path) from error

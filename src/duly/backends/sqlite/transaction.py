@@ -8,18 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from duly.backends.sqlite.adding import add
-from duly.backends.sqlite.errors import translated
-from duly.backends.sqlite.session import Gear, Session
-from duly.backends.sqlite.sql_templates import SqlTemplates
-from duly.backends.sqlite.unit_of_work import Memory, Row, UnitOfWork
-from duly.errors import BackendError
-from duly.model import Claim, Put, Run
+from duly.backends.sql.unit import Row
+from duly.backends.sqlite.connection import LockWait, connect_writer, translated
+from duly.backends.sqlite.dialect import DIALECT, add
+from duly.backends.sqlite.files import Place, RuntimeDir
+from duly.backends.sqlite.settling import settle
+from duly.backends.sqlite.threads import Call, Thread, begin, deliver
+from duly.backends.sqlite.unit import Memory, SqliteTexts, SqliteUnit, driven
+from duly.errors import BackendError, ClaimLost, DulyError
+from duly.model import Claim, Put, Run, Succeeded
+from duly.ports import Clock
+from duly.rules import settling
+
+if TYPE_CHECKING:
+    from duly.backends.sqlite.session import Resources, Session
 
 T = TypeVar("T")
 
@@ -35,7 +43,7 @@ class Block:
         self._claim = claim
         self._seconds = timeout
         self._alarm = asyncio.timeout(None)
-        self._gear: Gear | None = None
+        self._resources: Resources | None = None
 
     async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
         transactor = self._open.transactor
@@ -46,24 +54,26 @@ class Block:
         return await transactor.submit(lambda unit: transactor.put(unit, runs))
 
     @property
-    def _open(self) -> Gear:
-        if self._gear is None:
+    def _open(self) -> Resources:
+        if self._resources is None:
             raise BackendError("this transaction is not open: use it inside its `async with` block")
-        return self._gear
+        return self._resources
 
     # --- entering and leaving
 
     async def __aenter__(self) -> Self:
-        gear = self._session.gear
+        resources = self._session.resources
         self._session.refuse_inside_a_block("another transaction")
-        await gear.one_block.acquire()
+        await resources.one_block.acquire()
         try:
-            await gear.transactor.submit(gear.transactor.begin)
+            await resources.transactor.submit(resources.transactor.begin)
         except BaseException:
             # It may yet begin: the next block comes after it has been rolled back.
-            gear.transactor.submit(gear.transactor.roll_back).add_done_callback(lambda _: gear.one_block.release())
+            resources.transactor.submit(resources.transactor.roll_back).add_done_callback(
+                lambda _: resources.one_block.release()
+            )
             raise
-        self._gear = gear
+        self._resources = resources
         self._session.enter_block(self)
         await self._alarm.__aenter__()
         self._alarm.reschedule(asyncio.get_running_loop().time() + self._seconds)
@@ -71,32 +81,32 @@ class Block:
 
     @property
     def is_open(self) -> bool:
-        return self._gear is not None
+        return self._resources is not None
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        gear = self._open
+        resources = self._open
         if not self._alarm.expired():
             self._alarm.reschedule(None)
         try:
-            await self._end(gear, commit=error is None and not self._alarm.expired())
+            await self._end(resources, commit=error is None and not self._alarm.expired())
         finally:
-            self._gear = None
-            gear.one_block.release()
+            self._resources = None
+            resources.one_block.release()
             with contextlib.suppress(TimeoutError):
                 await self._alarm.__aexit__(kind, error, trace)
         if self._alarm.expired() and (error is None or isinstance(error, asyncio.CancelledError)):
             raise TimeoutError(f"the transaction took longer than {self._seconds} s and was rolled back") from error
 
-    async def _end(self, gear: Gear, *, commit: bool) -> None:
+    async def _end(self, resources: Resources, *, commit: bool) -> None:
         if commit:
-            completing = gear.transactor.submit(lambda unit: gear.transactor.complete(unit, self._claim))
-            completing.add_done_callback(lambda _: _ring(gear, completing))
+            completing = resources.transactor.submit(lambda unit: resources.transactor.complete(unit, self._claim))
+            completing.add_done_callback(lambda _: _ring(resources, completing))
             await self._to_the_end(completing)
         else:
-            gear.transactor.interrupt()
-            await self._to_the_end(gear.transactor.submit(gear.transactor.roll_back))
+            resources.transactor.interrupt()
+            await self._to_the_end(resources.transactor.submit(resources.transactor.roll_back))
 
     async def _to_the_end(self, step: asyncio.Future[T]) -> T:
         """Wait for a step that must not be left half done, even if this task is cancelled meanwhile."""
@@ -111,10 +121,10 @@ class Block:
         return step.result()
 
 
-def _ring(gear: Gear, completing: asyncio.Future[int]) -> None:
+def _ring(resources: Resources, completing: asyncio.Future[int]) -> None:
     """Wake those of this session who wait for the run, even if the block's own task does not come so far."""
     if not completing.cancelled() and completing.exception() is None:
-        gear.notifier.ring(completing.result())
+        resources.notifier.ring(completing.result())
 
 
 class Joined:
@@ -125,23 +135,23 @@ class Joined:
             raise BackendError(f"within() takes a sqlite3.Connection to {session.place.path}, not {connection!r}")
         self._session = session
         self._connection = connection
-        self._texts = SqlTemplates(session.namespace)
+        self._texts = SqliteTexts(session.namespace)
 
     async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
         return self._connection.execute(sql, parameters).fetchall()
 
     async def put(self, runs: Sequence[Run]) -> list[Put]:
-        gear = self._session.gear
+        resources = self._session.resources
         self._check_file()
         # What is remembered of a transaction that may be rolled back unseen is worth nothing: a new memory each time.
-        unit = UnitOfWork(Plain(self._connection), self._texts, self._session.clock, Memory())
+        unit = SqliteUnit(Plain(self._connection), self._texts, self._session.clock, Memory(), DIALECT)
         try:
             self._check_transaction()
-            answers = add(unit, runs, unit.at(None))
+            answers = driven(add(unit, runs, unit.micros(None)))
         except sqlite3.Error as error:
             raise translated(error, self._session.place.path) from error
         if unit.rings:
-            self._ring_when_over(gear, unit.rings, _FIRST_LOOK)
+            self._ring_when_over(resources, unit.rings, _FIRST_LOOK)
         return answers
 
     def _check_file(self) -> None:
@@ -156,7 +166,7 @@ class Joined:
             raise BackendError("no transaction is open on that connection: BEGIN one first, and COMMIT it afterwards")
         self._connection.execute("BEGIN IMMEDIATE")
 
-    def _ring_when_over(self, gear: Gear, rings: int, after: float) -> None:
+    def _ring_when_over(self, resources: Resources, rings: int, after: float) -> None:
         """The user commits when they like: look now and then whether they have, and wake those who wait."""
 
         def look() -> None:
@@ -165,10 +175,10 @@ class Joined:
             except sqlite3.Error:  # closed
                 going_on = False
             if going_on and after < _LAST_LOOK:
-                self._ring_when_over(gear, rings, after * 2)
+                self._ring_when_over(resources, rings, after * 2)
             else:
-                gear.notifier.ring(rings)
-                gear.notifier.ring_others(rings)
+                resources.notifier.ring(rings)
+                resources.notifier.ring_others(rings)
 
         asyncio.get_running_loop().call_later(after, look)
 
@@ -189,3 +199,114 @@ class Plain:
         cursor = self._connection.cursor()
         cursor.row_factory = None
         return cursor
+
+
+# A user's COMMIT must not find ours among the prepared statements: it would not be asked for permission again.
+_COMMIT = f"COMMIT -- {secrets.token_hex(8)}"
+_ROLLBACK = f"ROLLBACK -- {secrets.token_hex(8)}"
+
+_STANDS = """
+SELECT 1 FROM {ns}_runs AS r CROSS JOIN {ns}_claims AS c ON c.seq = r.seq WHERE c.fence = ? AND r.id = ?
+"""
+
+
+class TransactionThread(Thread):
+    """Its methods are called on the thread, as the functions of calls; only `interrupt` comes from the loop."""
+
+    def __init__(
+        self, place: Place, namespace: str, clock: Clock, runtime_dir: RuntimeDir, *, ring: Callable[[int], None]
+    ) -> None:
+        super().__init__("duly-sqlite-transaction", place, namespace, clock)
+        self._lock_wait = LockWait(runtime_dir)
+        self._ring = ring
+        self._connection: sqlite3.Connection | None = None
+        self._guarded = False
+        self._rings = 0
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = connect_writer(self.place)
+        connection.set_authorizer(self._authorize)
+        self._connection = connection
+        return connection
+
+    def _work_off(self, connection: sqlite3.Connection) -> None:
+        try:
+            super()._work_off(connection)
+        finally:
+            self._connection = None
+            self._lock_wait.close()
+
+    def _batch(self, connection: sqlite3.Connection, first: Call[Any]) -> None:
+        if not first.future.cancelled():
+            first.run(self._unit(connection))
+        self._tell(deliver, [first])
+
+    def interrupt(self) -> None:
+        """Stop the statement that is running, if one is."""
+        if self._connection is not None:
+            self._connection.interrupt()
+
+    def _authorize(self, action: int, *_: str | None) -> int:
+        """The user's statements may do everything but end the transaction."""
+        return sqlite3.SQLITE_DENY if self._guarded and action == sqlite3.SQLITE_TRANSACTION else sqlite3.SQLITE_OK
+
+    @property
+    def _open(self) -> sqlite3.Connection:
+        assert self._connection is not None
+        return self._connection
+
+    # --- the steps of a block
+
+    async def begin(self, _: SqliteUnit) -> None:
+        self._rings = 0
+        begin(self._open, self._lock_wait, self.place)
+
+    async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Row]:
+        """Run a statement of the user's."""
+        self._guarded = True
+        try:
+            return self._open.execute(sql, parameters).fetchall()
+        except sqlite3.DatabaseError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_AUTH:
+                raise BackendError(
+                    f"{sql!r} is not possible here: leave the block to commit, raise to roll back"
+                ) from error
+            raise
+        finally:
+            self._guarded = False
+
+    async def put(self, unit: SqliteUnit, runs: Sequence[Run]) -> list[Put]:
+        answers = await add(unit, runs, unit.micros(None))
+        self._rings |= unit.rings
+        return answers
+
+    async def complete(self, unit: SqliteUnit, claim: Claim) -> int:
+        """Check the fence, complete the run, commit; what others should hear of. If it cannot be, roll back."""
+        try:
+            await self._complete(unit, claim)
+        except sqlite3.Error as error:
+            await self.roll_back(unit)
+            raise translated(error, self.place.path) from error
+        except DulyError:
+            await self.roll_back(unit)
+            raise
+        rings = self._rings | unit.rings
+        self._ring(rings)
+        return rings
+
+    async def _complete(self, unit: SqliteUnit, claim: Claim) -> None:
+        if not self._open.in_transaction:
+            raise BackendError(
+                "the transaction is gone: its session was closed, or a statement made SQLite roll it back"
+            )
+        if unit.select_one(_STANDS, claim.fence, claim.run.id) is None:
+            raise ClaimLost(
+                f"run {claim.run.id} is no longer this attempt's (fence {claim.fence}): the transaction is rolled back"
+            )
+        await settle(unit, [settling.settle(claim.run, claim.fence, Succeeded(), self._clock.now(), dice=0.0)])
+        self._open.execute(_COMMIT)
+
+    async def roll_back(self, _: SqliteUnit) -> None:
+        if self._open.in_transaction:
+            self._open.execute(_ROLLBACK)
+        self.memory.forget()

@@ -1,7 +1,6 @@
-"""`duly bench`: measures through the public API what users feel, on any backend.
+"""`duly bench`: measures the performance that users see through the public API, on any backend.
 
-Each measurement has its own module; workers are real processes where the store can be shared. Every figure comes with
-versions, processor seconds and memory.
+Workers are separate processes if the store can be shared. Each result includes versions, processor time and memory.
 """
 
 from duly.cli.bench.command import bench

@@ -13,22 +13,9 @@ from typing import Any
 
 import click
 
-from duly.cli.durations import duration
-from duly.cli.options import Group, json_option
+from duly.cli.options import Group, duration, json_option
 
-_SOME = click.IntRange(1)
-_LAYOUTS = ("nodes", "scheduler", "queues", "full", "handlers")  # `layouts` says what they are
-_URL = click.option(
-    "--url",
-    envvar=("DULY_URL", "DULY_STORE"),
-    help="The store to measure, with DULY_QUEUE and DULY_COORDINATOR; by default a SQLite file thrown away.",
-)
-_PROCESSES = click.option(
-    "--processes", "-p", default=1, type=_SOME, show_default=True, help="How many worker processes."
-)
-_CONCURRENCY = click.option(
-    "--concurrency", "-c", default=100, type=_SOME, show_default=True, help="Slots of a worker."
-)
+_LAYOUTS = ("nodes", "scheduler", "queues", "full", "handlers")  # described in `worker_kinds`
 
 
 @click.group(
@@ -40,146 +27,126 @@ _CONCURRENCY = click.option(
     ),
 )
 def bench() -> None:
-    """Measure through the public API what users feel, on any backend.
+    """Measure the performance that users see through the public API, on any backend.
 
-    Each measurement uses a namespace of its own, so that it touches nothing that is in the store.
+    Each measurement uses a new namespace, so that it changes nothing else in the store.
     """
 
 
-@bench.command()
-@_URL
-@json_option
-@_PROCESSES
-@_CONCURRENCY
-@click.option("--jobs", "-n", default=100_000, type=_SOME, show_default=True, help="How many no-op jobs are put first.")
-def drain(url: str | None, as_json: bool, processes: int, concurrency: int, jobs: int) -> None:
-    """How many jobs per second workers get through."""
-    from duly.cli.bench import measures  # noqa: PLC0415  # imports asyncio and more
-
-    _run("noop", url, as_json, concurrency, 0, lambda a, p: measures.drain(a, jobs, processes, p))
+def _measurement(function: Callable[..., None]) -> click.Command:
+    """A subcommand with `--url` and `--json`."""
+    url = click.option(
+        "--url",
+        envvar=("DULY_URL", "DULY_STORE"),
+        help="The store to measure, with DULY_QUEUE and DULY_COORDINATOR. Default: a temporary SQLite file.",
+    )
+    return bench.command()(url(json_option(function)))
 
 
-@bench.command()
-@_URL
-@json_option
-@click.option(
-    "--jobs", "-n", default=20_000, type=_SOME, show_default=True, help="How many submissions, fifty at a time."
-)
-def submit(url: str | None, as_json: bool, jobs: int) -> None:
-    """How many submissions per second a client makes."""
-    from duly.cli.bench import measures  # noqa: PLC0415  # imports asyncio and more
-
-    _run("noop", url, as_json, 100, 0, lambda a, p: measures.submit(a, jobs, p))
+def _number(*names: str, default: int, help: str) -> Callable[[Any], Any]:  # noqa: A002  # click's word
+    return click.option(*names, default=default, type=click.IntRange(1), show_default=True, help=help)
 
 
-@bench.command()
-@_URL
-@json_option
-@_PROCESSES
-@_CONCURRENCY
-@click.option("--jobs", "-n", default=500, type=_SOME, show_default=True, help="How many submissions.")
+def _workers(function: Callable[..., None]) -> Callable[..., None]:
+    """`--processes` and `--concurrency`."""
+    processes = _number("--processes", "-p", default=1, help="How many worker processes.")
+    concurrency = _number("--concurrency", "-c", default=100, help="How many runs a worker executes at a time.")
+    decorated: Callable[..., None] = processes(concurrency(function))
+    return decorated
+
+
+@_measurement
+@_workers
+@_number("--jobs", "-n", default=100_000, help="How many no-op jobs are submitted first.")
+def drain(jobs: int, processes: int, **given: Any) -> None:
+    """The number of runs per second that workers execute."""
+    _measure("noop", given, lambda measures, *context: measures.drain(jobs, processes, *context))
+
+
+@_measurement
+@_number("--jobs", "-n", default=20_000, help="How many submissions, fifty at a time.")
+def submit(jobs: int, **given: Any) -> None:
+    """The number of submissions per second of one client."""
+    _measure("noop", given, lambda measures, *context: measures.submit(jobs, *context))
+
+
+@_measurement
+@_workers
+@_number("--jobs", "-n", default=500, help="How many submissions.")
 @click.option(
     "--every",
     default="10ms",
     type=duration,
     metavar="DURATION",
     show_default=True,
-    help="The time between two submissions: a long one shows whether each wakes somebody by itself.",
+    help="The time between two submissions. A long one measures the wake-up of idle workers.",
 )
 @click.option(
     "--layout",
     default="nodes",
     type=click.Choice(_LAYOUTS),
     show_default=True,
-    help="Which nodes there are; all but `nodes` have some that cannot start the runs.",
+    help="The nodes; in all layouts but `nodes` some of them cannot start the runs.",
 )
-def latency(
-    url: str | None, as_json: bool, processes: int, concurrency: int, jobs: int, every: float, layout: str
-) -> None:
-    """The time from submitting to the handler's start."""
-    from duly.cli.bench import measures  # noqa: PLC0415  # imports asyncio and more
-
-    if layout != "nodes" and (url or "").startswith("memory:"):
-        raise click.UsageError(f"--layout {layout} needs several processes, which memory:// cannot have")
-    _run("ping", url, as_json, concurrency, 0, lambda a, p: measures.latency(a, layout, jobs, every, processes, p))
+def latency(jobs: int, processes: int, every: float, layout: str, **given: Any) -> None:
+    """The time from a submission to the start of its handler."""
+    if layout != "nodes" and (given["url"] or "").startswith("memory:"):
+        raise click.UsageError(f"--layout {layout} needs several processes, which memory:// does not support")
+    _measure("ping", given, lambda measures, *context: measures.latency(layout, jobs, every, processes, *context))
 
 
-@bench.command()
-@_URL
-@json_option
-@_PROCESSES
-@_CONCURRENCY
-@click.option(
-    "--jobs", "-n", default=1_000, type=_SOME, show_default=True, help="How many one-time jobs over ten seconds."
-)
-def lateness(url: str | None, as_json: bool, processes: int, concurrency: int, jobs: int) -> None:
-    """How late one-time jobs start, spread over ten seconds."""
-    from duly.cli.bench import measures  # noqa: PLC0415  # imports asyncio and more
-
-    _run("alarm", url, as_json, concurrency, 0, lambda a, p: measures.lateness(a, jobs, processes, p))
+@_measurement
+@_workers
+@_number("--jobs", "-n", default=1_000, help="How many one-time jobs within ten seconds.")
+def lateness(jobs: int, processes: int, **given: Any) -> None:
+    """The lateness of one-time jobs that are spread over ten seconds."""
+    _measure("alarm", given, lambda measures, *context: measures.lateness(jobs, processes, *context))
 
 
-@bench.command()
-@_URL
-@json_option
-@_PROCESSES
-@_CONCURRENCY
-@click.option(
-    "--schedules", "-m", default=1_000, type=_SOME, show_default=True, help="How many, all due every ten seconds."
-)
-@click.option("--periods", default=3, type=_SOME, show_default=True, help="How many instants are counted.")
-def recurring(url: str | None, as_json: bool, processes: int, concurrency: int, schedules: int, periods: int) -> None:
-    """How late schedules fire that are due together."""
-    from duly.cli.bench import measures  # noqa: PLC0415  # imports asyncio and more
-
-    _run("beat", url, as_json, concurrency, schedules, lambda a, p: measures.recurring(a, processes, periods, p))
+@_measurement
+@_workers
+@_number("--schedules", "-m", default=1_000, help="How many, all due every ten seconds.")
+@_number("--periods", default=3, help="How many due times are counted.")
+def recurring(processes: int, periods: int, **given: Any) -> None:
+    """The lateness of schedules that are due at the same time."""
+    _measure("beat", given, lambda measures, *context: measures.recurring(processes, periods, *context))
 
 
-@bench.command()
-@_URL
-@json_option
+@_measurement
 @click.option("--seconds", default=5.0, type=click.FloatRange(0), show_default=True, help="How long the handler takes.")
-def recovery(url: str | None, as_json: bool, seconds: float) -> None:
-    """How soon a killed worker's run begins again."""
+def recovery(seconds: float, **given: Any) -> None:
+    """The time until the run of a killed worker starts again."""
+    _measure("linger", given, lambda measures, *context: measures.recovery(seconds, *context))
+
+
+@_measurement
+@_number("--schedules", "-m", default=20_000, help="How many daily schedules.")
+@click.option("--seconds", default=20.0, type=click.FloatRange(1), show_default=True, help="How long to measure.")
+def idle(seconds: float, **given: Any) -> None:
+    """The processor time and memory of an idle node."""
+    _measure("idle", given, lambda measures, *context: measures.idle(seconds, *context))
+
+
+def _measure(kind: str, given: dict[str, Any], measure: Callable[..., Any]) -> None:
+    """Run a measurement with workers of this kind, and write its result. `given` has the options that all share."""
     from duly.cli.bench import measures  # noqa: PLC0415  # imports asyncio and more
-
-    _run("linger", url, as_json, 10, 0, lambda a, p: measures.recovery(a, seconds, p))
-
-
-@bench.command()
-@_URL
-@json_option
-@click.option("--schedules", "-m", default=20_000, type=_SOME, show_default=True, help="How many daily schedules.")
-@click.option("--seconds", default=20.0, type=click.FloatRange(1), show_default=True, help="How long to watch.")
-def idle(url: str | None, as_json: bool, schedules: int, seconds: float) -> None:
-    """What a node costs that has nothing to do."""
-    from duly.cli.bench import measures  # noqa: PLC0415  # imports asyncio and more
-
-    _run("idle", url, as_json, 10, schedules, lambda a, p: measures.idle(a, seconds, p))
-
-
-def _run(
-    kind: str, url: str | None, as_json: bool, concurrency: int, schedules: int, measure: Callable[..., Any]
-) -> None:
-    from duly.cli.bench.report import circumstances, show  # noqa: PLC0415  # imports asyncio and more
+    from duly.cli.bench.report import circumstances, show  # noqa: PLC0415
     from duly.cli.bench.worker_kinds import Assignment  # noqa: PLC0415
     from duly.scheduler.run_forever import run_alone  # noqa: PLC0415
 
+    url = given["url"]
+    parts = (None, None) if url is None else (os.environ.get("DULY_QUEUE"), os.environ.get("DULY_COORDINATOR"))
     with _store(url) as (address, namespace), _bar() as progress:
-        assignment = Assignment(kind, address, namespace, concurrency, schedules, *_parts(url))
-        figures = run_alone(measure(assignment, progress))
+        concurrency, schedules = given.get("concurrency", 10), given.get("schedules", 0)
+        assignment = Assignment(kind, address, namespace, concurrency, schedules, *parts)
+        figures = run_alone(measure(measures, assignment, progress))
         result = {"bench": click.get_current_context().info_name, **figures, **circumstances(address)}
-    click.echo(json.dumps(result) if as_json else show(result))
-
-
-def _parts(url: str | None) -> tuple[str | None, str | None]:
-    """What a store that was named has beside it: the queue and the coordinator."""
-    return (None, None) if url is None else (os.environ.get("DULY_QUEUE"), os.environ.get("DULY_COORDINATOR"))
+    click.echo(json.dumps(result) if given["as_json"] else show(result))
 
 
 @contextmanager
 def _store(url: str | None) -> Iterator[tuple[str, str]]:
-    """The store to measure, and a namespace that nobody else uses."""
+    """The address of the store to measure, and a new namespace in it."""
     import secrets  # noqa: PLC0415
 
     namespace = f"bench_{secrets.token_hex(4)}"

@@ -10,32 +10,30 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from duly.cli.bench.layouts import laid_out
 from duly.cli.bench.report import percentiles
-from duly.cli.bench.worker import Report
-from duly.cli.bench.worker_kinds import PERIOD, Assignment, client
-from duly.cli.bench.workers import crew_of, until
+from duly.cli.bench.worker_kinds import PERIOD, Assignment, assignments, client
+from duly.cli.bench.workers import Report, Workers, start_workers, until
 from duly.model import State
 from duly.scheduler import Scheduler
 
 Progress = Callable[[str, int, int], None]
 
-_PATIENCE = 60.0
+_STALLED_AFTER = 60.0
 _CHUNK = 1000
-_WARM = "-1"  # the number of a run that does not count
-_SETTLING = 3.0  # seconds after which nodes that have just started have nothing more to do
+_WARM_UP = "-1"  # the number of runs that do not count
+_SETTLING = 3.0  # seconds until new nodes are idle
 
 
-async def drain(assignment: Assignment, jobs: int, processes: int, progress: Progress) -> dict[str, Any]:
-    """How many no-op jobs per second workers get through; the jobs are put first."""
+async def drain(jobs: int, processes: int, assignment: Assignment, progress: Progress) -> dict[str, Any]:
+    """The number of no-op runs per second that workers execute. The runs are submitted first."""
     scheduler = client(assignment)
     async with scheduler.client():
         for start in range(0, jobs, _CHUNK):
             await scheduler.submit_many("noop", [{}] * min(_CHUNK, jobs - start))
-            progress("putting", start, jobs)
-        async with crew_of([assignment] * processes) as workers:
+            progress("submitting", start, jobs)
+        async with start_workers([assignment] * processes) as workers:
             await workers.go()
-            await until(workers, jobs, _PATIENCE, lambda done: progress("draining", done, jobs))
+            await until(workers, jobs, _STALLED_AFTER, lambda done: progress("draining", done, jobs))
             reports = await workers.stop()
         counts = await scheduler.counts()
     seconds = max(report.ended for report in reports) - min(report.started for report in reports)
@@ -52,8 +50,8 @@ async def drain(assignment: Assignment, jobs: int, processes: int, progress: Pro
     }
 
 
-async def submit(assignment: Assignment, jobs: int, progress: Progress) -> dict[str, Any]:
-    """How many submissions per second one client makes: one by one, fifty at a time, in bulk."""
+async def submit(jobs: int, assignment: Assignment, progress: Progress) -> dict[str, Any]:
+    """The number of submissions per second of one client: one by one, fifty at a time, in bulk."""
     scheduler = client(assignment)
     async with scheduler.client():
         await scheduler.submit("noop")
@@ -100,12 +98,12 @@ async def _in_bulk(scheduler: Scheduler, jobs: int, progress: Progress) -> None:
 
 
 async def latency(
-    assignment: Assignment, layout: str, jobs: int, every: float, processes: int, progress: Progress
+    layout: str, jobs: int, every: float, processes: int, assignment: Assignment, progress: Progress
 ) -> dict[str, Any]:
-    """From the call of submit to the first line of the handler: one submission after the other."""
+    """The time from the call of `submit` to the first line of the handler, one submission after the other."""
     scheduler = client(assignment)
-    nodes = laid_out(layout, assignment, processes)
-    async with scheduler.client(), crew_of(nodes) as workers:
+    nodes = assignments(layout, assignment, processes)
+    async with scheduler.client(), start_workers(nodes) as workers:
         await workers.go()
         warm = await _warm_up(scheduler, workers, occupied=layout == "full")
         loop = asyncio.get_running_loop()
@@ -115,41 +113,41 @@ async def latency(
             await asyncio.sleep(max(0.0, next_at - loop.time()))
             await scheduler.submit("ping", {"number": number, "sent": time.time_ns()})
             progress("submitting", number, jobs)
-        await until(workers, warm + jobs, _PATIENCE)
+        await until(workers, warm + jobs, _STALLED_AFTER)
         reports = await workers.stop()
     late = [
         seconds
         for report in reports
         for (number, _), seconds in zip(report.seen, report.late, strict=True)
-        if number != _WARM
+        if number != _WARM_UP
     ]
     return {"layout": layout, "jobs": jobs, "processes": len(nodes), **percentiles(late), **_tally(reports, jobs)}
 
 
-async def _warm_up(scheduler: Scheduler, workers: Any, *, occupied: bool) -> int:
-    """A few runs before those that count, so that everything is imported and open; how many were done."""
+async def _warm_up(scheduler: Scheduler, workers: Workers, *, occupied: bool) -> int:
+    """Execute a few runs that do not count, so that everything is imported and open; returns their number."""
     runs = 20
     if occupied:
         await scheduler.submit("occupy", {"seconds": 3600.0})
-        await until(workers, 1, _PATIENCE)
+        await until(workers, 1, _STALLED_AFTER)
         runs += 1
     for _ in range(20):
-        await scheduler.submit("ping", {"number": int(_WARM), "sent": time.time_ns()})
-    await until(workers, runs, _PATIENCE)
+        await scheduler.submit("ping", {"number": int(_WARM_UP), "sent": time.time_ns()})
+    await until(workers, runs, _STALLED_AFTER)
     await asyncio.sleep(_SETTLING)
     return runs
 
 
-async def lateness(assignment: Assignment, jobs: int, processes: int, progress: Progress) -> dict[str, Any]:
-    """How late one-time jobs start that are spread over ten seconds."""
+async def lateness(jobs: int, processes: int, assignment: Assignment, progress: Progress) -> dict[str, Any]:
+    """The lateness of one-time jobs that are spread over ten seconds."""
     scheduler = client(assignment)
-    async with scheduler.client(), crew_of([assignment] * processes) as workers:
+    async with scheduler.client(), start_workers([assignment] * processes) as workers:
         await workers.go()
         first = datetime.now(UTC) + timedelta(seconds=2)
         spread = [first + timedelta(seconds=10 * number / jobs, microseconds=number % 997) for number in range(jobs)]
         for number, at in enumerate(spread):
             await scheduler.submit("alarm", {"number": number}, at=at)
-        await until(workers, jobs, _PATIENCE, lambda done: progress("ringing", done, jobs))
+        await until(workers, jobs, _STALLED_AFTER, lambda done: progress("running", done, jobs))
         reports = await workers.stop()
     return {"jobs": jobs, "processes": processes, **percentiles(_all(reports)), **_tally(reports, jobs)}
 
@@ -160,24 +158,24 @@ def _all(reports: list[Report]) -> list[float]:
 
 def _tally(reports: list[Report], jobs: int) -> dict[str, int]:
     """How many of the numbered runs never started, and how many started twice."""
-    seen = Counter(number for report in reports for number, _ in report.seen if number != _WARM)
+    seen = Counter(number for report in reports for number, _ in report.seen if number != _WARM_UP)
     return {"missed": jobs - len(seen), "doubled": sum(times - 1 for times in seen.values())}
 
 
-async def recurring(assignment: Assignment, processes: int, periods: int, progress: Progress) -> dict[str, Any]:
-    """How late schedules fire that are all due at once, every ten seconds.
+async def recurring(processes: int, periods: int, assignment: Assignment, progress: Progress) -> dict[str, Any]:
+    """The lateness of schedules that are all due at the same time, every ten seconds.
 
-    Counted from the first instant at least ten seconds after the start, when registration and the first planning are
-    over.
+    Counts from the first due time at least ten seconds after the start, when registration and the first planning have
+    ended.
     """
-    async with crew_of([assignment] * processes) as workers:
+    async with start_workers([assignment] * processes) as workers:
         await workers.go()
-        await until(workers, 1, _PATIENCE * 5)
+        await until(workers, 1, _STALLED_AFTER * 5)
         first = (math.floor(time.time() / PERIOD) + 2) * PERIOD
         last = first + PERIOD * (periods - 1)
         end = last + PERIOD * 0.8
         while time.time() < end:
-            progress("beating", max(0, round(time.time() - first)), round(end - first))
+            progress("running", max(0, round(time.time() - first)), round(end - first))
             await asyncio.sleep(0.2)
         reports = await workers.stop()
     return {
@@ -205,22 +203,22 @@ def _beats(reports: list[Report], schedules: int, first: float, last: float) -> 
     }
 
 
-async def recovery(assignment: Assignment, seconds: float, progress: Progress) -> dict[str, Any]:
-    """How long after the death of its worker a run begins again elsewhere, with default settings."""
+async def recovery(seconds: float, assignment: Assignment, progress: Progress) -> dict[str, Any]:
+    """The time until the run of a killed worker starts again on another one, with default settings."""
     scheduler = client(assignment)
-    async with scheduler.client(), crew_of([assignment] * 2) as workers:
+    async with scheduler.client(), start_workers([assignment] * 2) as workers:
         await workers.go()
         await scheduler.submit("linger", {"seconds": seconds})
-        await until(workers, 1, _PATIENCE)
-        killed_at = await workers.kill_a_busy_one()
-        await until(workers, 1, _PATIENCE, lambda _: progress("waiting", round(time.time() - killed_at), 20))
+        await until(workers, 1, _STALLED_AFTER)
+        killed_at = await workers.kill_busy()
+        await until(workers, 1, _STALLED_AFTER, lambda _: progress("waiting", round(time.time() - killed_at), 20))
         [survivor] = await workers.stop()
     return {"recovery_s": round(survivor.seen[0][1] - killed_at, 3), "attempts": 1 + len(survivor.seen)}
 
 
-async def idle(assignment: Assignment, seconds: float, progress: Progress) -> dict[str, Any]:
-    """What a node costs that has many schedules and nothing to do."""
-    async with crew_of([assignment]) as workers:
+async def idle(seconds: float, assignment: Assignment, progress: Progress) -> dict[str, Any]:
+    """The processor time and memory of a node that has many schedules and nothing to do."""
+    async with start_workers([assignment]) as workers:
         await workers.go()
         await _settled(workers, progress)
         before, started = workers.cpu(), time.monotonic()
@@ -238,8 +236,8 @@ async def idle(assignment: Assignment, seconds: float, progress: Progress) -> di
     }
 
 
-async def _settled(workers: Any, progress: Progress) -> None:
-    """Until registration and the first planning are over: the processor has been quiet for a few seconds."""
+async def _settled(workers: Workers, progress: Progress) -> None:
+    """Wait until registration and the first planning have ended: until the processor is idle for a few seconds."""
     quiet, last = 0, -1.0
     while quiet < 10:
         progress("settling", 0, 1)

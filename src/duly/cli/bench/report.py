@@ -1,4 +1,4 @@
-"""What a benchmark reports: figures, and everything needed to judge them."""
+"""The result of a benchmark: figures, and the circumstances of the measurement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from duly.version import __version__
 
 
 def percentiles(seconds: Sequence[float]) -> dict[str, float]:
-    """p50, p99 and the maximum in milliseconds, and how many came too early."""
+    """p50, p99 and the maximum in milliseconds, and the number of early starts."""
     if not seconds:
         return {"p50_ms": float("nan"), "p99_ms": float("nan"), "max_ms": float("nan"), "early": 0}
     ordered = sorted(seconds)
@@ -32,7 +32,7 @@ def _rank(ordered: Sequence[float], share: float) -> float:
 
 
 def circumstances(url: str) -> dict[str, Any]:
-    """Where and with what a figure was measured."""
+    """The machine and the versions with which a figure was measured."""
     own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     loop = fastest_loop()
     return {
@@ -52,7 +52,7 @@ def circumstances(url: str) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> str:
-    """A result as text for people: the figures first."""
+    """A result as text, the figures first."""
     figures = {key: value for key, value in result.items() if key != "versions"}
     width = max(len(key) for key in figures)
     lines = [f"{key.ljust(width)}  {_written(value)}" for key, value in figures.items()]

@@ -1,4 +1,4 @@
-"""Stints: what a worker of a benchmark does, as an ordinary scheduler with ordinary handlers."""
+"""The kinds of workers of a benchmark: ordinary schedulers with ordinary handlers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from duly.model import SchedulerConfig
 from duly.rules.schedules import Cron, Every
@@ -14,12 +15,12 @@ from duly.runtime.context import Context
 from duly.scheduler import Job, Scheduler
 
 PERIOD = 10
-BUSY = "busy"  # the queue of what takes a slot for as long as it is measured
-_LAST_SECONDS = 1.0
+BUSY = "busy"  # the queue of a run that occupies a slot during the measurement
+_SHORT_STOP = 1.0
 
 
 class Assignment(Struct, frozen=True):
-    """What a worker is told."""
+    """The task of a worker process."""
 
     kind: str
     url: str
@@ -33,7 +34,7 @@ class Assignment(Struct, frozen=True):
 
 
 class Notes:
-    """What a worker writes down while it works."""
+    """What a worker records while it works."""
 
     def __init__(self) -> None:
         self.done = 0
@@ -49,40 +50,42 @@ def build(assignment: Assignment, notes: Notes) -> Scheduler:
         namespace=assignment.namespace,
         roles=assignment.roles,
         queues=assignment.queues,
-        shutdown_timeout=_LAST_SECONDS if assignment.kind == "ping" else 30.0,
+        shutdown_timeout=_SHORT_STOP if assignment.kind == "ping" else 30.0,
     )
     scheduler = Scheduler(assignment.url, config, queue=assignment.queue, coordinator=assignment.coordinator)
-    match assignment.kind:
-        case "noop":
-            _noop(scheduler, notes)
-        case "ping":
-            _ping(scheduler, notes)
-        case "deaf":
-            _deaf(scheduler)
-        case "alarm":
-            _alarm(scheduler, notes)
-        case "linger":
-            _linger(scheduler, notes)
-        case "beat":
-            _beat(scheduler, notes, assignment.schedules)
-        case _:
-            _idle(scheduler, notes, assignment.schedules)
+    _KINDS[assignment.kind](scheduler, notes, assignment.schedules)
     return scheduler
 
 
+def assignments(layout: str, assignment: Assignment, processes: int) -> list[Assignment]:
+    """The assignment of each node of a layout. In most layouts some nodes cannot start the measured runs."""
+    worker = replace(assignment, roles=("worker",))
+    match layout:
+        case "scheduler":  # one node that only plans, two idle workers
+            return [replace(assignment, roles=("scheduler",)), worker, worker]
+        case "queues":  # two idle workers that serve different queues
+            return [replace(worker, queues=("default",)), replace(worker, queues=("elsewhere",))]
+        case "full":  # a worker without a free slot, and an idle one
+            return [replace(worker, queues=("default", BUSY), concurrency=1), replace(worker, queues=("default",))]
+        case "handlers":  # two idle workers, one of which does not have the handler
+            return [worker, replace(worker, kind="other")]
+        case _:  # idle nodes that plan and work
+            return [assignment] * processes
+
+
 def client(assignment: Assignment) -> Scheduler:
-    """The scheduler of whoever submits; it knows the handlers' signatures as any program of the user would."""
+    """The scheduler of the client that submits. It knows the signatures of the handlers, as a user's program does."""
     return build(assignment, Notes())
 
 
-def _noop(scheduler: Scheduler, notes: Notes) -> None:
+def _noop(scheduler: Scheduler, notes: Notes, _: int) -> None:
     @scheduler.job()
     async def noop() -> None:
         notes.done += 1
         notes.ended = time.time()
 
 
-def _ping(scheduler: Scheduler, notes: Notes) -> None:
+def _ping(scheduler: Scheduler, notes: Notes, _: int) -> None:
     @scheduler.job()
     async def ping(number: int, sent: int) -> None:
         notes.late.append((time.time_ns() - sent) / 1e9)
@@ -95,12 +98,12 @@ def _ping(scheduler: Scheduler, notes: Notes) -> None:
         await asyncio.sleep(seconds)
 
 
-def _deaf(scheduler: Scheduler) -> None:
+def _other(scheduler: Scheduler, _: Notes, __: int) -> None:
     @scheduler.job()
     async def another() -> None: ...
 
 
-def _alarm(scheduler: Scheduler, notes: Notes) -> None:
+def _alarm(scheduler: Scheduler, notes: Notes, _: int) -> None:
     @scheduler.job()
     async def alarm(ctx: Context, number: int) -> None:
         notes.late.append((datetime.now(UTC) - ctx.due).total_seconds())
@@ -108,7 +111,7 @@ def _alarm(scheduler: Scheduler, notes: Notes) -> None:
         notes.done += 1
 
 
-def _linger(scheduler: Scheduler, notes: Notes) -> None:
+def _linger(scheduler: Scheduler, notes: Notes, _: int) -> None:
     @scheduler.job()
     async def linger(seconds: float) -> None:
         notes.seen.append(("begun", time.time()))
@@ -133,3 +136,14 @@ def _idle(scheduler: Scheduler, notes: Notes, schedules: int) -> None:
 
     for number in range(schedules):
         scheduler.add(Job(name=f"rest-{number}", handler=rest, schedule=Cron("H H * * *")))
+
+
+_KINDS = {
+    "noop": _noop,
+    "ping": _ping,
+    "other": _other,
+    "alarm": _alarm,
+    "linger": _linger,
+    "beat": _beat,
+    "idle": _idle,
+}

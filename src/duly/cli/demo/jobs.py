@@ -1,6 +1,6 @@
-"""A little shop: the jobs of `duly demo`, written as you would write yours.
+"""The jobs of `duly demo`: a small shop, written as users write their jobs.
 
-They can be run like yours, too: `duly run duly.cli.demo.jobs`.
+They can also be run with `duly run duly.cli.demo.jobs`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 from duly import Command, Context, Cron, Every, GiveUp, Job, Once, RetryPolicy, Scheduler, SchedulerConfig
 
-# Progress travels with the heartbeat, which is every five seconds unless told otherwise; commands must be allowed.
+# Progress is sent with the heartbeat, which is every five seconds by default; commands must be allowed.
 config = SchedulerConfig(allow_commands=True, max_concurrent=20, lock_refresh_interval=1.0, shutdown_timeout=10.0)
 scheduler = Scheduler(config=config)
 
@@ -22,19 +22,19 @@ soon = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=3)
 
 @scheduler.job(Once(soon))
 async def open_the_shop() -> str:
-    """Unlock the door, once."""
+    """Run once."""
     return "good morning"
 
 
 @scheduler.job(Cron("*/2 * * * * *"), tags=["stock"])
 async def watch_the_shelves() -> int:
-    """Look at the shelves at every even second: cron with a field for seconds."""
+    """Run at every even second: cron with a field for seconds."""
     return random.randint(80, 120)
 
 
 @scheduler.job(Every(seconds=3), retry=RetryPolicy.exponential(3, 0.3))
 async def fetch_exchange_rates(ctx: Context) -> float:
-    """Ask a service that answers only when asked three times."""
+    """Call a service that answers only the third attempt."""
     if ctx.attempt < 3:
         raise ConnectionError("the bank hung up")
     return round(random.uniform(1.05, 1.15), 4)
@@ -42,7 +42,7 @@ async def fetch_exchange_rates(ctx: Context) -> float:
 
 @scheduler.job(Every(seconds=10), timeout=30)
 async def pack_the_parcels(ctx: Context) -> int:
-    """Take a few seconds, and tell how far it is."""
+    """Take a few seconds, and report progress."""
     parcels = 8
     for packed in range(parcels):
         ctx.check()
@@ -53,21 +53,21 @@ async def pack_the_parcels(ctx: Context) -> int:
 
 @scheduler.job(Every(seconds=1), overlap="skip", tags=["stock"])
 async def count_the_stock() -> int:
-    """Take longer than the interval: what is due meanwhile is skipped, and recorded as skipped."""
+    """Take longer than the interval: runs that are due in between are recorded as skipped."""
     await asyncio.sleep(2.3)
     return random.randint(1000, 2000)
 
 
 @scheduler.job(Every(seconds=3), tags=["stock"])
 def print_the_labels() -> int:
-    """An ordinary function: it runs in a thread, and blocks nobody."""
+    """An ordinary function: it runs in a thread and does not block others."""
     time.sleep(0.4)
     return random.randint(1, 9)
 
 
 @scheduler.job(Every(seconds=6), retry=RetryPolicy.fixed(1, 0.5))
 async def fax_the_supplier(ctx: Context) -> None:
-    """Fail for good: one retry, and then it is up to you (`duly runs --state failed`, `duly redrive`)."""
+    """Fail after one retry (see `duly runs --state failed` and `duly redrive`)."""
     if ctx.attempt > 1:
         raise GiveUp("nobody has a fax any more")
     raise TimeoutError("no answer")
@@ -75,14 +75,14 @@ async def fax_the_supplier(ctx: Context) -> None:
 
 @scheduler.job(queue="orders")
 async def handle_an_order(number: int, express: bool = False) -> str:
-    """Run when submitted: no schedule."""
+    """Run when submitted: it has no schedule."""
     await asyncio.sleep(0.05 if express else 0.3)
     return f"order {number} is on its way"
 
 
 @scheduler.job(Every(milliseconds=700))
 async def let_customers_in() -> None:
-    """Submit orders; who pays for express delivery has priority 9."""
+    """Submit orders; express orders have priority 9."""
     for _ in range(random.randint(0, 3)):
         express = random.random() < 0.3
         order = handle_an_order.options(priority=9 if express else 0)
@@ -93,11 +93,11 @@ scheduler.add(Job(name="ask_the_system", handler=Command(["uptime"]), schedule=E
 
 
 async def book_the_sales(ctx: Context) -> None:
-    """Write into a table of yours: the sale is booked exactly once, in the transaction that completes the run."""
+    """Write to your own table exactly once, in the transaction that completes the run."""
     async with ctx.transaction() as tx:
         await tx.execute("CREATE TABLE IF NOT EXISTS demo_sales (run TEXT PRIMARY KEY, amount INTEGER NOT NULL)")
         await tx.execute("INSERT INTO demo_sales VALUES (?, ?)", (ctx.run_id, random.randint(5, 500)))
 
 
-# Added by the demo where the store has transactions; yours will know its store, and be decorated like the others.
+# The demo adds it if the store has transactions. In your program you know the store, and decorate the function.
 exactly_once = Job(handler=book_the_sales, schedule=Every(seconds=4), delivery="exactly_once")

@@ -14,6 +14,7 @@ this order with the methods that each adds. pytest runs them in this order, so `
 is missing, and `pytest -k GroupSuite` runs one part alone.
 """
 
+from duly.testing.conformance.admission import AdmissionSuite
 from duly.testing.conformance.bulk import BulkSuite
 from duly.testing.conformance.coordinator import CoordinatorSuite
 from duly.testing.conformance.fuzz import FuzzSuite
@@ -48,6 +49,7 @@ class BackendSuite(
     MisfireSuite,
     PlanningSuite,
     SharingSuite,
+    AdmissionSuite,
     PlacementSuite,
     SuspectSuite,
     ListingSuite,
@@ -65,6 +67,7 @@ class BackendSuite(
 
 __all__ = [
     "LEASE",
+    "AdmissionSuite",
     "BackendSuite",
     "BulkSuite",
     "CoordinatorSuite",

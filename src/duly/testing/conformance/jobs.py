@@ -33,7 +33,7 @@ class JobSuite:
                 ("report", "--all"), shell=False, cwd="/", environment={"A": "ü"}, pass_environment=("HOME",)
             ),
         )
-        record = world.record("report", spec=spec, origin=Origin.FILE, code_since=world.now, fleet="night")
+        record = world.record("report", spec=spec, origin=Origin.FILE, code_since=world.now, job_file="night")
         await world.create(record)
         assert await world.store.job("report") == record
         assert await world.store.jobs() == [record]

@@ -5,10 +5,10 @@
         contents = TapedContents(clock)
         history = History(loop.time, contents.clock.now)
         network = Network(loop, contents, history)
-        fleet = Fleet(network, serve)                            # async def serve(node_id, backend): ...
+        cluster = SimCluster(network, serve)                            # async def serve(node_id, backend): ...
         for name in ("n1", "n2", "n3"):
-            fleet.start(name)
-        await Storm().rage(fleet, clock, seconds=120)
+            cluster.start(name)
+        await FaultPlan().rage(cluster, clock, seconds=120)
         await asyncio.sleep(60)                                  # the quiet time, in which everything must come right
         facts = read(history)
         violations = [*check(facts, schedules), *nothing_left_behind(history, facts, patience=30)]
@@ -20,11 +20,12 @@
 Handlers call `history.begin` and `history.end`. The same seed gives the same history, in one process and in the next.
 """
 
+from duly.deprecation import renamed_names
 from duly.testing.sim.clock import EPOCH, SimClock
+from duly.testing.sim.cluster import Serve, SimCluster
 from duly.testing.sim.contents import TapedContents, TapedRuns
 from duly.testing.sim.facts import Fact, history_of, read
 from duly.testing.sim.fault_plan import FaultPlan
-from duly.testing.sim.fleet import Fleet, Serve
 from duly.testing.sim.history import Begin, Call, Change, End, Event, History, Note
 from duly.testing.sim.invariants import JUDGES, NextRun, Schedules, Violation, check, no_invention
 from duly.testing.sim.liveness import no_silent_miss, nothing_left_behind
@@ -47,7 +48,6 @@ __all__ = [
     "Fault",
     "FaultPlan",
     "FaultySession",
-    "Fleet",
     "History",
     "Network",
     "NextRun",
@@ -56,6 +56,7 @@ __all__ = [
     "Schedules",
     "Serve",
     "SimClock",
+    "SimCluster",
     "SimLoop",
     "SimNode",
     "SimulationStopped",
@@ -72,3 +73,5 @@ __all__ = [
     "nothing_left_behind",
     "read",
 ]
+
+__getattr__ = renamed_names(__name__, {"Fleet": "duly.testing.sim.cluster.SimCluster"})

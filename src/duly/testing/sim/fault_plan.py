@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from msgspec import Struct
 
 from duly.testing.sim.clock import SimClock
-from duly.testing.sim.fleet import Fleet
+from duly.testing.sim.cluster import SimCluster
 from duly.testing.sim.network import FOUL, Weather
 
 
@@ -31,27 +31,27 @@ class FaultPlan(Struct, frozen=True):
     steps: int = 0
     stride: tuple[float, float] = (-8.0, 8.0)
 
-    async def rage(self, fleet: Fleet, store_clock: SimClock, seconds: float) -> None:
+    async def rage(self, cluster: SimCluster, store_clock: SimClock, seconds: float) -> None:
         """Trouble for that many virtual seconds; then everybody is well again."""
         loop = asyncio.get_running_loop()
-        dice = random.Random(f"storm/{fleet.network.loop.seed}")
+        dice = random.Random(f"storm/{cluster.network.loop.seed}")
         end = loop.time() + seconds
-        fleet.network.weather = self.weather
-        trouble = _Trouble(self, fleet, store_clock, dice)
+        cluster.network.weather = self.weather
+        trouble = _Trouble(self, cluster, store_clock, dice)
         async with asyncio.TaskGroup() as faults:
             while loop.time() < end:
                 faults.create_task(trouble.strike(end))
                 await asyncio.sleep(dice.uniform(*self.between))
-        fleet.recover()
+        cluster.recover()
 
 
 class _Trouble:
     """Chooses what happens next and lets it happen."""
 
-    def __init__(self, storm: FaultPlan, fleet: Fleet, store_clock: SimClock, dice: random.Random) -> None:
+    def __init__(self, storm: FaultPlan, cluster: SimCluster, store_clock: SimClock, dice: random.Random) -> None:
         self._storm = storm
-        self._fleet = fleet
-        self._network = fleet.network
+        self._cluster = cluster
+        self._network = cluster.network
         self._store_clock = store_clock
         self._dice = dice
         self._kinds: dict[Callable[[str, float], Awaitable[None]], int] = {
@@ -65,22 +65,22 @@ class _Trouble:
         }
 
     async def strike(self, end: float) -> None:
-        name = self._dice.choice(sorted(self._fleet.nodes))
+        name = self._dice.choice(sorted(self._cluster.nodes))
         [kind] = self._dice.choices(list(self._kinds), list(self._kinds.values()))
         left = max(0.0, end - asyncio.get_running_loop().time())
         await kind(name, min(left, self._dice.uniform(*self._storm.lasting)))
 
     async def _pause(self, name: str, seconds: float) -> None:
-        if self._fleet.nodes[name].awake:
-            self._fleet.pause(name)
+        if self._cluster.nodes[name].awake:
+            self._cluster.pause(name)
             await asyncio.sleep(seconds)
-            self._fleet.resume(name)
+            self._cluster.resume(name)
 
     async def _kill(self, name: str, seconds: float) -> None:
-        if not self._fleet.nodes[name].killed:
-            self._fleet.kill(name)
+        if not self._cluster.nodes[name].killed:
+            self._cluster.kill(name)
             await asyncio.sleep(seconds)
-            self._fleet.start(name)
+            self._cluster.start(name)
 
     async def _cut(self, name: str, seconds: float) -> None:
         self._network.cut(name)
@@ -100,8 +100,8 @@ class _Trouble:
         self._network.history.note("the store goes on")
 
     async def _skew(self, name: str, _: float) -> None:
-        self._fleet.clocks[name].skew += self._dice.uniform(*self._storm.stride)
-        self._network.history.note(f"clock now {self._fleet.clocks[name].skew:+.3f}s", name)
+        self._cluster.clocks[name].skew += self._dice.uniform(*self._storm.stride)
+        self._network.history.note(f"clock now {self._cluster.clocks[name].skew:+.3f}s", name)
 
     async def _step(self, _: str, __: float) -> None:
         self._store_clock.skew += self._dice.uniform(*self._storm.stride)

@@ -1,25 +1,21 @@
---! use waiting ring
--- assign: gives runs that are yet to be placed to nodes: each waits again, for that node alone.
+--! use waiting notify
+-- assign: assigns runs that are held for an assignment to nodes; each becomes pending, for its node alone.
 --
--- ARGV: id and node (msgpack, flat). At most 500 runs a call. What is not held to be placed stays as it is; a repeat finds
--- nothing to give. Returns 1 or 0 for each.
+-- ARGV: id and node of each (msgpack, flat). At most 500 runs a call. A run that is not held for an assignment stays as it
+-- is; a repeat finds none. Returns 1 (assigned) or 0 for each.
 local given = {}
-local wishes = cmsgpack.unpack(ARGV[1])
-for i = 1, #wishes, 2 do
-    local id, node = wishes[i], wishes[i + 1]
-    local text = call('HGET', LIVES, id)
-    local life = text and read_life(text)
-    if life and life.state == PENDING and life.hold == UNPLACED then
-        local lane = relocate(id, call('HGET', RUNS, id), node)
-        unhold(id, UNPLACED, byte(lane) - 48, life.ready)
-        join_node(id, lane, life.ready)
+local wanted = cmsgpack.unpack(ARGV[1])
+for i = 1, #wanted, 2 do
+    local id, node = wanted[i], wanted[i + 1]
+    local run, status = load_run(id)
+    if status and status.state == PENDING and status.hold == UNPLACED then
+        call('HSET', META, 'placed', 1)
+        set_node(id, run, node)
+        unhold(id, UNPLACED, sub(run.queue_key, 1, 1), status.ready)
         given[#given + 1] = 1
     else
         given[#given + 1] = 0
     end
 end
-if put_back > 0 then
-    call('HSET', META, 'placed', 1)
-    ring()
-end
+if unheld > 0 then notify() end
 return given

@@ -1,5 +1,5 @@
---! use now jobs
--- due: the records of a shard whose time to plan has come, earliest first, and the next time after those. Changes nothing.
+--! use clock jobs
+-- due: the jobs of a shard whose time to plan has come, earliest first, and the next time after those. Changes nothing.
 --
 -- ARGV: now or '', shard, limit. Returns the names, their records, and the time or ''.
 local key, limit = P .. 'due:' .. ARGV[2], math.min(tonumber(ARGV[3]), 3000)

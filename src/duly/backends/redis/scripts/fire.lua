@@ -1,12 +1,12 @@
---! use now adding jobs
---! lazily tallying
+--! use clock add_runs jobs
+--! lazy job_counters
 -- fire: advances cursors and inserts runs, one atomic step per firing, in order.
 --
 -- ARGV: now or '', shard, epoch, firings (msgpack: name, uid, revision, expected cursor, cursor or false, time to plan or
 -- false, number of runs), then all their runs as in `put` (three).
--- Nothing under another epoch than the installed one. A firing applies if uid, revision and cursor are as expected and the
--- job may be planned; then its runs are inserted where they are new. A repeat finds the cursor moved.
--- Returns 0 for a stale epoch, else the results in one string: 1 applied, 0 stale.
+-- Does nothing under an epoch that is not the installed one. A firing applies if uid, revision and cursor are as expected
+-- and the job may be planned; then those of its runs are inserted that are new. A repeat finds the cursor moved.
+-- Returns 0 for a stale epoch, otherwise the results in one string: 1 applied, 0 stale.
 if call('HGET', P .. 'epochs', ARGV[2]) ~= ARGV[3] then return 0 end
 local now = now_or(ARGV[1])
 local firings, list = cmsgpack.unpack(ARGV[4]), cmsgpack.unpack(ARGV[5])
@@ -27,13 +27,14 @@ for i, firing in ipairs(firings) do
     end
     from = from + number
 end
-local odd = cmsgpack.unpack(ARGV[7])
-local _, refused = add_runs(list, ARGV[6], odd, now)
+local extras = cmsgpack.unpack(ARGV[7])
+local refused = add_runs(list, ARGV[6], extras, now)
 from = 1
 for i, firing in ipairs(firings) do
     local job = jobs[firing[1]]
     for k = from, from + firing[7] - 1 do
-        local ended = odd[list[k * 5 - 4]] and odd[list[k * 5 - 4]][1] ~= PENDING
+        local extra = extras[list[k * 5 - 4]]
+        local ended = extra and extra[1] ~= PENDING
         if results[i] == '1' and not refused[k] and not ended then job.planned = job.planned + 1 end
     end
     from = from + firing[7]
@@ -44,16 +45,13 @@ for name, job in pairs(jobs) do
         records[#records + 1] = name
         records[#records + 1] = write_job(job)
         if job.cursor and job.plan_at then
-            local planned = shards[job.shard] or {}
-            shards[job.shard] = planned
-            planned[#planned + 1] = job.plan_at
-            planned[#planned + 1] = name
+            append_pair(shards, job.shard, job.plan_at, name)
         else
             call('ZREM', P .. 'due:' .. job.shard, name)
         end
     end
 end
 call_many('HSET', JOBS, records)
-if call('EXISTS', P .. 'tallies') == 1 then lazily().add_up(2 * #firings) end
-for shard, planned in pairs(shards) do call_many('ZADD', P .. 'due:' .. shard, planned) end
+if call('EXISTS', P .. 'tallies') == 1 then lazy().add_pending_counters(2 * #firings) end
+for shard, members in pairs(shards) do call_many('ZADD', P .. 'due:' .. shard, members) end
 return table.concat(results)

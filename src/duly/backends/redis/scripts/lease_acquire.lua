@@ -1,19 +1,16 @@
 --! use leases
--- Take a lease if nobody holds it or its holder's time is up; extend it, same fence, if the asker holds it.
--- ARGV: name, holder, ttl (microseconds), now ("" for the server's clock).
--- Returns {fence, expires}, or nil when somebody else holds it.
-local prefix, name, holder = KEYS[1], ARGV[1], ARGV[2]
-local now = now_or(ARGV[4])
-local present = lease_of(prefix, name)
-local held = present ~= nil and present.expires > now
-if held and present.holder ~= holder then
-    return false
-end
-local fence = held and present.fence
+-- lease_acquire: takes a lease that is free or expired; extends it, under the same fence, if the caller holds it.
+--
+-- ARGV: now or '', name, holder, ttl in microseconds. Returns fence and expiry, or nil if another holder has it.
+local now, name, holder = now_or(ARGV[1]), ARGV[2], ARGV[3]
+local lease = lease_of(name)
+local held = lease ~= nil and lease.expires > now
+if held and lease.holder ~= holder then return false end
+local fence = held and lease.fence
 if not held then
     fence = string.format('%.0f', last_fence() + 1)
-    keep_fence(tonumber(fence))
+    store_fence(tonumber(fence))
 end
-local expires = now + tonumber(ARGV[3])
-keep_lease(prefix, name, fence, expires, holder)
+local expires = now + tonumber(ARGV[4])
+store_lease(name, fence, expires, holder)
 return { tonumber(fence), expires }

@@ -1,9 +1,9 @@
---! use ring
--- Withdraw a node's presence; unknown ones are ignored. Rings: others may have to step in.
+--! use notify
+-- node_retire: ends a node's presence; does nothing for an unknown one. Wakes sleeping nodes: they may have to take over.
+--
 -- ARGV: id. Returns 1 if it was known, else 0.
-local prefix, id = KEYS[1], ARGV[1]
-redis.call('HDEL', prefix .. 'nodes', id)
-redis.call('HDEL', prefix .. 'metrics', id)
-local known = redis.call('ZREM', prefix .. 'alive', id)
-ring()
+redis.call('HDEL', KEYS[1] .. 'nodes', ARGV[1])
+redis.call('HDEL', KEYS[1] .. 'metrics', ARGV[1])
+local known = redis.call('ZREM', KEYS[1] .. 'alive', ARGV[1])
+notify()
 return known

@@ -1,13 +1,13 @@
---! use now levels
---! lazily promoting
--- promote: pending → queued for what is ready, by ready time, then id, or what its group says.
+--! use clock waiting_sets
+--! lazy promotion
+-- promote: pending → queued for runs that are ready, by ready time, then id, or what their group decides.
 --
--- ARGV: now or '', how many to look at. Looks at no more than 1,000; a repeat goes on with what is left.
--- Returns how many were looked at, and the earliest ready time of what is still pending ('' if nothing is).
-local now, looked_at = now_or(ARGV[1]), 0
-local first, ready = look_ahead(now)
+-- ARGV: now or '', how many at most. Treats no more than 1,000; a repeat continues with what is left.
+-- Returns how many were treated, and the earliest ready time of what is still pending ('' if nothing is).
+local now, count = now_or(ARGV[1]), 0
+local first, ready = earliest_ready(now)
 if #ready > 0 then
-    looked_at = lazily().promote(math.min(tonumber(ARGV[2]), 1000), now)
-    first = look_ahead(now)
+    count = lazy().promote(math.min(tonumber(ARGV[2]), 1000), now)
+    first = earliest_ready(now)
 end
-return { looked_at, first }
+return { count, first }

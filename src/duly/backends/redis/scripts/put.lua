@@ -1,12 +1,12 @@
---! use now adding
+--! use clock add_runs
 -- put: adds runs; queued if ready and in no group, else pending.
 --
--- ARGV: now or '', the flat list of runs (msgpack; see `add_runs`), their bodies put together, ends and holds by id (msgpack).
--- In order and whole: a run whose id exists, or whose dedupe key another run of its handler has, is not added.
--- A repeat adds nothing. Returns now, and a flat list of number (from 1), id and time of creation of what stands in the way
--- of those that were not added. At most 1,000 runs a call.
+-- ARGV: now or '', then the runs: see `batch_arguments` in codec.py, and `add_runs`. At most 1,000 a call.
+-- In order, each wholly or not at all: a run is refused if its id exists, or if another run of its handler has its dedupe
+-- key. A repeat adds nothing. Returns now, and a flat list for the refused runs: number (from 1), id of the existing run,
+-- and its time of creation.
 local now = now_or(ARGV[1])
-local _, refused, created = add_runs(cmsgpack.unpack(ARGV[2]), ARGV[3], cmsgpack.unpack(ARGV[4]), now)
+local refused, created = add_runs(cmsgpack.unpack(ARGV[2]), ARGV[3], cmsgpack.unpack(ARGV[4]), now)
 local answer = { now }
 for i, id in pairs(refused) do
     local n, body = #answer, not created[id] and call('HGET', RUNS, id)

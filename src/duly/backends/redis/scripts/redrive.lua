@@ -1,46 +1,44 @@
---! use now waiting ring unique
+--! use clock waiting notify dedupe
 -- redrive: failed, lost and cancelled runs run again: same id, failures and losses 0, ready now; old attempts stay.
 --
--- ARGV: now or '', ids (msgpack). At most 500 a call.
--- Returns for each: 0 done, 1 not ended that way, 2 another run has its dedupe key, 3 unknown. A repeat finds them waiting.
+-- ARGV: now or '', ids (msgpack). At most 500 a call. Returns for each: 0 done, 1 not in one of these states, 2 another run
+-- has its dedupe key, 3 unknown. A repeat finds them waiting.
 local now = now_or(ARGV[1])
 local replies = {}
 
-local function again(id, run, life)
-    run = read_body(excuse(id, call('HGET', RUNS, id)))
-    call('ZREM', P .. 'ended:' .. life.state, id)
-    life.state, life.ready, life.failures, life.losses = PENDING, now, 0, 0
-    life.flags = life.flags - life.flags % BOUND
-    life.reason, life.finished = nil, 0
-    save_life(id, life)
+local function run_again(id, run, status)
+    lift_start_limit(id, run)
+    call('ZREM', P .. 'ended:' .. status.state, id)
+    status.state, status.ready, status.failures, status.losses = PENDING, now, 0, 0
+    status.flags = status.flags - status.flags % RESERVING
+    status.reason, status.finished = nil, 0
+    store_status(id, status)
     call('SADD', TOUCHED, id)
-    if run.dedupe then call('HSET', P .. 'dedupe', run.handler .. '\0' .. run.dedupe, id) end
-    enlist(id, run)
-    local queue, node = queue_of(run.lane)
+    if run.dedupe then take_dedupe_key(id, run) end
+    add_to_job(id, run)
+    local queue, node = split_queue_key(run.queue_key)
     call('HINCRBY', P .. 'depths', 'w' .. queue, 1)
     if node then
-        hold(id, run, life, UNPLACED)
+        hold(id, run, status, UNPLACED)
     elseif run.group then
-        wait(id, sub(run.lane, 1, 1), run.traits, now)
+        add_pending(id, sub(run.queue_key, 1, 1), run.traits, now)
     else
-        local lane = marked(run.lane, run.traits)
-        call('ZADD', P .. 'ready:' .. lane, now, id)
-        call('SADD', P .. 'lanes', lane)
+        add_queued(id, run, now)
     end
 end
 
 for i, id in ipairs(cmsgpack.unpack(ARGV[2])) do
-    local run, life = load_run(id)
+    local run, status = load_run(id)
     if not run then
         replies[i] = 3
-    elseif not life or (life.state ~= FAILED and life.state ~= CANCELLED and life.state ~= LOST) then
+    elseif not status or (status.state ~= FAILED and status.state ~= CANCELLED and status.state ~= LOST) then
         replies[i] = 1
-    elseif run.dedupe and (twin_of(run, now) or id) ~= id then
+    elseif run.dedupe and (duplicate_of(run, now) or id) ~= id then
         replies[i] = 2
     else
-        again(id, run, life)
+        run_again(id, run, status)
         replies[i] = 0
     end
 end
-ring()
+notify()
 return replies

@@ -1,6 +1,6 @@
---! use now clearing ring
--- remove: deletes a job's record for good if it has the expected revision, with its waiting runs: those not yet due are
--- deleted, the others cancelled.
+--! use clock job_runs notify
+-- remove: deletes a job's record if it has the expected revision, with its waiting runs: those not yet due are deleted, the
+-- others cancelled.
 --
 -- ARGV: now or '', name, expected revision. Returns 1 if it was deleted; a repeat returns 0.
 local name = ARGV[2]
@@ -11,5 +11,5 @@ clear_waiting(name, job.uid, true, (now_or(ARGV[1])))
 call('HDEL', JOBS, name)
 call('SREM', P .. 'blocked', name)
 call('ZREM', P .. 'due:' .. job.shard, name)
-if put_back > 0 then ring() end
+if unheld > 0 then notify() end
 return 1

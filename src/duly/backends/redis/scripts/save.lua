@@ -1,11 +1,11 @@
---! use now clearing adding
+--! use clock job_runs add_runs
 -- save: applies each change whose expected revision is the stored one; one atomic step each, in order.
 --
 -- ARGV: now or '', then for each change: name, expected revision ('' for none), whether it moves the cursor ('1'), what
 -- becomes of waiting runs (keep, drop, rewind, cancel), the record, and its ledger as in `put` (three).
--- Cursor and time to plan are the stored ones unless moved; the count of planned runs always is, less what is deleted.
+-- Cursor and time to plan stay as stored unless moved; so does the count of planned runs, less what is deleted.
 -- A repeat is a lost race. Returns for each the record as stored, '' for a lost race.
--- The work follows the number of the job's waiting runs.
+-- The duration depends on the number of the job's waiting runs.
 local now = now_or(ARGV[1])
 local saved = {}
 for at = 2, #ARGV, 8 do
@@ -35,5 +35,5 @@ for at = 2, #ARGV, 8 do
         saved[#saved + 1] = text
     end
 end
-ring()
+notify()
 return saved

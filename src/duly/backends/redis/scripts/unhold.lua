@@ -1,12 +1,12 @@
---! use waiting ring
--- unhold: lets up to `limit` runs held under a key wait again, the most urgent first.
+--! use waiting notify
+-- unhold: releases up to `limit` runs that are held under a key, the most urgent first: they become pending.
 --
--- ARGV: the key, the limit. At most 500 a call. Returns how many; a repeat goes on with what is left.
-local line = held_under(ARGV[1], math.min(tonumber(ARGV[2]), 500))
-for i = 1, #line, 3 do
-    -- Who is put back without having been placed is anybody's.
-    if ARGV[1] == UNPLACED then relocate(line[i], call('HGET', RUNS, line[i]), nil) end
-    unhold(line[i], ARGV[1], line[i + 2], line[i + 1])
+-- ARGV: the key, the limit. At most 500 a call. Returns how many; a repeat continues with what is left.
+local key, limit = ARGV[1], math.min(tonumber(ARGV[2]), 500)
+if key == UNPLACED then -- released without an assignment: any node may take them
+    local held = held_under(key, limit)
+    for i = 1, #held, 3 do set_node(held[i], read_body(call('HGET', RUNS, held[i])), nil) end
 end
-if #line > 0 then ring() end
-return #line / 3
+local count = unhold_all(key, limit)
+if count > 0 then notify() end
+return count

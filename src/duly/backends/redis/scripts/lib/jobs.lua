@@ -1,5 +1,5 @@
---! use record
--- Jobs: a record is numbers at fixed places, uid and shard, then the rest, which no script reads.
+--! use layout
+-- Jobs: a record is numbers at fixed offsets, uid and shard, then the rest, which scripts do not read.
 -- Flags: 1 may be planned if it has a cursor, 2 its runs may not start, 4 has a cursor, 8 has a time to plan.
 local JOBS = P .. 'jobs'
 --! const JOB '>I4Bi8i8i8'
@@ -27,7 +27,7 @@ local function write_job(job)
         .. encode(job.uid) .. encode(job.shard) .. job.rest
 end
 
--- Enters a job into the planning index of its shard, or takes it out.
+-- Adds a job to the planning index of its shard, or removes it from there.
 local function index_job(name, job)
     if job.active and job.cursor and job.plan_at then
         call('ZADD', P .. 'due:' .. job.shard, job.plan_at, name)

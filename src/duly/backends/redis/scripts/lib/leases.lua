@@ -1,20 +1,20 @@
---! use now fence
--- A lease is one field of the hash <prefix>leases: "<fence>:<expires, microseconds>:<holder>".
+--! use clock fences
+-- Leases: each is a field of the hash `leases`, "<fence>:<expiry in microseconds>:<holder>".
+local LEASES = KEYS[1] .. 'leases'
 
-local function lease_of(prefix, name)
-    local text = redis.call('HGET', prefix .. 'leases', name)
-    if not text then
-        return nil
-    end
+local function lease_of(name)
+    local text = redis.call('HGET', LEASES, name)
+    if not text then return nil end
     local fence, expires, holder = string.match(text, '^(%d+):(%d+):(.*)$')
     return { fence = fence, expires = tonumber(expires), holder = holder }
 end
 
-local function keep_lease(prefix, name, fence, expires, holder)
-    redis.call('HSET', prefix .. 'leases', name, fence .. ':' .. string.format('%.0f', expires) .. ':' .. holder)
+local function store_lease(name, fence, expires, holder)
+    redis.call('HSET', LEASES, name, fence .. ':' .. string.format('%.0f', expires) .. ':' .. holder)
 end
 
--- Whether the lease is this holder's under this fence, expired or not.
-local function owns_lease(lease, holder, fence)
+-- Whether this holder has the lease under this fence, expired or not.
+local function owns_lease(name, holder, fence)
+    local lease = lease_of(name)
     return lease ~= nil and lease.holder == holder and lease.fence == fence
 end

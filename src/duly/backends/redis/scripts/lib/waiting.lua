@@ -1,5 +1,5 @@
---! use placing levels
--- Waiting runs: where they wait, how they are held and put back, how they end, and who is next in a group's line.
+--! use assignments waiting_sets
+-- Waiting runs: the sets they wait in, holds, the order of a group, and how a waiting run ends.
 
 --! const HANDLER_HOLD 'handler:'
 local HOLDS = P .. 'holds'
@@ -8,198 +8,204 @@ local function held_key(priority, key)
     return P .. 'held:' .. priority .. ':' .. key
 end
 
-local function count_hold(key, by)
+-- Counts held runs by hold, and keeps the list of handlers that held runs wait for.
+local function count_held(key, by)
+    local handler = sub(key, 1, 8) == HANDLER_HOLD and sub(key, 8 + 1)
     if call('HINCRBY', HOLDS, key, by) <= 0 then
         call('HDEL', HOLDS, key)
-        if sub(key, 1, 8) == HANDLER_HOLD then call('SREM', P .. 'unstaffed', sub(key, 8 + 1)) end
-    elseif by > 0 and sub(key, 1, 8) == HANDLER_HOLD then
-        call('SADD', P .. 'unstaffed', sub(key, 8 + 1))
+        if handler then call('SREM', P .. 'unstaffed', handler) end
+    elseif by > 0 and handler then
+        call('SADD', P .. 'unstaffed', handler)
     end
 end
 
--- Whether a new pending run changes when to look next.
-local function is_first(ready)
-    local first = look_ahead(0)
+-- Whether a new pending run is ready before all others, so that sleeping nodes must learn of it.
+local function is_earliest(ready)
+    local first = earliest_ready(0)
     return first == '' or ready < tonumber(first)
 end
 
--- Lets a run of these traits wait for its ready time.
-local function wait(id, priority, traits, ready)
-    local level = marked(priority, traits)
-    call('ZADD', WAITING .. level, ready, id)
-    call('SADD', LEVELS, level)
+-- Makes a run pending, of this priority.
+local function add_pending(id, priority, traits, ready)
+    local name = marked(priority, traits)
+    call('ZADD', WAITING .. name, ready, id)
+    call('SADD', WAITING_SETS, name)
 end
 
--- How many runs have been put back in this call: whoever walks through the waiting ones must look again.
-local put_back = 0
-
-local function times_put_back()
-    return put_back
+-- Makes a run queued.
+local function add_queued(id, run, ready)
+    local name = marked(run.queue_key, run.traits)
+    call('ZADD', P .. 'ready:' .. name, ready, id)
+    call('SADD', P .. 'lanes', name)
 end
 
--- Lets a held run wait again. A life that says nothing any more goes.
+-- How many runs this call of the script has released from holds: a loop over waiting runs must then read them again.
+local unheld = 0
+
+local function unheld_count()
+    return unheld
+end
+
+-- Releases a held run: it becomes pending. A status that says nothing else is deleted. Of the body only one byte is read,
+-- unless runs are assigned to nodes, so that a damaged body does not keep the others held.
 local function unhold(id, key, priority, ready)
     call('ZREM', held_key(priority, key), id)
-    count_hold(key, -1)
-    local life = read_life(call('HGET', LIVES, id))
-    if life.flags == FRESH then
-        call('HDEL', LIVES, id)
+    count_held(key, -1)
+    local status = read_status(call('HGET', STATUSES, id))
+    if status.flags == ONLY_HELD then
+        call('HDEL', STATUSES, id)
         call('SREM', TOUCHED, id)
     else
-        life.hold = nil
-        save_life(id, life)
+        status.hold = nil
+        store_status(id, status)
     end
     local body = call('HGET', RUNS, id)
-    wait(id, priority, byte(body, TRAITS_AT), ready)
-    if call('HEXISTS', META, 'placed') == 1 then join_node(id, read_body(body).lane, ready) end
-    put_back = put_back + 1
+    add_pending(id, priority, byte(body, TRAITS_AT), ready)
+    if call('HEXISTS', META, 'placed') == 1 then add_to_node(id, read_body(body).queue_key, ready) end
+    unheld = unheld + 1
 end
 
--- The runs held under a key, the most urgent first: a flat list of id, ready time and priority.
+-- The runs under a hold, the most urgent first: a flat list of id, ready time and priority.
 local function held_under(key, limit)
     local found = {}
     if call('HEXISTS', HOLDS, key) == 0 then return found end
     for priority = 9, 0, -1 do
         local some = call('ZRANGE', held_key(priority, key), 0, limit - #found / 3 - 1, 'WITHSCORES')
         for i = 1, #some, 2 do
-            found[#found + 1] = some[i]
-            found[#found + 1] = tonumber(some[i + 1])
-            found[#found + 1] = priority
+            local n = #found
+            found[n + 1], found[n + 2], found[n + 3] = some[i], tonumber(some[i + 1]), priority
         end
         if #found / 3 >= limit then break end
     end
     return found
 end
 
--- A member of a group has gone: the first in line waits again.
-local function admit_next(group)
-    local key = 'group:' .. group
-    local next_one = held_under(key, 1)
-    if next_one[1] then unhold(next_one[1], key, next_one[3], next_one[2]) end
+-- Releases all runs under a hold, up to a limit; how many.
+local function unhold_all(key, limit)
+    local found = held_under(key, limit)
+    for i = 1, #found, 3 do unhold(found[i], key, found[i + 2], found[i + 1]) end
+    return #found / 3
 end
 
--- A run that was no member leaves: a place it may have been offered goes to the next in line, which would otherwise wait
--- for ever, since no member is left to end.
-local function pass_on(group)
+-- Releases the first run that is held for a group: after a member has left, or, if there is room, after a run that was
+-- offered a place gives it up. In the second case no member may be left to end, and the run would wait for ever.
+local function offer_place(group, only_if_room)
     local key = 'group:' .. group
-    local next_one = held_under(key, 1)
-    if next_one[1] then
-        local limit = read_body(call('HGET', RUNS, next_one[1])).limit
-        if roster_size(call('HGET', GROUPS, group)) < limit then unhold(next_one[1], key, next_one[3], next_one[2]) end
+    local id, ready, priority = unpack(held_under(key, 1))
+    if not id then return end
+    if only_if_room and list_size(call('HGET', GROUPS, group)) >= read_body(call('HGET', RUNS, id)).limit then
+        return
     end
+    unhold(id, key, priority, ready)
 end
 
--- Frees what an unfinished run occupied: its dedupe key, and its place in the group.
-local function release(id, run)
+-- Frees what an unfinished run reserves: its dedupe key, and its place in the group.
+local function free_reservations(id, run)
     if run.dedupe then
         local field = run.handler .. '\0' .. run.dedupe
         if call('HGET', P .. 'dedupe', field) == id then call('HDEL', P .. 'dedupe', field) end
     end
     if run.group then
-        if leave(GROUPS, run.group, id) then
-            admit_next(run.group)
-        else
-            pass_on(run.group)
-        end
+        local was_member = remove_from_list(GROUPS, run.group, id)
+        offer_place(run.group, not was_member)
     end
 end
 
--- Takes a run out of the sets of this level or lane; whether it was in one.
-local function take_from(id, level, lane)
-    if call('ZREM', WAITING .. level, id) == 1 then return true end
-    if call('ZREM', P .. 'ready:' .. lane, id) == 0 then return false end
-    if call('EXISTS', P .. 'ready:' .. lane) == 0 then call('SREM', P .. 'lanes', lane) end
+-- Removes a run from the set of pending or of queued runs with these names; whether it was in one.
+local function remove_from_sets(id, priority, queue_key)
+    if call('ZREM', WAITING .. priority, id) == 1 then return true end
+    if call('ZREM', P .. 'ready:' .. queue_key, id) == 0 then return false end
+    if call('EXISTS', P .. 'ready:' .. queue_key) == 0 then call('SREM', P .. 'lanes', queue_key) end
     return true
 end
 
--- Takes a waiting run out of the index that it is in.
-local function take_out(id, run, life)
-    if life and life.hold then
-        call('ZREM', held_key(byte(run.lane) - 48, life.hold), id)
-        count_hold(life.hold, -1)
+-- Removes a waiting run from the index that it is in.
+local function remove_from_index(id, run, status)
+    local priority = sub(run.queue_key, 1, 1)
+    if status and status.hold then
+        call('ZREM', held_key(priority, status.hold), id)
+        count_held(status.hold, -1)
         return
     end
-    local level = sub(run.lane, 1, 1)
-    local _ = take_from(id, marked(level, run.traits), marked(run.lane, run.traits)) or take_from(id, level, run.lane)
+    local _ = remove_from_sets(id, marked(priority, run.traits), marked(run.queue_key, run.traits))
+        or remove_from_sets(id, priority, run.queue_key)
 end
 
--- Holds a run that is in no index at the moment. One that is yet to be placed is nobody's.
-local function hold(id, run, life, key)
-    leave_node(id, run.lane)
-    local _, node = queue_of(run.lane)
-    if node and key == UNPLACED then run.lane = relocate(id, call('HGET', RUNS, id), '') end
-    if not life then
-        life = new_life(run.ready)
-        life.flags = FRESH
+-- Holds a run that is in no index. One that waits for an assignment belongs to no node.
+local function hold(id, run, status, key)
+    remove_from_node(id, run.queue_key)
+    local _, node = split_queue_key(run.queue_key)
+    if node and key == UNPLACED then set_node(id, run, '') end
+    if not status then
+        status = new_status(run.ready)
+        status.flags = ONLY_HELD
     end
-    life.hold = key
-    save_life(id, life)
+    status.hold = key
+    store_status(id, status)
     call('SADD', TOUCHED, id)
-    call('ZADD', held_key(byte(run.lane) - 48, key), life.ready, id)
-    count_hold(key, 1)
+    call('ZADD', held_key(sub(run.queue_key, 1, 1), key), status.ready, id)
+    count_held(key, 1)
     if run.group and key == 'group:' .. run.group then
-        excuse(id, call('HGET', RUNS, id)) -- who waits for others of its group does not start late for any other reason
-    elseif run.group and not roster_has(call('HGET', GROUPS, run.group), id) then
-        pass_on(run.group)
+        lift_start_limit(id, run) -- a run that waits for its group is late for no other reason
+    elseif run.group and not list_has(call('HGET', GROUPS, run.group), id) then
+        offer_place(run.group, true)
     end
 end
 
--- Holds runs that were just added: a flat list of priority, ready time and id.
-local function hold_new(key, entries)
-    local sets, ids = {}, {}
-    for i = 1, #entries, 3 do
-        local set = sets[entries[i]] or {}
-        sets[entries[i]] = set
-        set[#set + 1], set[#set + 2] = entries[i + 1], entries[i + 2]
-        ids[#ids + 1] = entries[i + 2]
+-- Holds runs that were just added: by priority, the arguments of one ZADD.
+local function store_held(key, sets)
+    for priority, members in pairs(sets) do
+        call_many('ZADD', held_key(priority, key), members)
+        local ids = {}
+        for i = 2, #members, 2 do ids[#ids + 1] = members[i] end
+        call_many('SADD', TOUCHED, ids)
+        count_held(key, #ids)
     end
-    for priority, set in pairs(sets) do call_many('ZADD', held_key(priority, key), set) end
-    call_many('SADD', TOUCHED, ids)
-    count_hold(key, #ids)
 end
 
--- Tells those who wait for the end of one of these runs.
-local function tell_ended(ids)
+-- Publishes the end of these runs, where somebody waits for it.
+local function publish_ended(ids)
     if #ids == 0 or call('EXISTS', P .. 'awaited') == 0 then return end
-    local told = {}
+    local awaited = {}
     for _, id in ipairs(ids) do
-        if call('SREM', P .. 'awaited', id) == 1 then told[#told + 1] = id end
+        if call('SREM', P .. 'awaited', id) == 1 then awaited[#awaited + 1] = id end
     end
-    if #told > 0 then call('PUBLISH', P .. 'ended', table.concat(told, ' ')) end
+    if #awaited > 0 then call('PUBLISH', P .. 'ended', table.concat(awaited, ' ')) end
 end
 
-local function count_ended(state, n)
-    call('HINCRBY', P .. 'totals', state, n)
-end
-
--- Gives a waiting run that is in no index any more its final state.
-local function finish(id, run, life, state, reason, now)
-    if life then
+-- Gives a waiting run that is in no index its final state.
+local function finish(id, run, status, state, reason, now)
+    if status then
         call('SREM', TOUCHED, id)
     else
-        life = new_life(run.ready)
+        status = new_status(run.ready)
     end
-    life.state, life.reason, life.hold, life.finished = state, reason, nil, now
-    life.flags = life.flags % FRESH
-    save_life(id, life)
+    status.state, status.reason, status.hold, status.finished = state, reason, nil, now
+    status.flags = status.flags % ONLY_HELD
+    store_status(id, status)
     call('ZADD', P .. 'ended:' .. state, now, id)
-    count_ended(state, 1)
-    leave_node(id, run.lane)
-    call('HINCRBY', P .. 'depths', 'w' .. (queue_of(run.lane)), -1)
-    delist(id, run)
-    release(id, run)
-    tell_ended({ id })
+    call('HINCRBY', P .. 'totals', state, 1)
+    remove_from_node(id, run.queue_key)
+    call('HINCRBY', P .. 'depths', 'w' .. (split_queue_key(run.queue_key)), -1)
+    remove_from_job(id, run)
+    free_reservations(id, run)
+    publish_ended({ id })
 end
 
 -- Gives a waiting run its final state.
-local function end_waiting(id, run, life, state, reason, now)
-    take_out(id, run, life)
-    finish(id, run, life, state, reason, now)
+local function end_waiting(id, run, status, state, reason, now)
+    remove_from_index(id, run, status)
+    finish(id, run, status, state, reason, now)
 end
 
-local function load_run(id)
-    local body = call('HGET', RUNS, id)
-    if not body then return nil end
-    local life = call('HGET', LIVES, id)
-    return read_body(body), life and read_life(life) or nil
+local function end_by_id(id, state, reason, now)
+    local run, status = load_run(id)
+    end_waiting(id, run, status, state, reason, now)
+end
+
+-- Asks the worker of a running run to cancel it.
+local function request_cancel(id, status, reason)
+    if status.flags % RESERVING ~= CANCELLING then status.flags = status.flags + CANCELLING end
+    status.reason = reason
+    store_status(id, status)
 end

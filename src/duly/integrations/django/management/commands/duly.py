@@ -1,4 +1,4 @@
-"""`manage.py duly …`: Duly's command line, with the project's scheduler as its program and its store as the store."""
+"""`manage.py duly …`: the `duly` command with the scheduler and the store of the project."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from duly.integrations.django import scheduler
 
 
 class Command(BaseCommand):
-    """Hands what follows to the `duly` command."""
+    """Passes its arguments to the `duly` command."""
 
     help = (
-        "Run and look at the project's jobs: `manage.py duly run`, `duly worker`, `duly jobs`, …"
-        " With `duly -- --help` all commands are listed."
+        "Run and inspect the project's jobs: `manage.py duly run`, `duly worker`, `duly jobs`, …"
+        " `duly -- --help` lists all commands."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -37,7 +37,7 @@ class Command(BaseCommand):
 
 
 def _env() -> dict[str, str]:
-    """What the command line would otherwise be told by flags. The settings are code: they outrank the environment."""
+    """The variables for the command. Settings are code, so they override the environment."""
     url = getattr(settings, "DULY", {}).get("URL")
     known = {"DULY_APP": "duly.integrations.django:scheduler", "DULY_NAMESPACE": scheduler.config.namespace}
     return known if url is None else known | {"DULY_URL": url}

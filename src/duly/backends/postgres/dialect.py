@@ -1,0 +1,126 @@
+"""What PostgreSQL does its own way beyond the words of statements: adding, dedupe keys, searching, leases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from duly.backends.codec import MIDDLE, optional_json
+from duly.backends.postgres import adding
+from duly.backends.postgres.unit import PostgresUnit
+from duly.backends.sql.unit import Conditions, Row
+from duly.model import Put, Run, RunQuery, from_micros, to_micros
+from duly.model.holds import UNPLACED
+
+# The soonest runs of every line.
+_SOONEST = """
+WITH RECURSIVE {lines},
+soonest AS (
+    SELECT seq, ready_at, id FROM {ns}.held WHERE hold = $2
+    UNION ALL
+    SELECT n.seq, n.ready_at, n.id FROM lines AS l CROSS JOIN LATERAL (
+        SELECT seq, ready_at, id FROM {ns}.waiting AS w
+        WHERE w.line = l.line AND w.rank = l.rank ORDER BY w.ready_at, w.id LIMIT $1
+    ) AS n
+)
+SELECT seq FROM soonest ORDER BY ready_at, id LIMIT $1
+"""
+# Walk over all that waits: an index by job would make every claim pay for what few people ask.
+_SOONEST_OF_JOB = """
+SELECT seq FROM (
+    SELECT w.seq, w.ready_at, w.id FROM {ns}.waiting AS w INNER JOIN {ns}.runs AS r ON r.seq = w.seq WHERE r.job = $3
+    UNION ALL
+    SELECT h.seq, h.ready_at, h.id FROM {ns}.held AS h INNER JOIN {ns}.runs AS r ON r.seq = h.seq
+    WHERE h.hold = $2 AND r.job = $3
+) AS soonest
+ORDER BY ready_at, id LIMIT $1
+"""
+
+# The first $2 runs under hold $3: those due at $1 by rank, ready time and id, then the others by time; after the run of
+# rank $4, ready time $5 and id $6, if one is given. Ranks are found by leaping from one to the next.
+_FIRST_HELD = """
+WITH RECURSIVE ranks (rank) AS (
+    SELECT min(rank) FROM {ns}.held WHERE hold = $3
+    UNION ALL
+    SELECT (SELECT min(rank) FROM {ns}.held WHERE hold = $3 AND rank > ranks.rank) FROM ranks WHERE rank IS NOT NULL
+),
+first AS MATERIALIZED (
+    SELECT f.*, ranks.rank AS urgency, false AS later FROM ranks CROSS JOIN LATERAL (
+        SELECT seq, ready_at, id FROM {ns}.held AS h
+        WHERE h.hold = $3 AND h.rank = ranks.rank AND h.ready_at <= $1
+            AND ($4::int IS NULL OR h.rank > $4 OR (h.rank = $4 AND (h.ready_at, h.id) > ($5::bigint, $6::text)))
+        ORDER BY h.ready_at, h.id LIMIT $2
+    ) AS f
+    WHERE $4::int IS NULL OR $5::bigint <= $1
+    UNION ALL
+    SELECT f.*, 0, true FROM ranks CROSS JOIN LATERAL (
+        SELECT seq, ready_at, id FROM {ns}.held AS h
+        WHERE h.hold = $3 AND h.rank = ranks.rank AND h.ready_at > $1
+            AND ($4::int IS NULL OR (h.ready_at, h.id) > ($5::bigint, $6::text))
+        ORDER BY h.ready_at, h.id LIMIT $2
+    ) AS f
+)
+SELECT seq FROM first ORDER BY later, urgency, ready_at, id LIMIT $2
+"""
+
+# Takes the lease unless somebody else holds it. The fence is drawn under the row's lock, but for a name that nobody
+# knows, whose first row only one can insert. No row comes back when it is held.
+_ACQUIRE = """
+INSERT INTO {ns}.leases AS l (name, holder, fence, expires_at)
+VALUES ($2, $3, nextval('{ns}.fences'), {now} + $4)
+ON CONFLICT (name) DO UPDATE SET
+    holder = $3,
+    fence = CASE WHEN l.holder = $3 AND l.expires_at > {now} THEN l.fence ELSE nextval('{ns}.fences') END,
+    expires_at = {now} + $4
+WHERE l.holder IN ($3, '') OR l.expires_at <= {now}
+RETURNING fence, expires_at
+"""
+
+
+class PostgresDialect:
+    """One for all: it has no state."""
+
+    async def add(self, unit: PostgresUnit, runs: Sequence[Run], now: int) -> list[Put]:
+        return await adding.add(unit, runs, from_micros(now))
+
+    async def take_keys(self, unit: PostgresUnit, runs: Sequence[tuple[int, Run]], now: int) -> set[int]:
+        return await adding.take_keys(unit, runs, now)
+
+    def reason(self, text: str | None) -> str | None:
+        """As JSON: TEXT takes no zero byte."""
+        return optional_json(text)
+
+    async def know_line(self, unit: PostgresUnit, line: str) -> None:
+        """Any text is a line."""
+
+    # --- searching
+
+    async def soonest(self, unit: PostgresUnit, limit: int, job: str | None, now: int) -> list[int]:
+        if job is None:
+            rows = await unit.all(_SOONEST, limit, UNPLACED)
+        else:
+            rows = await unit.all(_SOONEST_OF_JOB, limit, UNPLACED, job)
+        return [row[0] for row in rows]
+
+    async def first_held(self, unit: PostgresUnit, key: str, limit: int, after: Run | None, now: int) -> list[int]:
+        start: tuple[int | None, int | None, str | None] = (None, None, None)
+        if after is not None:
+            start = (MIDDLE - after.priority, to_micros(after.ready_at), after.id)
+        return [row[0] for row in await unit.all(_FIRST_HELD, now, limit, key, *start)]
+
+    async def matching(self, unit: PostgresUnit, query: RunQuery) -> list[Conditions]:
+        wanted = {
+            "r.job = ?::text": query.job,
+            "r.handler = ?::text": query.handler,
+            "r.cause = ?::text": None if query.cause is None else query.cause.value,
+            "split_part(r.line, '@', 1) = ?::text": query.queue,
+        }
+        return [[(text, (value,)) for text, value in wanted.items() if value is not None]]
+
+    # --- leases
+
+    async def acquire(self, unit: PostgresUnit, name: str, holder: str, ttl: int, now: datetime | None) -> Row | None:
+        return await unit.one(_ACQUIRE, unit.moment(now), name, holder, ttl)
+
+
+DIALECT = PostgresDialect()

@@ -1,8 +1,0 @@
--- page: the ids of runs in the order of their creation, a page of them. Changes nothing.
---
--- ARGV: the number of the page before which to look ('+inf' for the newest).
--- Returns the number of the page ('' if there is none), and its ids in one string, oldest first.
-local below = ARGV[1] == '+inf' and '+inf' or '(' .. ARGV[1]
-local page = redis.call('ZREVRANGEBYSCORE', KEYS[1] .. 'pages', below, '-inf', 'LIMIT', 0, 1)[1]
-if not page then return { '', '' } end
-return { page, redis.call('GET', KEYS[1] .. 'page:' .. page) }
