@@ -50,6 +50,12 @@ class CoordinatorSuite:
         assert await world.coordinator.renew([old], 10, now=world.now) == [None]
 
     @scenario
+    async def test_an_expired_lease_has_a_greater_fence_for_its_last_holder_too(self, world: World) -> None:
+        old = await _acquired(world, "a")
+        world.advance(10)
+        assert (await _acquired(world, "a")).fence > old.fence
+
+    @scenario
     async def test_fences_grow_over_releases(self, world: World) -> None:
         fences = []
         for holder in ("a", "b", "a", "a"):

@@ -72,6 +72,13 @@ class HoldSuite:
         assert await world.queue.holds() == {}
 
     @scenario
+    async def test_a_claim_holds_only_runs_whose_turn_has_come(self, world: World) -> None:
+        early, late = world.run("unknown", delay=-9), world.run("unknown", delay=-1)
+        await world.put(early, known := world.run("known", delay=-5), late)
+        assert [claim.run.id for claim in await world.claim(1, handlers={"known"})] == [known.id]
+        assert [(await world.stored(run)).hold for run in (early, late)] == ["handler:unknown", None]
+
+    @scenario
     async def test_held_runs_do_not_count_towards_the_limit(self, world: World) -> None:
         await world.put(*[world.run("unknown", priority=9) for _ in range(250)])
         await world.put(known := world.run("known"))

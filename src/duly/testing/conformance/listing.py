@@ -111,3 +111,13 @@ class ListingSuite:
         await world.settle(second)
         await world.store.purge(State.COMPLETED, world.after(1), None, 10)
         assert (await world.store.counts(now=world.now)).states[State.COMPLETED] == 2
+
+    @scenario
+    async def test_every_end_of_a_run_is_counted(self, world: World) -> None:
+        await world.put(run := world.run())
+        for ends in (1, 2):
+            await world.store.cancel([run.id], now=world.now)
+            assert (await world.store.counts(now=world.now)).states[State.CANCELLED] == ends
+            await world.store.redrive([run.id], now=world.now)
+        counts = (await world.store.counts(now=world.now)).states
+        assert (counts[State.CANCELLED], counts[State.QUEUED]) == (2, 1)

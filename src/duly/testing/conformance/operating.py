@@ -53,6 +53,17 @@ class OperatingSuite:
         assert (stored.state, stored.reason) == (State.CANCELLED, "by ada")
 
     @scenario
+    async def test_a_retry_that_becomes_a_cancellation_has_the_times_of_the_settlement(self, world: World) -> None:
+        await world.put(run := world.run())
+        [claim] = await world.claim()
+        await world.store.cancel([run.id], "by ada", now=world.now)
+        world.advance(2)
+        assert await world.settle(claim, failed(delay=30))
+        stored = await world.stored(run)
+        assert (stored.state, stored.failures) == (State.CANCELLED, 1)
+        assert (stored.ready_at, stored.finished_at) == (world.after(30), world.now)
+
+    @scenario
     async def test_a_cancelled_outcome_ends_the_run(self, world: World) -> None:
         await world.put(run := world.run())
         [claim] = await world.claim()
@@ -80,6 +91,21 @@ class OperatingSuite:
         attempts = await world.store.attempts(run.id)
         assert [attempt.outcome.value for attempt in attempts] == ["failed", "succeeded"]
         assert await world.store.redrive([run.id], now=world.now) == [RedriveReply.NOT_ENDED]
+
+    @scenario
+    async def test_a_redriven_run_shows_its_last_attempt_until_the_next(self, world: World) -> None:
+        await world.put(run := world.run(policy=RunPolicy(retry=RetrySpec(max_retries=0))))
+        [claim] = await world.claim(node="n1")
+        await world.queue.renew([Beat(run.id, claim.fence, Progress(1, 2, "rows"))], LEASE, now=world.now)
+        await world.settle(claim, failed())
+        world.advance(100)
+        await world.store.redrive([run.id], now=world.now)
+        again = await world.stored(run)
+        assert (again.state, again.ready_at, again.reason, again.finished_at) == (State.QUEUED, world.now, None, None)
+        assert (again.node, again.started_at) == ("n1", claim.run.started_at)
+        assert (again.progress, again.failure is None, again.fence) == (Progress(1, 2, "rows"), False, claim.fence)
+        [second] = await world.claim(node="n2")
+        assert (second.run.node, second.run.progress) == ("n2", None)
 
     @scenario
     async def test_only_what_ended_unwell_is_redriven(self, world: World) -> None:

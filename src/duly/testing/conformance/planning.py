@@ -305,6 +305,18 @@ class PlanningSuite:
         assert (await world.store.runs(RunQuery(cause=Cause.SCHEDULE), 10, now=world.now)).runs == []
 
     @scenario
+    async def test_only_runs_of_the_same_job_are_deleted_and_not_of_an_earlier_one_of_its_name(
+        self, world: World
+    ) -> None:
+        record = await _planned(world, count=2)
+        reborn = replace(record, uid=world.ids.new(), revision=2)
+        [saved] = await world.store.save([JobChange(reborn, 1, Waiting.CANCEL)], now=world.now)
+        assert saved is not None
+        assert saved.planned == 2
+        runs = (await world.store.runs(RunQuery(cause=Cause.SCHEDULE), 10, now=world.now)).runs
+        assert [(run.uid, run.state, run.reason) for run in runs] == [(record.uid, State.CANCELLED, "job removed")] * 2
+
+    @scenario
     async def test_a_change_writes_its_ledger(self, world: World) -> None:
         await world.create(record := world.record())
         skipped = world.planned(record, world.after(10), state=State.SKIPPED, reason="paused", until=world.after(30))

@@ -159,6 +159,16 @@ class UniqueSuite:
         assert await world.put(_keyed(world)) == [Put(lasting.id, False, world.after(-21))]
 
     @scenario
+    async def test_a_time_that_has_passed_is_deleted_though_a_later_run_has_the_key(self, world: World) -> None:
+        await world.put(_keyed(world, 5.0))
+        await _complete(world)
+        world.advance(10)
+        await world.put(second := _keyed(world, None))
+        accepted = world.now
+        assert await world.store.expire(100, now=world.now) == 1
+        assert await world.put(_keyed(world)) == [Put(second.id, False, accepted)]
+
+    @scenario
     async def test_an_unfinished_run_keeps_its_key_when_its_time_is_deleted(self, world: World) -> None:
         await world.put(first := _keyed(world, 5.0))
         accepted = world.now

@@ -16,6 +16,24 @@ class ValueSuite:
     # --- the store
 
     @scenario
+    async def test_opening_and_closing_twice_change_nothing(self, world: World) -> None:
+        await world.store.put("setting", "a", b"1")
+        await world.backend.open()
+        session = world.backend.session()
+        await session.open()
+        await session.open()
+        assert await session.store.get("setting", "a") == await world.store.get("setting", "a")
+        await session.close()
+        await session.close()
+        assert await world.store.get("setting", "a") is not None
+
+    @scenario
+    async def test_an_examination_finds_something_to_say_or_nothing(self, world: World) -> None:
+        for finding in await world.backend.examine():
+            assert finding.subject
+            assert finding.message
+
+    @scenario
     async def test_the_store_has_a_clock(self, world: World) -> None:
         first = await world.store.time()
         second = await world.store.time()
