@@ -48,7 +48,10 @@ class Fences:
         floor = (max(self._model, default=0), max(self._real, default=0))
         for real, model in pairs:
             if real in self._model or model in self._real:
-                agree("fence", self._model.get(real), model)
+                age = ["given before" if known else "new" for known in (real in self._model, model in self._real)]
+                assert self._model.get(real) == model, (
+                    f"fence: the backend gave {real} ({age[0]}), the model gave {model} ({age[1]})"
+                )
                 continue
             assert (real > floor[0], model > floor[1]) == (True, True), (
                 f"fence: {real} after {floor[0]}, in the model {model} after {floor[1]}"
