@@ -8,10 +8,34 @@ from tests.postgres_stores import emptied
 from duly.backends.address import Address, open_address
 from duly.backends.split import SplitBackend
 from duly.ports import Opening, Order
-from duly.testing.conformance import QueueSuite, StoreSuite, TransactionSuite
+from duly.testing.conformance import (
+    GroupSuite,
+    HoldSuite,
+    JobSuite,
+    LeaseSuite,
+    ListingSuite,
+    NotificationSuite,
+    OperatingSuite,
+    PlanningSuite,
+    QueueSuite,
+    TransactionSuite,
+    ValueSuite,
+)
 
 
-class TestSplit(QueueSuite, StoreSuite, TransactionSuite):
+class TestSplit(
+    TransactionSuite,
+    NotificationSuite,
+    PlanningSuite,
+    ListingSuite,
+    HoldSuite,
+    GroupSuite,
+    OperatingSuite,
+    LeaseSuite,
+    QueueSuite,
+    JobSuite,
+    ValueSuite,
+):
     @pytest.fixture(autouse=True)
     def _servers(self, postgres_url, redis_url):
         self.postgres, self.redis = postgres_url, redis_url

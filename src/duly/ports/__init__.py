@@ -14,6 +14,10 @@ Obligations of every adapter, said once:
   nothing early and takes nothing over.
 * **Loop-bound.** A port belongs to the event loop it was opened on. `Backend.session()` opens an independent set of
   connections for another thread's loop; after a fork every session refuses until it is opened again.
+* **Exact values.** Instants keep their microseconds. Text is any valid UTF-8 without NUL; nothing is trimmed, folded or
+  compared without case. Names and keys sort by code point. All records are `msgspec` structs.
+* **Unreadable records.** A stored run or job that cannot be decoded is returned with `damage` set; the call does not
+  fail, and other records are returned as they are. Fields that a later version has added are ignored.
 * **Cancellation.** A cancelled call has either happened whole or not at all; no transaction stays open behind it.
 """
 

@@ -14,20 +14,20 @@ from duly.ports.store import Store
 
 
 class Order(StrEnum):
-    """How strictly `claim` keeps the order of runs."""
+    """How strictly `claim` keeps the order of runs. BANDED: neighbouring priorities may be mixed."""
 
     EXACT = "exact"
     BANDED = "banded"
 
 
 class Capabilities(Struct, frozen=True):
-    """Facts about a backend, each tested by the conformance suite.
+    """What a backend promises. The conformance suite expects what is promised of `transactions`, `push` and `order`.
 
-    `durable`: what was acknowledged survives kill -9 of every process. `durable_start`: also power loss, for the start
-    record of an at-most-once run. `shared`: several processes may use it at once. `transactions`: `transaction` and
-    `within` work. `push`: `wait` returns promptly on work from other processes. `threads`: sessions may be used from
-    other threads' loops. `pipelined`: a call does not wait for the answer to the one before, so it pays
-    to have two under way.
+    No test of the suite checks the others. `durable`: what was acknowledged survives kill -9 of
+    every process. `durable_start`: also power loss, for the start record of an at-most-once run. `shared`: several
+    processes may use it at once. `transactions`: `transaction` and `within` work. `push`: `wait` returns promptly on
+    work from other processes. `threads`: sessions may be used from other threads' loops. `pipelined`: a call does not
+    wait for the answer to the one before, so it pays to have two under way.
     """
 
     durable: bool
@@ -42,6 +42,8 @@ class Capabilities(Struct, frozen=True):
 
 class Opening(Struct, frozen=True):
     """What a backend is opened with besides its URL. A factory registered for a scheme takes (url, opening).
+
+    Backends of one URL and different `namespace`s share nothing. `clock` is the machine's: see `StoreClock`.
 
     Without `migrates`, opening leaves the schema as it is and does not check it: for callers that run `Store.migrate`
     next and report what it did.
@@ -110,7 +112,8 @@ class Backend(Protocol):
     """Opened by `async with`, or by `open` and `close`. Constructing one does no I/O.
 
     `url` is for people and logs: it carries no credentials. `clock` is the store's: all sessions of one backend share
-    it, and opening one reads it.
+    it. A store in this process or on this machine can use `StoreClock(opening.clock, direct=True)`. That of a server is
+    `StoreClock(opening.clock)`: `open` reads it (`StoreClock.read`), and nodes read it again from `Store.time`.
     """
 
     url: str
@@ -131,6 +134,7 @@ class Backend(Protocol):
     def session(self, timeout: float | None = None) -> Self:
         """An independent, not yet opened set of connections to the same store.
 
+        It has the same namespace and the same `clock`.
         A call over a network gives up after `timeout` seconds at the latest, if that is less than the URL says.
         """
         ...

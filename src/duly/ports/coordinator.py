@@ -17,7 +17,8 @@ class Coordinator(Protocol):
 
         The new lease's fence is greater than that of every earlier lease of this name, also after a release and also
         after the name was unknown for a while. Asking again as the present holder returns the same lease, same fence,
-        with its time extended: a lost answer does no harm. None when somebody else holds it.
+        with its time extended: a lost answer does no harm. Once a lease has expired, everyone gets a new fence, its
+        last holder too; `renew` is what keeps an expired one. None when somebody else holds it.
         """
         ...
 
@@ -72,6 +73,7 @@ class Coordinator(Protocol):
         """Write a small shared value.
 
         With `expect` only if the present version is that (0: it must not exist); None when it is not. Without, always.
+        Each version is greater than the one before, not necessarily by one.
         """
         ...
 

@@ -15,12 +15,15 @@ class JobStore(Protocol):
     async def save(self, changes: Sequence[JobChange], *, now: datetime | None = None) -> list[JobRecord | None]:
         """Apply each change whose `expect` is the stored revision (None: no record of that name exists); in order.
 
-        Each change is one atomic step: replace the record, treat waiting runs as `waiting` says, insert the runs of
-        the ledger whose id is new. `cursor` and `plan_at` are taken from the change for a new job and with
-        `moves_cursor`; otherwise the stored ones stay, because the planner may have moved them meanwhile. "Not yet due"
-        means recurring, pending, never attempted, and due after now. Deleting such runs lowers `planned` by their
-        number. REWIND, which excludes `moves_cursor`, also sets the cursor back to the earliest deleted instant and
-        `plan_at` to now. Returns each record as stored, None for a lost race.
+        Each change is one atomic step: replace the record, treat waiting runs as `waiting` says, insert the runs of the
+        ledger whose id is new. `cursor` and `plan_at` are taken from the change for a new job and with `moves_cursor`;
+        otherwise the stored ones stay, because the planner may have moved them meanwhile. `planned` of an existing job
+        is always the stored one. The runs of a job are those with its name; "not yet due" are those with the record's
+        `uid` and cause "schedule" that are pending, without failures and losses, and due after now, held or not.
+        Deleting them lowers `planned` by their number. CANCEL ends every other waiting run with the reason
+        `rules.admission.REMOVED`, also where the job had another `uid` then. REWIND, which excludes `moves_cursor`,
+        also sets the cursor back to the earliest deleted instant and `plan_at` to now. The ledger is inserted as `fire`
+        inserts runs. Returns each record as stored, None for a lost race.
 
         Where CANCEL applies to very many runs, a store may cancel most of them in slices before that step, so that it
         blocks no other call. If the call is cut off then, the record is unchanged, and a repeat continues.
@@ -28,7 +31,10 @@ class JobStore(Protocol):
         ...
 
     async def remove(self, name: str, expect: int, *, now: datetime | None = None) -> bool:
-        """Delete the record of that revision for good, and its waiting runs as CANCEL does. History stays."""
+        """Delete the record of that revision for good, and its waiting runs as CANCEL does; False if it is not there.
+
+        Runs that have ended, their attempts and the job's counters stay, and so do dedupe keys with a time.
+        """
         ...
 
     async def job(self, name: str) -> JobRecord | None:
@@ -38,16 +44,18 @@ class JobStore(Protocol):
     async def jobs(
         self, names: Sequence[str] | None = None, *, after: str = "", limit: int | None = None
     ) -> list[JobRecord]:
-        """All records, or those of the given names, by name, tombstones included.
+        """All records, or those of the given names, by name in code point order, tombstones included.
 
         Only those whose name is greater than `after`, and at most `limit` of them: a caller can read many in slices.
+        Unknown names are left out.
         """
         ...
 
     async def install(self, shard: str, proposed: int) -> int:
         """Install a new leader's epoch: the greater of `proposed` and one more than the present. Returns it.
 
-        After that, a `fire` with an older epoch of this shard changes nothing.
+        After that, a `fire` with another epoch of this shard changes nothing, and before the first there is no epoch
+        with which it would, not even 0.
         """
         ...
 
@@ -56,7 +64,8 @@ class JobStore(Protocol):
     ) -> tuple[list[JobRecord], datetime | None]:
         """The shard's plannable records whose `plan_at` has come, earliest first; and the next `plan_at` after those.
 
-        The cost depends on what is returned, not on how many jobs are registered.
+        `JobRecord.shard` and `plannable` decide; a change may move a job to another shard. The next `plan_at` is in the
+        past if `limit` cut the list. The cost depends on what is returned, not on how many jobs are registered.
         """
         ...
 
@@ -65,9 +74,10 @@ class JobStore(Protocol):
     ) -> list[Fired]:
         """Advance cursors and insert runs; one atomic step per firing, in order.
 
-        A firing applies if `epoch` is the installed one, the job's uid, revision and cursor are as expected, and the
-        job is plannable. Then the store sets cursor and plan_at, inserts the runs whose id is new (pending, held if
-        they carry a hold, or unchanged if skipped), and raises `planned` by the number of those that are not skipped.
-        A repeat answers STALE_JOB and changes nothing.
+        STALE_EPOCH, whatever else is so, if `epoch` is not the installed one. A firing applies if the job's uid,
+        revision and cursor are as expected, and the job is plannable. Then the store sets cursor and plan_at, inserts
+        the runs whose id is new (waiting, held if they carry a hold, or skipped as they are with `finished_at` now),
+        and raises `planned` by the number of those that are not skipped. A repeat answers STALE_JOB and changes
+        nothing.
         """
         ...

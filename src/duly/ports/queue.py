@@ -1,10 +1,11 @@
 """The queue port: the hot path of a run, from waiting through a fenced claim to its settlement.
 
 A *waiting* run is pending or queued. A run with a hold is pending and in no index; `model.holds` has the grammar of
-hold keys, and who puts runs back.
+hold keys, and who puts runs back. A store may keep a ready run as pending until it is promoted: every read returns a
+waiting run without a hold as queued if it is ready at `now`, else as pending.
 
 **Order.** Priority (9 before 0), then ready time, then id, over all the queues of a claim as if they were one. An
-adapter whose `Capabilities.order` is banded may keep that order within priority bands only.
+adapter whose `Capabilities.order` is BANDED may mix neighbouring priorities.
 
 **Scheduled runs have a share.** Within one priority, scheduled runs (cause "schedule") do not wait behind a backlog of
 others. While both kinds are ready, at least a quarter (rounded up) of the places that a claim fills from that priority
@@ -21,7 +22,28 @@ retry included. A due run whose group has `limit` members is not queued; its own
   members are asked to cancel; then it is queued if there is room by now, else held under `group:<group>`.
 
 Runs that are ready together are considered by ready time, then id. When a member becomes final, the first of the runs
-held for that group (by the order above) waits again; if that one leaves without entering, its place goes to the next.
+held for that group (by the order above) waits again, pending and without a hold, and enters when it is promoted. If it
+leaves without entering, its place goes to the next: it may be cancelled, skipped, deleted, or held under another key
+(`rules.admission.moved_up`).
+
+**Fields.** A step sets these fields of a run and leaves the others as they are:
+
+* `put`: `state`, `created_at`. `unique_for` is not stored.
+* `promote`: `state`; `member` of a run that enters its group.
+* a hold: `hold`, `state` pending. Under `group:<group>` also `start_by` None, under `place` also `assignee` None.
+* `claim`, `claim_held`: `state` running, `fence`, `node`, `request`, `started_at`, `expires_at`; `progress` and `hold`
+  None.
+* `renew`: `expires_at`; `progress`, if the beat has one.
+* `reap`: `fence`, `expires_at`; `request` 0, so that no repeated `claim` returns the run.
+* `settle`: `state`, `ready_at`, `failures`, `losses`, `reason` and `failure` from the settlement, whatever the state;
+  `expires_at` None, `cancelling` False. If the run waits again, also `hold`, `assignee`, and `start_by`
+  (`rules.misfires.start_by_after`); if it has ended, also `result`.
+* any end: `finished_at` (the settlement's `ended_at`, else `now`), `reason`; `hold` and `expires_at` None, `member` and
+  `cancelling` False. `assignee` stays.
+* `cancel` of a running run: `cancelling`, and `reason` from the latest request.
+* `redrive`: `state` and `hold` as after `put`, `ready_at` now, `failures` and `losses` 0, `member` False;
+  `finished_at`, `reason`, `start_by` and `assignee` None. What the last attempt left (`node`, `started_at`, `failure`,
+  `progress`) stays until the next one.
 
 **`next_due`** is the earliest ready time among pending runs that have no hold, as `promote` and `claim` leave them, and
 None if there is no such run. A caller sleeps until then. A `next_due` that has passed means that the call stopped
@@ -46,11 +68,13 @@ class Queue(Protocol):
 
         A run that carries a hold is held from the start, and the nodes that may put it back are woken. In order. A run
         whose id exists, or whose dedupe key belongs to another run of the same handler (also one earlier in this
-        batch), is not added: the answer is that run's id, `created=False`, and when that run was created.
+        batch), is not added: the answer is that run's id, `created=False`, and when that run was created. The id counts
+        first: a repeat of a call finds its own runs.
 
         A run keeps its dedupe key while it is unfinished. A run that was put with `unique_for` keeps it for that many
         seconds from then by the store's clock in any case: whether it has ended, was cancelled, redriven or purged, or
-        its job removed. Such a key has no effect once its time has passed; `Store.expire` deletes it.
+        its job removed. Such a key has no effect once its time has passed; `Store.expire` deletes it. Keys with a time
+        are kept apart from the keys of unfinished runs: a run may have both, and each ends by itself.
 
         `legacy` concerns stores that nodes of 0.1.0 can open: the run waits where they look, and has no share of a
         claim as a scheduled run. Other stores ignore it.
@@ -58,7 +82,7 @@ class Queue(Protocol):
         ...
 
     async def promote(self, limit: int, *, now: datetime | None = None) -> tuple[int, datetime | None]:
-        """Move at most `limit` pending runs that are ready to queued, or to what their group says.
+        """Move at most `limit` pending runs that are ready to queued, or to what their group says, by ready time, id.
 
         Before a run enters its group: if its `start_by` has passed and it has been ready for more than a second, it is
         skipped with the reason "misfire". A run that is held for its group is no longer to start by a time.
@@ -84,13 +108,16 @@ class Queue(Protocol):
         greater than all before in this store, taken after the run is locked. Sets node, start and expiry; counts
         nothing. A run whose job is paused or removed goes to the hold `job:<job>` instead, one whose handler is not
         among `handlers` (None: the node has all) to `handler:<handler>`; neither counts towards `limit`
-        (`rules.admission.hold_of`). Before that, runs held for a handler that this node has are put back, so that they
+        (`rules.admission.hold_of`). Only runs whose turn has come are held so; those that would come after the last run
+        lent stay queued. A job is paused or removed if its record has `paused` or `removed_at`; a run whose job has no
+        record starts like any other. Before that, runs held for a handler that this node has are put back, so that they
         reach a node that can start them. A run that is assigned to a node is lent to that node only, in the same order
         among the others; if that node has no handler for it, it is held under `place` again, without an assignee.
 
         `request` is 1 or more and grows with every new call of a node. Repeating a call with the same number returns
         the runs that it lent the first time and that are still running, under the same fences, and lends nothing more;
-        if there are none, it is a new call.
+        if there are none, it is a new call. A run that was taken over since (`reap`) is not one of them. The same
+        numbers count for `claim_held`.
         """
         ...
 
@@ -107,14 +134,15 @@ class Queue(Protocol):
         If the last beat is more than `silence` seconds old, either the store was unreachable or all nodes were: an
         amnesty of `lease` seconds begins before anything else, so that live nodes can renew their claims first. The
         caller may have just started and cannot know which nodes are alive. A clock that has gone back shortens an
-        amnesty to `lease`. With `silence` None the age of the last beat means nothing. The call that ends a silence
-        returns when it began, so that the caller can record it.
+        amnesty to `lease`. With `silence` None the age of the last beat means nothing. Without any beat, the store's
+        creation counts. The call that ends a silence returns when it began, so that the caller can record it.
         """
         ...
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
-        """Apply each settlement whose run is running under its fence; in order, False for a stale one.
+        """Apply each settlement whose run is running under its fence; in order, False for a stale or unknown one.
 
+        There is no `now`: the settlement has its times. `rules.settling.as_stored` is what applies to the stored run.
         A settlement whose fence is that of a run that is no longer running was applied before: not stale, changes
         nothing, except that a result it carries is kept where the run is completed and has none. One that would make a
         run pending whose cancellation was asked for makes it cancelled instead; a cancelled run keeps the reason that
@@ -131,21 +159,23 @@ class Queue(Protocol):
     ) -> list[Claim]:
         """Take over expired claims under fresh fences for `lease` seconds, the longest expired first.
 
-        The run still names the node, the start and the expiry of the attempt that was lost; the claim has its own
-        expiry; the caller settles it. Nothing while an amnesty lasts (see `renew`), nor if the last beat is more than
-        `silence` seconds old: the caller's own node beats, so the store was unreachable or this call was delayed.
+        In the answer the run has the fresh fence and still names the node, the start and the expiry of the attempt that
+        was lost; the claim has its own expiry, which is also the stored one; the caller settles it. Nothing while an
+        amnesty lasts (see `renew`), nor if the last beat is more than `silence` seconds old: the caller's own node
+        beats, so the store was unreachable or this call was delayed.
         """
         ...
 
     async def unhold(self, key: str, limit: int) -> int:
         """Put back up to `limit` runs held under `key`, in order; returns how many. Call again until 0.
 
+        They are pending without a hold then, and enter their group or queue when they are promoted.
         A run that is put back from `place` is no longer assignable: any node may claim it.
         """
         ...
 
     async def holds(self) -> dict[str, int]:
-        """How many runs are held, by key."""
+        """How many runs are held, by key. A key without runs is left out."""
         ...
 
     async def held(self, key: str, limit: int, after: Run | None = None, *, now: datetime | None = None) -> list[Run]:
@@ -180,6 +210,8 @@ class Queue(Protocol):
 
     async def unassign(self, node: str, limit: int) -> int:
         """Take up to `limit` runs that wait for a node back under `place`; returns how many. Call again until 0.
+
+        One that has been offered a place in its group and has not entered gives it to the next.
 
         Running runs and runs that are held for another reason stay; the latter follow when they are put back.
         """

@@ -21,6 +21,7 @@ class RunStore(Protocol):
     ) -> Page:
         """Runs that match, newest created first. A waiting run that is ready and not held is listed as queued.
 
+        Runs that were created together may come in any order, as long as the pages have each run once.
         `cursor` is the `next` of the previous page; any other text raises `ConfigurationError`.
         """
         ...
@@ -42,21 +43,28 @@ class RunStore(Protocol):
         ...
 
     async def statistics(self, jobs: Sequence[str] | None = None) -> dict[str, JobStatistics]:
-        """Counters by job, summed over nodes; a job that never ended a run is left out."""
+        """Counters by job, summed over nodes; a job without settled attempts is left out (`rules.statistics`)."""
         ...
 
     async def counts(self, *, now: datetime | None = None) -> Counts:
-        """Runs by state and queue. Final states are counted since the store was created, purged runs included."""
+        """Runs by state and queue. Every state is there; a queue in which nothing waits or runs may be left out.
+
+        Final states are counted since the store was created: each time that a run ended, purged and redriven ones
+        included. A paused queue is there in any case.
+        """
         ...
 
     async def finished(self, run_ids: Sequence[str], timeout: float) -> list[Run]:
-        """Wait until one of these runs is final or gone, at most `timeout` seconds; return those that are final."""
+        """Wait until one of these runs is final or gone, at most `timeout` seconds; return those that are final.
+
+        Returns at once if one is final or unknown already; empty when the time is over.
+        """
         ...
 
     async def cancel(
         self, run_ids: Sequence[str], reason: str | None = None, *, now: datetime | None = None
     ) -> list[CancelReply]:
-        """Cancel waiting runs, held ones included; ask the workers of running ones.
+        """Cancel waiting runs, held ones included; ask the workers of running ones, as often as it is called.
 
         In order, as if each were treated alone: a run that is named twice is TOO_LATE the second time. The cost per run
         falls with their number; many are treated in slices, so a call that is cut off may have cancelled some.
@@ -74,7 +82,8 @@ class RunStore(Protocol):
     async def purge(self, state: State, before: datetime | None, keep: int | None, limit: int) -> int:
         """Delete up to `limit` runs of a final state with their attempts, the earliest ended first.
 
-        Those that ended before `before`, and those beyond the newest `keep`. Returns how many; call again until 0.
+        Those that ended before `before`, and those beyond the newest `keep` of that state; nothing if both are None.
+        Counters and dedupe keys with a time stay. Returns how many; call again until 0.
         """
         ...
 

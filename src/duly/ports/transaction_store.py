@@ -22,7 +22,10 @@ class Transaction(Protocol):
 
 
 class TransactionStore(Protocol):
-    """Works where `Capabilities.transactions` is true; elsewhere both methods raise."""
+    """Works where `Capabilities.transactions` is true.
+
+    Elsewhere both methods raise a `BackendError` that says there are no transactions, when they are called.
+    """
 
     def transaction(self, claim: Claim, *, timeout: float) -> AbstractAsyncContextManager[Transaction]:
         """A transaction whose last statement checks the fence and completes the run.

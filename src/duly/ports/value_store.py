@@ -38,7 +38,7 @@ class ValueStore(Protocol):
         """Write a value, or delete it (None).
 
         With `expect`, only if the present version is that (0: the value does not exist). Returns the item as it is now;
-        None for a deletion and for a lost race.
+        None for a deletion and for a lost race. Versions begin at 1 and grow by one; after a deletion they begin again.
         """
         ...
 
@@ -52,5 +52,6 @@ class ValueStore(Protocol):
         """Take tokens from a bucket that refills at `rate` per second up to `burst`.
 
         0.0 if they were taken; otherwise the seconds until they can be, and nothing is taken. A new bucket is full.
+        More than `burst` can never be taken: infinity (`rules.token_bucket.refill`).
         """
         ...

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from duly.model import Assignment, JobChange, Pause, Run, State, WhenFull
 from duly.model.holds import UNPLACED, hold_for_group
 from duly.rules.admission import ADMISSIONS, HOLDS, OVERLAP, REPLACED, Admission, hold_key
-from duly.testing.conformance.world import World, scenario
+from duly.testing.conformance.world import World, part, scenario
 
 _NODE = "node-1"
 
@@ -42,6 +42,7 @@ async def _entering(world: World, when_full: WhenFull, *, full: bool) -> tuple[R
     return member, entrant
 
 
+@part
 class AdmissionSuite:
     """What keeps a run from starting is what the tables say."""
 

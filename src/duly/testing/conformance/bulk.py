@@ -10,7 +10,7 @@ from typing import Any
 
 from duly.model import CancelReply, RedriveReply, RetrySpec, Run, RunPolicy, RunQuery, State, WhenFull
 from duly.rules.admission import REMOVED
-from duly.testing.conformance.world import World, failed, scenario
+from duly.testing.conformance.world import World, failed, part, scenario
 
 MANY = 2_300
 _NO_RETRY = RunPolicy(retry=RetrySpec(max_retries=0))
@@ -35,6 +35,7 @@ async def _states(world: World) -> dict[str, State]:
     return {run.id: run.state for run in page.runs}
 
 
+@part
 class BulkSuite:
     """Cancelling, redriving and removing many."""
 

@@ -7,7 +7,7 @@ import os
 from datetime import timedelta
 
 from duly.model import Lease, Node, Role
-from duly.testing.conformance.world import World, scenario
+from duly.testing.conformance.world import World, part, scenario
 
 
 def _node(world: World, name: str, started: float = 0.0) -> Node:
@@ -20,6 +20,7 @@ async def _acquired(world: World, holder: str, ttl: float = 10, name: str = "lea
     return lease
 
 
+@part
 class CoordinatorSuite:
     """Who holds which right, and who is alive."""
 
@@ -47,6 +48,12 @@ class CoordinatorSuite:
         new = await _acquired(world, "b")
         assert new.fence > old.fence
         assert await world.coordinator.renew([old], 10, now=world.now) == [None]
+
+    @scenario
+    async def test_an_expired_lease_has_a_greater_fence_for_its_last_holder_too(self, world: World) -> None:
+        old = await _acquired(world, "a")
+        world.advance(10)
+        assert (await _acquired(world, "a")).fence > old.fence
 
     @scenario
     async def test_fences_grow_over_releases(self, world: World) -> None:

@@ -55,7 +55,7 @@ from duly.testing.conformance.answers import (
     Unheld,
     problems,
 )
-from duly.testing.conformance.world import LEASE, Suite, World, scenario
+from duly.testing.conformance.world import LEASE, Suite, World, part, scenario
 
 LIMITS = {"one": 1, "two": 2, "three": 3}
 CLAIMERS = 4
@@ -96,6 +96,7 @@ def chaos(seed: int) -> Callable[[Suite], None]:
     return test
 
 
+@part
 class FuzzSuite:
     """What no scenario thought of. The number is the seed; a failing one is tried again by running that test."""
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from duly.model import Cause, Interrupted, Missed, Outcome, Run, State, WhenFull
-from duly.testing.conformance.world import World, failed, scenario
+from duly.testing.conformance.world import World, failed, part, scenario
 
 _JOB = "report"
 
@@ -38,6 +38,7 @@ async def _start_by(world: World, run: Run) -> datetime | None:
     return found.start_by
 
 
+@part
 class MisfireSuite:
     """Runs before their groups, in the line of a group, and those that wait again."""
 

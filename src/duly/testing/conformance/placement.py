@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -12,31 +11,20 @@ from duly.model import (
     CancelReply,
     Interrupted,
     JobChange,
+    Lost,
     Pause,
     RedriveReply,
-    Run,
     RunQuery,
     Share,
     State,
-    Waiting,
     WhenFull,
 )
-from duly.model.holds import UNPLACED, hold_for_job
-from duly.testing.conformance.world import LEASE, LOST, World, failed, scenario
+from duly.model.holds import ALONE, UNPLACED, hold_for_job
+from duly.testing.conformance.groups import in_line
+from duly.testing.conformance.world import LEASE, LOST, World, failed, give, part, scenario, to_place
 
 
-def to_place(world: World, job: str = "mail", **fields: Any) -> Run:
-    """A run that waits to be placed."""
-    return world.run(job, hold=UNPLACED, assignable=True, **fields)
-
-
-async def give(world: World, run: Run | str, node: str) -> bool:
-    """Assign one run; whether it was accepted."""
-    run_id = run if isinstance(run, str) else run.id
-    [given] = await world.queue.assign([Assignment(run_id, node)])
-    return given
-
-
+@part
 class PlacementSuite:
     """Assignable runs."""
 
@@ -51,54 +39,6 @@ class PlacementSuite:
         assert await world.claim() == []
         twin = to_place(world, dedupe_key="k")
         assert [(put.id, put.created) for put in await world.put(twin)] == [(run.id, False)]
-
-    @scenario
-    async def test_a_run_may_be_put_under_any_hold(self, world: World) -> None:
-        run = world.run(hold="breaker:x")
-        await world.put(run)
-        assert await world.claim() == []
-        assert await world.queue.unhold("breaker:x", 10) == 1
-        [claim] = await world.claim()
-        assert (claim.run.id, claim.run.assignable) == (run.id, False)
-
-    @scenario
-    async def test_planned_runs_may_be_born_held(self, world: World) -> None:
-        record = world.record(every=10)
-        await world.create(record)
-        epoch = await world.store.install("main", 1)
-        instants = [world.after(10), world.after(20)]
-        firing = world.firing(record, instants, world.after(30))
-        firing = replace(firing, runs=tuple(replace(run, hold=UNPLACED, assignable=True) for run in firing.runs))
-        await world.store.fire([firing], "main", epoch, now=world.now)
-        assert [run.due for run in await world.queue.held(UNPLACED, 10, now=world.now)] == instants
-        stored = await world.store.job("report")
-        assert stored is not None
-        assert stored.planned == 2
-        assert (await world.store.next_runs(now=world.now)) == {"report": instants[0]}
-
-    @scenario
-    async def test_runs_to_be_placed_are_upcoming_and_other_held_ones_are_not(self, world: World) -> None:
-        later, sooner, held = to_place(world, delay=20), to_place(world, delay=10), world.run(delay=5, hold="breaker:x")
-        await world.put(later, sooner, held)
-        assert [run.id for run in await world.store.upcoming(10, now=world.now)] == [sooner.id, later.id]
-        assert [run.id for run in await world.store.upcoming(1, "mail", now=world.now)] == [sooner.id]
-        assert await world.store.next_runs(now=world.now) == {"mail": sooner.ready_at}
-
-    @scenario
-    async def test_a_changed_job_takes_its_unplaced_runs_along(self, world: World) -> None:
-        record = world.record(every=10)
-        await world.create(record)
-        epoch = await world.store.install("main", 1)
-        firing = world.firing(record, [world.after(10), world.after(20)], world.after(30))
-        firing = replace(firing, runs=tuple(replace(run, hold=UNPLACED, assignable=True) for run in firing.runs))
-        await world.store.fire([firing], "main", epoch, now=world.now)
-        assert await give(world, firing.runs[1], "a")
-        change = JobChange(replace(record, revision=2), 1, Waiting.REWIND)
-        [saved] = await world.store.save([change], now=world.now)
-        assert saved is not None
-        assert (saved.cursor, saved.planned) == (world.after(10), 0)
-        assert await world.queue.held(UNPLACED, 10, now=world.now) == []
-        assert (await world.queue.assigned(now=world.now)).get("a", Share()) == Share()
 
     @scenario
     async def test_runs_to_be_placed_come_by_urgency_and_later_ones_by_time(self, world: World) -> None:
@@ -364,3 +304,27 @@ class PlacementSuite:
         assert not any(claim.run.assignable for claim in lent)
         assert await world.settle(lent[0], failed())
         assert (await world.stored(lent[0].run)).hold is None
+
+    @scenario
+    async def test_an_assigned_run_is_nobodys_while_it_is_held(self, world: World) -> None:
+        await world.put(run := world.run(hold=UNPLACED, assignable=True))
+        for _ in range(2):
+            assert await world.queue.assign([Assignment(run.id, "gone")]) == [True]
+            assert len(await world.claim(node="gone")) == 1
+            world.advance(LEASE)
+            [taken] = await world.queue.reap(10, LEASE, now=world.now)
+            await world.queue.settle([world.settlement(taken, Lost())])
+        stored = await world.stored(run)
+        assert (stored.hold, stored.assignable, stored.assignee) == (ALONE, True, None)
+        claim = await world.queue.claim_held(ALONE, run.id, "node-1", LEASE, 1_000, now=world.now)
+        assert claim is not None
+        await world.queue.settle([world.settlement(claim, Interrupted())])
+        assert await world.queue.holds() == {ALONE: 1}
+        assert not {node: share for node, share in (await world.queue.assigned(now=world.now)).items() if share.due}
+
+    @scenario
+    async def test_the_next_in_line_follows_one_that_was_held_for_something_else(self, world: World) -> None:
+        first, second = await in_line(world, assignee="a")
+        assert await world.queue.unassign("a", 10) == 1
+        assert (await world.stored(first)).hold == UNPLACED
+        assert [claim.run.id for claim in await world.claim(node="a")] == [second.id]

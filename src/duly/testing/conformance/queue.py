@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import timedelta
 
 from msgspec.structs import replace
 
-from duly.model import (
-    Beat,
-    BeatReply,
-    Cancelled,
-    CancelReply,
-    Delivery,
-    Interrupted,
-    JobChange,
-    Outcome,
-    OutcomeKind,
-    Pause,
-    Progress,
-    Run,
-    RunPolicy,
-    RunQuery,
-    State,
-    Succeeded,
-    WhenFull,
-)
+from duly.model import Delivery, Interrupted, OutcomeKind, Run, RunPolicy, State, WhenFull
 from duly.ports import Order
-from duly.testing.conformance.world import LEASE, LOST, World, failed, scenario
+from duly.testing.conformance.world import LEASE, World, failed, part, scenario
 
 
+@part
 class QueueSuite:
-    """Putting, promoting, claiming, renewing, settling, reaping, holding."""
+    """The hot path of a run: put, promoted, claimed, settled."""
 
     # --- put
 
@@ -283,113 +265,12 @@ class QueueSuite:
         assert [claim.run.id for claim in await world.claim()] == [run.id]
 
     @scenario
-    async def test_runs_of_a_paused_job_are_held_until_unheld(self, world: World) -> None:
-        record = world.record("mail", every=None)
-        await world.create(record)
-        await world.put(*[world.run("mail") for _ in range(3)], other := world.run("sms"))
-        paused = replace(record, revision=2, paused=Pause(world.now))
-        await world.store.save([JobChange(paused, 1)], now=world.now)
-        assert [claim.run.id for claim in await world.claim(1)] == [other.id]
-        assert await world.claim() == []
-        assert await world.queue.holds() == {"job:mail": 3}
-        resumed = replace(record, revision=3)
-        await world.store.save([JobChange(resumed, 2)], now=world.now)
-        assert await world.queue.unhold("job:mail", 2) == 2
-        assert await world.queue.unhold("job:mail", 2) == 1
-        assert await world.queue.unhold("job:mail", 2) == 0
-        assert len(await world.claim()) == 3
-        assert await world.queue.holds() == {}
-
-    @scenario
-    async def test_runs_without_a_handler_here_wait_for_a_node_that_has_it(self, world: World) -> None:
-        await world.put(mail := world.run("mail"), sms := world.run("sms"))
-        assert [claim.run.id for claim in await world.claim(node="old", handlers={"sms"})] == [sms.id]
-        assert await world.queue.holds() == {"handler:mail": 1}
-        assert (await world.stored(mail)).hold == "handler:mail"
-        assert await world.claim(node="old", handlers={"sms"}) == []
-        assert [claim.run.id for claim in await world.claim(node="new", handlers={"mail", "sms"})] == [mail.id]
-        assert await world.queue.holds() == {}
-
-    @scenario
-    async def test_held_runs_do_not_count_towards_the_limit(self, world: World) -> None:
-        await world.put(*[world.run("unknown", priority=9) for _ in range(250)])
-        await world.put(known := world.run("known"))
-        assert [claim.run.id for claim in await world.claim(1, handlers={"known"})] == [known.id]
-
-    # --- renew
-
-    @scenario
-    async def test_renewal_extends_where_the_fence_matches(self, world: World) -> None:
-        await world.put(world.run(), world.run())
-        mine, other = await world.claim()
-        world.advance(10)
-        renewal = await world.queue.renew([Beat(mine.run.id, mine.fence)], LEASE, now=world.now)
-        assert renewal.replies == (BeatReply.KEPT,)
-        world.advance(10)
-        assert [claim.run.id for claim in await world.queue.reap(10, LEASE, now=world.now)] == [other.run.id]
-
-    @scenario
-    async def test_renewal_names_what_this_fence_no_longer_owns(self, world: World) -> None:
-        await world.put(world.run(), world.run(), world.run())
-        settled, reaped, kept = await world.claim()
-        await world.settle(settled)
-        await world.queue.renew([Beat(kept.run.id, kept.fence)], 60, now=world.now)
-        world.advance(LEASE + 1)
-        await world.queue.reap(10, LEASE, now=world.now)
-        beats = [Beat(claim.run.id, claim.fence) for claim in (settled, reaped, kept)] + [Beat("0none", 1)]
-        renewal = await world.queue.renew(beats, LEASE, now=world.now)
-        assert renewal.replies == (BeatReply.LOST, BeatReply.LOST, BeatReply.KEPT, BeatReply.LOST)
-
-    @scenario
-    async def test_an_old_and_a_new_fence_of_one_run_have_replies_each(self, world: World) -> None:
-        await world.put(world.run())
-        [old] = await world.claim()
-        assert await world.settle(old, Interrupted(began=False))
-        [new] = await world.claim()
-        for first, second in ((old, new), (new, old)):
-            beats = [Beat(claim.run.id, claim.fence) for claim in (first, second)]
-            replies = (await world.queue.renew(beats, LEASE, now=world.now)).replies
-            assert [reply is BeatReply.KEPT for reply in replies] == [claim is new for claim in (first, second)]
-        assert await world.queue.settle([world.settlement(old), world.settlement(new)]) == [False, True]
-        assert await world.state(new.run) is State.COMPLETED
-
-    @scenario
-    async def test_an_expired_claim_that_nobody_took_is_renewed(self, world: World) -> None:
-        await world.put(world.run())
-        [claim] = await world.claim()
-        world.advance(LEASE * 3)
-        renewal = await world.queue.renew([Beat(claim.run.id, claim.fence)], LEASE, now=world.now)
-        assert renewal.replies == (BeatReply.KEPT,)
-        assert await world.queue.reap(10, LEASE, now=world.now) == []
-
-    @scenario
-    async def test_renewal_carries_progress_and_names_the_cancelled(self, world: World) -> None:
-        await world.put(run := world.run())
-        [claim] = await world.claim()
-        beat = Beat(run.id, claim.fence, Progress(3, 10, "rows"))
-        assert (await world.queue.renew([beat], LEASE, now=world.now)).replies == (BeatReply.KEPT,)
-        assert (await world.stored(run)).progress == Progress(3, 10, "rows")
-        assert await world.store.cancel([run.id], now=world.now) == [CancelReply.REQUESTED]
-        without = Beat(run.id, claim.fence)
-        assert (await world.queue.renew([without], LEASE, now=world.now)).replies == (BeatReply.CANCEL,)
-        assert (await world.stored(run)).progress == Progress(3, 10, "rows")
-
-    @scenario
-    async def test_a_wish_to_cancel_is_over_when_the_run_has_ended(self, world: World) -> None:
-        runs = [world.run() for _ in range(3)]
-        await world.put(*runs)
-        claims = await world.claim()
-        for run in runs:
-            assert await world.store.cancel([run.id], now=world.now) == [CancelReply.REQUESTED]
-            assert (await world.stored(run)).cancelling
-        outcomes: list[Outcome] = [Cancelled(), Succeeded(), failed()]
-        for claim, outcome in zip(claims, outcomes, strict=True):
-            assert await world.settle(claim, outcome)
-        for run in runs:
-            stored = await world.stored(run)
-            assert (stored.final, stored.cancelling) == (True, False)
-        page = await world.store.runs(RunQuery(), 10, now=world.now)
-        assert not any(run.cancelling for run in page.runs)
+    async def test_an_older_request_still_returns_what_it_lent(self, world: World) -> None:
+        await world.put(*[world.run() for _ in range(3)])
+        [first] = await world.claim(1, request=1)
+        await world.claim(1, request=2)
+        again = await world.claim(5, request=1)
+        assert [(claim.run.id, claim.fence) for claim in again] == [(first.run.id, first.fence)]
 
     # --- settle
 
@@ -430,21 +311,6 @@ class QueueSuite:
         assert (stored.state, stored.failures) == (State.FAILED, 4)
         attempts = await world.store.attempts(run.id)
         assert [attempt.number for attempt in attempts] == [1, 2, 3, 4]
-
-    @scenario
-    async def test_a_stale_settlement_changes_nothing(self, world: World) -> None:
-        await world.put(run := world.run())
-        [late] = await world.claim(node="late")
-        world.advance(LEASE + 1)
-        [taken] = await world.queue.reap(10, LEASE, now=world.now)
-        await world.queue.settle([world.settlement(taken, LOST)])
-        [current] = await world.claim(node="current")
-        before = await world.stored(run)
-        assert await world.queue.settle([world.settlement(late)]) == [False]
-        assert await world.stored(run) == before
-        assert await world.settle(current)
-        assert await world.queue.settle([world.settlement(late)]) == [False]
-        assert (await world.stored(run)).fence == current.fence
 
     @scenario
     async def test_a_settlement_of_an_unknown_run_is_stale(self, world: World) -> None:
@@ -495,24 +361,6 @@ class QueueSuite:
         assert len(await world.claim()) == 1
 
     @scenario
-    async def test_a_run_to_be_cancelled_is_not_retried(self, world: World) -> None:
-        await world.put(run := world.run())
-        [claim] = await world.claim()
-        await world.store.cancel([run.id], "by ada", now=world.now)
-        assert await world.settle(claim, failed())
-        stored = await world.stored(run)
-        assert (stored.state, stored.reason) == (State.CANCELLED, "by ada")
-
-    @scenario
-    async def test_a_cancelled_outcome_ends_the_run(self, world: World) -> None:
-        await world.put(run := world.run())
-        [claim] = await world.claim()
-        await world.store.cancel([run.id], "by ada", now=world.now)
-        assert await world.settle(claim, Cancelled())
-        stored = await world.stored(run)
-        assert (stored.state, stored.reason) == (State.CANCELLED, "by ada")
-
-    @scenario
     async def test_history_and_counters_tell_what_happened(self, world: World) -> None:
         await world.put(flaky := world.run("flaky"), fine := world.run("fine"))
         claims = {claim.run.job: claim for claim in await world.claim(node="n1")}
@@ -541,286 +389,19 @@ class QueueSuite:
         assert statistics["fine"].last_run_at == only.started_at
         assert set(await world.store.statistics(["fine", "nobody"])) == {"fine"}
 
-    # --- reap
+    # --- the same store
 
     @scenario
-    async def test_an_expired_claim_is_taken_over_under_a_new_fence(self, world: World) -> None:
+    async def test_a_session_sees_the_same_store(self, world: World) -> None:
         await world.put(run := world.run())
-        [claim] = await world.claim(node="vanished")
-        world.advance(LEASE - 0.001)
-        assert await world.queue.reap(10, LEASE, now=world.now) == []
-        world.advance(0.001)
-        [taken] = await world.queue.reap(10, LEASE, now=world.now)
-        assert taken.fence > claim.fence
-        assert (taken.run.node, taken.run.started_at) == ("vanished", claim.run.started_at)
-        assert taken.expires_at == world.after(LEASE)
-        assert await world.queue.reap(10, LEASE, now=world.now) == []
-        await world.queue.settle([world.settlement(taken, LOST)])
-        stored = await world.stored(run)
-        assert (stored.state, stored.losses, stored.failures) == (State.QUEUED, 1, 0)
-        [attempt] = await world.store.attempts(run.id)
-        assert (attempt.node, attempt.outcome) == ("vanished", OutcomeKind.LOST)
+        async with world.backend.session() as other:
+            assert (await other.store.run(run.id, now=world.now)) is not None
+            claimed = await other.queue.claim("n", None, None, 1, 5, 1, now=world.now)
+        assert [claim.run.id for claim in claimed.claims] == [run.id]
+        assert await world.state(run) is State.RUNNING
 
     @scenario
-    async def test_a_reaper_that_vanishes_is_reaped(self, world: World) -> None:
-        await world.put(world.run())
-        await world.claim()
-        world.advance(LEASE)
-        [first] = await world.queue.reap(10, LEASE, now=world.now)
-        world.advance(LEASE)
-        [second] = await world.queue.reap(10, LEASE, now=world.now)
-        assert second.fence > first.fence
-        assert await world.queue.settle([world.settlement(first, LOST)]) == [False]
-
-    @scenario
-    async def test_at_most_once_ends_as_lost(self, world: World) -> None:
-        await world.put(run := world.run(policy=RunPolicy(delivery=Delivery.AT_MOST_ONCE)))
-        await world.claim()
-        world.advance(LEASE)
-        [taken] = await world.queue.reap(10, LEASE, now=world.now)
-        await world.queue.settle([world.settlement(taken, LOST)])
-        assert await world.state(run) is State.LOST
-
-    @scenario
-    async def test_the_longest_expired_is_reaped_first(self, world: World) -> None:
-        await world.put(*[world.run() for _ in range(3)])
-        [first] = await world.claim(1, lease=30)
-        [second] = await world.claim(1, lease=10)
-        [third] = await world.claim(1, lease=20)
-        world.advance(60)
-        taken = await world.queue.reap(2, LEASE, now=world.now)
-        assert [claim.run.id for claim in taken] == [second.run.id, third.run.id]
-        assert [claim.run.id for claim in await world.queue.reap(2, LEASE, now=world.now)] == [first.run.id]
-
-    @scenario
-    async def test_after_silence_nothing_is_reaped_for_one_lease(self, world: World) -> None:
-        await world.put(world.run())
-        [claim] = await world.claim(node="other")
-        await world.queue.renew([Beat(claim.run.id, claim.fence)], LEASE, now=world.now)
-        last = world.now
-        world.advance(LEASE * 2)
-        renewal = await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
-        assert renewal.silent_since == last
-        assert await world.queue.reap(10, LEASE, now=world.now) == []
-        world.advance(LEASE / 2)
-        renewal = await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
-        assert renewal.silent_since is None
-        assert await world.queue.reap(10, LEASE, now=world.now) == []
-        world.advance(LEASE / 2)
-        assert len(await world.queue.reap(10, LEASE, now=world.now)) == 1
-
-    @scenario
-    async def test_who_reaps_in_silence_comes_too_late(self, world: World) -> None:
-        """Nobody has beaten, not even the caller's own node: the store was away, and this call with it."""
-        await world.put(world.run())
-        await world.claim()
-        await world.queue.renew([], LEASE, now=world.now)
-        world.advance(LEASE * 2)
-        assert await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now) == []
-        await world.queue.renew([], LEASE, now=world.now)
-        assert len(await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now)) == 1
-
-    @scenario
-    async def test_there_is_no_amnesty_while_somebody_beats(self, world: World) -> None:
-        await world.put(world.run())
-        await world.claim(node="vanished")
-        for _ in range(4):
-            world.advance(LEASE / 2)
-            await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
-        assert len(await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now)) == 1
-
-    @scenario
-    async def test_who_has_just_started_leaves_the_others_time_to_renew(self, world: World) -> None:
-        """After an outage a newcomer may be the first to reach the store: those who live come a little later."""
-        await world.put(world.run())
-        [claim] = await world.claim(node="lives")
-        await world.queue.renew([Beat(claim.run.id, claim.fence)], LEASE, LEASE * 2 / 3, now=world.now)
-        world.advance(LEASE * 2)
-        assert await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now) == []
-        for _ in range(3):  # newcomers, one after the other
-            await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
-            assert await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now) == []
-            world.advance(LEASE / 4)
-        renewal = await world.queue.renew([Beat(claim.run.id, claim.fence)], LEASE, LEASE * 2 / 3, now=world.now)
-        assert renewal.replies == (BeatReply.KEPT,)
-        world.advance(LEASE / 2)
-        await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
-        assert await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now) == []
-
-    @scenario
-    async def test_an_amnesty_does_not_outlast_a_clock_that_goes_back(self, world: World) -> None:
-        await world.put(world.run())
-        await world.claim(node="vanished")
-        await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
-        await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.after(600))
-        await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.advance(1))
-        for _ in range(4):
-            world.advance(LEASE / 2)
-            await world.queue.renew([], LEASE, LEASE * 2 / 3, now=world.now)
-        assert len(await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now)) == 1
-
-    @scenario
-    async def test_a_renewal_that_does_not_ask_for_silence_begins_no_amnesty(self, world: World) -> None:
-        await world.put(world.run())
-        await world.claim(node="vanished")
-        await world.queue.renew([], LEASE, now=world.now)
-        world.advance(LEASE * 2)
-        await world.queue.renew([], LEASE, now=world.now)
-        assert len(await world.queue.reap(10, LEASE, LEASE * 2 / 3, now=world.now)) == 1
-
-    # --- groups
-
-    @scenario
-    async def test_a_full_group_skips(self, world: World) -> None:
-        running, late = (world.run(group="g", delay=n) for n in (0, 5))
-        await world.put(running, late)
-        [claim] = await world.claim()
-        world.advance(5)
-        assert await world.claim() == []
-        stored = await world.stored(late)
-        assert (stored.state, stored.reason, stored.finished_at) == (State.SKIPPED, "overlap", world.now)
-        await world.settle(claim)
-        await world.put(after := world.run(group="g"))
-        assert [claim.run.id for claim in await world.claim()] == [after.id]
-
-    @scenario
-    async def test_promote_alone_applies_the_overlap(self, world: World) -> None:
-        await world.put(world.run(group="g"), late := world.run(group="g", delay=5))
-        await world.claim()
-        world.advance(5)
-        await world.queue.promote(100, now=world.now)
-        world.advance(1)
-        assert await world.state(late) is State.SKIPPED
-
-    @scenario
-    async def test_a_group_has_as_many_places_as_its_limit(self, world: World) -> None:
-        await world.put(*[world.run(group="g", limit=2) for _ in range(3)])
-        assert len(await world.claim()) == 2
-
-    @scenario
-    async def test_a_run_waiting_for_its_retry_still_counts(self, world: World) -> None:
-        await world.put(world.run(group="g"))
-        [claim] = await world.claim()
-        await world.settle(claim, failed())
-        await world.put(late := world.run(group="g"))
-        assert await world.claim() == []
-        assert await world.state(late) is State.SKIPPED
-        world.advance(1)
-        assert [again.run.id for again in await world.claim()] == [claim.run.id]
-
-    @scenario
-    async def test_a_full_group_queues(self, world: World) -> None:
-        runs = [world.run(group="g", when_full=WhenFull.QUEUE, delay=n) for n in range(3)]
-        await world.put(*runs)
-        world.advance(3)
-        order: list[str] = []
-        for _ in range(3):
-            [claim] = await world.claim()
-            order.append(claim.run.id)
-            await world.settle(claim)
-        assert order == [run.id for run in runs]
-        assert await world.queue.holds() == {}
-
-    @scenario
-    async def test_runs_queued_behind_a_group_are_held_visibly(self, world: World) -> None:
-        await world.put(world.run(group="g", when_full=WhenFull.QUEUE))
-        await world.claim()
-        await world.put(*[world.run(group="g", when_full=WhenFull.QUEUE) for _ in range(2)])
-        assert await world.claim() == []
-        assert await world.queue.holds() == {"group:g": 2}
-
-    @scenario
-    async def test_the_most_urgent_of_a_group_goes_first(self, world: World) -> None:
-        await world.put(world.run(group="g", when_full=WhenFull.QUEUE))
-        [claim] = await world.claim()
-        later = world.run(group="g", when_full=WhenFull.QUEUE, delay=-5)
-        urgent = world.run(group="g", when_full=WhenFull.QUEUE, priority=5)
-        await world.put(later, urgent)
-        assert await world.claim() == []
-        await world.settle(claim)
-        assert [claim.run.id for claim in await world.claim()] == [urgent.id]
-
-    @scenario
-    async def test_a_cancelled_member_frees_its_place(self, world: World) -> None:
-        await world.put(first := world.run(group="g", when_full=WhenFull.QUEUE))
-        await world.queue.promote(10, now=world.now)
-        await world.put(second := world.run(group="g", when_full=WhenFull.QUEUE))
-        await world.queue.promote(10, now=world.now)
-        await world.store.cancel([first.id], now=world.now)
-        assert [claim.run.id for claim in await world.claim()] == [second.id]
-
-    @scenario
-    async def test_a_full_group_is_replaced(self, world: World) -> None:
-        old, held, new = (world.run(group="g", when_full=WhenFull.REPLACE, delay=n) for n in (0, 5, 6))
-        await world.put(old, held, new)
-        [claim] = await world.claim()
-        world.advance(5)
-        assert await world.claim() == []
-        renewal = await world.queue.renew([Beat(old.id, claim.fence)], LEASE, now=world.now)
-        assert renewal.replies == (BeatReply.CANCEL,)
-        world.advance(1)
-        assert await world.claim() == []
-        stored = await world.stored(held)
-        assert (stored.state, stored.reason) == (State.SKIPPED, "replaced")
-        await world.settle(claim, Cancelled())
-        assert await world.state(old) is State.CANCELLED
-        assert [claim.run.id for claim in await world.claim()] == [new.id]
-
-    @scenario
-    async def test_a_waiting_member_is_replaced_at_once(self, world: World) -> None:
-        old, new = (world.run(group="g", when_full=WhenFull.REPLACE) for _ in range(2))
-        await world.put(old)
-        await world.queue.promote(10, now=world.now)
-        await world.put(new)
-        assert [claim.run.id for claim in await world.claim()] == [new.id]
-        stored = await world.stored(old)
-        assert (stored.state, stored.reason) == (State.CANCELLED, "replaced")
-
-    @scenario
-    async def test_groups_do_not_mind_each_other(self, world: World) -> None:
-        await world.put(*[world.run(group=f"g{number}") for number in range(20)], world.run())
-        assert len(await world.claim()) == 21
-
-    # --- holds
-
-    @scenario
-    async def test_a_held_run_is_out_of_every_index(self, world: World) -> None:
-        await world.put(now := world.run(hold="breaker:x"), later := world.run(delay=5, hold="breaker:x"))
-        world.advance(10)
-        assert await world.queue.promote(10, now=world.now) == (0, None)
-        assert await world.claim() == []
-        assert await world.state(now) is State.PENDING
-        assert await world.queue.holds() == {"breaker:x": 2}
-        assert await world.queue.unhold("breaker:x", 10) == 2
-        assert {claim.run.id for claim in await world.claim()} == {now.id, later.id}
-
-    @scenario
-    async def test_a_held_run_can_be_cancelled(self, world: World) -> None:
-        await world.put(run := world.run(hold="k"))
-        assert await world.store.cancel([run.id], now=world.now) == [CancelReply.DONE]
-        assert await world.queue.holds() == {}
-        assert await world.queue.unhold("k", 10) == 0
-
-    # --- wait
-
-    @scenario
-    async def test_wait_ends_at_its_timeout(self, world: World) -> None:
-        await world.queue.wait("n", None, 0.01)
-        await world.queue.wait("n", None, 0.01)
-
-    @scenario
-    async def test_wait_ends_early_on_new_work(self, world: World) -> None:
-        if not world.backend.capabilities.push:
-            return
-        while True:  # swallow the hints of the set-up
-            try:
-                async with asyncio.timeout(0.2):
-                    await world.queue.wait("n", None, 60)
-            except TimeoutError:
-                break
-        async with asyncio.timeout(30):
-            waiting = asyncio.create_task(world.queue.wait("n", None, 60))
-            async with world.backend.session() as other:
-                while not waiting.done():
-                    await other.queue.put([world.run()], now=world.now)
-                    await asyncio.wait([waiting], timeout=0.2)
+    async def test_migrating_twice_changes_nothing(self, world: World) -> None:
+        await world.put(run := world.run())
+        assert await world.store.migrate() == []
+        assert await world.state(run) is State.QUEUED

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from duly.model import Assignment, Cause, Claim, JobChange, Pause, RetrySpec, Run, RunPolicy, WhenFull
 from duly.model.holds import UNPLACED
-from duly.testing.conformance.world import World, failed, scenario
+from duly.testing.conformance.world import World, failed, part, scenario
 
 _NO_RETRY = RunPolicy(retry=RetrySpec(max_retries=0))
 
@@ -28,6 +28,7 @@ def _ids(claims: Sequence[Claim], *, scheduled: bool) -> list[str]:
     return [claim.run.id for claim in claims if (claim.run.cause is Cause.SCHEDULE) is scheduled]
 
 
+@part
 class SharingSuite:
     """Shares of one claim, from one claim to the next, and beside priorities, groups, holds and nodes."""
 

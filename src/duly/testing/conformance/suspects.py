@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from duly.model import (
-    Assignment,
     Beat,
     CancelReply,
     Claim,
@@ -18,7 +17,7 @@ from duly.model import (
     shift,
 )
 from duly.model.holds import ALONE, UNPLACED
-from duly.testing.conformance.world import LEASE, World, failed, scenario
+from duly.testing.conformance.world import LEASE, World, failed, part, scenario
 
 _REQUEST = 1_000
 
@@ -38,6 +37,7 @@ async def _take(world: World, run: Run, node: str = "node-1", request: int = _RE
     return await world.queue.claim_held(ALONE, run.id, node, LEASE, request, now=world.now)
 
 
+@part
 class SuspectSuite:
     """A settlement may hold a run; `held` shows it, `claim_held` lends it, and no claim does."""
 
@@ -137,36 +137,6 @@ class SuspectSuite:
             stored = await world.stored(each)
             assert (stored.state, stored.reason, stored.hold) == (State.CANCELLED, "enough", None)
         assert await world.queue.holds() == {}
-
-    @scenario
-    async def test_an_assigned_run_is_nobodys_while_it_is_held(self, world: World) -> None:
-        await world.put(run := world.run(hold=UNPLACED, assignable=True))
-        for _ in range(2):
-            assert await world.queue.assign([Assignment(run.id, "gone")]) == [True]
-            assert len(await world.claim(node="gone")) == 1
-            world.advance(LEASE)
-            [taken] = await world.queue.reap(10, LEASE, now=world.now)
-            await world.queue.settle([world.settlement(taken, Lost())])
-        stored = await world.stored(run)
-        assert (stored.hold, stored.assignable, stored.assignee) == (ALONE, True, None)
-        claim = await _take(world, run)
-        assert claim is not None
-        await world.queue.settle([world.settlement(claim, Interrupted())])
-        assert await world.queue.holds() == {ALONE: 1}
-        assert not {node: share for node, share in (await world.queue.assigned(now=world.now)).items() if share.due}
-
-    @scenario
-    async def test_reaping_tells_when_the_lost_claim_expired(self, world: World) -> None:
-        await world.put(world.run())
-        [claim] = await world.claim(node="vanished")
-        world.advance(4)
-        await world.queue.renew([Beat(claim.run.id, claim.fence)], LEASE, now=world.now)
-        lapsed = shift(world.now, LEASE)
-        world.advance(10 * LEASE)
-        [taken] = await world.queue.reap(10, LEASE, now=world.now)
-        assert (taken.run.started_at, taken.run.expires_at) == (claim.run.started_at, lapsed)
-        assert taken.expires_at == shift(world.now, LEASE)
-        assert (await world.stored(taken.run)).expires_at == taken.expires_at
 
     @scenario
     async def test_only_a_loss_alone_fails_a_run(self, world: World) -> None:

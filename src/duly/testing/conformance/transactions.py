@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from duly.errors import BackendError, ClaimLost
 from duly.model import Claim, Delivery, RunPolicy, State
-from duly.testing.conformance.world import LEASE, World, scenario
+from duly.testing.conformance.world import LEASE, World, part, scenario
 
 _EXACTLY_ONCE = RunPolicy(delivery=Delivery.EXACTLY_ONCE)
 
@@ -20,6 +20,7 @@ async def _claimed(world: World) -> Claim:
     return claim
 
 
+@part
 class TransactionSuite:
     """Without the capability each scenario checks that the store says so instead."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from duly.model import Put, RedriveReply, RetrySpec, Run, RunPolicy, State
-from duly.testing.conformance.world import World, failed, scenario
+from duly.testing.conformance.world import World, failed, part, scenario
 
 _HOUR = 3600.0
 _NO_RETRY = RunPolicy(retry=RetrySpec(max_retries=0))
@@ -21,6 +21,7 @@ async def _complete(world: World) -> None:
     assert await world.settle(claim)
 
 
+@part
 class UniqueSuite:
     """Keys that outlast their runs, what ends them, and what answers say about the first run."""
 
@@ -156,6 +157,16 @@ class UniqueSuite:
         assert await world.store.expire(100, now=world.now) == 9
         assert await world.store.expire(100, now=world.now) == 0
         assert await world.put(_keyed(world)) == [Put(lasting.id, False, world.after(-21))]
+
+    @scenario
+    async def test_a_time_that_has_passed_is_deleted_though_a_later_run_has_the_key(self, world: World) -> None:
+        await world.put(_keyed(world, 5.0))
+        await _complete(world)
+        world.advance(10)
+        await world.put(second := _keyed(world, None))
+        accepted = world.now
+        assert await world.store.expire(100, now=world.now) == 1
+        assert await world.put(_keyed(world)) == [Put(second.id, False, accepted)]
 
     @scenario
     async def test_an_unfinished_run_keeps_its_key_when_its_time_is_deleted(self, world: World) -> None:

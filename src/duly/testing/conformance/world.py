@@ -11,9 +11,10 @@ import functools
 import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from duly.model import (
+    Assignment,
     Cause,
     Claim,
     CronSpec,
@@ -36,6 +37,7 @@ from duly.model import (
     recurring_id,
     shift,
 )
+from duly.model.holds import UNPLACED
 from duly.ports import Backend, Coordinator, Queue, Store
 from duly.rules.settling import settle
 
@@ -65,6 +67,17 @@ def scenario(play: Scenario) -> Callable[[Suite], None]:
 
     del test.__wrapped__  # a runner would see the async function's parameters
     return test
+
+
+Part = TypeVar("Part", bound=type)
+
+
+def part(suite: Part) -> Part:
+    """Give the tests of a part the part's name as a keyword: `pytest -k GroupSuite` selects them in any subclass."""
+    for name, test in vars(suite).items():
+        if name.startswith("test_"):
+            setattr(test, suite.__name__, True)
+    return suite
 
 
 class World:
@@ -193,6 +206,18 @@ class World:
         """Save new jobs."""
         saved = await self.store.save([JobChange(record, None) for record in records], now=self.now)
         assert None not in saved
+
+
+def to_place(world: World, job: str = "mail", **fields: Any) -> Run:
+    """A run that waits to be placed."""
+    return world.run(job, hold=UNPLACED, assignable=True, **fields)
+
+
+async def give(world: World, run: Run | str, node: str) -> bool:
+    """Assign one run; whether it was accepted."""
+    run_id = run if isinstance(run, str) else run.id
+    [given] = await world.queue.assign([Assignment(run_id, node)])
+    return given
 
 
 def failed(message: str = "boom", **fields: Any) -> Failed:

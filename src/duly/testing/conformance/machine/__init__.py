@@ -17,8 +17,10 @@ from duly.testing.conformance.machine.placing import PlacementMachine
 from duly.testing.conformance.machine.planning import PlanningMachine
 from duly.testing.conformance.machine.runs import QueueMachine
 from duly.testing.conformance.machine.small import SmallMachine
+from duly.testing.conformance.world import part
 
 
+@part
 class MachineSuite:
     """Whatever happens, a backend answers as the model does.
 

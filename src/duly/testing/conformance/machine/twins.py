@@ -48,7 +48,10 @@ class Fences:
         floor = (max(self._model, default=0), max(self._real, default=0))
         for real, model in pairs:
             if real in self._model or model in self._real:
-                agree("fence", self._model.get(real), model)
+                age = ["given before" if known else "new" for known in (real in self._model, model in self._real)]
+                assert self._model.get(real) == model, (
+                    f"fence: the backend gave {real} ({age[0]}), the model gave {model} ({age[1]})"
+                )
                 continue
             assert (real > floor[0], model > floor[1]) == (True, True), (
                 f"fence: {real} after {floor[0]}, in the model {model} after {floor[1]}"
@@ -162,8 +165,28 @@ def _in_their_order(claims: Sequence[Claim]) -> list[list[str]]:
 
 
 def agree(what: str, real: object, model: object) -> None:
-    """The two answers are equal."""
-    assert real == model, f"{what}\n  backend: {real!r}\n  model:   {model!r}"
+    """The two answers are equal; if not, the message names only what differs."""
+    if real != model:
+        raise AssertionError("\n  ".join([f"{what}: the backend and the model differ", *_differences(real, model)]))
+
+
+def _differences(real: object, model: object, path: str = "") -> list[str]:
+    """Where two answers differ: fields of records, members of dictionaries, elements of lists of the same length."""
+    if real == model:
+        return []
+    pairs: list[tuple[str, object, object]] = []
+    if isinstance(real, Struct) and isinstance(model, Struct) and type(real) is type(model):
+        path += f"[{real.id}]" if isinstance(real, Run) and isinstance(model, Run) and real.id == model.id else ""
+        fields = real.__struct_fields__
+        pairs = [(f"{path}.{field}", getattr(real, field), getattr(model, field)) for field in fields]
+    elif isinstance(real, dict) and isinstance(model, dict):
+        keys = list(dict.fromkeys([*real, *model]))
+        pairs = [(f"{path}[{key}]", real.get(key, "absent"), model.get(key, "absent")) for key in keys]
+    elif isinstance(real, list) and isinstance(model, list) and len(real) == len(model):
+        pairs = [(f"{path}[{index}]", *each) for index, each in enumerate(zip(real, model, strict=True))]
+    if not pairs:
+        return [f"{path.lstrip('.') or 'answer'}: backend {real!r}, model {model!r}"]
+    return [found for name, ours, theirs in pairs for found in _differences(ours, theirs, name)]
 
 
 def agree_on_next(
