@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from duly.rules.schedules import Cron, Every, Once, Schedule
     from duly.runtime.command import Command
     from duly.runtime.context import Context
+    from duly.runtime.executors.custom import Executor, HandlerCall
     from duly.scheduler import Health, Job, JobHandle, JobView, Lock, RunHandle, Scheduler, ShutdownReport, Upcoming
 
 _HOMES = {
@@ -74,6 +75,7 @@ _HOMES = {
     "duly.rules.schedules": ("Cron", "Every", "Once", "Schedule"),
     "duly.runtime.command": ("Command",),
     "duly.runtime.context": ("Context",),
+    "duly.runtime.executors.custom": ("Executor", "HandlerCall"),
     "duly.scheduler": (
         "Health",
         "Job",
@@ -101,8 +103,10 @@ __all__ = [
     "DulyError",
     "DuplicateJob",
     "Every",
+    "Executor",
     "Explanation",
     "GiveUp",
+    "HandlerCall",
     "Health",
     "InvalidSchedule",
     "Job",

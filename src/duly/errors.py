@@ -10,6 +10,7 @@ edge, so that callers only ever need this module. Absence inside the ports is a 
     ├── RunNotFound
     ├── DuplicateJob
     ├── JobChanged
+    ├── SettingChanged
     ├── SchedulerRunning
     ├── PayloadError ── PayloadTooLarge
     ├── LockUnavailable
@@ -86,6 +87,10 @@ class JobChanged(DulyError):
     """A job is not as the caller believes: another revision, another origin, or there already. Read it again."""
 
 
+class SettingChanged(DulyError):
+    """A setting of the cluster is at another revision than the caller believes. Read it again."""
+
+
 class SchedulerRunning(DulyError):
     """The registry is frozen while the scheduler runs."""
 
@@ -138,7 +143,7 @@ class RunLost(RunNotCompleted):
 
 
 class RunSkipped(RunNotCompleted):
-    """A policy said no; `run.reason` tells which."""
+    """A policy refused it; `run.reason` says which."""
 
 
 class ResultExpired(DulyError):
@@ -187,7 +192,7 @@ _LONGEST_SHOWN = 200
 
 
 def shown(value: object) -> str:
-    """A value as it stands in messages: what `repr` says, shortened. Whatever the value is, this does not raise."""
+    """A value as it is shown in messages: its `repr`, shortened. Whatever the value is, this does not raise."""
     try:
         text = repr(value)
         return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}… ({len(text)} characters)"

@@ -223,6 +223,25 @@ TABLE: dict[tuple[str, str], Calls] = {
     ),
     ("GET", "/nodes"): Calls(own=target("/nodes"), kind=OPEN),
     ("GET", "/events"): Calls(kind="stream"),  # see below
+    ("GET", "/config"): Calls(own=target("/config"), kind=CONCERNS_ALL),
+    ("GET", "/config/{name}"): Calls(
+        own=target("/config/max_losses"),
+        foreign=target("/config/handler_rates"),
+        absent=target("/config/nothing"),
+        kind=CONCERNS_ALL,
+    ),
+    ("PUT", "/config/{name}"): Calls(
+        own=(("/config/max_losses", {"value": 4}),),
+        foreign=(("/config/handler_rates", {"value": "vault_handler=1/s"}),),
+        absent=(("/config/nothing", {"value": "vault_handler=1/s"}),),
+        kind=CONCERNS_ALL,
+    ),
+    ("DELETE", "/config/{name}"): Calls(
+        own=target("/config/max_losses"),
+        foreign=target("/config/handler_rates"),
+        absent=target("/config/nothing"),
+        kind=CONCERNS_ALL,
+    ),
     ("GET", "/audit"): Calls(own=target("/audit"), kind=CONCERNS_ALL),
     ("POST", "/preview"): Calls(own=(("/preview", {"schedule": EVERY_DAY}),), kind=OPEN),
     ("GET", "/health"): Calls(own=target("/health"), kind=OPEN),

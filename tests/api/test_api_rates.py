@@ -4,8 +4,9 @@ import pytest
 from tests.api.api_support import Caller, caller_for, new_token
 
 from duly.api import Api, ApiSettings
-from duly.api.rates import Limits, Rate, parse, parse_each
+from duly.api.rates import Limits
 from duly.errors import ConfigurationError
+from duly.rules.rate_limits import Rate, parse, parse_each
 
 SLOWLY = parse("1/h:2")
 

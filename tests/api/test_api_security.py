@@ -24,6 +24,7 @@ BODIES = {
     "/runs": {"payload": 1},
     "/runs/redrive": {},
     "/preview": {"schedule": "every 15m"},
+    "/config/{name}": {"value": 3},
 }
 
 

@@ -6,7 +6,7 @@ import os
 import uuid
 
 import pytest
-from etcd_seats import line_to, seat_at
+from etcd_sessions import line_to, seat_at
 from tests.conftest import eventually
 
 from duly.errors import BackendError

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 import trustme
-from etcd_seats import seat_at
+from etcd_sessions import seat_at
 from tests.conftest import eventually
 
 from duly.errors import BackendError, BackendUnavailable

@@ -10,7 +10,7 @@ import sys
 
 import asyncpg
 import pytest
-from postgres_fronts import pooler_in_front_of
+from postgres_proxies import pooler_in_front_of
 from tests.conftest import eventually
 
 from duly import Context, Scheduler, SchedulerConfig

@@ -10,7 +10,7 @@ import uuid
 from contextlib import asynccontextmanager
 
 import pytest
-from postgres_fronts import pooler_in_front_of
+from postgres_proxies import pooler_in_front_of
 
 from duly.backends.postgres.connection import Connections
 from duly.backends.postgres.migrating import check

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 import trustme
-from postgres_fronts import tls_in_front_of
+from postgres_proxies import tls_in_front_of
 
 from duly.backends.postgres.connection import Connections
 from duly.backends.postgres.url import parse

@@ -6,7 +6,7 @@ import pytest
 import redis
 import redis.asyncio
 import trustme
-from redis_wires import new_namespace, operator
+from redis_connections import new_namespace, operator
 from test_redis_tls import tls_in_front_of
 
 from duly.backends.redis import RedisBackend

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from redis_wires import new_namespace, operator
+from redis_connections import new_namespace, operator
 
 from duly import Job, Scheduler, SchedulerConfig
 from duly.backends.redis.backend import RedisBackend

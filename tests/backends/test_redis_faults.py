@@ -4,7 +4,7 @@ import asyncio
 import shutil
 
 import pytest
-from redis_wires import new_namespace, operator, wired
+from redis_connections import new_namespace, operator, wired
 from tests.conftest import eventually
 
 from duly.backends.redis.backend import RedisBackend

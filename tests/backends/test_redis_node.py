@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from redis_wires import new_namespace, operator
+from redis_connections import new_namespace, operator
 from tests.conftest import eventually
 
 from duly import Scheduler, SchedulerConfig

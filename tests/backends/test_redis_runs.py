@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import NamedTuple
 
 import pytest
-from redis_wires import operator
+from redis_connections import operator
 from tests.conftest import eventually
 
 from duly import Scheduler, SchedulerConfig

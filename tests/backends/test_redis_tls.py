@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trustme
-from redis_wires import wired
+from redis_connections import wired
 
 from duly.errors import BackendError, BackendUnavailable
 

@@ -6,7 +6,7 @@ import threading
 from importlib.resources import files
 
 import pytest
-from redis_wires import new_namespace, operator, wired
+from redis_connections import new_namespace, operator, wired
 from tests.conftest import eventually
 
 from duly.backends.backoff import Backoff

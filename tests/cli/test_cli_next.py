@@ -119,7 +119,7 @@ def test_a_paused_job_says_so(ids):
         (("61 * * * *",), 1, "61 is outside 0-59"),
         (("0 0 30 2 *",), 1, "Error:"),
         (("every 5x",), 1, "invalid duration"),
-        (("every 0s",), 1, "no interval"),
+        (("every 0s",), 1, "invalid interval"),
         (("@fortnightly",), 1, "Error:"),
         (("@daily", "--tz", "Mars/Base"), 2, "unknown time zone"),
         (("@daily", "--tz", "berlin"), 2, "did you mean Europe/Berlin"),

@@ -213,10 +213,10 @@ def test_settings_reach_the_node(nodes, tmp_path):
     nodes.ready(process)
     [node] = document("nodes")
     assert (node["id"], node["capacity"], node["roles"]) == ("w7", 4, ["worker"])
+    assert json.loads(process.stderr.readline())["level"] == "INFO"
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
+    process.communicate(timeout=60)
     assert process.returncode == 0
-    assert json.loads(errors.splitlines()[0])["level"] == "INFO"
     assert not (tmp_path / "duly.db").exists()
 
 

@@ -59,3 +59,10 @@ async def test_the_example_with_dishka_welcomes(example):
     async with module.scheduler:
         assert await (await module.welcome.submit(to="ada")).result(timeout=30) == "mailed ada"
     assert await module.welcome(to="eve", mailer=module.Mailer()) == "mailed eve"
+
+
+async def test_the_example_of_an_executor_runs_in_its_pool(example):
+    module = example("own_executor")
+    async with module.scheduler:
+        run = await module.resize.submit(picture="cat.png")
+        assert await run.result(timeout=30) == "small-cat.png"

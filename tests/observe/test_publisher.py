@@ -48,7 +48,7 @@ class Log:
 
 
 def publisher(log, **options):
-    return Publisher(log, lambda: NOW, "worker-1", 100, **{"period": 0.0, **options})
+    return Publisher(log, lambda: NOW, "worker-1", lambda: 100, **{"period": 0.0, **options})
 
 
 async def published(log, publish):

@@ -247,7 +247,7 @@ def test_without_h_the_text_stays():
         ("* * * * *", "every minute"),
         ("* * * * * *", "every second"),
         ("*/15 * * * *", "every 15 minutes"),
-        ("*/7 * * * *", "every 7 minutes, counted anew from the start of each hour"),
+        ("*/7 * * * *", "every 7 minutes, counted from the start of each hour"),
         ("*/10 * * * * *", "every 10 seconds"),
         ("30 * * * * *", "at second 30 of every minute"),
         ("*/10 30 * * * *", "every 10 seconds, at minute 30 past every hour"),

@@ -20,7 +20,7 @@ from duly.rules.retry import RetryPolicy
 from duly.runtime.active_runs import ActiveRun
 from duly.runtime.command import Command
 from duly.runtime.context import Context
-from duly.runtime.executors import Executor
+from duly.runtime.executors import BuiltinExecutor
 from duly.runtime.handler import ExecutorKind, Handler
 
 HERE = Path(__file__).parent
@@ -87,10 +87,10 @@ class Invocation:
     def begin(self, live: ActiveRun) -> None:
         live.begin(0.0)
 
-    async def on(self, executor: Executor) -> Any:
+    async def on(self, executor: BuiltinExecutor) -> Any:
         return await executor.invoke(self.live, self.handler, self, {})
 
-    def start(self, executor: Executor) -> asyncio.Task[Any]:
+    def start(self, executor: BuiltinExecutor) -> asyncio.Task[Any]:
         return asyncio.ensure_future(self.on(executor))
 
 

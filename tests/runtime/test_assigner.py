@@ -26,6 +26,7 @@ from duly.rules.placement import to_place
 from duly.rules.settling import settle
 from duly.runtime.assigner import Assigner
 from duly.runtime.environment import Environment
+from duly.runtime.live_config import LiveConfig
 from duly.testing.clock import ManualClock
 
 START = datetime(2027, 3, 1, tzinfo=UTC)
@@ -65,7 +66,7 @@ class Stage:
         self.events, self.elector = Events(), Leading()
         self.config = SchedulerConfig(placement="assign", **config)
         card = self.node("me")
-        env = Environment(card, self.config, self.backend.clock, self.events, random.Random(0))
+        env = Environment(card, LiveConfig(self.config), self.backend.clock, self.events, random.Random(0))
         self.assigner = Assigner(env, self.backend, self.elector)
         self._number = 0
 

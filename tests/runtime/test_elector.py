@@ -11,6 +11,7 @@ from duly.model.event import LeaderElected, LeaderLost
 from duly.ports import Opening, StoreClock, SystemClock
 from duly.runtime.elector import MAIN, Elector
 from duly.runtime.environment import Environment, make_card
+from duly.runtime.live_config import LiveConfig
 
 
 class Slow:
@@ -41,7 +42,8 @@ async def test_who_resigns_while_it_asks_for_a_lease_does_not_keep_it(verb):
     events = []
     clock = StoreClock(SystemClock(), direct=True)
     config = SchedulerConfig(node_id="a")
-    env = Environment(make_card(config, clock, random.Random(1), "1"), config, clock, events.append, random.Random(1))
+    card = make_card("a", config, clock, "1")
+    env = Environment(card, LiveConfig(config), clock, events.append, random.Random(1))
     async with open_url("memory://", Opening()) as backend:
         slow = Slow(backend.coordinator, verb)
         elector = Elector(env, slow, backend.store, lambda: [MAIN], elected=lambda: None)

@@ -12,6 +12,7 @@ from duly.ports import StoreClock
 from duly.runtime.active_runs import ActiveRun, ActiveRuns
 from duly.runtime.environment import Environment
 from duly.runtime.heartbeat import Heartbeat, at_once
+from duly.runtime.live_config import LiveConfig
 from duly.runtime.outages import OutageLog
 from duly.testing.clock import ManualClock
 
@@ -42,7 +43,7 @@ async def beaten(*replies, lost):
         active_runs.add(attempt)
     env = Environment(
         Node("n", "h", 1, START),
-        SchedulerConfig(lock_ttl=15.0),
+        LiveConfig(SchedulerConfig(lock_ttl=15.0)),
         StoreClock(clock, direct=True),
         lambda event: None,
         random.Random(0),

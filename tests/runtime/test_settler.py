@@ -13,6 +13,7 @@ from duly.ports import StoreClock
 from duly.runtime.active_runs import ActiveRun, ActiveRuns
 from duly.runtime.environment import Environment
 from duly.runtime.hooks import Hooks
+from duly.runtime.live_config import LiveConfig
 from duly.runtime.next_due import NextDue
 from duly.runtime.service import Signal
 from duly.runtime.settler import Settler
@@ -56,7 +57,7 @@ def settler_of(queue, events=None):
     emit = Events() if events is None else events
     env = Environment(
         Node("n", "h", 1, START),
-        SchedulerConfig(max_concurrent=10),
+        LiveConfig(SchedulerConfig(max_concurrent=10)),
         StoreClock(clock, direct=True),
         emit,
         random.Random(0),

@@ -54,6 +54,6 @@ def test_the_same_url_for_all_parts_is_one_backend():
 
 
 async def test_a_coordinator_is_no_store():
-    with pytest.raises(ConfigurationError, match="keeps no runs: Scheduler"):
+    with pytest.raises(ConfigurationError, match="keeps no runs: use Scheduler"):
         async with Scheduler("etcd://h").client():
             pass

@@ -47,7 +47,7 @@ def test_a_job_is_named_and_described_by_its_function():
         ({"name": "x" * 129}, "cannot name a job"),
         ({"handler": lambda: None}, "cannot name a job"),
         ({"handler": Command(["ls"])}, "has no name"),
-        ({"handler": 5, "name": "x"}, "no callable"),
+        ({"handler": 5, "name": "x"}, "expected a callable"),
         ({"priority": 11}, "priority=11"),
         ({"queue": ""}, "queue=''"),
         ({"timeout": 0}, "timeout=0"),
@@ -70,7 +70,9 @@ def test_a_job_is_named_and_described_by_its_function():
 )
 def test_a_bad_definition_is_refused_and_names_itself(fields, complaint):
     with pytest.raises(ConfigurationError, match=complaint):
-        Job(**{"handler": noop} | fields).policy()
+        job = Job(**{"handler": noop} | fields)
+        job.policy()
+        Scheduler("memory://").add(job)
 
 
 @pytest.mark.parametrize(
@@ -278,8 +280,8 @@ def test_the_default_zone_is_the_schedulers():
 @pytest.mark.parametrize(
     ("fields", "complaint"),
     [
-        ({"lock_ttl": 0}, "lock_ttl=0: a duration from 0.1 to 3600"),
-        ({"lock_refresh_interval": 8}, "lock_refresh_interval=8: a duration from 0.01 to 7.5"),
+        ({"lock_ttl": 0}, "lock_ttl=0: expected a duration from 0.1 to 3600"),
+        ({"lock_refresh_interval": 8}, "lock_refresh_interval=8: expected a duration from 0.01 to 7.5"),
         ({"max_concurrent": 0}, "max_concurrent=0"),
         ({"timezone": "Mars/Base"}, "timezone='Mars/Base'"),
         ({"namespace": "No!"}, "namespace='No!'"),

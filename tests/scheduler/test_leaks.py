@@ -25,9 +25,12 @@ def held():
 def no_more_than(before, seconds=10.0):
     """Whether the process comes back to what it had; a thread that was told to end may take a moment."""
     deadline = time.monotonic() + seconds
-    while (now := held()) > before and time.monotonic() < deadline:
+    while True:
+        now = held()
+        clean = all(after <= earlier for after, earlier in zip(now, before, strict=True))
+        if clean or time.monotonic() > deadline:
+            return clean, (before, now)
         time.sleep(0.01)
-    return all(after <= earlier for after, earlier in zip(now, before, strict=True)), (before, now)
 
 
 def assert_nothing_left(before):

@@ -194,10 +194,10 @@ async def test_positional_arguments_are_bound_by_name():
         ({"dedupe_key": ""}, "dedupe_key=''"),
         ({"dedupe_key": "x" * 600}, "dedupe_key"),
         ({"unique_for": 60}, "needs a dedupe_key"),
-        ({"unique_for": 0, "dedupe_key": "k"}, "unique_for=0 must be"),
-        ({"unique_for": float("nan"), "dedupe_key": "k"}, "unique_for=nan must be"),
+        ({"unique_for": 0, "dedupe_key": "k"}, "unique_for=0: expected"),
+        ({"unique_for": float("nan"), "dedupe_key": "k"}, "unique_for=nan: expected"),
         ({"unique_for": 1e9, "dedupe_key": "k"}, "from 0 to 31622400"),
-        ({"unique_for": True, "dedupe_key": "k"}, "unique_for=True must be"),
+        ({"unique_for": True, "dedupe_key": "k"}, "unique_for=True: expected"),
     ],
 )
 async def test_bad_options_are_refused_and_name_themselves(options, complaint):

@@ -100,7 +100,7 @@ class Actor:
         while True:
             try:
                 await session.open()
-                running = RunningNode(Client(session, registry, config, Bus(), rng), registry, config, Bus(), rng)
+                running = RunningNode(Client(session, registry, config, Bus(), rng), rng)
                 await running.start()
             except BackendUnavailable:
                 await asyncio.sleep(0.5)

@@ -67,7 +67,7 @@ class Company(Stage):
         while True:
             try:
                 await session.open()
-                running = RunningNode(Client(session, registry, config, bus, rng), registry, config, bus, rng)
+                running = RunningNode(Client(session, registry, config, bus, rng), rng)
                 await running.start()
             except BackendUnavailable:
                 await asyncio.sleep(0.01)  # whoever starts it does so until the store answers

@@ -130,8 +130,9 @@ class Api:
             return ANONYMOUS
         principal = await self._caller(scope, headers)
         principal.require(route.permission)
-        if principal.token_id and (principal.rate is not None or self.settings.limits.token is not None):
-            await self.settings.limits.count_call((await self._backend()).store, principal.token_id, principal.rate)
+        limits = await self.context.limits()
+        if principal.token_id and (principal.rate is not None or limits.token is not None):
+            await limits.count_call((await self._backend()).store, principal.token_id, principal.rate)
         return principal
 
     async def _caller(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal:

@@ -19,6 +19,7 @@ from duly.errors import BackendUnavailable, ConfigurationError, DulyError
 from duly.model import Node
 from duly.observe.metrics import MetricsRecorder
 from duly.ports import Store, SystemClock
+from duly.rules.cluster_settings import InForce
 from duly.scheduler import Scheduler
 from duly.scheduler.audit_check import Recorded
 from duly.scheduler.client import Client
@@ -100,6 +101,8 @@ class ApiContext:
     def __init__(self, scheduler: Scheduler, settings: ApiSettings, meters: MetricsRecorder) -> None:
         self.scheduler = scheduler
         self.settings = settings
+        self._limits = settings.limits
+        self._limits_of: InForce | None = None
         self.meters = meters
         self.draining = False
         self._local = SystemClock()
@@ -128,8 +131,17 @@ class ApiContext:
         return "+".join(self.scheduler.config.roles) if self.scheduler.is_running else "api"
 
     async def client(self) -> Client:
-        """The scheduler as a client of its store, which is opened on first use."""
-        return await self.scheduler.opened()
+        """The scheduler as a client of its store, which is opened on first use; it follows the cluster's settings."""
+        client = await self.scheduler.opened()
+        client.follow_settings()
+        return client
+
+    async def limits(self) -> Limits:
+        """The rate limits in force: the cluster's settings over those of this process."""
+        live = (await self.client()).live
+        if live.in_force is not self._limits_of:
+            self._limits_of, self._limits = live.in_force, self.settings.limits.under(live.in_force)
+        return self._limits
 
     async def store(self) -> Store:
         return (await self.client()).backend.store

@@ -10,7 +10,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from duly.api.problems import Problem
-from duly.api.rates import Rate
+from duly.rules.rate_limits import Rate
 
 
 class Permission(StrEnum):

@@ -97,7 +97,7 @@ def problem_of(error: DulyError) -> Problem | None:
             return Problem(422, "invalid-payload", text, pointer="/payload")
         case errors.InvalidSchedule():
             return Problem(422, "invalid-schedule", text, pointer="/schedule")
-        case errors.JobChanged() | errors.DuplicateJob() | errors.SchedulerRunning():
+        case errors.JobChanged() | errors.SettingChanged() | errors.DuplicateJob() | errors.SchedulerRunning():
             return Problem(409, "conflict", text)
         case errors.ConfigurationError():
             return Problem(422, "invalid", text)

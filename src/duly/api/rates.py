@@ -1,54 +1,21 @@
 """Rate limits of tokens and handlers. There are none by default.
 
-The token buckets are in the store, so that a limit holds for all processes together. A limit of "10/s" allows ten calls
-at once and then ten per second; "10/s:20" allows twenty at once.
+The token buckets are in the store, so that a limit holds for all processes together. `rules.rate_limits` parses limits.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 
 from msgspec import Struct
 
 from duly.api.problems import Problem
-from duly.errors import ConfigurationError
 from duly.ports import Store
+from duly.rules.cluster_settings import HANDLER_RATES, TOKEN_RATE, InForce
+from duly.rules.rate_limits import Rate, parse, parse_each
 
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-_TEXT = re.compile(r"(?P<count>\d{1,9})/(?P<unit>[smh])(?::(?P<burst>\d{1,9}))?", re.ASCII)
 _NEVER = 1e9
-
-
-class Rate(Struct, frozen=True):
-    """A number per second on average, and `burst` at once."""
-
-    per_second: float
-    burst: float
-
-    def __str__(self) -> str:
-        return f"{self.per_second:g} per second, {self.burst:g} at once"
-
-
-def parse(text: str) -> Rate:
-    """Parse `10/s`, `600/m`, `1000/h` or `10/s:20`."""
-    found = _TEXT.fullmatch(text.strip())
-    if found is None or not int(found["count"]) or found["burst"] == "0":
-        raise ConfigurationError(f"invalid rate {text!r}: expected e.g. 10/s, 600/m, 1000/h or, with a burst, 10/s:20")
-    count = int(found["count"])
-    return Rate(count / _UNITS[found["unit"]], float(found["burst"] or count))
-
-
-def parse_each(text: str) -> dict[str, Rate]:
-    """Parse `greet=10/s,report=5/m`."""
-    found = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, rate = part.partition("=")
-        if not equals:
-            raise ConfigurationError(f"invalid rate {part!r}: expected handler=rate, e.g. greet=10/s")
-        found[name.strip()] = parse(rate)
-    return found
 
 
 class Limits(Struct, frozen=True):
@@ -56,6 +23,16 @@ class Limits(Struct, frozen=True):
 
     token: Rate | None = None
     handlers: Mapping[str, Rate] = {}
+
+    def under(self, cluster: InForce) -> Limits:
+        """The same with the cluster's settings over it."""
+        token, handlers = self.token, self.handlers
+        if TOKEN_RATE in cluster.values:
+            text = cluster.text(TOKEN_RATE)
+            token = None if text is None else parse(text)
+        if HANDLER_RATES in cluster.values:
+            handlers = parse_each(cluster.text(HANDLER_RATES) or "")
+        return Limits(token, handlers)
 
     async def count_call(self, store: Store, token_id: str, own: Rate | None) -> None:
         """Count a call of a token. Its own rate overrides the rate of all tokens."""

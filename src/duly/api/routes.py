@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from duly.api import cluster, events, health, jobs, previews, queries, requests, runs, submissions
+from duly.api import cluster, events, health, jobs, previews, queries, requests, runs, settings, submissions
 from duly.api.calls import Call, Reply, Stream
 from duly.api.json_input import converted
 from duly.api.permissions import Permission
@@ -35,6 +35,7 @@ from duly.api.responses import (
     RunDetail,
     Status,
 )
+from duly.api.settings import SettingAnswer
 from duly.model.published_event import PublishedEvent
 
 Handle = Callable[[Call[Any, Any]], Awaitable[Reply | Stream]]
@@ -108,6 +109,7 @@ _TRIGGER = _one(requests.TriggerBody, required=False)
 _CANCEL = _one(requests.CancelBody, required=False)
 _REDRIVE = _one(requests.RedriveBody)
 _PREVIEW = _one(requests.PreviewBody)
+_SETTING = _one(settings.SettingBody)
 
 _MATCH = ("If-Match",)
 _MATCH_OR_NEW = ("If-Match", "If-None-Match")
@@ -145,6 +147,12 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/queues/{name}/resume", _OPERATE, cluster.resume_queue, {200: QueueState}),
     Route("GET", "/nodes", _READ, cluster.list_nodes, {200: list[NodeAnswer]}),
     Route("GET", "/events", _READ, events.follow_events, {200: _EVENTS}, query=queries.EventsQuery, headers=_LAST_ID),
+    Route("GET", "/config", _READ, settings.list_settings, {200: list[SettingAnswer]}),
+    Route("GET", "/config/{name}", _READ, settings.get_setting, {200: SettingAnswer}),
+    Route(
+        "PUT", "/config/{name}", _ADMINISTER, settings.set_setting, {200: SettingAnswer}, body=_SETTING, headers=_MATCH
+    ),
+    Route("DELETE", "/config/{name}", _ADMINISTER, settings.unset_setting, {204: None}, headers=_MATCH),
     Route("GET", "/audit", _ADMINISTER, cluster.audit, {200: list[AuditAnswer]}, query=queries.AuditQuery),
     Route("POST", "/preview", _READ, previews.preview, {200: PreviewAnswer}, body=_PREVIEW),
     *HEALTH_ROUTES,

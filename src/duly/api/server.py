@@ -24,7 +24,7 @@ from duly.api.config import ApiSettings, ConnectionLimits
 from duly.api.http import HttpServer
 from duly.api.routes import HEALTH_ROUTES, ROUTES
 from duly.errors import ConfigurationError
-from duly.observe.loop_lag import watch_loop
+from duly.observe.metrics import watch_loop
 from duly.ports import Store
 from duly.scheduler import Scheduler
 from duly.scheduler.signals import Deadline, Reload, Signals, Signs
@@ -79,7 +79,7 @@ async def live(
             if node:
                 _log.info("stopping: waiting for running handlers; a second signal stops at once")
                 report = await scheduler.stop()
-    signals.deadline.done = True
+    signals.stopped()
     return report
 
 

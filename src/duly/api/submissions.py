@@ -64,8 +64,9 @@ async def submit(call: Call[None, Submission | list[Submission]]) -> Reply:
         return await _submit_each(call, call.body)
     client = await call.context.client()
     run = await _composed(call, call.body, client)
-    if call.context.settings.limits.handlers:
-        await call.context.settings.limits.count_submissions(client.backend.store, {run.handler: 1})
+    limits = await call.context.limits()
+    if limits.handlers:
+        await limits.count_submissions(client.backend.store, {run.handler: 1})
     put = await client.submitter.put(run)
     document = await _answer(call, put)
     if document is None:
@@ -81,9 +82,9 @@ async def _submit_each(call: Call[None, Any], submissions: Sequence[Submission])
     for index, each in enumerate(submissions):
         with _problems_in(index):
             runs.append(await _composed(call, each, client))
-    if call.context.settings.limits.handlers:
-        counted = Counter(run.handler for run in runs)
-        await call.context.settings.limits.count_submissions(client.backend.store, counted)
+    limits = await call.context.limits()
+    if limits.handlers:
+        await limits.count_submissions(client.backend.store, Counter(run.handler for run in runs))
     puts = await client.submitter.put_each(runs)
     answers = [await _answer(call, put) or _hidden_duplicate(client) for put in puts]
     return answer(answers, 201 if any(put.created for put in puts) else 200)

@@ -19,11 +19,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.api.permissions import Principal, TokenRole
-from duly.api.rates import Rate
 from duly.errors import ConfigurationError
 from duly.model import EPOCH, Item
 from duly.ports import Backend, Store
 from duly.ports.waiting import shielded
+from duly.rules.rate_limits import Rate
 
 KIND = "token"
 CACHED_FOR = 1.0

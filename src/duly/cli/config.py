@@ -10,6 +10,7 @@ import click
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from duly.cli.cluster_config import get_setting, list_settings, set_setting, unset_setting
 from duly.cli.options import Group, command, json_option
 from duly.cli.output import Column, write_json, write_table
 from duly.cli.programs import node_settings
@@ -33,9 +34,9 @@ class Row(Struct, frozen=True):
     variables: tuple[str, ...] = ()
 
 
-@click.group(cls=Group, examples=("duly config show", "duly config show app:scheduler"))
+@click.group(cls=Group, examples=("duly config show", "duly config set max_concurrent=20", "duly config list"))
 def config() -> None:
-    """Show the settings and their sources."""
+    """Settings: those of this process, and those of the whole cluster."""
 
 
 @command("duly config show", "duly config show app:scheduler --json")
@@ -121,3 +122,7 @@ def _text(value: Any) -> str:
 
 
 config.add_command(show, "show")
+config.add_command(list_settings, "list")
+config.add_command(get_setting, "get")
+config.add_command(set_setting, "set")
+config.add_command(unset_setting, "unset")

@@ -167,8 +167,7 @@ async def _compare(scheduler: Scheduler, file: JobFile) -> tuple[Difference, dat
 
 
 async def _apply(scheduler: Scheduler, compared: Difference) -> list[str]:
-    (await scheduler.opened()).job_files.actor = actor()
-    return await scheduler.apply(compared)
+    return await scheduler.apply(compared, by=actor())
 
 
 def _ask(url: str | None, file: JobFile, question: Any) -> Any:

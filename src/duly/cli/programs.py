@@ -163,13 +163,12 @@ def _unique_for(settings: Settings) -> dict[str, Any]:
 
 
 def _limits(settings: Settings) -> Limits:
-    from duly.api import rates  # noqa: PLC0415
+    from duly.api.rates import Limits  # noqa: PLC0415
+    from duly.rules.rate_limits import parse, parse_each  # noqa: PLC0415
 
     given = settings.handler_rates or {}
-    handlers = (
-        rates.parse_each(given) if isinstance(given, str) else {name: rates.parse(text) for name, text in given.items()}
-    )
-    return rates.Limits(None if settings.token_rate is None else rates.parse(settings.token_rate), handlers)
+    handlers = parse_each(given) if isinstance(given, str) else {name: parse(text) for name, text in given.items()}
+    return Limits(None if settings.token_rate is None else parse(settings.token_rate), handlers)
 
 
 # --- running
@@ -187,7 +186,7 @@ def run_program(
     serving = serving_for(flags, program.settings, default_port, health_only=health_only)
     if serving is not None or default_port is not None:
         _publish(program.scheduler)
-    with Signals(program.scheduler.patience, program.scheduler.rescue, kept=True) as signals:
+    with Signals(lambda: program.scheduler.patience, program.scheduler.rescue, kept=True) as signals:
         run_alone(_live(program, serving, signals, node=node))
 
 

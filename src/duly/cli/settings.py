@@ -56,6 +56,7 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     keep_events: int | None = None
     audit_key: str | None = None
     default_handler: str | None = None
+    pinned: tuple[str, ...] | None = None
     max_connections: int | None = None
     max_header_bytes: int | None = None
     max_request_line: int | None = None
@@ -100,6 +101,7 @@ NODE_SETTINGS = {
     "keep_events": "keep_events",
     "audit_key": "audit_key",
     "default_handler": "default_handler",
+    "pinned": "pinned",
 }
 
 STORE_SETTINGS = ("url", "store", "queue", "coordinator")
@@ -157,9 +159,9 @@ def _read_variable(environment: Mapping[str, str], variable: str) -> Sourced | N
 def _converted(name: str, given: Sourced) -> Any:
     """The text of a variable as the type of its setting."""
     text: str = given.value
-    if name in {"queues", "labels"}:
+    if name in {"queues", "labels", "pinned"}:
         parts = tuple(part.strip() for part in text.split(",") if part.strip())
-        return parts if name == "queues" else read_labels(given.source, parts)
+        return read_labels(given.source, parts) if name == "labels" else parts
     if name in _DURATIONS:
         return _seconds(given.source, text)
     if _TYPES[name] == bool | None:

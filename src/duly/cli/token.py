@@ -69,10 +69,11 @@ def create(
     as_json: bool,
 ) -> None:
     """Create a token and print it once: the store keeps only its hash."""
-    from duly.api import rates, tokens  # noqa: PLC0415
+    from duly.api import tokens  # noqa: PLC0415
     from duly.api.permissions import TokenRole  # noqa: PLC0415
+    from duly.rules.rate_limits import parse  # noqa: PLC0415
 
-    limit = None if rate is None else rates.parse(rate)
+    limit = None if rate is None else parse(rate)
 
     async def create_and_record(scheduler: Scheduler) -> tuple[Token, str]:
         store = (await scheduler.opened()).backend.store

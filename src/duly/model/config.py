@@ -20,6 +20,29 @@ Hook = Callable[..., Any]
 Duration = float | timedelta
 
 _DAY = 86400.0
+
+# The settings that can change while nodes run (`rules.cluster_settings`).
+CHANGEABLE = (
+    "max_concurrent",
+    "tick_interval",
+    "misfire_grace",
+    "max_losses",
+    "assign_ahead",
+    "shutdown_timeout",
+    "transaction_timeout",
+    "max_payload_bytes",
+    "keep_events",
+    "retention.completed",
+    "retention.failed",
+    "retention.cancelled",
+    "retention.lost",
+    "retention.skipped",
+    "retention.max_completed",
+    "log_level",
+    "token_rate",
+    "handler_rates",
+)
+
 _LEAST_KEY = 16
 _NAMESPACE = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _NODE_ID = re.compile(r"[A-Za-z0-9][\w.:-]{0,127}", re.ASCII)
@@ -29,13 +52,13 @@ _LABEL = re.compile(r"[\w.:/-]{1,128}", re.ASCII)
 def _seconds(name: str, value: object, least: float, most: float) -> float:
     plain = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not least <= plain <= most:
-        raise ConfigurationError(f"{name}={shown(value)}: a duration from {least:g} to {most:g} seconds is needed")
+        raise ConfigurationError(f"{name}={shown(value)}: expected a duration from {least:g} to {most:g} seconds")
     return float(plain)
 
 
 def _choice(name: str, value: object, allowed: tuple[str | bool | None, ...]) -> None:
     if value not in allowed:
-        raise ConfigurationError(f"{name}={shown(value)}: one of {', '.join(map(str, allowed))} is needed")
+        raise ConfigurationError(f"{name}={shown(value)}: expected one of {', '.join(map(str, allowed))}")
 
 
 def _is_text(value: object) -> bool:
@@ -48,7 +71,7 @@ def _fits(pattern: re.Pattern[str], value: object) -> bool:
 
 def _strings(name: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, tuple | list) or not all(isinstance(v, str) for v in value):
-        raise ConfigurationError(f"{name}={shown(value)}: a list of strings is needed")
+        raise ConfigurationError(f"{name}={shown(value)}: expected a list of strings")
     return tuple(value)
 
 
@@ -56,9 +79,9 @@ def _roles(value: object) -> tuple[Role, ...]:
     try:
         roles = tuple(Role(role) for role in _strings("roles", value))
     except ValueError as exc:
-        raise ConfigurationError(f"roles={shown(value)}: any of {', '.join(Role)} is needed") from exc
+        raise ConfigurationError(f"roles={shown(value)}: expected any of {', '.join(Role)}") from exc
     if not roles:
-        raise ConfigurationError(f"roles={shown(value)}: at least one of {', '.join(Role)} is needed")
+        raise ConfigurationError(f"roles={shown(value)}: expected at least one of {', '.join(Role)}")
     return roles
 
 
@@ -69,17 +92,25 @@ def _queues(value: object) -> tuple[str, ...] | dict[str, float] | None:
         for queue, weight in value.items():
             if not isinstance(weight, int | float) or not 0 < weight < 1e9:
                 raise ConfigurationError(
-                    f"queues={shown(value)}: the weight of {shown(queue)} must be a positive number"
+                    f"queues={shown(value)}: expected a positive number as the weight of {shown(queue)}"
                 )
         return {str(queue): float(weight) for queue, weight in value.items()}
     return _strings("queues", value)
+
+
+def _pinned(value: object) -> tuple[str, ...]:
+    names = _strings("pinned", value)
+    for name in names:
+        if name not in CHANGEABLE and name != "*":
+            raise ConfigurationError(f"pinned={shown(name)}: expected * or one of {', '.join(CHANGEABLE)}")
+    return names
 
 
 def labels_of(name: str, value: object) -> dict[str, str]:
     """Labels, as a node has them and as a selector asks for them."""
     if not isinstance(value, Mapping) or not all(_fits(_LABEL, part) for pair in value.items() for part in pair):
         raise ConfigurationError(
-            f"{name}={shown(value)}: a dict of names and values is needed, each of letters, digits and _ . : / -"
+            f"{name}={shown(value)}: expected a dict of names and values, each of letters, digits and _ . : / -"
         )
     return dict(value)
 
@@ -114,7 +145,8 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     `allow_commands` lets jobs in code run commands; "stored" lets the node also run those that definitions in the store
     name, such as the jobs of a file. `publish_events` writes what happens to runs, jobs and nodes into a log of the
     store that others can follow, the newest `keep_events` of them; None is off, but on in processes that serve. With
-    `audit_key`, a secret of at least 16 characters, entries of the audit log are authenticated.
+    `audit_key`, a secret of at least 16 characters, entries of the audit log are authenticated. `pinned` names settings
+    for which this process keeps its own value whatever the cluster's settings say; "*" pins all.
     """
 
     tick_interval: Duration = 5.0
@@ -145,6 +177,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     publish_events: bool | None = None
     keep_events: int = 50_000
     audit_key: str | None = None
+    pinned: tuple[str, ...] = ()
     on_error: Hook | None = None
     on_failure: Hook | None = None
 
@@ -166,6 +199,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
         force_setattr(self, "queues", _queues(self.queues))
         force_setattr(self, "imports", _strings("imports", self.imports))
         force_setattr(self, "labels", labels_of("labels", self.labels))
+        force_setattr(self, "pinned", _pinned(self.pinned))
 
     def _check_durations(self) -> None:
         for name, least, most in (
@@ -200,7 +234,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     def _check_audit_key(self) -> None:
         if self.audit_key is not None and (not _is_text(self.audit_key) or len(self.audit_key) < _LEAST_KEY):
             raise ConfigurationError(
-                f"audit_key: a text of at least {_LEAST_KEY} characters is needed, best a random one"
+                f"audit_key: expected a text of at least {_LEAST_KEY} characters, best a random one"
             )
 
     def __repr__(self) -> str:
@@ -255,3 +289,31 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     def queue_names(self) -> tuple[str, ...] | None:
         """The queues to work on, None for all."""
         return None if self.queues is None else tuple(self.queues)
+
+
+def config_of(given: SchedulerConfig | Mapping[str, Any] | None) -> SchedulerConfig:
+    """A configuration from what a program gives: one, the fields of one, or nothing."""
+    match given:
+        case None:
+            return SchedulerConfig()
+        case SchedulerConfig():
+            return given
+        case Mapping():
+            fields = dict(given)
+            _refuse_unknown("config", fields, SchedulerConfig)
+            if isinstance(retention := fields.get("retention"), Mapping):
+                _refuse_unknown("config: retention", retention, Retention)
+                fields["retention"] = Retention(**retention)
+            return SchedulerConfig(**fields)
+        case _:
+            raise ConfigurationError(f"config={shown(given)}: expected a SchedulerConfig or a mapping of its fields")
+
+
+def _refuse_unknown(where: str, fields: Mapping[Any, Any], kind: type[Struct]) -> None:
+    for name in fields:
+        if name not in kind.__struct_fields__:
+            import difflib  # noqa: PLC0415  # only for a name that is wrong
+
+            near = difflib.get_close_matches(str(name), kind.__struct_fields__, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(kind.__struct_fields__)}"
+            raise ConfigurationError(f"{where}: unknown field {shown(name)}; {hint}")

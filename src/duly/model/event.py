@@ -1,4 +1,4 @@
-"""Events: what a node tells about itself while it works.
+"""Events: what a node reports about itself while it works.
 
 The runtime emits them, `observe` and users subscribe. They are facts for people and meters; nothing depends on them.
 """
@@ -6,7 +6,7 @@ The runtime emits them, `observe` and users subscribe. They are facts for people
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Self
+from typing import Protocol, Self
 
 from msgspec import Struct
 
@@ -18,7 +18,17 @@ from duly.model.run import Run, State
 
 
 class Event(Struct, frozen=True):
-    """Anything worth telling. The class is the kind."""
+    """Anything worth reporting. The class is the kind."""
+
+
+class Emit(Protocol):
+    """Where events go. Costs next to nothing when nobody subscribes to them."""
+
+    def __call__(self, event: Event) -> None: ...
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether anybody subscribes to events of this kind; worth asking before making one on the hot path."""
+        ...
 
 
 class RunsSubmitted(Event, frozen=True):
@@ -94,7 +104,7 @@ class ClaimsLost(Event, frozen=True):
 
 
 class ClaimUntrusted(Event, frozen=True):
-    """A lease could not be renewed in time; `stopped` tells whether the handler was stopped."""
+    """A lease could not be renewed in time; `stopped`: whether the handler was stopped."""
 
     run_id: str
     stopped: bool
@@ -109,14 +119,14 @@ class RunsReaped(Event, frozen=True):
 
 
 class RunsClaimed(Event, frozen=True):
-    """A call to the store brought so many runs, and took that long."""
+    """A call to the store lent `count` runs and took `seconds`."""
 
     count: int
     seconds: float
 
 
 class RunsSettled(Event, frozen=True):
-    """So many results were written in one call, which took that long."""
+    """`count` results were written in one call, which took `seconds`."""
 
     count: int
     seconds: float
@@ -266,6 +276,14 @@ class StoreBack(Event, frozen=True):
     seconds: float
 
 
+class SettingsApplied(Event, frozen=True):
+    """The cluster's settings of this revision apply: what this process does differently now, and what it refuses."""
+
+    revision: int
+    changes: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+
+
 class PromisesChanged(Event, frozen=True):
     """The settings of the store's server were changed: whether it keeps starts that it acknowledged has changed."""
 
@@ -280,7 +298,7 @@ class OutageNoted(Event, frozen=True):
 
 
 class ClockDoubted(Event, frozen=True):
-    """The store's clock has jumped by so many seconds. Nothing is started or taken over by it until it is believed."""
+    """The store's clock has jumped by `seconds`. It starts nothing and takes nothing over until it is believed."""
 
     seconds: float
 
@@ -300,7 +318,7 @@ class LoopStalled(Event, frozen=True):
 
 
 class NodeIdShared(Event, frozen=True):
-    """Another process runs under this node's id: each must have one of its own."""
+    """Another process runs under this node's id: each process needs its own."""
 
     node: str
     host: str
@@ -316,7 +334,7 @@ class NodeStarted(Event, frozen=True):
 
 
 class HandlersAbandoned(Event, frozen=True):
-    """Handlers of these runs went on although they were told to stop: the runs are given back, or end as interrupted.
+    """Handlers of these runs went on although they were asked to stop: the runs are given back, or end as interrupted.
 
     The handlers end with the process.
     """

@@ -39,7 +39,7 @@ class Ids:
         return (self._micros << _RANDOM_BITS | self._tail).to_bytes(_BYTES, "big").hex()
 
     def many(self, count: int) -> list[str]:
-        """So many new ids, in order, all of this moment."""
+        """`count` new ids, in order, all of this moment."""
         self._advance(self._now())
         first, self._tail = self._tail, self._tail + count
         if self._tail > _ALL:

@@ -73,7 +73,7 @@ class OnceSpec(Struct, frozen=True, tag="once", gc=False):
 class CustomSpec(Struct, frozen=True, tag="custom", gc=False):
     """A schedule that only code can compute; `kind` says which class, for people.
 
-    Planned under a lease of its own (`shard`) by the nodes that have the code.
+    Planned under a separate lease (`shard`) by the nodes that have the code.
     """
 
     kind: str

@@ -34,7 +34,7 @@ class Verdict(StrEnum):
 
 
 class Succeeded(Struct, frozen=True, gc=False):
-    """The handler returned. `note` tells why a result is not kept, if it is not."""
+    """The handler returned. `note` says why a result is not kept, if it is not."""
 
     result: bytes | None = None
     note: str | None = None
@@ -61,7 +61,7 @@ class Cancelled(Struct, frozen=True, gc=False):
 
 
 class Interrupted(Struct, frozen=True, gc=False):
-    """The node is stopping: the attempt does not count, whoever is next begins anew."""
+    """The node is stopping: the attempt does not count, the next one begins from the start."""
 
     began: bool = True
 

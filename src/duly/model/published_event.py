@@ -40,7 +40,7 @@ class PublishedEventKind(StrEnum):
     LEADER_LOST = "leader.lost"
     NODE_STARTED = "node.started"
     NODE_STOPPED = "node.stopped"
-    DROPPED = "events.dropped"  # so many were not published: there were too many, or the store was away
+    DROPPED = "events.dropped"  # `count` were not published: there were too many, or the store was away
 
 
 class PublishedError(Struct, frozen=True, gc=False):
@@ -50,10 +50,10 @@ class PublishedError(Struct, frozen=True, gc=False):
     message: str
 
 
-class PublishedEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One event. `node` is the process that tells it; what does not concern an event is left out.
+class PublishedEvent(Struct, frozen=True, omit_defaults=True, gc=False):
+    """One event. `node` is the process that reports it; what does not concern an event is left out.
 
-    `due` is told of what is submitted for later, `vanished` is the node that a run was taken over from, `what` how a
+    `due` is there for what is submitted for later, `vanished` is the node that a run was taken over from, `what` how a
     job was saved, `count` how many events were dropped.
     """
 

@@ -14,7 +14,7 @@ from duly.model.outcome import Failure, OutcomeKind
 
 
 class State(StrEnum):
-    """Where a run stands. The legal moves between states are in `rules.lifecycle`."""
+    """The state of a run. The legal moves between states are in `rules.lifecycle`."""
 
     PENDING = "pending"
     QUEUED = "queued"
@@ -92,12 +92,12 @@ class Progress(Struct, frozen=True, gc=False):
 class Run(Struct, frozen=True, gc=False):
     """One run.
 
-    `due` is the instant it stands for and never changes; `ready_at` is when it may start next: due plus jitter at
-    first, later after a retry. A skipped run may stand for a range of instants, `due` to `until`. `fence` is that of
+    `due` is the instant it represents and never changes; `ready_at` is when it may start next: due plus jitter at
+    first, later after a retry. A skipped run may represent a range of instants, `due` to `until`. `fence` is that of
     the latest claim. `hold` names why a waiting run is out of the indexes. `member` says whether it counts in its
     group. An `assignable` run starts only on the node that the leader assigns it to, its `assignee`; any other on
     whichever node claims it. `damage` says why a stored record cannot be read in full: such a run is never executed.
-    `unique_for` is a word to `Queue.put` alone: for how many seconds from then the dedupe key is taken, whatever
+    `unique_for` is for `Queue.put` alone: for how many seconds from then the dedupe key is taken, whatever
     becomes of the run. It is not kept.
     `start_by` is until when a planned run may start before it counts as missed (`rules.misfires`); with `strict` that
     holds for the time in its queue, too. A store clears it when the run is held for its group, when an attempt has
@@ -214,7 +214,7 @@ class Settlement(Struct, frozen=True, gc=False):
     """What becomes of a run after an outcome. Made by `rules.settling`, applied as it is by the adapters.
 
     `state` pending means another attempt at `ready_at`; with `outcome` None it is a release: the attempt never counted.
-    `attempt` is None where the finished run itself tells the story (success at the first try) and for a release.
+    `attempt` is None where the finished run itself has the facts (success at the first attempt) and for a release.
     `group` and `keyed` (whether there is a dedupe key) remind of what the run gives back at its end, so that a store
     need not look for it; None and True say nothing. `hold` is what a run that is to be pending is held under.
     """

@@ -1,4 +1,4 @@
-"""Traces: how a run carries on the trace of whoever submitted it, in the headers that W3C Trace Context defines."""
+"""Traces: how a run continues the trace of its submitter, in the headers that W3C Trace Context defines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observing: subscribers to what a node tells about itself. Nothing in here can change what happens."""
+"""Observing: subscribers to the events of a node. Nothing in here can change what happens."""
 
 from duly.observe.bus import Bus
 from duly.observe.collector import Collecting, MetricsCollector

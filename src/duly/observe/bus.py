@@ -1,4 +1,4 @@
-"""The bus: carries events to those who want them."""
+"""The bus: carries events to subscribers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Subscriber(Protocol):
 
 
 class Bus:
-    """Calls every subscriber in turn. One that fails is logged, never felt by the node."""
+    """Calls every subscriber in turn. One that fails is logged and does not affect the node."""
 
-    def __init__(self) -> None:
-        self._subscribers: tuple[Subscriber, ...] = ()
+    def __init__(self, *subscribers: Subscriber) -> None:
+        self._subscribers = subscribers
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
         """Add a subscriber; what is returned takes it off again."""
@@ -44,7 +44,7 @@ class Bus:
         for subscriber in self._subscribers:
             try:
                 subscriber(event)
-            except Exception:  # noqa: BLE001  # a subscriber is foreign code: its failure is told, not passed on
+            except Exception:  # noqa: BLE001  # a subscriber is foreign code: its failure is logged, not raised
                 _log.exception("a subscriber failed on %s", type(event).__name__)
 
 

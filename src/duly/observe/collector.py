@@ -6,12 +6,13 @@ node's event loop: it must not block.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from duly.model import Failure, OutcomeKind
 from duly.model import event as events
 
 
+@runtime_checkable
 class MetricsCollector(Protocol):
     """Takes what a node counts and measures. Names are those of jobs, durations are seconds."""
 
@@ -36,19 +37,19 @@ class MetricsCollector(Protocol):
         return
 
     def runs_claimed(self, count: int, seconds: float) -> None:
-        """One call to the store brought so many runs."""
+        """One call to the store lent `count` runs."""
         return
 
     def runs_settled(self, count: int, seconds: float) -> None:
-        """One call to the store settled so many runs."""
+        """One call to the store settled `count` runs."""
         return
 
     def runs_reaped(self, count: int) -> None:
-        """So many runs of vanished nodes were taken over."""
+        """`count` runs of vanished nodes were taken over."""
         return
 
     def claims_lost(self, count: int) -> None:
-        """So many leases could not be kept."""
+        """`count` leases could not be kept."""
         return
 
     def leader_changed(self, leads: bool) -> None:

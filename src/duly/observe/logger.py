@@ -1,4 +1,4 @@
-"""Loggers of others: what a logger must be able to do so that Duly tells it what happens.
+"""Loggers: what an object must be able to do so that Duly can log to it.
 
 Those of the standard library, of structlog and of loguru can, as they are. Fields go where each keeps them: into
 `bind` where there is one, into `extra` otherwise.
@@ -35,7 +35,7 @@ class Voice:
 
     @property
     def debugging(self) -> bool:
-        """Whether anybody would see the lowest level. A logger that cannot say is told everything."""
+        """Whether anybody would see the lowest level. A logger that cannot say gets everything."""
         for name in ("isEnabledFor", "is_enabled_for"):
             enabled: Callable[[int], bool] | None = getattr(self._logger, name, None)
             if enabled is not None:
@@ -46,5 +46,23 @@ class Voice:
         if self._binds:
             logger: Any = self._logger
             getattr(logger.bind(**fields), level)(message)
+        elif isinstance(self._logger, logging.LoggerAdapter):
+            _tell_adapter(self._logger, level, message, fields)
         else:
             getattr(self._logger, level)(message, extra=fields)
+
+    @staticmethod
+    def _tell_adapter(
+        adapter: logging.LoggerAdapter[Any], level: Level, message: str, fields: Mapping[str, Any]
+    ) -> None:
+        """Before Python 3.13 an adapter drops the fields of a record for its own: keep both."""
+        text, options = adapter.process(message, {"extra": dict(fields)})
+        options["extra"] = {**fields, **(options.get("extra") or {})}
+        getattr(adapter.logger, level)(text, **options)
+
+
+def _tell_adapter(adapter: logging.LoggerAdapter[Any], level: Level, message: str, fields: Mapping[str, Any]) -> None:
+    """Log through an adapter with its fields and ours: before Python 3.13 an adapter drops those of the caller."""
+    text, options = adapter.process(message, {"extra": dict(fields)})
+    options["extra"] = {**fields, **(options.get("extra") or {})}
+    getattr(adapter.logger, level)(text, **options)

@@ -23,7 +23,7 @@ from duly.rules.describe import instant
 from duly.rules.printable import escaped
 from duly.rules.redaction import redacted
 
-_TALKATIVE = ("httpx2", "httpcore2")  # the client of etcd tells of every request, as information
+_TALKATIVE = ("httpx2", "httpcore2")  # the client of etcd logs every request at INFO
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -81,7 +81,7 @@ class EventLog:
         match event:
             case events.NodeStarted(node):
                 self._fields = {"node": node}
-            case events.LeaderElected(lease):  # may come before the start is told
+            case events.LeaderElected(lease):  # may come before the event of the start
                 self._fields = {"node": lease.holder}
             case _:
                 pass
@@ -135,6 +135,11 @@ def _of_node(event: events.Event) -> tuple[int, str]:
         case events.JobFileOutdated(job_file, since):
             text = f"job file {job_file}: this file is not applied, a newer one has taken its place"
             return logging.WARNING, f"{text} ({since:%Y-%m-%d %H:%M:%S}Z); `duly apply` would put it back in force"
+        case events.SettingsApplied(revision, changes, problems):
+            text = f"settings of the cluster, revision {revision}: {', '.join(changes) or 'nothing changes here'}"
+            if not problems:
+                return logging.INFO, text
+            return logging.WARNING, f"{text}; not applied: {'; '.join(problems)}"
         case events.StoreBack(service, seconds):
             return logging.INFO, f"{service}: the store is back after {seconds:.1f} s"
         case events.RunsReaped(run_ids, nodes):
@@ -270,6 +275,19 @@ def _told(value: object) -> str:
         return str(value)
     except Exception:  # noqa: BLE001  # code of the user's
         return f"<{type(value).__name__}>"
+
+
+_DULY = logging.getLogger("duly")
+_configured: list[int] = []  # the level of `duly` before the cluster's setting, while there is one
+
+
+def set_log_level(level: str | None) -> None:
+    """Log `duly.*` from this level on; None: as it was configured."""
+    if level is not None:
+        _configured[:] = _configured or [_DULY.level]
+        _DULY.setLevel(level)
+    elif _configured:
+        _DULY.setLevel(_configured.pop())
 
 
 def configure_logging(level: str = "INFO", layout: str = "TEXT", stream: TextIO | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Meters: what a process counts about itself, as plain numbers.
+"""Metrics: what a process counts about itself, as plain numbers.
 
 A subscriber to events that adds and never asks: no locks, no foreign package, a few hundred nanoseconds per run. What
 they mean outside is for others to say: `observe.prometheus` writes them down for a scraper, the API sums them up.
@@ -6,6 +6,7 @@ they mean outside is for others to say: `observe.prometheus` writes them down fo
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections import Counter, defaultdict
 
@@ -16,7 +17,7 @@ LATENESS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 LATENCY = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 SIZES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0)
 
-# What is counted; whatever else a process could tell need not be made for it.
+# What is counted; other events need not be made for it.
 METERED = (
     events.RunStarted,
     events.RunEnded,
@@ -37,6 +38,7 @@ METERED = (
 
 _MOST_NAMES = 1_000
 _OTHER = "(other)"
+_LAG_PERIOD = 0.5
 
 
 class Histogram:
@@ -135,3 +137,12 @@ class MetricsRecorder:
             return _OTHER
         self._names.add(job)
         return job
+
+
+async def watch_loop(meters: MetricsRecorder) -> None:
+    """Measure until cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        asked = loop.time()
+        await asyncio.sleep(_LAG_PERIOD)
+        meters.loop_lag.add(max(0.0, loop.time() - asked - _LAG_PERIOD))

@@ -1,4 +1,4 @@
-"""OpenTelemetry: a span for every attempt, tied to the span of whoever submitted the run. Needs the extra `otel`.
+"""OpenTelemetry: a span for every attempt, linked to the span that submitted the run. Needs the extra `otel`.
 
 The submitter's `traceparent` travels in the run's headers, through whatever store. Only the API package is used: which
 spans are kept and where they go is configured by the program, as always with OpenTelemetry.
@@ -25,7 +25,7 @@ class OpenTelemetry:
     """A tracer for `scheduler.observe(tracer=OpenTelemetry())`.
 
     An attempt's span is a child of the submitter's span, so that one trace shows both, and also linked to it. With
-    `new_trace=True` every attempt begins a trace of its own that is only linked: for work that starts hours later.
+    `new_trace=True` every attempt begins a new trace that is only linked: for work that starts hours later.
     """
 
     def __init__(self, provider: trace.TracerProvider | None = None, *, new_trace: bool = False) -> None:

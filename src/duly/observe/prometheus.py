@@ -1,6 +1,6 @@
 """Prometheus: meters and counts as a scraper reads them. Needs the extra `prometheus`.
 
-`DulyCollector` is a collector for a registry of one's own; `exposition` is what the API answers: that, and whatever the
+`DulyCollector` is a collector for your own registry; `exposition` is what the API answers: that, and whatever the
 program has put into the package's default registry (by default the process's memory, CPU and files).
 """
 

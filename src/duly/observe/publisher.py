@@ -1,7 +1,7 @@
-"""The publisher: writes what this process tells into the store's log of events, where everybody can follow it.
+"""The publisher: writes the events of this process into the store's log of events, which any process can follow.
 
-Best effort by design: it gathers, writes at most every fifth of a second, and what is too much, or was told while the
-store was away, is counted and told by one notice. No run ever waits for it, and where nothing happens it does nothing.
+Best effort by design: it gathers, writes at most every fifth of a second, and counts what is too much or was emitted
+while the store was away; one event reports that count. No run ever waits for it, and without events it does nothing.
 """
 
 from __future__ import annotations
@@ -30,12 +30,18 @@ _log = logging.getLogger("duly.observe")
 
 
 class Publisher:
-    """A subscriber on one event loop, with that loop's session on the store. `node` is the name it tells under."""
+    """A subscriber on one event loop, with that loop's session on the store. `node` is the name it publishes under."""
 
     def __init__(
-        self, store: ValueStore, now: Callable[[], datetime], node: str, keep: int, *, period: float = PERIOD
+        self,
+        store: ValueStore,
+        now: Callable[[], datetime],
+        node: str,
+        keep: Callable[[], int],
+        *,
+        period: float = PERIOD,
     ) -> None:
-        self.node = node
+        self._node = node
         self._store = store
         self._now = now
         self._keep = keep
@@ -54,7 +60,7 @@ class Publisher:
         if type(event) not in PUBLISHED or self._closing.is_set():
             return
         room = MOST_AT_ONCE - len(self._waiting)
-        notices, over = notices_of(event, self._now(), self.node, room)
+        notices, over = notices_of(event, self._now(), self._node, room)
         self._waiting += notices
         self._dropped += over
         if self._task is None and self._waiting:
@@ -78,10 +84,10 @@ class Publisher:
         dropped, self._dropped = self._dropped, 0
         if dropped:
             at = iso(self._now())
-            batch.append(PublishedEvent(kind=PublishedEventKind.DROPPED, at=at, node=self.node, count=dropped))
+            batch.append(PublishedEvent(kind=PublishedEventKind.DROPPED, at=at, node=self._node, count=dropped))
         try:
-            await self._store.append(EVENTS, [_encode(notice) for notice in batch], keep=self._keep)
-        except Exception as exc:  # noqa: BLE001  # the loop of a service: told once, counted, tried again
+            await self._store.append(EVENTS, [_encode(notice) for notice in batch], keep=self._keep())
+        except Exception as exc:  # noqa: BLE001  # the loop of a service: logged once, counted, tried again
             self._dropped += dropped + len(batch) - bool(dropped)
             if not self._away:
                 _log.warning("events are not published for now, they are only counted: %s", exc)

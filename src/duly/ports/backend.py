@@ -43,8 +43,8 @@ class Capabilities(Struct, frozen=True):
 class Opening(Struct, frozen=True):
     """What a backend is opened with besides its URL. A factory registered for a scheme takes (url, opening).
 
-    Without `migrates`, opening leaves the schema as it is and asks nothing of it: for who calls `Store.migrate` next
-    and wants to know what that did.
+    Without `migrates`, opening leaves the schema as it is and does not check it: for callers that run `Store.migrate`
+    next and report what it did.
 
     `lease` is the `lock_ttl` of the nodes, in seconds, if it is known. A call timeout in the URL that is too long for
     it is refused with a `ConfigurationError`.
@@ -71,7 +71,7 @@ class Finding(Struct, frozen=True):
 
 
 class CoordinatorSession(Protocol):
-    """A coordinator with connections of its own, for a backend that keeps its runs elsewhere.
+    """A coordinator with separate connections, for a backend that keeps its runs elsewhere.
 
     Opened and closed like a backend, and every backend is one. A factory registered for a scheme in the entry points
     `duly.coordinators` takes (url, opening) and returns one.
@@ -99,7 +99,7 @@ class CoordinatorSession(Protocol):
 
 @runtime_checkable
 class Composed(Protocol):
-    """A backend of several servers, each of which may be away by itself."""
+    """A backend of several servers, each of which may be unreachable on its own."""
 
     async def parts(self) -> dict[str, str]:
         """How each part is now, by its name ("store", "queue", "coordinator"): "reachable", or "away: " and why."""

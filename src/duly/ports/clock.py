@@ -1,7 +1,7 @@
 """Clocks: the machine's own, and the store's as this process has measured it.
 
 The store's clock decides about due times, leases and everything else that several nodes must agree on. A node's own
-clock may be wrong by minutes. `StoreClock` tells the store's time without asking each time: it measures how far the
+clock may be wrong by minutes. `StoreClock` knows the store's time without asking each time: it measures how far the
 store's clock is from one of the machine's that never jumps, and it does not run ahead of the store.
 
 Waiting is always asyncio's, so that a simulated event loop owns time.
@@ -17,7 +17,7 @@ from typing import Protocol
 
 from duly.model import from_micros, to_micros
 
-# Linux stops CLOCK_MONOTONIC while the machine is suspended; a lease goes on all the same.
+# Linux stops CLOCK_MONOTONIC while the machine is suspended; a lease does not stop.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -31,7 +31,7 @@ class Clock(Protocol):
     """Two clocks: one that people read and one that never jumps."""
 
     def now(self) -> datetime:
-        """The present instant, aware, in UTC. May be stepped by whoever sets the machine's clock."""
+        """The present instant, aware, in UTC. May jump when the machine's clock is set."""
         ...
 
     def monotonic(self) -> float:

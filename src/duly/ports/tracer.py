@@ -1,4 +1,4 @@
-"""The Tracer port: follows a run from whoever submits it to the handler that does it.
+"""The Tracer port: follows a run from its submission to the handler that executes it.
 
 A scheduler without one pays nothing. `duly.observe.otel` has the one for OpenTelemetry.
 """

@@ -184,7 +184,7 @@ def _read_alias(text: str, words: list[tuple[int, str]]) -> Expression:
     at, word = words[0]
     name = word.lower()
     if name not in ALIASES:
-        raise _unreadable(text, at, f"{word!r} is no alias", _alias_hint(name))
+        raise _unreadable(text, at, f"unknown alias {word!r}", _alias_hint(name))
     if len(words) > 1:
         raise _unreadable(text, words[1][0], f"something follows {word!r}", "an alias stands alone")
     return replace(_read(ALIASES[name]), text=name)
@@ -200,7 +200,7 @@ def _alias_hint(name: str) -> str:
 
 
 class _Piece(NamedTuple):
-    """A piece of an expression that knows where it stands, for the sake of errors."""
+    """A piece of an expression with its position, for error messages."""
 
     whole: str
     field: Field
@@ -272,7 +272,9 @@ def _item(piece: _Piece) -> Item:
 def _step(piece: _Piece) -> int:
     step = _number(piece)
     if step is None:
-        piece.fail(f"the step {piece.text!r} is no number", _character_hint(piece.text) or "write for example */15")
+        piece.fail(
+            f"invalid step {piece.text!r}: expected a number", _character_hint(piece.text) or "write for example */15"
+        )
     if step == 0:
         piece.fail("a step of 0 never moves", "use a step of 1 or more")
     if step > piece.field.size:
@@ -283,7 +285,7 @@ def _step(piece: _Piece) -> int:
 def _wide_step_hint(field: Field, step: int) -> str:
     units = {"second": "seconds", "minute": "minutes", "hour": "hours"}
     if field.name in units:
-        return f"each field starts anew at {field.low}: for a fixed interval use Every({units[field.name]}={step})"
+        return f"each field starts again at {field.low}: for a fixed interval use Every({units[field.name]}={step})"
     return f"use a step of at most {field.size}"
 
 
@@ -322,7 +324,7 @@ def _nth(piece: _Piece) -> Nth:
     day, *rest = piece.cut("#")
     number = _number(rest[0]) if len(rest) == 1 else None
     if number is None or not 1 <= number <= 5:
-        rest[0].fail(f"{rest[0].text!r} is no week of a month", "write #1 to #5, as in MON#2; for the last one 1L")
+        rest[0].fail(f"invalid week of a month {rest[0].text!r}", "write #1 to #5, as in MON#2; for the last one 1L")
     return Nth(_value(day), number)
 
 
@@ -431,7 +433,7 @@ def _impossible_hint(months: Items) -> str:
 class WallTimes:
     """The wall-clock times that an expression matches, on a clock without zone or changes (naive datetimes).
 
-    `fixed` tells whether both minute and hour begin with something else than `*`. cronsim finds the days; the times of
+    `fixed`: neither minute nor hour begins with `*`. cronsim finds the days; the times of
     day, the same on each of them, are looked up here: cronsim would step through every hour and minute between.
     """
 
@@ -574,7 +576,7 @@ def _values(items: Items, field: Field) -> tuple[int, ...]:
 
 
 def expand(item: Item, field: Field) -> list[int]:
-    """The numbers an item stands for, in its own order; none for the items that depend on the month."""
+    """The numbers that an item means, in its own order; none for the items that depend on the month."""
     match item:
         case Star(step):
             return list(range(field.low, field.high + 1, step))

@@ -30,7 +30,7 @@ from duly.rules.cron import (
     expand,
 )
 
-# More times of day than these are told as a rule rather than one by one.
+# More times of day than these are described by a rule rather than one by one.
 _MOST_TIMES = 6
 
 _CHOSEN = "chosen from the job's name"
@@ -151,12 +151,12 @@ def _chosen_time(minutes: Items, hours: Items) -> str | None:
 
 
 def _stepped(step: int, field: Field) -> str:
-    """`*` and `*/step`. A step that does not divide the field starts anew with each round of it."""
+    """`*` and `*/step`. A step that does not divide the field starts again with each round of it."""
     if step == 1:
         return f"every {field.name}"
     whole = {"second": "minute", "minute": "hour", "hour": "day"}[field.name]
-    anew = f", counted anew from the start of each {whole}" if field.size % step else ""
-    return f"every {step} {field.name}s{anew}"
+    restart = f", counted from the start of each {whole}" if field.size % step else ""
+    return f"every {step} {field.name}s{restart}"
 
 
 def _spread_over(rate: str, hours: Items) -> str:
@@ -273,7 +273,7 @@ def _weekday(item: Item, month: str) -> list[str]:
 
 
 def _named(item: Item, field: Field, names: Sequence[str], low: int, one: str) -> list[str]:
-    """Months and weekdays by name; a range with steps is told one by one."""
+    """Months and weekdays by name; a range with steps is listed one by one."""
     match item:
         case Hashed(first, last, step):
             span = "" if (first, last) == field.hashed else f" from {names[first - low]} to {names[last - low]}"

@@ -27,7 +27,7 @@ _LONGEST = 100 * 366 * 86400.0
 
 
 def seconds_of(text: str) -> float:
-    """The seconds that a text stands for; raises `ConfigurationError`."""
+    """The seconds that a text means; raises `ConfigurationError`."""
     plain = text.strip().lower()
     if _NUMBER.fullmatch(plain):
         seconds = float(plain)

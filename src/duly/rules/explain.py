@@ -1,7 +1,7 @@
 """Explaining: why the run of an instant did or did not happen, in plain words, with the setting that decided.
 
 A pure function of what the store knows. Every due instant ends in one record; where there is none (yet, or any more)
-the job's own record tells why.
+the job's own record says why.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Facts(Struct, frozen=True):
 
 
 def explain(facts: Facts) -> Explanation:
-    """Tell the story of one instant of one job: the one that is meant, or the nearest there is."""
+    """Explain one instant of one job: the one that is meant, or the nearest one."""
     reasons = [_introduce(facts)]
     due = nearest(facts.schedule, facts.at) if facts.run is None else facts.run.due
     if due is None:
@@ -151,7 +151,7 @@ def _introduce(facts: Facts) -> str:
 
 
 def _tell_run(facts: Facts, run: Run, reasons: list[str]) -> tuple[str, str | None]:
-    """Add the story of a run to the reasons; its verdict and the setting that decided."""
+    """Add what happened to a run to the reasons; returns its verdict and the setting that decided."""
     covered = f"{instant(run.due)}" if run.until is None else f"{instant(run.due)} to {instant(run.until)}"
     reasons.append(f"{_ORIGIN[run.cause]} for {covered}: run {run.id}.")
     reasons.extend(_tell_attempt(run, attempt) for attempt in facts.attempts)

@@ -54,12 +54,12 @@ def deploy(
 ) -> JobChange | None:
     """A definition that may differ from the one stored: None if nothing is to be written.
 
-    Runs that are not yet due are made anew, so that they carry the new definition.
+    Runs that are not yet due are replaced, so that they carry the new definition.
     """
     if spec.digest() == record.spec.digest():
         return None
     if code_since is not None and record.code_since is not None and code_since < record.code_since:
-        return None  # a newer node's code stands
+        return None  # a newer node's code is in force
     after = _next(record, now, spec=spec, code_since=code_since)
     if spec.schedule == record.spec.schedule:
         return JobChange(after, record.revision, Waiting.REWIND)

@@ -1,7 +1,8 @@
-"""How long one call to a store may take, so that a call that hangs does not cost a claim its lease."""
+"""Time limits that follow from a lease: how long it may be trusted, and how long one call to a store may take."""
 
 from __future__ import annotations
 
+_TRUSTED = 5 / 6  # the rest is a margin for clocks that run at different speeds
 _SHORTEST = 1.0  # seconds that any call may take: servers under load are slow for a moment
 
 
@@ -11,3 +12,13 @@ def longest_call(lease: float) -> float:
     When one hangs there is time for another before the lease ends, even if claims are renewed only twice per lease.
     """
     return max(_SHORTEST, lease / 3)
+
+
+def trusted_until(sent: float, lease: float) -> float:
+    """Until when a lease may be trusted that was granted for a request sent at that moment."""
+    return sent + lease * _TRUSTED
+
+
+def sent_at(trusted: float, lease: float) -> float:
+    """When the request was sent that a lease is trusted for until then."""
+    return trusted - lease * _TRUSTED

@@ -18,7 +18,7 @@ LATE = 1_000_000  # microseconds
 def start_by(misfire: Misfire, ready_at: datetime, following: datetime | None, grace: timedelta) -> datetime | None:
     """Until when a run may start. `following` is when the next instant is ready, None if there is none.
 
-    With `SKIP` that is a matter of its own time. With `LATEST` it may be late, but not when a later instant is missed.
+    With `SKIP` only its own time counts. With `LATEST` it may be late, but not when a later instant is missed.
     """
     match misfire:
         case Misfire.SKIP:

@@ -1,7 +1,7 @@
 """Namesakes: two processes under one node id, and what is left of a process that is gone.
 
-A node that was killed is announced for as long as its presence lasts. Who starts under its id must tell that from a
-process that lives.
+A node that was killed is announced for as long as its presence lasts. A process that starts
+under its id must distinguish that from a process that lives.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from duly.model import Node
 from duly.rules.describe import instant
 
-_SLACK = timedelta(seconds=2)  # clocks and the times that processes start at are told by different people
+_SLACK = timedelta(seconds=2)  # the clock and the start times of processes come from different sources
 
 
 def is_other(announced: Node, mine: Node) -> bool:
@@ -23,7 +23,7 @@ def surely_lives(announced: Node, mine: Node, process_began: datetime | None) ->
     """Whether another process under my id is known to live, so that mine must not start.
 
     `process_began` is when the process that has its number on this machine began, None if there is none. On another
-    machine, or in a container with the same host name, nobody can tell from here: then its heartbeats do.
+    machine, or in a container with the same host name, that cannot be known from here: then its heartbeats show it.
     """
     if (announced.host, announced.pid == mine.pid) != (mine.host, False) or process_began is None:
         return False

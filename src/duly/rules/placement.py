@@ -1,8 +1,8 @@
 """Placement: which node an assignable run is given to, decided from what the nodes announce and already have.
 
 A node takes due runs for its free slots and, besides, a few upcoming ones, so that it fires them by its own timer. The
-least loaded goes first. Safety is none of this module's business: a run starts under its fenced claim, whoever is
-wrong about the nodes.
+least loaded goes first. Safety does not depend on this module: a run starts under its fenced claim, whatever is
+believed about the nodes.
 """
 
 from __future__ import annotations

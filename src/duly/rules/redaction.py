@@ -1,7 +1,7 @@
 """Redaction: a text without the secrets in it, for logs, errors and whatever people are shown.
 
 It knows credentials before the host of a URL, whatever signs the password is made of, secrets given as `name=value` in
-queries, connection strings and reprs, and Duly's own tokens. Where it cannot tell where a secret ends, it hides too
+queries, connection strings and reprs, and Duly's own tokens. Where the end of a secret is uncertain, it hides too
 much. Takes time in proportion to the text, since the text may come from anybody.
 """
 

@@ -154,7 +154,7 @@ class RetryPolicy(Struct, frozen=True):
 
 
 def _is(exc: BaseException, classes: tuple[type[BaseException], ...]) -> bool:
-    """Whether an exception is of one of these classes; one from another process tells by its `lineage` of names."""
+    """Whether an exception is of one of these classes; one from another process has their names (`lineage`)."""
     lineage = getattr(exc, "lineage", ())
     if not lineage:
         return isinstance(exc, classes)
@@ -169,12 +169,12 @@ def seconds(what: str, value: object) -> float:
 
 def _check_whole(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1_000_000:
-        raise ConfigurationError(f"RetryPolicy {name}={shown(value)}: a whole number from 0 to 1000000 is needed")
+        raise ConfigurationError(f"RetryPolicy {name}={shown(value)}: expected a whole number from 0 to 1000000")
 
 
 def _check_number(what: str, value: object, least: float, most: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise ConfigurationError(f"{what}={shown(value)}: a number from {least:g} to {most:g} is needed")
+        raise ConfigurationError(f"{what}={shown(value)}: expected a number from {least:g} to {most:g}")
     return float(value)
 
 
@@ -190,6 +190,6 @@ def _classes(name: str, value: object) -> tuple[type[BaseException], ...]:
     for each in classes:
         if not (isinstance(each, type) and issubclass(each, BaseException)):
             raise ConfigurationError(
-                f"RetryPolicy {name}={shown(value)}: exception classes are needed, {shown(each)} is none"
+                f"RetryPolicy {name}={shown(value)}: expected exception classes, got {shown(each)}"
             )
     return classes

@@ -7,6 +7,7 @@ back. Which of the instants become runs is left to `rules.planning`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,7 @@ from duly.model import (
     CustomSpec,
     Dst,
     EverySpec,
+    JobRecord,
     OnceSpec,
     ScheduleSpec,
     from_micros,
@@ -42,7 +44,7 @@ _ZERO = timedelta(0)
 
 @runtime_checkable
 class Schedule(Protocol):
-    """Anything that can tell when it is due next: any object with this method is a schedule.
+    """Anything that knows when it is due next: any object with this method is a schedule.
 
     `next_run` returns the first due instant strictly after the given one, as an aware datetime, or None when there is
     none any more. It must depend on nothing else: the same question has the same answer on every node.
@@ -310,6 +312,22 @@ def bind(
             return _bind_custom(schedule, bounded=start_at is not None or end_at is not None)
 
 
+ScheduleInCode = Callable[[JobRecord], Schedule | None]
+
+
+def schedule_of(record: JobRecord, in_code: ScheduleInCode) -> Schedule | None:
+    """The schedule of a job: from its spec, or from this process's code where only code can compute it."""
+    if record.spec.schedule is None:
+        return None
+    try:
+        return from_spec(record.spec.schedule)
+    except InvalidSchedule:
+        found = in_code(record)
+        if found is None:
+            raise
+        return found
+
+
 @lru_cache(maxsize=16384)
 def from_spec(spec: ScheduleSpec) -> Cron | Every | Once:
     """The schedule that a spec was bound from. A `CustomSpec` raises: only the object itself can compute it."""
@@ -517,8 +535,8 @@ def _interval(interval: float | timedelta | None, units: dict[str, float]) -> ti
     else:
         found = _duration(interval, "interval", least=None)
     if found < MINIMUM_INTERVAL:
-        told = interval if interval is not None else given or 0
-        raise InvalidSchedule(f"{shown(told)} is no interval", field="interval", hint="use a millisecond or more")
+        shown_as = interval if interval is not None else given or 0
+        raise InvalidSchedule(f"invalid interval {shown(shown_as)}", field="interval", hint="use a millisecond or more")
     return found
 
 

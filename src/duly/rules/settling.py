@@ -85,7 +85,7 @@ def _damaged(run: Run, fence: int, why: str, ended_at: datetime) -> Settlement:
 
 
 def _completed(run: Run, fence: int, outcome: Succeeded, ended_at: datetime) -> Settlement:
-    """By far the most frequent settlement, and told by the run itself if it succeeded at the first try."""
+    """By far the most frequent settlement; the run itself has the facts if it succeeded at the first attempt."""
     first = run.failures == 0 and run.losses == 0
     return Settlement(
         run.id,
@@ -195,7 +195,7 @@ def _settled(
 
 
 def _release(run: Run, fence: int, ended_at: datetime, *, began: bool) -> Settlement:
-    """The run is given back as it was; an attempt that began is in the history all the same."""
+    """The run is given back unchanged; an attempt that began is in the history nevertheless."""
     kind = OutcomeKind.INTERRUPTED
     given_back = _settled(run, fence, State.PENDING, kind, ended_at, failure=run.failure)
     attempt = _attempt(run, fence, kind, ended_at, None) if began else None

@@ -16,7 +16,7 @@ _LONGEST = 86_400.0
 
 
 def is_suspect(losses: int, most: int) -> bool:
-    """Whether a run with so many losses is to be lent alone; `most` is how many fail it."""
+    """Whether a run with this number of losses is to be lent alone; `most` losses fail it."""
     return losses >= most - 1
 
 
@@ -24,7 +24,7 @@ def seconds_alone(losses: int, most: int, lease: float) -> float:
     """How long a suspect stays alone on its node: one lease, and twice as long with each further loss.
 
     A run that outlives this time is joined by others, since it may take hours. Should its worker vanish after that,
-    nobody can tell whose fault it was, and the next time it is alone for longer.
+    it is not known whose fault it was, and the next time it is alone for longer.
     """
     return float(min(lease * 2.0 ** min(losses - (most - 1), 64), _LONGEST))
 
@@ -45,6 +45,6 @@ def was_alone(run: Run, most: int, lease: float) -> bool:
 def vanished(run: Run, reaper: Node) -> bool:
     """Whether the worker of a run that was taken over may have vanished.
 
-    Not if it is the one that has taken it over: then only the claim was lost, and maybe the answer that told of it.
+    Not if it is the one that has taken it over: then only the claim was lost, and maybe the answer that reported it.
     """
     return run.node != reaper.id or run.started_at is None or run.started_at < reaper.started_at

@@ -179,8 +179,8 @@ def _able(run: Run, situation: Situation) -> Sequence[Node] | Reason:
     selector = situation.record.spec.selector if run.assignable and situation.record is not None else None
     missing = {node.id: lacks(node, run, selector) for node in able}
     if all(missing.values()):
-        told = "; ".join(f"{name} {lack}" for name, lack in sorted(missing.items())[:_NAMED])
-        return Reason(f"{since}, but no live worker matches its selector: {told}.", "selector")
+        lacking = "; ".join(f"{name} {lack}" for name, lack in sorted(missing.items())[:_NAMED])
+        return Reason(f"{since}, but no live worker matches its selector: {lacking}.", "selector")
     return [node for node in able if missing[node.id] is None]
 
 

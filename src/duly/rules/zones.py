@@ -31,7 +31,7 @@ _TICK = timedelta(microseconds=1)
 
 
 class WallTimes(Protocol):
-    """Which wall times are wanted. `fixed`: a time of day was asked for, rather than every so many minutes or hours."""
+    """Which wall times are wanted. `fixed`: a time of day was asked for, not an interval of minutes or hours."""
 
     @property
     def fixed(self) -> bool: ...
@@ -109,7 +109,7 @@ def last_until(times: WallTimes, zone: str, dst: Dst, high: datetime) -> datetim
 
 
 def remark(times: WallTimes, zone: str, dst: Dst, instant: datetime) -> str | None:
-    """What clock changes have to do with a due instant: that it stands for a skipped time, or for a repeated one."""
+    """What clock changes mean for a due instant: it replaces a skipped time, or is one of a repeated time."""
     here = next(_forward(zone, instant), None)
     if here is None:
         return None

@@ -1,4 +1,4 @@
-"""Live runs: what a node is executing now, shared by its worker, settler and heartbeat."""
+"""Active runs: what a node is executing now, shared by its worker, settler and heartbeat."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class ActiveRun:
             self.task.cancel()
 
     def commit_known(self, *, committed: bool) -> None:
-        """The commit has succeeded or failed; whoever wanted to stop the handler meanwhile does so now."""
+        """The commit has succeeded or failed; a stop that was requested meanwhile happens now."""
         self.committing, self.committed = False, committed
         if self.to_stop:
             self.stop()

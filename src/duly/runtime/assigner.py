@@ -1,7 +1,7 @@
-"""The assigner: gives runs that are yet to be placed to nodes, while this node leads, and takes back what the dead had.
+"""The assigner: while this node leads, it gives unplaced runs to nodes and takes back the runs of dead ones.
 
 It decides by `rules.placement`; the store gives a run to one node only, and a fenced claim starts it, so a second
-leader costs nothing but work. Whatever the leader's own placement is, it serves the runs of the others.
+leader costs only work. It serves assignable runs whatever its own `placement` is.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from duly.model.holds import UNPLACED
 from duly.ports import Backend
 from duly.rules.placement import Placing, Room, Selector, lapsed, place, rooms_of
 from duly.runtime.elector import Elector
-from duly.runtime.environment import Environment
-from duly.runtime.service import Signal
+from duly.runtime.environment import Environment, NodeService
 
 _SMALLEST, _LARGEST = 32, 500  # how many runs are looked at at once
 _PERIOD = 1.8  # how soon a node that came or vanished is noticed while there are runs to start or to place
@@ -24,29 +23,27 @@ _LONGEST_PAUSE = 0.25
 _SOONEST = 0.001
 
 
-class Assigner:
-    """Places runs slice by slice, from the most urgent on. Where all nodes are full it waits longer and longer."""
+class Assigner(NodeService):
+    """Places runs slice by slice, the most urgent first. While all nodes are full it waits longer each time."""
 
     name = "assigner"
 
     def __init__(self, env: Environment, backend: Backend, elector: Elector) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._queue = backend.queue
         self._store = backend.store
         self._coordinator = backend.coordinator
         self._elector = elector
-        self._clock = env.clock
-        self._emit = env.emit
-        self._ahead = env.config.assign_ahead
         self._horizon = env.config.horizon
-        self._tick = env.config.safety_tick
-        self._calm = min(env.config.lease / 3, self._tick)
-        self._period = min(_PERIOD, self._calm)
         self._pause = 0.0
         self._check_at = 0.0
         self._after: Run | None = None
         self._selectors: dict[str, Selector | None] = {}
         self._selectors_until = 0.0
+
+    @property
+    def _tick(self) -> float:
+        return self._live.config.safety_tick
 
     async def tick(self) -> float:
         if not self._elector.leads:
@@ -57,7 +54,8 @@ class Assigner:
         if not first and self._after is None and now < self._check_at:
             return self._check_at - now
         shares = await self._queue.assigned()
-        period = self._period if self._is_urgent(first, shares) else self._calm
+        calm = min(self._live.config.lease / 3, self._tick)
+        period = min(_PERIOD, calm) if self._is_urgent(first, shares) else calm
         self._check_at = now + (period if shares else self._tick)
         if not shares and not first and self._after is None:
             return self._tick
@@ -89,7 +87,7 @@ class Assigner:
     async def _place(self, first: Sequence[Run], rooms: Sequence[Room]) -> float:
         """Place one slice, large if the nodes take many; the seconds until there is more to do."""
         runs, most = first, _SMALLEST
-        wanted = min(sum(room.free + self._ahead for room in rooms), _LARGEST)
+        wanted = min(sum(room.free + self._live.config.assign_ahead for room in rooms), _LARGEST)
         if len(first) == _SMALLEST and wanted > _SMALLEST:
             runs, most = await self._queue.held(UNPLACED, wanted, self._after), wanted
         placing = await self._decide(runs, rooms)
@@ -108,7 +106,7 @@ class Assigner:
         if any(run.ready_at <= until for run in runs):
             paused = await self._store.paused()
         selectors = await self._selectors_of({run.job for run in runs})
-        return place(runs, rooms, self._ahead, selectors, paused, now, until)
+        return place(runs, rooms, self._live.config.assign_ahead, selectors, paused, now, until)
 
     async def _give(self, placing: Placing) -> int:
         if not placing.assignments:
@@ -125,7 +123,7 @@ class Assigner:
         return min([self._tick, *(max(_SOONEST, wait) for wait in waits if wait > 0)])
 
     async def _selectors_of(self, jobs: Collection[str]) -> Mapping[str, Selector | None]:
-        """What labels these jobs ask for, read from the store now and then."""
+        """What labels these jobs ask for, read from the store periodically."""
         now = self._clock.monotonic()
         if now >= self._selectors_until:
             self._selectors, self._selectors_until = {}, now + self._tick

@@ -1,6 +1,6 @@
 """Attempts: one call of a handler, from a claim to an outcome.
 
-A straight line of small steps; whatever the user's code does, the end is a value. Settling is the settler's business.
+A sequence of small steps; whatever the user's code does, the result is a value. The settler stores it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from duly.runtime.active_runs import ActiveRun, Unbegun
 from duly.runtime.context import Contexts
 from duly.runtime.deadlines import Deadlines
 from duly.runtime.environment import Environment
-from duly.runtime.executors import Executor, RemoteFailure
+from duly.runtime.executors import BuiltinExecutor, RemoteFailure
 from duly.runtime.failures import failure_of
-from duly.runtime.handler import ExecutorKind, Handler
+from duly.runtime.handler import Handler
 from duly.runtime.hooks import Hooks
 
 _SUCCEEDED = Succeeded()
@@ -49,7 +49,7 @@ class Attempts:
     def __init__(
         self,
         env: Environment,
-        executors: Mapping[ExecutorKind, Executor],
+        executors: Mapping[str, BuiltinExecutor],
         deadlines: Deadlines,
         hooks: Hooks,
         contexts: Contexts,
@@ -92,7 +92,7 @@ class Attempts:
     # --- the handler returned
 
     async def _after_return(self, active: ActiveRun, handler: Handler, run: Run, value: Any) -> Outcome | None:
-        """It may have been overtaken: told to stop, and returned all the same."""
+        """The handler may have been asked to stop and have returned nevertheless."""
         if active.lost:
             return None
         if active.timed_out and not active.committed:
@@ -182,7 +182,7 @@ def _unbegun(active: ActiveRun) -> Outcome | None:
 
 
 def _follows_from_stop(exc: BaseException) -> bool:
-    """Whether an exception is that of a handler which was told to stop, or was raised while handling it."""
+    """Whether an exception comes from a request to stop, or was raised while handling one."""
     link: BaseException | None = exc
     for _ in range(_LONGEST_CHAIN):
         if link is None or isinstance(link, asyncio.CancelledError | RunCancelled):

@@ -12,7 +12,7 @@ from duly.model.current_run import run_fields
 
 
 class Tether(Protocol):
-    """What ties a handler to the node that runs it, wherever the handler runs."""
+    """The link between a handler and the node that runs it, wherever the handler runs."""
 
     @property
     def cancelled(self) -> bool:
@@ -21,7 +21,7 @@ class Tether(Protocol):
 
     @property
     def owned(self) -> bool:
-        """Whether the run is still this attempt's, as far as the node can tell."""
+        """Whether the run is still this attempt's, as far as the node knows."""
         ...
 
     def report(self, progress: Progress) -> None:

@@ -1,4 +1,4 @@
-"""The string between a handler on this node and its run, and the contexts that hold it."""
+"""The link between a handler on this node and its run, and the contexts that hold it."""
 
 from __future__ import annotations
 

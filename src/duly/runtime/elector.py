@@ -16,14 +16,13 @@ from duly.errors import BackendUnavailable
 from duly.model import Lease, Role, seconds_between
 from duly.model.event import LeaderElected, LeaderLost
 from duly.ports import Coordinator, JobStore
-from duly.runtime.environment import Environment
-from duly.runtime.service import Signal
-from duly.runtime.worker import trusted_until
+from duly.rules.lease_limits import trusted_until
+from duly.runtime.environment import Environment, NodeService
 
 MAIN = "main"
 STOPPING = "stopping"  # among a node's metrics: it takes nothing over any more
 _PER_RANK = 0.02
-_REACTION = 0.1  # how late a busy node may hear of a free lease: hints are passed on that seldom (`node`)
+_REACTION = 0.1  # how late a busy node may learn of a free lease: hints are passed on at this rate (`node`)
 _LONGEST_WAIT = 0.2
 
 
@@ -35,7 +34,7 @@ class Leadership(Struct, frozen=True):
     trusted_until: float
 
 
-class Elector:
+class Elector(NodeService):
     """Holds what leases it can get among those it wants."""
 
     name = "elector"
@@ -48,13 +47,11 @@ class Elector:
         shards: Callable[[], Collection[str]],
         elected: Callable[[], None],
     ) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._node_id = env.card.id
         self._coordinator = coordinator
         self._store = store
         self._shards = shards
-        self._clock = env.clock
-        self._emit = env.emit
         self._ttl = env.config.leader_lease
         self._elected = elected
         self._held: dict[str, Leadership] = {}
@@ -87,7 +84,7 @@ class Elector:
     def doubt(self, shard: str) -> None:
         """The store refused this epoch: a late copy of somebody's installation may have come after ours.
 
-        If the lease is still ours, the next tick installs anew; if not, it says so.
+        If the lease is still ours, the next tick installs it again; if not, the next tick drops it.
         """
         leadership = self._held.get(shard)
         if leadership is not None:

@@ -1,4 +1,4 @@
-"""What every service of a node has around it: who the node is, its settings, clock, chance, and where events go."""
+"""What the services of a node share: its identity, configuration, clock, random numbers, and where events go."""
 
 from __future__ import annotations
 
@@ -13,26 +13,43 @@ from msgspec import Struct
 
 from duly.model import Node as NodeCard
 from duly.model import Role, SchedulerConfig, shift
+from duly.model.event import Emit
 from duly.model.node import PROTOCOL
 from duly.ports import Clock, StoreClock, Tracer
-from duly.runtime.service import Emit
+from duly.runtime.live_config import LiveConfig
+from duly.runtime.service import Signal
 
 
 class Environment(Struct, frozen=True):
-    """Handed to each service as a whole, so that clocks and randomness are never read behind anybody's back."""
+    """Given to each service as a whole: clocks and random numbers always come from here."""
 
     card: NodeCard
-    config: SchedulerConfig
+    live: LiveConfig
     clock: StoreClock
     emit: Emit
     rng: random.Random
     tracer: Tracer | None = None
 
+    @property
+    def config(self) -> SchedulerConfig:
+        """The configuration in force now. What cannot change while a node runs may be read once."""
+        return self.live.config
+
+
+class NodeService:
+    """What the services of a node have in common. Each has a `name` and a `tick` (`runtime.service`)."""
+
+    def __init__(self, env: Environment, signal: Signal | None = None) -> None:
+        self.signal = Signal() if signal is None else signal
+        self._clock = env.clock
+        self._emit = env.emit
+        self._live = env.live
+
 
 def process_began(pid: int, now: datetime) -> datetime | None:
     """When the process of that number on this machine began, by the clock that says it is `now`.
 
-    None if there is none, or nobody tells.
+    None if there is none, or the system does not say.
     """
     try:
         ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
@@ -42,12 +59,16 @@ def process_began(pid: int, now: datetime) -> datetime | None:
         return None
 
 
-def make_card(config: SchedulerConfig, clock: Clock, rng: random.Random, version: str) -> NodeCard:
-    """Who this process is."""
-    host = socket.gethostname()
+def new_node_id(rng: random.Random) -> str:
+    """An id for a process whose configuration names none."""
+    return f"{socket.gethostname()}-{os.getpid()}-{rng.getrandbits(32):08x}"
+
+
+def make_card(node_id: str, config: SchedulerConfig, clock: Clock, version: str) -> NodeCard:
+    """How this process announces itself."""
     return NodeCard(
-        id=config.node_id or f"{host}-{os.getpid()}-{rng.getrandbits(32):08x}",
-        host=host,
+        id=node_id,
+        host=socket.gethostname(),
         pid=os.getpid(),
         started_at=clock.now(),
         roles=tuple(Role(role) for role in config.roles),

@@ -34,7 +34,7 @@ def traceback_of(exc: BaseException) -> str:
     """The traceback from the first frame of the user's code on."""
     try:
         return "".join(traceback.format_exception(type(exc), exc, _users_part(exc)))
-    except BaseException:  # noqa: BLE001  # an exception that cannot be shown is reported all the same
+    except BaseException:  # noqa: BLE001  # an exception that cannot be shown is reported without it
         return ""
 
 

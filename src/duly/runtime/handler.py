@@ -19,7 +19,7 @@ FailureHook = Callable[[Run, Any, BaseException], Awaitable[None] | None]
 
 
 class ExecutorKind(StrEnum):
-    """Where a handler runs."""
+    """Where a handler runs, unless in an executor of the user's own, which has another name."""
 
     ASYNC = "async"
     THREAD = "thread"
@@ -37,7 +37,7 @@ class Handler(Struct, frozen=True):
 
     name: str
     target: Callable[..., Any] | Command
-    executor: ExecutorKind
+    executor: ExecutorKind | str
     takes_context: bool
     decode: Callable[[bytes], dict[str, Any]]
     encode: Callable[[Any], bytes | None]

@@ -1,6 +1,6 @@
 """The heartbeat: renews all claims of a node in one call.
 
-Together with the node's presence and its timekeeper it has a thread, an event loop and a session of its own, so that a
+Together with the node's presence and its timekeeper it has its own thread, event loop and session, so that a
 handler which blocks the node's loop does not lose every lease. Where the store cannot be used from another thread they
 are ordinary services.
 """
@@ -16,19 +16,19 @@ from msgspec.structs import replace
 
 from duly.errors import BackendUnavailable
 from duly.model import Beat, BeatReply, Interrupted, SchedulerConfig, Settlement, StoreLoss
-from duly.model.event import ClaimsLost, ClaimUntrusted, Event, ServiceFailed
+from duly.model.event import ClaimsLost, ClaimUntrusted, Emit, Event, ServiceFailed
 from duly.ports import Backend, Queue
 from duly.ports.waiting import shielded
-from duly.rules.lease_limits import longest_call
+from duly.rules.lease_limits import longest_call, trusted_until
 from duly.rules.settling import settle
 from duly.runtime.active_runs import ActiveRun, ActiveRuns
-from duly.runtime.environment import Environment
+from duly.runtime.environment import Environment, NodeService
 from duly.runtime.failures import failure_of
 from duly.runtime.outages import OutageLog
 from duly.runtime.presence import Presence
-from duly.runtime.service import LONGEST_RETRY, Emit, Nudge, ServiceHealth, Signal, serve
+from duly.runtime.service import LONGEST_RETRY, Nudge, ServiceHealth, serve
 from duly.runtime.timekeeper import Timekeeper
-from duly.runtime.worker import Worker, trusted_until
+from duly.runtime.worker import Worker
 
 NUDGE_PERIOD = 0.2
 _BUSY_PERIOD = 0.2
@@ -46,7 +46,7 @@ def longest_retry(config: SchedulerConfig) -> float:
     return min(LONGEST_RETRY, config.refresh / 2)
 
 
-class Heartbeat:
+class Heartbeat(NodeService):
     """Renews claims. `tell` carries a call to the node's own loop."""
 
     name = "heartbeat"
@@ -60,18 +60,15 @@ class Heartbeat:
         outages: OutageLog,
         tell: Callable[..., None],
     ) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._queue = queue
         self._outages = outages
         self._active_runs = active_runs
         self._worker = worker
         self._tell = tell
-        self._clock = env.clock
-        self._emit = env.emit
         self._lease = env.config.lease
         self._refresh = env.config.refresh
         self._silence = env.config.silence
-        self._most_losses = env.config.max_losses
 
     async def tick(self) -> float:
         self._distrust()
@@ -102,7 +99,7 @@ class Heartbeat:
                 busy = busy or active.held
                 continue
             active.trusted_until = trusted_until(sent, self._lease)
-            active.untrusted = active.untrusted and _stops(active)  # whoever is being stopped for it stays so
+            active.untrusted = active.untrusted and _stops(active)  # an attempt that is being stopped for it stays so
             if reply is BeatReply.CANCEL:
                 cancelled.append(active)
         self._report(lost, cancelled)
@@ -131,7 +128,8 @@ class Heartbeat:
             claim = active.claim
             if claim.fence not in settled:
                 stopped = Interrupted(active.began)
-                known.append(settle(claim.run, claim.fence, stopped, now, dice=0.0, max_losses=self._most_losses))
+                most = self._live.config.max_losses
+                known.append(settle(claim.run, claim.fence, stopped, now, dice=0.0, max_losses=most))
         return sum(await self._queue.settle(known)) if known else 0
 
     def _report(self, lost: Sequence[ActiveRun], cancelled: Sequence[ActiveRun]) -> None:
@@ -180,6 +178,7 @@ class HeartbeatThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._main: asyncio.Task[None] | None = None
         self._heartbeat: Heartbeat | None = None
+        self._presence: Presence | None = None
         self._nudge: Nudge | None = None
         self._stopping = False
         self._started: asyncio.Future[None] = self._home.create_future()
@@ -197,6 +196,12 @@ class HeartbeatThread:
             with suppress(RuntimeError):  # it has just ended
                 self._loop.call_soon_threadsafe(self._nudge)
 
+    def announce(self) -> None:
+        """What the node announces has changed."""
+        if self._loop is not None and self._presence is not None:
+            with suppress(RuntimeError):  # it has just ended
+                self._loop.call_soon_threadsafe(self._presence.signal.wake)
+
     def give_back(self, unsent: Sequence[tuple[ActiveRun, Settlement]], patience: float) -> int:
         """From any thread: give back all claims of a node whose loop is blocked for good; how many were."""
         if self._loop is None or self._heartbeat is None:
@@ -208,7 +213,7 @@ class HeartbeatThread:
             return 0
 
     async def stop(self) -> None:
-        """Return when the thread has ended; it ends by itself if nobody waits for that."""
+        """Return when the thread has ended; it also ends if nobody waits for it."""
         if self._thread.ident is None:
             return
         self._stopping = True
@@ -234,26 +239,26 @@ class HeartbeatThread:
         try:
             await self._session.open()
             await self._serve()
-        except Exception as exc:  # noqa: BLE001  # carried to whoever started the thread
+        except Exception as exc:  # noqa: BLE001  # raised where the thread was started
             self._tell(_fail, self._started, exc)
         finally:
             await self._session.close()
 
     async def _serve(self) -> None:
         services = self._make(self._env, self._session, self._tell)
-        self._heartbeat = services[0]
+        self._heartbeat, self._presence, _ = services
         self._nudge = Nudge(self._heartbeat.signal, NUDGE_PERIOD)
         self._tell(_succeed, self._started)
         async with asyncio.TaskGroup() as group:
             emit, health, longest = self._env.emit, self._health, self._longest_retry
             tasks = [group.create_task(serve(each, emit, health, longest)) for each in services]
-            while not self._home.is_closed():  # noqa: ASYNC110  # a loop that is closed tells nobody
+            while not self._home.is_closed():  # noqa: ASYNC110  # a loop that is closed gives no notice
                 await asyncio.sleep(self._look_up)
             for task in tasks:
                 task.cancel()
 
     def _tell(self, call: Callable[..., None], *arguments: object) -> None:
-        with suppress(RuntimeError):  # the node's loop is closed: nobody is left to be told
+        with suppress(RuntimeError):  # the node's loop is closed
             self._home.call_soon_threadsafe(call, *arguments)
 
 

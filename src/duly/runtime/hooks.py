@@ -1,7 +1,7 @@
 """Hooks: the user's say in what becomes of a failure. A hook that fails is an event, never a crash.
 
 A hook runs in the node's loop, or in a daemon thread if it is not async. It may hang: it is waited for a while, and its
-thread is left behind. There are only so many such threads, so a hook that hangs costs itself and not the runs.
+thread is left behind. Their number is bounded, so a hook that hangs does not affect runs.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import Any
 
 from duly.errors import DulyError, GiveUp, Retry
 from duly.model import Failure, Run
-from duly.model.event import HookFailed
+from duly.model.event import Emit, HookFailed
 from duly.ports.waiting import noticed
 from duly.runtime.failures import failure_of
 from duly.runtime.handler import Decision, Handler
-from duly.runtime.service import Emit
 from duly.runtime.threads import DaemonThreads
 
 _PATIENCE = 30.0
@@ -94,7 +93,7 @@ class Hooks:
                     return await hook(run, job, exc)
                 answer = await self._in_thread(lambda: hook(run, job, exc))
                 return await answer if inspect.isawaitable(answer) else answer
-        except BaseException as failed:  # a hook is the user's code: its failure is told, not passed on
+        except BaseException as failed:  # a hook is the user's code: its failure is reported, not raised
             task = asyncio.current_task()
             if isinstance(failed, asyncio.CancelledError | GeneratorExit) and task is not None and task.cancelling():
                 raise

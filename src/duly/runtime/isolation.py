@@ -1,8 +1,8 @@
 """Batches that isolate a bad item: one that the store refuses does not fail its neighbours.
 
 A refused batch is sent again in halves until the refused items are alone. That costs a few calls, and only when
-something was refused. An outage is nobody's fault: it is raised as it is. So is a refusal of everything, such as that
-of a store without room or rights.
+something was refused. An outage is not the fault of an item: it is raised unchanged. So is a refusal of everything,
+such as that of a store without room or rights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from duly.errors import BackendUnavailable
 T = TypeVar("T")
 R = TypeVar("R")
 
-_ALONE = 8  # so many items refused one by one, and none accepted: it is not the items
+_ALONE = 8  # if this many items in a row are refused and none is accepted, it is not the items
 
 
 class Refused:

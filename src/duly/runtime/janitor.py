@@ -16,20 +16,18 @@ from duly.model.holds import held_job, hold_for_job
 from duly.model.job import JOB_SHARD
 from duly.ports import Backend
 from duly.rules import job_changes
-from duly.rules.schedules import Schedule
+from duly.rules.schedules import Schedule, ScheduleInCode, schedule_of
 from duly.runtime.elector import MAIN, Elector
-from duly.runtime.environment import Environment
-from duly.runtime.planner import Schedules, schedule_of
-from duly.runtime.service import Signal
+from duly.runtime.environment import Environment, NodeService
 
 _PERIOD = 10.0
-_REVIEW = 300.0  # all jobs are looked at when the nodes' handlers change, and now and then
+_REVIEW = 300.0  # all jobs are looked at when the nodes' handlers change, and periodically
 _BEYOND = 60.0  # how long what is kept for a time may be kept beyond it, at most
 _PROMISES = 60.0  # how long a change of the server's settings may go unnoticed
 _SLICE = 1000
 
 
-class Janitor:
+class Janitor(NodeService):
     """Works on the leader, in slices; on others it brings back only what nobody else can."""
 
     name = "janitor"
@@ -39,22 +37,19 @@ class Janitor:
         env: Environment,
         backend: Backend,
         elector: Elector,
-        schedules: Schedules,
+        schedules: ScheduleInCode,
         changed: Callable[[], None],
     ) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._backend = backend
         self._queue = backend.queue
         self._store = backend.store
         self._coordinator = backend.coordinator
         self._elector = elector
         self._schedules = schedules
-        self._clock = env.clock
-        self._emit = env.emit
-        self._retention = env.config.retention
-        self._grace = env.config.grace.total_seconds()
+        self._kept = env.config.retention
         self._changed = changed
-        # A deploy that takes a moment must not cost a run (late is better than never): handlers are missed for a while.
+        # A short deploy must not cost a run (late is better than never): a handler may be missing for the grace period.
         self._missing_since: dict[str, float] = {}
         self._known: set[str] = set()
         self._review_at = 0.0
@@ -78,7 +73,9 @@ class Janitor:
     async def _purge(self) -> bool:
         """Delete one slice of each state, and of dedupe keys whose time has passed; whether there may be more."""
         now = self._clock.now()
-        keep = self._retention
+        keep = self._live.config.retention
+        if keep != self._kept:
+            self._kept, self._purge_at = keep, {}
         purged = [
             await self._purge_state(State.COMPLETED, keep.completed, keep.max_completed, now),
             await self._purge_state(State.FAILED, keep.failed, None, now),
@@ -138,6 +135,7 @@ class Janitor:
         if known == self._known and not self._missing_since and now < self._review_at:
             return
         self._known, self._review_at = known, now + _REVIEW
+        grace = self._live.config.grace.total_seconds()
         missing: dict[str, float] = {}
         async for record in self._jobs():
             handler = record.spec.handler
@@ -147,7 +145,7 @@ class Janitor:
                 await self._revive(record)
             elif record.retired_at is None:
                 missing[handler] = self._missing_since.get(handler, now)
-                if now - missing[handler] >= self._grace:
+                if now - missing[handler] >= grace:
                     await self._save(record, job_changes.retire(record, self._clock.now()), "retired")
         self._missing_since = missing
 

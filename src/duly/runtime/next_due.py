@@ -1,4 +1,4 @@
-"""When the next run is due, as far as this node knows. Written by whoever learns of it, read by the dispatcher.
+"""When the next run is due, as far as this node knows (`ports.queue` defines `next_due`); the dispatcher reads it.
 
 The store's clock decides what is due. Where ours is ahead of it, what we think due is not yet: then the store is asked
 again after a little while, longer each time, and not in a hot loop.
@@ -17,7 +17,7 @@ _LONGEST_PAUSE = 0.25
 
 
 class NextDue:
-    """One instant, and the signal of whoever waits for it."""
+    """One instant, and the signal of the service that waits for it."""
 
     def __init__(self, signal: Signal, now: Callable[[], datetime]) -> None:
         self._at: datetime | None = None
@@ -47,5 +47,5 @@ class NextDue:
         self._at = None
 
     def left(self, most: float) -> float:
-        """Seconds until something is due, at most so many."""
+        """Seconds until something is due, at most `most`."""
         return most if self._at is None else min(seconds_between(self._now(), self._at), most)

@@ -19,32 +19,33 @@ from duly.model import Role
 from duly.model.event import NodeIdShared, NodeStarted, NodeStopped
 from duly.ports import Backend
 from duly.ports.waiting import noticed
+from duly.rules.cluster_settings import InForce
 from duly.rules.namesakes import describe, is_other, surely_lives
+from duly.rules.schedules import ScheduleInCode
 from duly.rules.waiting import CLOSED
 from duly.runtime.active_runs import ActiveRuns
 from duly.runtime.assigner import Assigner
 from duly.runtime.attempt import Attempts
 from duly.runtime.context_link import NodeContexts
 from duly.runtime.deadlines import Deadlines
-from duly.runtime.dispatcher import Dispatcher
+from duly.runtime.dispatcher import Dispatcher, Listener
 from duly.runtime.elector import MAIN, STOPPING, Elector
 from duly.runtime.environment import Environment, process_began
-from duly.runtime.executors import Executor
-from duly.runtime.handler import Catalog, ExecutorKind
+from duly.runtime.executors import BuiltinExecutor
+from duly.runtime.handler import Catalog
 from duly.runtime.heartbeat import NUDGE_PERIOD, Heartbeat, HeartbeatThread, at_once, longest_retry
 from duly.runtime.hooks import Hooks
 from duly.runtime.janitor import Janitor
-from duly.runtime.listener import Listener
+from duly.runtime.live_config import SettingsWatcher
 from duly.runtime.next_due import NextDue
 from duly.runtime.outages import OutageLog
-from duly.runtime.planner import Planner, Schedules
-from duly.runtime.presence import Presence
+from duly.runtime.planner import Planner
+from duly.runtime.presence import Deploy, Presence, Resync
 from duly.runtime.quarantine import Quarantine
 from duly.runtime.rates import ENDED, LAST_START, STARTED
 from duly.runtime.reaper import Reaper
-from duly.runtime.resync import Deploy, Resync
 from duly.runtime.service import LONGEST_RETRY, Nudge, Service, ServiceHealth, Signal, serve
-from duly.runtime.settler import Farewell, Settler
+from duly.runtime.settler import Settler
 from duly.runtime.stages import Stages
 from duly.runtime.stalls import LONGEST_SILENCE, LoopWatch
 from duly.runtime.timekeeper import Timekeeper
@@ -53,7 +54,7 @@ from duly.runtime.transactions import Compose, Transactions
 from duly.runtime.worker import Worker
 
 # When what is over at the latest, in seconds after the time for handlers was up. The process has two seconds in all.
-# Most of it is for the store: it may stall for a moment just then, and what it does not hear of counts as a crash.
+# Most of it is for the store: it may stall for a moment, and a run that it does not hear of counts as a crash.
 _SECOND_WORD_AFTER = 0.3
 _ABANDONED_AFTER = 0.5
 _SETTLED_AFTER = 1.45
@@ -67,6 +68,8 @@ _GIVE_BACK = 500
 
 FAILING = "failing"  # among a node's metrics: how many of its services fail again and again
 CLOCK_DOUBT = "clock_doubt"  # likewise: by how many seconds the store's clock has jumped
+SETTINGS = "settings"  # likewise: the revision of the cluster's settings that it applies
+PINNED = "pinned:"  # likewise, before a name: a setting of the cluster that its own configuration keeps out
 
 
 class Code(Struct, frozen=True):
@@ -76,11 +79,11 @@ class Code(Struct, frozen=True):
     compose: Compose
     deploy: Deploy
     shards: Callable[[], Collection[str]] = lambda: (MAIN,)
-    schedules: Schedules = lambda _: None
+    schedules: ScheduleInCode = lambda _: None
 
 
 class Stopped(Struct, frozen=True):
-    """What became of the runs that a node had when it was told to stop, as the store has acknowledged it.
+    """What became of the runs that a node had when it began to stop, as the store has acknowledged it.
 
     Of `drained` runs the handler came to its end, `released` were given back, `interrupted` ended because they may not
     begin twice. `left` are none of these: the store could not be reached, and their leases expire.
@@ -100,7 +103,7 @@ class Node:
         env: Environment,
         backend: Backend,
         code: Code,
-        executors: Mapping[ExecutorKind, Executor],
+        executors: Mapping[str, BuiltinExecutor],
     ) -> None:
         self._env = env
         self._backend = backend
@@ -114,6 +117,7 @@ class Node:
         self._build_scheduler(code)
         self.deployer = Resync(code.deploy)
         self.listener = Listener(env, backend.queue, heard=self._heard)
+        self.settings = SettingsWatcher(backend.coordinator, env.live)
         self.heartbeat, self.presence, self.timekeeper = self._make_heartbeat(env, backend, at_once)
         self._heartbeat_thread: HeartbeatThread | None = None
         self._nudge_elector = Nudge(self.elector.signal, _HINT_PERIOD)
@@ -125,21 +129,22 @@ class Node:
         self._runner: asyncio.Task[None] | None = None
         self._serving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._hurry = asyncio.Event()
+        self._ignore_settings = env.live.subscribe(self._reconfigured)
 
-    def _build_worker(self, code: Code, executors: Mapping[ExecutorKind, Executor]) -> None:
+    def _build_worker(self, code: Code, executors: Mapping[str, BuiltinExecutor]) -> None:
         env, queue, store = self._env, self._backend.queue, self._backend.store
         self._hooks = hooks = Hooks(env.config.on_error, env.config.on_failure, env.emit)
-        transactions = Transactions(store, code.compose, env.config.transaction_limit)
+        transactions = Transactions(store, code.compose, lambda: env.config.transaction_limit)
         contexts = NodeContexts(env.clock.monotonic, transactions)
         due = Signal(self._timer or sleep_by_loop)
         self.next_due = NextDue(due, env.clock.now)
         attempts = Attempts(env, executors, self._deadlines, hooks, contexts)
-        self.settler = Settler(env, queue, self.active_runs, hooks, self.next_due)
+        wakes = {"drained": self._results_drained, "held": self._run_held}
+        self.settler = Settler(env, queue, self.active_runs, hooks, self.next_due, **wakes)
         self.worker = Worker(env, queue, code.catalog, attempts, self.settler, self.active_runs, self.next_due)
         self.dispatcher = Dispatcher(env, queue, self.worker, self.next_due, due)
         self.reaper = Reaper(env, queue, self.settler, code.catalog)
         self.quarantine = Quarantine(env, self._backend, self.worker, self.active_runs, code.catalog)
-        self.settler.held = self.quarantine.signal.wake
 
     def _build_scheduler(self, code: Code) -> None:
         env, store = self._env, self._backend.store
@@ -179,6 +184,10 @@ class Node:
             **self.worker.pace.rates(STARTED),
             **self.settler.pace.rates(ENDED),
         }
+        in_force = self._env.live.in_force
+        if in_force.revision:
+            metrics[SETTINGS] = float(in_force.revision)
+        metrics |= {f"{PINNED}{name}": 1.0 for name in in_force.pinned}
         if failing := self.health.failing():
             metrics[FAILING] = float(len(failing))
         if doubt := self._env.clock.doubt:
@@ -187,12 +196,13 @@ class Node:
             metrics[CLOSED] = 1.0
         if self.worker.last_start is not None:
             metrics[LAST_START] = self.worker.last_start
-        card = replace(self._env.card, handlers=self._catalog.names, metrics=metrics)
+        capacity = self._env.config.max_concurrent
+        card = replace(self._env.card, handlers=self._catalog.names, capacity=capacity, metrics=metrics)
         return replace(card, capacity=0, metrics=metrics | {STOPPING: 1.0}) if self.worker.stopping else card
 
     def services(self) -> list[Service]:
         """The services of this node's roles."""
-        services: list[Service] = [self.listener, self.deployer]
+        services: list[Service] = [self.listener, self.deployer, self.settings]
         if self._works:
             services += [self.settler, self.worker, self.dispatcher, self.reaper, self.quarantine]
         if self._schedules:
@@ -208,6 +218,12 @@ class Node:
         return Role.SCHEDULER in self._env.card.roles
 
     # --- who wakes whom
+
+    def _results_drained(self) -> None:
+        self.worker.look()
+
+    def _run_held(self) -> None:
+        self.quarantine.signal.wake()
 
     def _became_leader(self) -> None:
         self.planner.signal.wake()
@@ -231,9 +247,19 @@ class Node:
 
     def _meet(self, other: NodeCard | None) -> None:
         """Another process has announced itself under this node's id, or has not for a while."""
-        if other is not None and not self.health.namesake:
+        if other is not None and not self.health.shares_id:
             self._env.emit(NodeIdShared(other.id, other.host, other.pid, other.started_at))
-        self.health.namesake = "" if other is None else describe(other)
+        self.health.share_id("" if other is None else describe(other))
+
+    def _reconfigured(self, _before: InForce, _after: InForce) -> None:
+        """The settings have changed: what sleeps by the old ones looks again."""
+        self.worker.look()
+        for service in (self.worker, self.dispatcher, self.planner, self.assigner, self.janitor):
+            service.signal.wake()
+        if self._heartbeat_thread is not None:
+            self._heartbeat_thread.announce()
+        else:
+            self.presence.signal.wake()
 
     def changed(self) -> None:
         """Definitions were written from this process: no need to wait for the store to say so."""
@@ -308,11 +334,11 @@ class Node:
         """Hand over and end. Handlers may run on for `timeout` seconds (None: as long as they take).
 
         After that it takes less than 1.7 seconds, whatever handlers, hooks and the store do: what still runs is
-        cancelled, then given back. Never raises; what was in the way is told by events.
+        cancelled, then given back. Never raises; events report what was in the way.
         """
         stages = stages or Stages(self._env.emit)
-        self.settler.farewell = farewell = Farewell()
-        self.worker.stopping = True
+        farewell = self.settler.begin_farewell()
+        self.worker.stop_claiming()
         stepping_back = stages.aside("step back", self._step_back(Stages(self._env.emit)))
         await self._drain(timeout)
         stages.begin()
@@ -321,8 +347,8 @@ class Node:
         await stages.end("step back", stepping_back, _SETTLED_AFTER)
         await self._end(stages)
         stopped = Stopped(farewell.finished, farewell.given_back, farewell.interrupted, len(self.active_runs))
-        told = NodeStopped(self.id, stopped.drained, stopped.released, stopped.interrupted, stopped.left)
-        self._env.emit(told)
+        report = NodeStopped(self.id, stopped.drained, stopped.released, stopped.interrupted, stopped.left)
+        self._env.emit(report)
         return stopped
 
     async def _step_back(self, stages: Stages) -> None:
@@ -351,7 +377,7 @@ class Node:
         await self._stored()
 
     async def _interrupt(self) -> None:
-        """End the handlers that still run: tell them, tell them again, then give back what goes on all the same."""
+        """End the handlers that still run: cancel them twice, then give back those that go on."""
         self._hooks.hurry()
         begin = asyncio.get_running_loop().time()
         for until in (_SECOND_WORD_AFTER, _ABANDONED_AFTER):
@@ -373,7 +399,7 @@ class Node:
     async def _end(self, stages: Stages) -> None:
         """End the services, with the heartbeat last among them: until here all claims were kept."""
         await stages.run("end services", self._end_services(), _ENDED_AFTER)
-        if not self.health.namesake:  # else it is somebody else's presence by now
+        if not self.health.shares_id:  # else it is somebody else's presence by now
             await stages.run("retire", self._backend.coordinator.retire(self.id), _RETIRED_AFTER)
         self.dispose()
 
@@ -392,6 +418,7 @@ class Node:
 
     def dispose(self) -> None:
         """Free what belongs to this process alone."""
+        self._ignore_settings()
         self._deadlines.close()
         self._hooks.close()
         for nudge in (self._nudge_elector, self._nudge_planner, self._nudge_assigner, self._nudge_heartbeat):

@@ -11,31 +11,26 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 
-from msgspec.structs import replace
-
-from duly.errors import BackendUnavailable, InvalidSchedule
+from duly.errors import BackendUnavailable
 from duly.model import Fired, Firing, JobRecord, State, seconds_between
 from duly.model.event import PlanFailed, RecordUnreadable
 from duly.model.node import PROTOCOL
 from duly.ports import Coordinator, JobStore
 from duly.rules.planning import Outlook, plan, postpone
-from duly.rules.schedules import Schedule, from_spec
+from duly.rules.schedules import ScheduleInCode, schedule_of
 from duly.runtime.elector import Elector
-from duly.runtime.environment import Environment
+from duly.runtime.environment import Environment, NodeService
 from duly.runtime.failures import failure_of
 from duly.runtime.isolation import Refused, send_isolated
 from duly.runtime.next_due import NextDue
-from duly.runtime.service import Signal
 
 _SLICE = 200
 _PAUSE_AFTER = 0.003
 _SOONEST = 0.05
 _LOOK_AROUND = 5.0  # how old the list of nodes may be
 
-Schedules = Callable[[JobRecord], Schedule | None]
 
-
-class Planner:
+class Planner(NodeService):
     """Plans while this node leads."""
 
     name = "planner"
@@ -46,21 +41,18 @@ class Planner:
         store: JobStore,
         coordinator: Coordinator,
         elector: Elector,
-        schedules: Schedules,
+        schedules: ScheduleInCode,
         next_due: NextDue,
         to_place: Callable[[], None],
     ) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._store = store
         self._coordinator = coordinator
         self._elector = elector
         self._schedules = schedules
         self._next_due = next_due
         self._to_place = to_place
-        self._clock = env.clock
-        self._emit = env.emit
-        self._outlook = Outlook(env.config.horizon, env.config.grace, env.config.placement)
-        self._tick = env.config.safety_tick
+        self._legacy = False
         self._look_at = -math.inf
 
     async def tick(self) -> float:
@@ -68,7 +60,7 @@ class Planner:
         if led:
             await self._look_around()
         delays = [await self._plan(shard) for shard in led]
-        return min([self._tick, *delays])
+        return min([self._live.config.safety_tick, *delays])
 
     async def _look_around(self) -> None:
         """Learn whether nodes of an earlier version are alive, which runs are then planned for."""
@@ -77,7 +69,7 @@ class Planner:
             return
         with suppress(BackendUnavailable):  # then as before
             nodes = await self._coordinator.nodes()
-            self._outlook = replace(self._outlook, legacy=any(node.protocol < PROTOCOL for node in nodes))
+            self._legacy = any(node.protocol < PROTOCOL for node in nodes)
             self._look_at = now + _LOOK_AROUND
 
     async def _plan(self, shard: str) -> float:
@@ -97,23 +89,24 @@ class Planner:
         return max(_SOONEST, seconds_between(self._clock.now(), next_at))
 
     async def _decide(self, records: list[JobRecord]) -> list[Firing]:
-        now = self._clock.now()
+        now, config = self._clock.now(), self._live.config
+        outlook = Outlook(config.horizon, config.grace, config.placement, self._legacy)
         firings: list[Firing] = []
         since = self._clock.monotonic()
         for record in records:
-            firings.append(self._decide_one(record, now))
+            firings.append(self._decide_one(record, now, outlook))
             if self._clock.monotonic() - since > _PAUSE_AFTER:
                 await asyncio.sleep(0)
                 since = self._clock.monotonic()
         return firings
 
-    def _decide_one(self, record: JobRecord, now: datetime) -> Firing:
+    def _decide_one(self, record: JobRecord, now: datetime, outlook: Outlook) -> Firing:
         if record.damage is not None:
             self._emit(RecordUnreadable("job", record.name, record.damage))
             return postpone(record, now)
         try:
             schedule = schedule_of(record, self._schedules)
-            return postpone(record, now) if schedule is None else plan(record, schedule, now, self._outlook)
+            return postpone(record, now) if schedule is None else plan(record, schedule, now, outlook)
         except Exception as exc:  # noqa: BLE001  # one broken schedule must not keep the others from being planned
             self._emit(PlanFailed(record.name, failure_of(exc)))
             return postpone(record, now)
@@ -136,16 +129,3 @@ class Planner:
         if refused:
             now = self._clock.now()
             await self._store.fire([postpone(record, now) for record in refused], shard, epoch)
-
-
-def schedule_of(record: JobRecord, by_code: Schedules) -> Schedule | None:
-    """The schedule of a job: from its spec, or from this process's code where only code can compute it."""
-    if record.spec.schedule is None:
-        return None
-    try:
-        return from_spec(record.spec.schedule)
-    except InvalidSchedule:
-        found = by_code(record)
-        if found is None:
-            raise
-        return found

@@ -1,22 +1,25 @@
-"""Presence: says that the node lives, again and again. It keeps step with the heartbeat but does not hold it up.
+"""Presence announces periodically that the node is alive, and asks for a deploy when the store has forgotten the node.
 
-The coordinator may be another server than the one that keeps the claims: when it is away, claims are renewed all the
-same.
+It runs beside the heartbeat, because the coordinator may be another server than the one that keeps the claims: claims
+are renewed also while the coordinator is unreachable.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Awaitable, Callable
 
 from duly.model import Node
 from duly.ports import Coordinator
 from duly.rules.namesakes import is_other
-from duly.runtime.environment import Environment
+from duly.runtime.environment import Environment, NodeService
 from duly.runtime.service import Signal
 
+Deploy = Callable[[], Awaitable[None]]
 
-class Presence:
-    """Extends the presence of the node; announces it anew when it has changed or was forgotten.
+
+class Presence(NodeService):
+    """Extends the presence of the node; announces it again when it has changed or was forgotten.
 
     `tell` carries a call to the node's own loop, where `forgotten` is called; and `met`, with the other process that
     has announced itself under this node's id, or None when it is gone.
@@ -33,7 +36,7 @@ class Presence:
         met: Callable[[Node | None], None],
         tell: Callable[..., None],
     ) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._coordinator = coordinator
         self._card_now = card_now
         self._forgotten = forgotten
@@ -68,3 +71,25 @@ class Presence:
 def _as_announced(node: Node) -> tuple[frozenset[str], int]:
     """What of a node's card may change, its metrics aside, which every beat carries."""
     return node.handlers, node.capacity
+
+
+class Resync:
+    """Idle until it is asked. A deploy that fails is tried again, as every service is."""
+
+    name = "deployer"
+
+    def __init__(self, deploy: Deploy) -> None:
+        self.signal = Signal()
+        self._deploy = deploy
+        self._asked = False
+
+    def ask(self) -> None:
+        """The store has forgotten this node."""
+        self._asked = True
+        self.signal.wake()
+
+    async def tick(self) -> float:
+        if self._asked:
+            await self._deploy()
+            self._asked = False
+        return math.inf

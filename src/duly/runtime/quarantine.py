@@ -14,13 +14,13 @@ from msgspec.structs import replace
 from duly.model import Run
 from duly.model.holds import ALONE
 from duly.ports import Backend
+from duly.rules.lease_limits import sent_at
 from duly.rules.placement import lacks
 from duly.rules.suspects import is_suspect, seconds_alone
 from duly.runtime.active_runs import ActiveRun, ActiveRuns
-from duly.runtime.environment import Environment
+from duly.runtime.environment import Environment, NodeService
 from duly.runtime.handler import Catalog
-from duly.runtime.service import Signal
-from duly.runtime.worker import Worker, sent_at
+from duly.runtime.worker import Worker
 
 _LOOK_AGAIN = 0.05  # while the node is closed; asks nobody
 _PERIOD = 5.0
@@ -29,7 +29,7 @@ _OPEN = 3  # times as long as it was closed
 _LONGEST = 86_400.0
 
 
-class Quarantine:
+class Quarantine(NodeService):
     """Closes and opens the worker, and takes suspects while it has nothing else."""
 
     name = "quarantine"
@@ -37,16 +37,14 @@ class Quarantine:
     def __init__(
         self, env: Environment, backend: Backend, worker: Worker, active_runs: ActiveRuns, catalog: Catalog
     ) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._queue = backend.queue
         self._store = backend.store
         self._worker = worker
         self._active_runs = active_runs
         self._catalog = catalog
         self._card = env.card
-        self._clock = env.clock
         self._lease = env.config.lease
-        self._most = env.config.max_losses
         self._period = min(_PERIOD, self._lease / 3)
         self._closed_at: float | None = None
         self._draining = False
@@ -117,16 +115,16 @@ class Quarantine:
     def _is_alone(self, active: ActiveRun) -> bool:
         """Whether nothing else may be claimed beside this attempt yet.
 
-        Until its time alone is over and a renewal that was sent after that is acknowledged: whoever takes it over then
+        Until its time alone is over and a renewal that was sent after that is acknowledged: a reaper then
         sees from its expiry that others may have joined it.
         """
-        losses = active.claim.run.losses
-        if not is_suspect(losses, self._most):
+        losses, most = active.claim.run.losses, self._live.config.max_losses
+        if not is_suspect(losses, most):
             return False
-        return sent_at(active, self._lease) < active.started + seconds_alone(losses, self._most, self._lease)
+        return sent_at(active.trusted_until, self._lease) < active.started + seconds_alone(losses, most, self._lease)
 
     def _close(self, now: float, *, draining: bool) -> None:
-        self._worker.closed = True
+        self._worker.close()
         self._draining = draining
         if self._closed_at is None:
             self._closed_at = now

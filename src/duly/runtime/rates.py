@@ -1,6 +1,6 @@
 """The pace of a node: how many runs of which queue it starts, or ends, per second. Announced with its presence.
 
-So that anybody can tell the rates of a queue by asking who is alive: no store counts anything for it.
+They travel with the node's presence: the rates of a queue are known from the list of nodes, and no store counts them.
 """
 
 from __future__ import annotations

@@ -5,34 +5,30 @@ from __future__ import annotations
 from duly.model import Claim, Lost, Run, seconds_between
 from duly.model.event import RunsReaped
 from duly.ports import Queue
+from duly.rules.lease_limits import trusted_until
 from duly.rules.suspects import vanished, was_alone
 from duly.runtime.active_runs import ActiveRun
-from duly.runtime.environment import Environment
+from duly.runtime.environment import Environment, NodeService
 from duly.runtime.handler import Catalog
-from duly.runtime.service import Signal
 from duly.runtime.settler import Settler
-from duly.runtime.worker import trusted_until
 
 _MOST_AT_ONCE = 100
 _PERIOD = 1.0
 
 
-class Reaper:
+class Reaper(NodeService):
     """Every working node reaps; it needs no leader."""
 
     name = "reaper"
 
     def __init__(self, env: Environment, queue: Queue, settler: Settler, catalog: Catalog) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._queue = queue
         self._settler = settler
         self._catalog = catalog
         self._card = env.card
-        self._clock = env.clock
-        self._emit = env.emit
         self._lease = env.config.lease
         self._silence = env.config.silence
-        self._most_losses = env.config.max_losses
 
     async def tick(self) -> float:
         sent = self._clock.monotonic()
@@ -53,4 +49,4 @@ class Reaper:
         self._settler.offer(active, Lost(self._is_to_blame(claim.run)))
 
     def _is_to_blame(self, run: Run) -> bool:
-        return was_alone(run, self._most_losses, self._lease) and vanished(run, self._card)
+        return was_alone(run, self._live.config.max_losses, self._lease) and vanished(run, self._card)

@@ -1,8 +1,8 @@
-"""Services: the parts of a node that do one thing again and again.
+"""Services: the parts of a node, each of which does one thing periodically.
 
 A service is `async tick() -> float`, one step and the seconds until the next is useful, plus `wake()`. Tests and the
-harness call `tick` themselves; a node runs `serve`, which never dies silently: a failing service is an event and is
-tried again after a while.
+harness call `tick` themselves; a node runs `serve`, which never dies silently: a failure is an event, and the
+service is tried again after a while.
 """
 
 from __future__ import annotations
@@ -16,20 +16,9 @@ from msgspec import Struct
 
 from duly.errors import BackendUnavailable
 from duly.model import Failure
-from duly.model.event import Event, ServiceFailed, StoreAway, StoreBack
+from duly.model.event import Emit, ServiceFailed, StoreAway, StoreBack
 from duly.runtime.failures import failure_of
 from duly.runtime.timer import Sleep, sleep_by_loop
-
-
-class Emit(Protocol):
-    """Where events go. Costs next to nothing when nobody wants them."""
-
-    def __call__(self, event: Event) -> None: ...
-
-    def wants(self, kind: type[Event]) -> bool:
-        """Whether anybody listens to events of this kind; worth asking before making one on the hot path."""
-        ...
-
 
 _FIRST_RETRY = 0.1
 LONGEST_RETRY = 5.0
@@ -117,7 +106,16 @@ class ServiceHealth:
         self._monotonic = monotonic
         self._away: dict[str, float] = {}
         self._failing: dict[str, Trouble] = {}
-        self.namesake = ""  # the other process under this node's id, if there is one
+        self._namesake = ""  # the other process under this node's id, if there is one
+
+    @property
+    def shares_id(self) -> bool:
+        """Whether another process uses this node's id."""
+        return bool(self._namesake)
+
+    def share_id(self, other: str) -> None:
+        """Another process, described so, uses this node's id; empty: none does."""
+        self._namesake = other
 
     def away(self, service: str) -> None:
         """The service cannot reach the store."""
@@ -141,7 +139,7 @@ class ServiceHealth:
 
     def failing(self) -> dict[str, str]:
         """The services that have failed several times in a row, and how; and an id that another process has, too."""
-        shared = {"node id": f"also used by {self.namesake}"} if self.namesake else {}
+        shared = {"node id": f"also used by {self._namesake}"} if self._namesake else {}
         return shared | {
             service: f"failed {trouble.times} times in {self._monotonic() - trouble.since:.0f} s, last: {trouble.last}"
             for service, trouble in tuple(self._failing.items())
@@ -169,7 +167,7 @@ async def serve(service: Service, emit: Emit, health: ServiceHealth, longest_ret
             delay = min(_back_off(failures), longest_retry)
             health.away(service.name)
             emit(StoreAway(service.name, str(exc), delay, exc.part))
-        except Exception as exc:  # noqa: BLE001  # a service must not die of one bad tick; the event tells
+        except Exception as exc:  # noqa: BLE001  # a service must survive one bad tick; the event reports it
             failures += 1
             delay = min(_back_off(failures), longest_retry)
             failure = failure_of(exc)

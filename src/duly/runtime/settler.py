@@ -15,13 +15,12 @@ from duly.model.event import RunEnded, RunMissed, RunReleased, RunsSettled, Sett
 from duly.ports import Queue
 from duly.rules.settling import plain, settle
 from duly.runtime.active_runs import ActiveRun, ActiveRuns
-from duly.runtime.environment import Environment
+from duly.runtime.environment import Environment, NodeService
 from duly.runtime.failures import failure_of
 from duly.runtime.hooks import Hooks
 from duly.runtime.isolation import Refused, send_isolated
 from duly.runtime.next_due import NextDue
 from duly.runtime.rates import Rates
-from duly.runtime.service import Signal
 
 MOST_AT_ONCE = 500
 
@@ -46,36 +45,49 @@ class Farewell:
             self.finished += 1
 
 
-class Settler:
-    """Sends at once when nothing is under way, and what gathers meanwhile together afterwards."""
+class Settler(NodeService):
+    """Sends at once when nothing is under way, and what gathers meanwhile together afterwards.
+
+    `drained` is called when there is room for results again, `held` when a settlement has put a run under a hold.
+    """
 
     name = "settler"
 
     def __init__(
-        self, env: Environment, queue: Queue, active_runs: ActiveRuns, hooks: Hooks, next_due: NextDue
+        self,
+        env: Environment,
+        queue: Queue,
+        active_runs: ActiveRuns,
+        hooks: Hooks,
+        next_due: NextDue,
+        *,
+        drained: Callable[[], None] = lambda: None,
+        held: Callable[[], None] = lambda: None,
     ) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._queue = queue
         self._active_runs = active_runs
         self._hooks = hooks
         self._next_due = next_due
-        self._emit = env.emit
         self._rng = env.rng
-        self._clock = env.clock
-        self._most_losses = env.config.max_losses
         self.pace = Rates(env.clock.monotonic)
-        self._bound = max(2 * MOST_AT_ONCE, 4 * env.config.max_concurrent)
         self._offered: deque[tuple[ActiveRun, Outcome]] = deque()
         self._waiting: deque[tuple[ActiveRun, Settlement]] = deque()
         self._sending = asyncio.Lock()
-        self.drained: Callable[[], None] = lambda: None
-        self.held: Callable[[], None] = lambda: None
-        self.farewell: Farewell | None = None
+        self._drained = drained
+        self._held = held
+        self._farewell: Farewell | None = None
+
+    def begin_farewell(self) -> Farewell:
+        """Count from now on what becomes of the runs of a node that stops."""
+        self._farewell = Farewell()
+        return self._farewell
 
     @property
     def full(self) -> bool:
-        """Whether so many results are unsettled that no more work should be claimed."""
-        return len(self._offered) + len(self._waiting) >= self._bound
+        """Whether too many results are unsettled to claim more work."""
+        bound = max(2 * MOST_AT_ONCE, 4 * self._live.config.max_concurrent)
+        return len(self._offered) + len(self._waiting) >= bound
 
     @property
     def empty(self) -> bool:
@@ -99,7 +111,8 @@ class Settler:
             active, outcome = self._offered.popleft()
             run = active.claim.run
             ended_at = shift(run.started_at, active.elapsed) if run.started_at else run.ready_at
-            settlement = settle(run, active.claim.fence, outcome, ended_at, self._rng.random(), self._most_losses)
+            most_losses = self._live.config.max_losses
+            settlement = settle(run, active.claim.fence, outcome, ended_at, self._rng.random(), most_losses)
             self._waiting.append((active, settlement))
 
     async def _send(self) -> float:
@@ -119,12 +132,12 @@ class Settler:
                 self._settle_plainly(active, settlement, answer.error)
                 continue
             self._active_runs.remove(active)
-            if answer and self.farewell is not None:
-                self.farewell.count(active, settlement)
+            if answer and self._farewell is not None:
+                self._farewell.count(active, settlement)
             if not answer or tell_all or settlement.state is not State.COMPLETED:
                 self._tell(active, settlement, refused=not answer)
         if was_full:
-            self.drained()
+            self._drained()
         return math.inf if self.empty else 0.0
 
     def _settle_plainly(self, active: ActiveRun, settlement: Settlement, error: Exception) -> None:
@@ -142,7 +155,7 @@ class Settler:
             self._emit(SettlementRefused(run.id, settlement.fence, run))
             return
         if settlement.hold is not None:
-            self.held()
+            self._held()
         elif settlement.state is State.PENDING:
             self._next_due.expect(settlement.ready_at)
         if settlement.state is State.SKIPPED:
@@ -156,7 +169,7 @@ class Settler:
             self._tell_hooks(active, settlement)
 
     def _tell_hooks(self, active: ActiveRun, settlement: Settlement) -> None:
-        """The run has ended badly and the store knows it: tell the user's hooks, once.
+        """The run has ended badly and the store has recorded it: call the user's hooks, once.
 
         They get the exception that the handler raised; where there is none (a loss, a timeout) one of ours.
         """

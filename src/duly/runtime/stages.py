@@ -1,4 +1,4 @@
-"""Stages: the steps of a shutdown, each within its time. One that fails or hangs is told, and the next one begins."""
+"""The steps of a shutdown, each with a time limit. A step that fails or hangs is reported, and the next one begins."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from duly.model import Failure
-from duly.model.event import StopHindered
+from duly.model.event import Emit, StopHindered
 from duly.ports.waiting import noticed
 from duly.runtime.failures import failure_of
-from duly.runtime.service import Emit
 
 _SHORTEST = 0.1  # what every stage gets, however late it begins
 
@@ -31,7 +30,7 @@ class Stages:
         return self._loop.create_task(self._told(name, work), name=f"duly-stop: {name}")
 
     async def run(self, name: str, work: Coroutine[Any, Any, object], until: float) -> None:
-        """Do something, until so many seconds after the beginning at the latest."""
+        """Do something, at the latest until `until` seconds after the beginning."""
         await self.end(name, self.aside(name, work), until)
 
     async def end(self, name: str, stage: asyncio.Task[None], until: float) -> None:
@@ -47,5 +46,5 @@ class Stages:
     async def _told(self, name: str, work: Coroutine[Any, Any, object]) -> None:
         try:
             await work
-        except Exception as exc:  # noqa: BLE001  # a stage must not keep the others from being done; the event tells
+        except Exception as exc:  # noqa: BLE001  # a stage must not prevent the others; the event reports it
             self._emit(StopHindered(name, failure_of(exc)))

@@ -9,20 +9,19 @@ import time
 import traceback
 from collections.abc import Callable
 
-from duly.model.event import LoopStalled
-from duly.runtime.service import Emit
+from duly.model.event import Emit, LoopStalled
 
 LONGEST_SILENCE = 5.0
 _LOOKS = 10  # per silence that is too long: so much of one at most goes by unnoticed
-_LATE = 4  # this thread itself was kept from running if it looks so many periods late,
-_PAUSED = 1.0  # and so many seconds: a busy machine is often late by less
+_LATE = 4  # if it is this many periods late, this thread itself was kept from running,
+_PAUSED = 1.0  # and this many seconds: a busy machine is often late by less
 _LAST_MOMENT = 0.1
 
 
 class LoopWatch:
     """Asks the loop it was made on again and again for a sign of life. Ends with it, closed or not.
 
-    A silence of more than `limit` seconds is told once. The event is emitted in this thread: the loop that would
+    A silence of more than `limit` seconds is reported once. The event is emitted in this thread: the loop that would
     carry it does not turn.
     """
 
@@ -56,14 +55,14 @@ class LoopWatch:
             self._await(answered, asked, period)
 
     def _await(self, answered: threading.Event, asked: float, period: float) -> None:
-        told, looked, worked = False, asked, time.process_time()
+        reported, looked, worked = False, asked, time.process_time()
         while not answered.wait(period) and not self._over.is_set() and not self._loop.is_closed():
             now, spent = self._monotonic(), time.process_time()
             if now - looked > max(_LATE * period, _PAUSED) and spent - worked < (now - looked) / 2:
                 return  # the whole process was paused: the loop could not answer, and did not stall
             looked, worked = now, spent
-            if now - asked > self._limit and not told:
-                told = True
+            if now - asked > self._limit and not reported:
+                reported = True
                 self._emit(LoopStalled(now - asked, _stack_of(self._watched)))
 
 

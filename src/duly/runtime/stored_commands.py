@@ -1,6 +1,6 @@
 """Stored commands: what a run of a job with a command executes is in the job's definition, as the store has it now.
 
-Never in the run: whoever may submit runs cannot choose programs. Looked up for every attempt, so that a changed
+Never in the run: a caller that may submit runs cannot choose programs. Looked up for every attempt, so that a changed
 definition holds for the next attempt on every node.
 """
 
@@ -52,9 +52,9 @@ class Lookup:
 
 
 def command_of(run: Run, record: JobRecord | None, env: Mapping[str, str]) -> Command:
-    """The command that the definition gives to a run of its own; `GiveUp` if there is none any more."""
+    """The command that the definition has for one of its runs; `GiveUp` if there is none any more."""
     if record is None or record.removed_at is not None or record.uid != run.uid:
-        raise GiveUp(f"the definition of {run.job!r} that this run is of has been removed: there is no command to run")
+        raise GiveUp(f"job {run.job!r} was removed; this run has nothing to execute")
     spec = record.spec.command
     if spec is None:
         raise GiveUp(f"the definition of {run.job!r} has no command (any more)")

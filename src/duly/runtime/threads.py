@@ -49,7 +49,7 @@ class DaemonThreads:
             call, future = work
             value, error = _outcome_of(call)
             with self._lock:
-                self._idle += 1  # before the answer is known: whoever gets it may have the next call at once
+                self._idle += 1  # before the result is set: its receiver may submit the next call at once
             _answer(future, value, error)
             del work, call, future, value, error  # nothing of a call is kept alive while the thread waits
 

@@ -1,29 +1,26 @@
 """The timekeeper: reads the store's clock again and again, and says when it has jumped.
 
 Drift is followed, a jump is doubted for a while (`ports.clock`). Where the store's clock is the machine's own there is
-nothing to ask; its jumps are reported all the same.
+nothing to ask; its jumps are reported as well.
 """
 
 from __future__ import annotations
 
 from duly.model.event import ClockDoubted, ClockTrusted
 from duly.ports import Store
-from duly.runtime.environment import Environment
-from duly.runtime.service import Signal
+from duly.runtime.environment import Environment, NodeService
 
 _PERIOD = 5.0
 
 
-class Timekeeper:
+class Timekeeper(NodeService):
     """One question per period."""
 
     name = "timekeeper"
 
     def __init__(self, env: Environment, store: Store) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._store = store
-        self._clock = env.clock
-        self._emit = env.emit
         self._period = min(_PERIOD, env.config.refresh)
         self._doubt = 0.0
         self._followed = env.clock.followed

@@ -38,7 +38,7 @@ class Compose(Protocol):
 class Transactions:
     """Opens the transactions of a node's attempts."""
 
-    def __init__(self, store: TransactionStore, compose: Compose, timeout: float) -> None:
+    def __init__(self, store: TransactionStore, compose: Compose, timeout: Callable[[], float]) -> None:
         self._store = store
         self._compose = compose
         self._timeout = timeout
@@ -53,7 +53,7 @@ class Transactions:
         if active.committed:
             raise DulyError(f"run {run.id} of {run.job!r} has committed already: one ctx.transaction() per attempt")
         return HandlerTransaction(
-            active, lambda: self._store.transaction(active.claim, timeout=self._timeout), self._compose
+            active, lambda: self._store.transaction(active.claim, timeout=self._timeout()), self._compose
         )
 
 

@@ -19,22 +19,22 @@ from duly.errors import BackendUnavailable
 from duly.model import Claim, Interrupted, Missed, Outcome, Run, seconds_between, to_micros
 from duly.model.event import HandlersAbandoned, HookFailed, RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
 from duly.ports import Queue, Span, Tracer
+from duly.rules.lease_limits import trusted_until
 from duly.rules.misfires import is_missed
 from duly.runtime.active_runs import ActiveRun, ActiveRuns
 from duly.runtime.attempt import Attempts
-from duly.runtime.environment import Environment
+from duly.runtime.environment import Environment, NodeService
 from duly.runtime.failures import failure_of
 from duly.runtime.handler import Catalog, ExecutorKind
 from duly.runtime.next_due import NextDue
 from duly.runtime.rates import Rates
-from duly.runtime.service import Signal
 from duly.runtime.settler import Settler
 
 _GATHER = 0.002
 _ASK_AGAIN = 0.05
 
 
-class Worker:
+class Worker(NodeService):
     """Fills the slots of a node."""
 
     name = "worker"
@@ -49,7 +49,7 @@ class Worker:
         active_runs: ActiveRuns,
         next_due: NextDue,
     ) -> None:
-        self.signal = Signal()
+        super().__init__(env)
         self._node_id = env.card.id
         self._queue = queue
         self._catalog = catalog
@@ -57,14 +57,10 @@ class Worker:
         self._settler = settler
         self._active_runs = active_runs
         self._next_due = next_due
-        self._clock = env.clock
-        self._emit = env.emit
         self._rng = env.rng
         self._tracer = env.tracer
-        self._slots = env.config.max_concurrent
         self._queues = env.config.queues
         self._lease = env.config.lease
-        self._tick = env.config.safety_tick
         self._requests = to_micros(env.card.started_at)
         self._unanswered: Callable[[], Awaitable[Sequence[Claim]]] | None = None
         self._claiming = asyncio.Lock()
@@ -79,14 +75,15 @@ class Worker:
         self._idle.set()
         self.stopping = False
         self.closed = False  # nothing is claimed: a suspect is alone here, or is to be (`runtime.quarantine`)
-        settler.drained = self.look
 
     # --- claiming
 
     @property
     def room(self) -> int:
         """How many runs could start now."""
-        return 0 if self.stopping or self.closed or self._settler.full else self._slots - self._busy
+        if self.stopping or self.closed or self._settler.full:
+            return 0
+        return self._live.config.max_concurrent - self._busy
 
     @property
     def busy(self) -> int:
@@ -110,12 +107,12 @@ class Worker:
         asked = self.room
         started = await self._claim_all(asked)
         self._may_be_more = self._may_be_more or started >= asked
-        return 0.0 if self._may_be_more and self.room > 0 else self._tick
+        return 0.0 if self._may_be_more and self.room > 0 else self._live.config.safety_tick
 
     def _gathering(self) -> float:
         """How long to wait for more free slots before asking the store."""
         free = self.room
-        if free * 4 >= self._slots:
+        if free * 4 >= self._live.config.max_concurrent:
             return 0.0
         now = self._clock.monotonic()
         self._freed_at = self._freed_at or now
@@ -185,6 +182,14 @@ class Worker:
         self.closed = True
         return (claim,)
 
+    def stop_claiming(self) -> None:
+        """Claim nothing more: the node stops."""
+        self.stopping = True
+
+    def close(self) -> None:
+        """Claim nothing until `reopen`."""
+        self.closed = True
+
     def reopen(self) -> None:
         """Claim again."""
         if self.closed:
@@ -222,7 +227,7 @@ class Worker:
         outcome = None
         try:
             outcome = await self._attempts.make(active)
-        except Exception as exc:  # noqa: BLE001  # a fault of ours: the run is left to its lease, and the event tells
+        except Exception as exc:  # noqa: BLE001  # a fault of ours: the run is left to its lease, and the event reports it
             self._emit(ServiceFailed("attempt", failure_of(exc), self._lease))
         if span is not None:
             self._end(span, active.claim.run, outcome)
@@ -247,7 +252,7 @@ class Worker:
         run = active.claim.run
         try:
             span = tracer.attempt(run)
-        except Exception as exc:  # noqa: BLE001  # a tracer is foreign code: its failure is told, the run goes on
+        except Exception as exc:  # noqa: BLE001  # a tracer is foreign code: its failure is reported, the run goes on
             self._emit(HookFailed("tracer", run.job, run.id, failure_of(exc)))
             return None
         active.claim = replace(active.claim, run=replace(run, headers=span.headers))
@@ -256,7 +261,7 @@ class Worker:
     def _end(self, span: Span, run: Run, outcome: Outcome | None) -> None:
         try:
             span.end(outcome)
-        except Exception as exc:  # noqa: BLE001  # as above: the result is settled all the same
+        except Exception as exc:  # noqa: BLE001  # as above: the result is settled anyway
             self._emit(HookFailed("tracer", run.job, run.id, failure_of(exc)))
 
     def _leave_slot(self, residue: asyncio.Future[None], active: ActiveRun) -> None:
@@ -276,10 +281,10 @@ class Worker:
         if self._may_be_more and not self.stopping:
             self.signal.wake()
 
-    # --- being told
+    # --- stopping attempts
 
     def cancel(self, active_runs: Sequence[ActiveRun]) -> None:
-        """An operator wants these attempts to stop. A thread is only told; it ends when it looks."""
+        """Stop these attempts for an operator. A thread cannot be cancelled: it ends when it checks its context."""
         for active in active_runs:
             if active.ended:
                 continue
@@ -301,7 +306,7 @@ class Worker:
         await self._idle.wait()
 
     def interrupt(self) -> None:
-        """Stop what still runs: each is told, and cancelled if it is not in a thread. May be said again."""
+        """Stop what still runs: set its flag, and cancel it if it is not in a thread. May be repeated."""
         for active in self._active_runs:
             if active.task is not None and not active.ended:
                 active.released = True
@@ -309,7 +314,7 @@ class Worker:
                     active.stop()
 
     def abandon(self) -> None:
-        """Give back what runs on although it was told to stop.
+        """Give back what still runs although it was asked to stop.
 
         Their handlers cannot be ended but with the process. Nobody waits for them any longer: the event loop must not
         either, when it is closed.
@@ -340,16 +345,6 @@ class Worker:
             async with self._claiming:
                 if self._unanswered is not None:
                     await self._answer(self._unanswered)
-
-
-def trusted_until(sent: float, lease: float) -> float:
-    """Until when a lease may be trusted that was granted for a request sent at that moment."""
-    return sent + lease * 5 / 6
-
-
-def sent_at(active: ActiveRun, lease: float) -> float:
-    """When the last renewal was sent that has been acknowledged, or the claim."""
-    return active.trusted_until - lease * 5 / 6
 
 
 def _disown(task: asyncio.Task[None]) -> None:

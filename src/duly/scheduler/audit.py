@@ -1,7 +1,7 @@
 """The audit log: who changed what, before and after, each entry bound to the one before by its hash.
 
 Entries are appended by comparing the log's last number, so the chain has one order, whichever process writes it.
-Changing or removing an entry breaks the chain after it. The log alone cannot tell that all of it was rewritten: for
+Changing or removing an entry breaks the chain after it. The log alone cannot show that all of it was rewritten: for
 that, note the head's hash elsewhere, or give the processes a key, with which they authenticate every entry. Damage is
 a finding, never an exception: `record` writes it down and goes on, `verify` lists it.
 """
@@ -91,7 +91,7 @@ class Audit:
     async def verify(self, expect: str | None = None) -> Report:
         """Check every entry. `expect` is the hash of an earlier head: the log must still contain that entry.
 
-        An entry that was changed is told by the one after it, the last one by what its writer remembered of it. Damage
+        A changed entry is detected by the one after it, the last one by what its writer remembered of it. Damage
         that a writer has recorded is a finding, too, unless it comes before the expected entry: then it is known.
         """
         remembered, unreadable = await self._known()

@@ -42,7 +42,7 @@ class Deed(Struct, frozen=True):
 
 
 class Recorded(Struct, frozen=True):
-    """An entry as it stands in the log; `deed` is None if it cannot be read. The next entry is bound to `hash`."""
+    """An entry of the log; `deed` is None if it cannot be read. The next entry is bound to `hash`."""
 
     sequence: int
     deed: Deed | None
@@ -129,7 +129,7 @@ class Check:
             self._findings.append((sequence, finding))
 
     def _forgotten(self, entry: Recorded) -> Iterator[str]:
-        """The last entry has none after it that would tell of a change: its writer's memory of it does."""
+        """No entry follows the last one, so its hash is compared with what its writer remembered."""
         seen = self._remembered
         if seen is not None and entry.sequence == seen.sequence and entry.hash != seen.hash:
             yield f"entry {entry.sequence} was changed: its writer remembers another hash"

@@ -6,11 +6,13 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from duly.errors import (
     BackendUnavailable,
     ConfigurationError,
+    DulyError,
     ResultExpired,
     RunCancelled,
     RunFailed,
@@ -34,14 +36,18 @@ from duly.model import (
     is_run_id,
     sanitize,
 )
-from duly.model.event import CancelAsked, QueuePaused, QueueResumed, RunRedriven
+from duly.model.event import CancelAsked, QueuePaused, QueueResumed, RunRedriven, SettingsApplied
 from duly.model.job import COMMAND_HANDLER
+from duly.observe.bus import Bus
+from duly.observe.logs import set_log_level
 from duly.observe.publisher import Publisher
 from duly.ports import Backend, Tracer
 from duly.ports.waiting import noticed
-from duly.runtime.service import Emit
+from duly.rules.cluster_settings import LOG_LEVEL, InForce, changes
+from duly.runtime.environment import new_node_id
+from duly.runtime.live_config import LiveConfig, SettingsWatcher
+from duly.runtime.service import ServiceHealth, serve
 from duly.scheduler.audit import Audit
-from duly.scheduler.clock_reader import ClockReader
 from duly.scheduler.explaining import Explainer
 from duly.scheduler.job_admin import JobAdmin
 from duly.scheduler.job_files import JobFiles
@@ -53,6 +59,7 @@ _LONGEST_WAIT = 60.0
 _LONGEST_OUTAGE = 30.0
 _ASK_AGAIN = 0.1
 _LONGEST_CURSOR = 300
+_CLOCK_PERIOD = 60.0
 _STATES: dict[str, State] = {state.value: state for state in State}
 
 
@@ -64,27 +71,42 @@ class Client:
         backend: Backend,
         registry: Registry,
         config: SchedulerConfig,
-        emit: Emit,
+        events: Bus,
         rng: random.Random,
         tracer: Callable[[], Tracer | None] = lambda: None,
-        publisher: Publisher | None = None,
     ) -> None:
         self.backend = backend
-        self.emit = emit
-        self.publisher = publisher
         self.config = config
         self.clock = clock = backend.clock
-        self._registry = registry
+        self.node_id = config.node_id or new_node_id(rng)
+        self.live = live = LiveConfig(config)
+        self.publisher = self._make_publisher() if config.publish_events else None
+        self.emit = emit = events if self.publisher is None else Bus(self.publisher, events)
+        self.registry = registry
         self.ids = Ids(clock.now, rng)
         self.clock_reader = ClockReader(backend)
-        self.submitter = Submitter(backend, registry, config, self.ids, clock, tracer, emit)
-        self.definitions = JobAdmin(backend, registry, config, self.ids, clock.now, emit)
+        self.submitter = Submitter(backend, registry, live, self.ids, clock, tracer, emit)
+        self._when_changed: Callable[[], None] = lambda: None
+        self.definitions = JobAdmin(backend, registry, live, self.ids, clock.now, emit, self._changed)
         self.audit = Audit(backend.store, config.audit_key)
         self.explainer = Explainer(backend, config, self.definitions.schedule)
-        self.job_files = JobFiles(backend, config, self.ids, clock.now, emit)
+        self.job_files = JobFiles(backend, config, self.ids, clock.now, emit, self._changed)
+        self._following: asyncio.Task[None] | None = None
+        live.subscribe(self._settings_changed)
+
+    def when_changed(self, call: Callable[[], None]) -> None:
+        """Call a function whenever definitions were written through this client: those of the node that uses it."""
+        self._when_changed = call
+
+    def _changed(self) -> None:
+        self._when_changed()
+
+    def _make_publisher(self) -> Publisher:
+        keep = lambda: self.live.config.keep_events  # noqa: E731
+        return Publisher(self.backend.store, self.clock.now, self.node_id, keep)
 
     async def close(self, patience: float = _LAST_WORDS) -> None:
-        """Tell what is left to tell, and let go of the store; within that time, whatever the store does."""
+        """Publish the events that are left and close the store, within `patience` seconds whatever the store does."""
         closing = asyncio.get_running_loop().create_task(self._close(), name="duly-close")
         await asyncio.wait([closing], timeout=patience)
         if not closing.done():
@@ -95,11 +117,32 @@ class Client:
 
     async def _close(self) -> None:
         self.clock_reader.stop()
+        if self._following is not None:
+            self._following.cancel()
+        if self.live.in_force.text(LOG_LEVEL) is not None:
+            set_log_level(None)
         try:
             if self.publisher is not None:
                 await self.publisher.close()
         finally:
             await self.backend.close()
+
+    async def read_settings(self) -> None:
+        """Apply the cluster's settings as they are now; while the coordinator is away, what is configured holds."""
+        with suppress(BackendUnavailable):
+            await SettingsWatcher(self.backend.coordinator, self.live).read()
+
+    def follow_settings(self) -> None:
+        """Apply every change of the cluster's settings until this client is closed; a node does that on its own."""
+        if self._following is None:
+            watcher = SettingsWatcher(self.backend.coordinator, self.live)
+            serving = serve(watcher, self.emit, ServiceHealth(self.clock.monotonic))
+            self._following = asyncio.get_running_loop().create_task(serving, name="duly-settings")
+
+    def _settings_changed(self, before: InForce, after: InForce) -> None:
+        set_log_level(after.text(LOG_LEVEL))
+        news = tuple(why for name, why in after.problems.items() if before.problems.get(name) != why)
+        self.emit(SettingsApplied(after.revision, tuple(changes(before, after)), news))
 
     # --- queues
 
@@ -210,16 +253,16 @@ class Client:
         import msgspec  # noqa: PLC0415
 
         assert run.result is not None
-        signature = self._registry.signature(run.handler)
+        signature = self.registry.signature(run.handler)
         return msgspec.json.decode(run.result) if signature is None else signature.decode_result(run.result)
 
     def knows(self, name: str) -> bool:
         """Whether this process defines a job of that name."""
-        return self._registry.get(name) is not None
+        return self.registry.get(name) is not None
 
     def handlers(self) -> list[str]:
         """The handlers that this process has."""
-        return self._registry.handlers()
+        return self.registry.handlers()
 
 
 def _checked_id(run_id: str) -> str:
@@ -262,7 +305,7 @@ def states_of(state: State | str | Iterable[State | str] | None) -> tuple[State,
         given = [state] if isinstance(state, str) else list(state)
         return tuple(_STATES[each] for each in given)
     except (KeyError, TypeError) as exc:
-        raise ConfigurationError(f"state={shown(state)}: any of {', '.join(State)} is needed") from exc
+        raise ConfigurationError(f"state={shown(state)}: expected any of {', '.join(State)}") from exc
 
 
 def cause_of(cause: object) -> Cause:
@@ -270,3 +313,31 @@ def cause_of(cause: object) -> Cause:
     if not isinstance(cause, str) or cause not in tuple(Cause):
         raise ConfigurationError(f"cause={shown(cause)}: expected one of {', '.join(Cause)}")
     return Cause(cause)
+
+
+class ClockReader:
+    """One timer on the loop of an opened session. A reading that fails is left out: the next one will do."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._timer: asyncio.TimerHandle | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        if not self._backend.clock.direct:
+            self._timer = asyncio.get_running_loop().call_later(_CLOCK_PERIOD, self._read_soon)
+
+    def stop(self) -> None:
+        for each in (self._timer, self._reading):
+            if each is not None:
+                each.cancel()
+
+    def _read_soon(self) -> None:
+        self._reading = asyncio.get_running_loop().create_task(self._read())
+        self.start()
+
+    async def _read(self) -> None:
+        clock = self._backend.clock
+        with suppress(DulyError):
+            sent = clock.monotonic()
+            clock.read(await self._backend.store.time(), sent)

@@ -1,4 +1,4 @@
-"""What nodes have published, as it is read back: notices with their numbers in the log of events."""
+"""Published events as they are read back, with their numbers in the log."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from duly.model import Entry
 from duly.model.published_event import EVENTS
 from duly.ports import ValueStore
 
-UNREADABLE = "events.unreadable"  # the kind of what somebody has garbled
+UNREADABLE = "events.unreadable"  # the kind of an entry that cannot be read
 
 
 class _Words(Struct, frozen=True):
-    """What a notice can be chosen by. Kinds are plain text here: a newer node may tell more than this one knows."""
+    """The fields that events can be filtered by. A kind is plain text: a newer node may publish kinds unknown here."""
 
     kind: str
     run_id: str | None = None
@@ -24,7 +24,7 @@ class _Words(Struct, frozen=True):
 
 
 class Told(Struct, frozen=True):
-    """One notice as it stands in the log: its number, what it can be chosen by, and its JSON as it was written."""
+    """One event in the log: its number, the fields it can be filtered by, and its JSON as it was written."""
 
     id: int
     words: _Words
@@ -32,7 +32,7 @@ class Told(Struct, frozen=True):
 
 
 class Choice(Struct, frozen=True):
-    """Which notices; everything given must match, any of the kinds."""
+    """A filter; everything given must match, any of the kinds."""
 
     kinds: frozenset[str] = frozenset()
     run: str | None = None
@@ -63,19 +63,19 @@ class EventReader:
         self._store = store
 
     async def last(self) -> int:
-        """The number of the newest notice there ever was."""
+        """The number of the newest event there ever was."""
         last = await self._store.append(EVENTS, [])
         assert last is not None  # nothing was expected
         return last
 
     async def read(self, after: int, limit: int) -> list[Told]:
-        """Notices with a greater number than `after`, in order, as far as they are kept."""
+        """Events with a greater number than `after`, in order, as far as they are kept."""
         entries = await self._store.read(EVENTS, after, limit)
         return [_told(entry) for entry in entries]
 
 
 def _told(entry: Entry) -> Told:
-    """An entry of the log; one that cannot be read takes its number and says nothing."""
+    """An entry of the log; one that cannot be read has only its number."""
     try:
         return Told(entry.sequence, _decode(entry.value), entry.value)
     except (msgspec.MsgspecError, UnicodeDecodeError):

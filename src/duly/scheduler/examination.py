@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from duly.model import RunQuery, State
+from duly.model import RunQuery, SchedulerConfig, State
 from duly.ports import Backend, Coordinator, Finding, Severity, Store
-from duly.runtime.node import CLOCK_DOUBT, FAILING
+from duly.rules.cluster_settings import KEY, in_force
+from duly.runtime.node import CLOCK_DOUBT, FAILING, PINNED, SETTINGS
 from duly.scheduler.placement_reasons import examine_placement
 
 _LOOKED_AT = 1000
@@ -17,6 +18,7 @@ async def examine(backend: Backend) -> list[Finding]:
         *await backend.examine(),
         *await _records(backend.store),
         *await _nodes(backend.coordinator),
+        *await _settings(backend.coordinator),
         *await examine_placement(backend),
     ]
 
@@ -48,4 +50,23 @@ async def _nodes(coordinator: Coordinator) -> list[Finding]:
         if doubt := node.metrics.get(CLOCK_DOUBT, 0.0):
             message = f"the store's clock has jumped by {doubt:+.1f} s, which is not believed unless it stays so"
             found.append(Finding(Severity.PROBLEM, f"node {node.id}", message))
+    return found
+
+
+async def _settings(coordinator: Coordinator) -> list[Finding]:
+    """The settings of the cluster, those that nodes cannot apply, and the nodes that apply others."""
+    stored = in_force(SchedulerConfig(), await coordinator.get(KEY))
+    found = [Finding(Severity.WARNING, "settings", f"not applied: {why}") for why in stored.problems.values()]
+    if stored.values:
+        said = ", ".join(f"{name}={stored.stored[name].value}" for name in stored.values)
+        found.append(Finding(Severity.OK, "settings", f"{said} (revision {stored.revision}) for all nodes"))
+    for node in await coordinator.nodes():
+        applied = node.metrics.get(SETTINGS, 0.0)
+        if applied != stored.revision:
+            message = f"applies revision {applied:.0f} of the cluster's settings, not {stored.revision}"
+            found.append(Finding(Severity.WARNING, f"node {node.id}", message))
+        pinned = sorted(name.removeprefix(PINNED) for name in node.metrics if name.startswith(PINNED))
+        if pinned:
+            message = f"pins {', '.join(pinned)}: its own configuration holds there"
+            found.append(Finding(Severity.OK, f"node {node.id}", message))
     return found

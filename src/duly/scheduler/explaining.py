@@ -1,6 +1,6 @@
 """Explaining: gathers what the store, the coordinator and the settings say about a run or an instant, for the rules.
 
-What cannot be asked (a coordinator that is away) is left out, and said so by whoever needs it.
+What cannot be asked (a coordinator that is away) is left out, and the explanation says so.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from duly.model import (
 from duly.model.outage import KEPT_OUTAGES, OUTAGES, Outage
 from duly.ports import Backend
 from duly.rules.admission import OVERLAP
+from duly.rules.cluster_settings import KEY, in_force
 from duly.rules.explain import Explanation, Facts, explain, nearest
 from duly.rules.misfires import MISFIRE
 from duly.rules.schedules import Schedule
@@ -85,7 +86,15 @@ class Explainer:
             return None
         return why_waiting(run, await self._situation(await self._store.job(run.job), run, as_it_is)).text
 
+    async def _in_force(self) -> SchedulerConfig:
+        """The configuration with the cluster's settings over it; without them if the coordinator is away."""
+        try:
+            return in_force(self._config, await self._backend.coordinator.get(KEY)).config
+        except BackendUnavailable:
+            return self._config
+
     async def _explain(self, record: JobRecord | None, run: Run | None, at: datetime, seen: Seen) -> Explanation:
+        config = await self._in_force()
         return explain(
             Facts(
                 job=run.job if record is None and run is not None else "" if record is None else record.name,
@@ -95,8 +104,8 @@ class Explainer:
                 situation=await self._situation(record, run, seen),
                 run=run,
                 attempts=[] if run is None else await self._store.attempts(run.id),
-                grace=self._config.grace.total_seconds(),
-                retention=self._config.retention,
+                grace=config.grace.total_seconds(),
+                retention=config.retention,
                 occupant=await self._occupant(run),
                 outages=await self._outages(run),
             )
@@ -124,8 +133,8 @@ class Explainer:
         """
         clock = self._backend.clock
         now, doubt = clock.now(), clock.doubt
-        told = next((seconds for node in nodes if (seconds := node.metrics.get(CLOCK_DOUBT))), 0.0)
-        return (now, doubt) if doubt or not told else (shift(now, -told), told)
+        announced = next((seconds for node in nodes if (seconds := node.metrics.get(CLOCK_DOUBT))), 0.0)
+        return (now, doubt) if doubt or not announced else (shift(now, -announced), announced)
 
     async def _cluster(self) -> tuple[list[Node] | None, str | None]:
         """Who lives and who leads; None where the coordinator is away and nobody knows."""

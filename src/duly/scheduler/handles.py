@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from duly.model import CancelReply, Put, Run
+from duly.runtime.context import Context
 from duly.scheduler.job import Job
 from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options
 
@@ -42,7 +43,7 @@ class RunHandle(Generic[R]):
         return cast("R", await self._scheduler._result(self.id, timeout))
 
     async def get(self) -> Run:
-        """The run as it stands."""
+        """The run in its present state."""
         return await self._scheduler.get_run(self.id)
 
     async def cancel(self, reason: str | None = None) -> CancelReply:
@@ -152,3 +153,28 @@ class JobHandle(Generic[F, P, R]):
 
     def __repr__(self) -> str:
         return f"<job {self.name!r}>"
+
+
+class JobDecorator(Protocol):
+    """What `@scheduler.job(…)` is: it takes the function and gives back a handle.
+
+    The handle is called like the function; it is submitted without the context, which the node provides.
+    """
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # the first that fits is meant: a context is never submitted
+        self, function: Callable[Concatenate[Context, P], Awaitable[R]], /
+    ) -> JobHandle[Callable[Concatenate[Context, P], Awaitable[R]], P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, Awaitable[R]], /) -> JobHandle[Callable[P, Awaitable[R]], P, R]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], R], /
+    ) -> JobHandle[Callable[Concatenate[Context, P], R], P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> JobHandle[Callable[P, R], P, R]: ...
+
+    def __call__(self, function: Callable[..., Any], /) -> JobHandle[Any, Any, Any]: ...

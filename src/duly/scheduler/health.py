@@ -37,7 +37,7 @@ async def health_of(running: RunningNode | None, client: Client | None) -> Healt
         store=parts.get("store", "closed"),
         away_seconds=0.0 if node is None else node.health.away_for(),
         busy=0 if node is None else node.worker.busy,
-        slots=0 if running is None else running.config.max_concurrent,
+        slots=0 if running is None else running.client.live.config.max_concurrent,
         unplaced=unplaced,
         parts=parts,
         failing=failing,
@@ -57,6 +57,8 @@ def _reasons(
     found += [f"{service} {how}" for service, how in failing.items()]
     if client is not None and client.clock.doubt:
         found.append(f"the store's clock has jumped by {client.clock.doubt:+.1f} s")
+    if client is not None:
+        found += [f"a setting of the cluster is not applied: {why}" for why in client.live.in_force.problems.values()]
     if running is not None:
         if not found and (away := running.node.health.away_for()):
             found.append(f"a service of this node has not reached the store for {away:.1f} s")

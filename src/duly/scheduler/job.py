@@ -31,11 +31,11 @@ from duly.runtime.handler import ErrorHook, ExecutorKind, FailureHook
 
 Duration = float | timedelta
 Target = Callable[..., Any] | Command | str
-ExecutorName = Literal["async", "thread", "process"]
 OverlapName = Literal["skip", "queue", "replace", "allow"]
 MisfireName = Literal["latest", "all", "skip"]
 DeliveryName = Literal["at_least_once", "at_most_once", "exactly_once"]
 StoreLossName = Literal["continue", "stop"]
+CHOOSABLE: tuple[str, ...] = (ExecutorKind.ASYNC, ExecutorKind.THREAD, ExecutorKind.PROCESS)
 
 _LONGEST = 366 * 86400.0
 _MOST_DESCRIPTION = 1000
@@ -65,7 +65,7 @@ class Job(Struct, frozen=True, kw_only=True):
     delivery: DeliveryName | Delivery = "at_least_once"
     overlap: OverlapName | Overlap | None = None
     misfire: MisfireName | Misfire = "latest"
-    executor: ExecutorName | ExecutorKind | None = None
+    executor: str | None = None
     tags: tuple[str, ...] = ()
     on_error: ErrorHook | None = None
     on_failure: FailureHook | None = None
@@ -169,7 +169,7 @@ def _description(description: str | None, handler: Target) -> str:
 
 def _tags(name: str, tags: object) -> tuple[str, ...]:
     if isinstance(tags, str) or not isinstance(tags, tuple | list | set | frozenset):
-        raise ConfigurationError(f"job {name!r}: tags={shown(tags)} must be a list of strings")
+        raise ConfigurationError(f"job {name!r}: tags={shown(tags)}: expected a list of strings")
     if len(tags) > _MOST_TAGS:
         raise ConfigurationError(f"job {name!r}: {len(tags)} tags, expected at most {_MOST_TAGS}")
     for tag in tags:
@@ -191,19 +191,23 @@ def _one_of(name: str, field: str, kind: Any, value: object) -> Any:
     return kind(value)
 
 
-def _executor(name: str, executor: object, handler: Target) -> ExecutorKind | None:
-    """Where the handler runs; None if it is another job's."""
+def _executor(name: str, executor: object, handler: Target) -> str | None:
+    """Where the handler runs; None if it is another job's. Whether there is one of that name, the scheduler knows."""
     if isinstance(handler, str):
         return None
     if isinstance(handler, Command):
         return ExecutorKind.COMMAND
     if not callable(handler):
-        raise ConfigurationError(f"job {name!r}: handler={shown(handler)} is no callable, Command or name")
+        raise ConfigurationError(
+            f"job {name!r}: handler={shown(handler)}: expected a callable, a Command or a job's name"
+        )
     is_async = inspect.iscoroutinefunction(handler)
     if executor is None:
         return ExecutorKind.ASYNC if is_async else ExecutorKind.THREAD
-    if executor not in ("async", "thread", "process"):
-        raise ConfigurationError(f"job {name!r}: executor={shown(executor)} is not one of async, thread, process")
+    if not isinstance(executor, str) or not executor:
+        raise ConfigurationError(f"job {name!r}: executor={shown(executor)}: expected the name of an executor")
+    if executor not in CHOOSABLE:
+        return executor
     if (executor == "async") is not is_async and executor != "process":
         kind, way_out = ("an async", "async or process") if is_async else ("a sync", "thread or process")
         raise ConfigurationError(f"job {name!r} has {kind} handler: executor={shown(executor)} must be {way_out}")
@@ -216,7 +220,9 @@ def check_timeout(what: str, timeout: object) -> float | None:
         return None
     plain = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 < plain <= _LONGEST:
-        raise ConfigurationError(f"{what}: timeout={shown(timeout)} must be a positive number of seconds, up to a year")
+        raise ConfigurationError(
+            f"{what}: timeout={shown(timeout)}: expected a positive number of seconds, up to a year"
+        )
     return float(plain)
 
 
@@ -226,7 +232,7 @@ def _check_numbers(job: Job) -> None:
     most: object = job.max_runs
     if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= _MOST_RUNS):
         raise ConfigurationError(
-            f"job {job.name!r}: max_runs={shown(most)} must be a whole number from 1 to {_MOST_RUNS}"
+            f"job {job.name!r}: max_runs={shown(most)}: expected a whole number from 1 to {_MOST_RUNS}"
         )
 
 
@@ -234,14 +240,16 @@ def check_priority(priority: object, what: str) -> None:
     """Priorities are whole numbers from 0 to 9."""
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 9:
         raise ConfigurationError(
-            f"{what}: priority={shown(priority)} must be a whole number from 0 to 9; 9 is most urgent"
+            f"{what}: priority={shown(priority)}: expected a whole number from 0 to 9; 9 is most urgent"
         )
 
 
 def check_queue(queue: object, what: str) -> None:
     """Queues are named like jobs."""
     if not isinstance(queue, str) or not is_job_name(queue):
-        raise ConfigurationError(f"{what}: queue={shown(queue)} must be a letter or _, then letters, digits and _ . -")
+        raise ConfigurationError(
+            f"{what}: queue={shown(queue)}: expected a letter or _, then letters, digits and _ . -"
+        )
 
 
 def _check_schedule(job: Job) -> None:

@@ -19,18 +19,16 @@ from duly.model import (
     JobStatistics,
     JobStatus,
     Origin,
-    SchedulerConfig,
     is_job_name,
     sanitize,
 )
-from duly.model.event import JobConflict, JobSaved
+from duly.model.event import Emit, JobConflict, JobSaved
 from duly.model.holds import hold_for_job
 from duly.ports import Backend
 from duly.rules import job_changes
 from duly.rules.planning import run_for
-from duly.rules.schedules import Schedule, step
-from duly.runtime.planner import schedule_of
-from duly.runtime.service import Emit
+from duly.rules.schedules import Schedule, schedule_of, step
+from duly.runtime.live_config import LiveConfig
 from duly.scheduler.capability_checks import check_deliveries, check_placement
 from duly.scheduler.job import Job, bound_schedule
 from duly.scheduler.registry import Registry
@@ -49,7 +47,7 @@ def unguarded(_: JobRecord | None) -> None:
 
 
 class JobAdmin:
-    """What can be done to jobs. `changed` is told after every write.
+    """What can be done to jobs. `changed` is called after every write.
 
     A `guard` is shown the very record that a change is compared with, None for a job that is new; it raises what the
     caller shall get instead of the change. A record that was changed meanwhile is shown to it again.
@@ -59,20 +57,21 @@ class JobAdmin:
         self,
         backend: Backend,
         registry: Registry,
-        config: SchedulerConfig,
+        live: LiveConfig,
         ids: Ids,
         now: Callable[[], datetime],
         emit: Emit,
+        changed: Callable[[], None],
     ) -> None:
         self._backend = backend
         self._store = backend.store
         self._queue = backend.queue
         self._registry = registry
-        self._config = config
+        self._live = live
         self._ids = ids
         self._now = now
         self._emit = emit
-        self.changed: Callable[[], None] = lambda: None
+        self._changed = changed
 
     # --- deploying
 
@@ -99,11 +98,11 @@ class JobAdmin:
         for record in saved:
             if record is not None:
                 self._emit(JobSaved.of(record, "deployed"))
-        self.changed()
+        self._changed()
         return {job.name: job for (job, _), record in zip(wanted, saved, strict=True) if record is None}
 
     def _change(self, job: Job, record: JobRecord | None, code_since: datetime) -> JobChange | None:
-        spec = self._registry.spec(job, self._config)
+        spec = self._registry.spec(job, self._live.config)
         now = self._now()
         if record is None:
             return job_changes.create(self._ids.new(), spec, bound_schedule(job, spec), Origin.CODE, now, code_since)
@@ -122,9 +121,9 @@ class JobAdmin:
 
         `JobChanged` if the job is not the API's.
         """
-        await check_deliveries({job.name: job.delivery}, self._backend, self._config)
-        check_placement(job.name, job.selector, self._config)
-        spec = self._registry.spec_for_handler(job, self._config)
+        await check_deliveries({job.name: job.delivery}, self._backend, self._live.config)
+        check_placement(job.name, job.selector, self._live.config)
+        spec = self._registry.spec_for_handler(job, self._live.config)
         for _ in range(_RACES):
             record = await self._store.job(job.name)
             guard(record)
@@ -141,7 +140,7 @@ class JobAdmin:
             [saved] = await self._store.save([change])
             if saved is not None:
                 self._emit(JobSaved.of(saved, "defined"))
-                self.changed()
+                self._changed()
                 return saved, record
         raise _busy(job.name)
 
@@ -169,7 +168,7 @@ class JobAdmin:
                 return
             if await self._store.remove(name, record.revision):
                 self._emit(JobSaved.of(record, "removed"))
-                self.changed()
+                self._changed()
                 return
         raise _busy(name)
 
@@ -185,7 +184,7 @@ class JobAdmin:
             [saved] = await self._store.save([change])
             if saved is not None:
                 self._emit(JobSaved.of(saved, what))
-                self.changed()
+                self._changed()
                 return saved
         raise _busy(name)
 

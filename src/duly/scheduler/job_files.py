@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from duly.errors import ConfigurationError
 from duly.model import Ids, Item, JobFile, JobRecord, SchedulerConfig
-from duly.model.event import JobFileApplied, JobFileOutdated, JobSaved
+from duly.model.event import Emit, JobFileApplied, JobFileOutdated, JobSaved
 from duly.model.job_file import JOB_FILES, InForce
 from duly.ports import Backend
 from duly.rules.job_files import (
@@ -27,7 +27,6 @@ from duly.rules.job_files import (
     outdated,
     put_in_force,
 )
-from duly.runtime.service import Emit
 from duly.scheduler.audit import Audit
 from duly.scheduler.capability_checks import check_deliveries
 
@@ -36,13 +35,19 @@ _RACES = 20
 
 
 class JobFiles:
-    """What can be done with the jobs of files. `changed` is told after every write.
+    """What can be done with the jobs of files. `changed` is called after every write.
 
-    `actor` is who does it, for the audit log; None where a program does it, which is not written down.
+    `by` is who does it, for the audit log; None where a program does it, which is not recorded.
     """
 
     def __init__(
-        self, backend: Backend, config: SchedulerConfig, ids: Ids, now: Callable[[], datetime], emit: Emit
+        self,
+        backend: Backend,
+        config: SchedulerConfig,
+        ids: Ids,
+        now: Callable[[], datetime],
+        emit: Emit,
+        changed: Callable[[], None],
     ) -> None:
         self._backend = backend
         self._store = backend.store
@@ -51,10 +56,9 @@ class JobFiles:
         self._now = now
         self._emit = emit
         self._audit = Audit(backend.store, config.audit_key)
-        self.changed: Callable[[], None] = lambda: None
-        self.actor: str | None = None
+        self._changed = changed
 
-    async def deploy(self, job_file: JobFile, since: datetime, *, changed: bool = False) -> bool:
+    async def deploy(self, job_file: JobFile, since: datetime, *, by: str | None = None, changed: bool = False) -> bool:
         """Bring the store in line with a file that was read at `since`; False if a newer file has taken its place.
 
         If it has `changed` under a running node it is new, even if it was in force before. `since` is by the store's
@@ -65,7 +69,7 @@ class JobFiles:
             if found.stands is not None and not changed and outdated(found.stands, job_file, since):
                 self._emit(JobFileOutdated(job_file.name, found.stands.since))
                 return False
-            if not await self.apply(found, since):
+            if not await self.apply(found, since, by=by):
                 return True
         raise ConfigurationError(f"job file {job_file.name!r} is being changed by others all the time: try again")
 
@@ -86,7 +90,7 @@ class JobFiles:
             after = part[-1].name
         return found
 
-    async def apply(self, found: Difference, since: datetime | None = None) -> list[str]:
+    async def apply(self, found: Difference, since: datetime | None = None, *, by: str | None = None) -> list[str]:
         """Write a difference; returns the names of what somebody else changed meanwhile, the file's own among them.
 
         With a clash nothing is written: `ConfigurationError`.
@@ -100,15 +104,15 @@ class JobFiles:
         lost += await self._withdraw(found)
         written = [each for each in found.alterations if each.name not in lost]
         if written:
-            self.changed()
+            self._changed()
             self._emit(JobFileApplied(found.job_file.name, tuple(each.words() for each in written)))
-            await self._record(found.job_file.name, written)
+            await self._record(found.job_file.name, written, by)
         return lost
 
-    async def _record(self, job_file: str, written: Sequence[Alteration]) -> None:
-        if self.actor is not None:
+    async def _record(self, job_file: str, written: Sequence[Alteration], by: str | None) -> None:
+        if by is not None:
             before, after = before_and_after(written)
-            await self._audit.record(self.actor, "apply", f"job file {job_file}", self._now(), before, after)
+            await self._audit.record(by, "apply", f"job file {job_file}", self._now(), before, after)
 
     async def _put_in_force(self, found: Difference, since: datetime) -> bool:
         """Remember which version stands; False if another came into force since the difference was found."""

@@ -1,4 +1,4 @@
-"""The life of a scheduler's node: one start at a time, one node, one stop, whoever asks and how often."""
+"""The life of a scheduler's node: one start at a time, one node, one stop, however many callers ask for them."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from duly.errors import BackendUnavailable, ClaimLost, ConfigurationError, LockU
 from duly.model import Lease
 from duly.model.sanitize import checked_text
 from duly.ports import Clock, Coordinator
-from duly.runtime.worker import trusted_until
+from duly.rules.lease_limits import trusted_until
 
 _FIRST_PAUSE = 0.02
 _LONGEST_PAUSE = 0.5
@@ -40,6 +40,18 @@ class Lock:
         """Whether the lock is certainly still ours."""
         return self._clock.monotonic() < self._until
 
+    async def keep(self, coordinator: Coordinator, ttl: float) -> None:
+        """Renew the lock until somebody else has it."""
+        while True:
+            await asyncio.sleep(ttl / 3)
+            sent = self._clock.monotonic()
+            with suppress(BackendUnavailable):  # tried again in a moment; `held` says when it has become uncertain
+                [lease] = await coordinator.renew([self._lease], ttl)
+                if lease is None:
+                    self._until = sent
+                    return
+                self._until = trusted_until(sent, ttl)
+
     def check(self) -> None:
         """Raise `ClaimLost` if it is not."""
         if not self.held:
@@ -60,13 +72,13 @@ async def locked(
         raise ConfigurationError(f"lock {name!r}: wait={shown(wait)}: expected 0 to {_LONGEST_TTL:g} seconds")
     sent, lease = await _acquire(coordinator, clock, f"{_KIND}{name}", holder, ttl, wait)
     lock = Lock(lease, clock, trusted_until(sent, ttl))
-    renewing = asyncio.get_running_loop().create_task(_renew(lock, coordinator, clock, ttl))
+    renewing = asyncio.get_running_loop().create_task(lock.keep(coordinator, ttl))
     try:
         yield lock
     finally:
         renewing.cancel()
         await asyncio.wait([renewing])
-        with suppress(BackendUnavailable):  # it lapses by itself
+        with suppress(BackendUnavailable):  # it expires
             await coordinator.release([lease])
 
 
@@ -91,15 +103,3 @@ async def _acquire(
             raise LockUnavailable(f"the lock {name!r} was not free within {wait:g} s: {who}")
         await asyncio.sleep(min(pause, left))
         pause = min(pause * 2, _LONGEST_PAUSE)
-
-
-async def _renew(lock: Lock, coordinator: Coordinator, clock: Clock, ttl: float) -> None:
-    while True:
-        await asyncio.sleep(ttl / 3)
-        sent = clock.monotonic()
-        with suppress(BackendUnavailable):  # tried again in a moment; `held` tells when it has become uncertain
-            [lease] = await coordinator.renew([lock._lease], ttl)  # noqa: SLF001  # the two belong together
-            if lease is None:
-                lock._until = sent  # noqa: SLF001
-                return
-            lock._until = trusted_until(sent, ttl)  # noqa: SLF001

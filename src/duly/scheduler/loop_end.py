@@ -1,7 +1,7 @@
 """The end of an event loop: has something done while a loop is being shut down and can still do it.
 
 `asyncio.run` and its like close the asynchronous generators that are left before they close their loop. What is to be
-done is therefore the end of such a generator. A loop that is only closed tells nobody.
+done is therefore the end of such a generator. A loop that is only closed gives no notice.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,7 +17,7 @@ from duly.rules.schedules import Cron, Every, Once, Schedule
 from duly.runtime.command import Command
 from duly.runtime.executors import importable
 from duly.runtime.handler import ExecutorKind, Handler
-from duly.scheduler.job import Job
+from duly.scheduler.job import CHOOSABLE, Job
 from duly.scheduler.signature import EMPTY, Signature, encode_payload
 
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -26,8 +26,9 @@ Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 class Registry:
     """Jobs defined in this process. Annotations are resolved when a job is first used, not when it is defined."""
 
-    def __init__(self) -> None:
-        self._jobs: dict[str, Job] = {}
+    def __init__(self, executors: Collection[str] = (), jobs: Mapping[str, Job] = {}) -> None:
+        self._executors = tuple(executors)
+        self._jobs = dict(jobs)
         self._places: dict[str, str] = {}
         self._signatures: dict[str, Signature] = {}
         self._by_function: WeakKeyDictionary[FunctionType, Signature] = WeakKeyDictionary()
@@ -43,6 +44,7 @@ class Registry:
         if job.name in self._jobs:
             first = self._places[job.name]
             raise DuplicateJob(f"job {job.name!r} is defined twice: at {first} and at {place}; give one another name=…")
+        self._check_executor(job)
         self._jobs[job.name] = job
         if job.schedule is not None and not isinstance(job.schedule, Cron | Every | Once):
             self._custom.add(job.name)
@@ -50,13 +52,22 @@ class Registry:
 
     def check(self, job: Job, config: SchedulerConfig) -> None:
         """Raise what defining this job would raise, and change nothing: a bad job must not replace a good one."""
-        trial = Registry()
-        trial._jobs = self._jobs | {job.name: job}  # another of our own kind
+        self._check_executor(job)
+        trial = Registry(self._executors, self._jobs | {job.name: job})
         trial.spec(job, config)
         trial.handler(job, config)
 
+    def _check_executor(self, job: Job) -> None:
+        if isinstance(job.handler, str | Command) or job.executor in {*CHOOSABLE, *self._executors}:
+            return
+        known = ", ".join([*CHOOSABLE, *self._executors])
+        way_out = "give an object of your own to Scheduler(executors={…})"
+        raise ConfigurationError(
+            f"job {job.name!r}: executor={shown(job.executor)} is unknown; known: {known}; {way_out}"
+        )
+
     def replace(self, job: Job, place: str) -> None:
-        """Define a job anew."""
+        """Replace the definition of a job."""
         self.discard(job.name)
         self.add(job, place)
 
@@ -107,7 +118,7 @@ class Registry:
     def payload(self, name: str, arguments: Mapping[str, Any], most: int) -> bytes:
         """A checked payload for the handler of that name; one that is unknown here is checked when it is claimed."""
         if type(arguments) is not dict and not isinstance(arguments, Mapping):
-            raise PayloadError(f"payload of {name}: {shown(arguments)} is no mapping of argument names to values")
+            raise PayloadError(f"payload of {name}: {shown(arguments)}: expected a mapping of argument names to values")
         signature = self.signature(name)
         if signature is not None:
             payload = signature.encode(arguments)
@@ -149,8 +160,8 @@ class Registry:
         _check_importable(job, owner)
         return Handler(
             name=owner.name,
-            target=self._wrapped(target, ExecutorKind(owner.executor)),
-            executor=ExecutorKind(owner.executor),
+            target=self._wrapped(target, owner.executor),
+            executor=owner.executor,
             takes_context=signature.takes_context,
             decode=signature.decode,
             encode=signature.encode_result,
@@ -160,9 +171,9 @@ class Registry:
             on_failure=() if job.on_failure is None else (job.on_failure,),
         )
 
-    def _wrapped(self, target: Callable[..., Any], executor: ExecutorKind) -> Callable[..., Any]:
+    def _wrapped(self, target: Callable[..., Any], executor: str) -> Callable[..., Any]:
         """The handler inside its wrappers, the first one outermost. A child interpreter knows the function only."""
-        if executor is ExecutorKind.PROCESS:
+        if executor == ExecutorKind.PROCESS:
             return target
         for wrapper in reversed(self._wrappers):
             target = wrapper(target)
@@ -220,7 +231,7 @@ def _any_payload(payload: bytes) -> dict[str, Any]:
 
 
 def _check_importable(job: Job, owner: Job) -> None:
-    if owner.executor is ExecutorKind.PROCESS:
+    if owner.executor == ExecutorKind.PROCESS:
         reason = importable(owner.handler)
         if reason is not None:
             raise ConfigurationError(f"job {job.name!r} cannot run with executor='process': {reason}")
@@ -231,7 +242,7 @@ def place_of(job: Job) -> str:
     code = getattr(job.handler, "__code__", None)
     if code is not None:
         return f"{code.co_filename}:{code.co_firstlineno}"
-    frame = sys._getframe()  # noqa: SLF001  # a Command has no place of its own
+    frame = sys._getframe()  # noqa: SLF001  # a Command does not know where it was written
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("duly."):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -24,7 +24,7 @@ T = TypeVar("T")
 def run_forever(scheduler: Scheduler, log_level: str, log_format: str) -> ShutdownReport:
     """Start, wait for a signal, stop gracefully."""
     configure_logging(log_level, log_format)
-    with Signals(scheduler.patience, scheduler.rescue) as signals:
+    with Signals(lambda: scheduler.patience, scheduler.rescue) as signals:
         return run_alone(live(scheduler, signals))
 
 
@@ -51,7 +51,7 @@ async def live(scheduler: Scheduler, signals: Signals, reload: Reload | None = N
     await signs.stop()
     _log.info("stopping: waiting for running handlers; a second signal stops at once")
     report = await scheduler.stop()
-    signals.deadline.done = True
+    signals.stopped()
     return report
 
 

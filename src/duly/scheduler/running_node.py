@@ -1,20 +1,20 @@
-"""Running: a node built from a client and this process's code, and how it comes and goes."""
+"""A node built from a client and this process's code: how it starts, deploys and stops."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from duly.model import JobFile, SchedulerConfig
+from duly.model import JobFile
 from duly.model.job import COMMAND_HANDLER
 from duly.ports import Tracer
 from duly.runtime.elector import MAIN
 from duly.runtime.environment import Environment, make_card
+from duly.runtime.executors.custom import Executor
 from duly.runtime.handler import Catalog
 from duly.runtime.node import Code, Node
-from duly.runtime.service import Emit
 from duly.runtime.stages import Stages
 from duly.runtime.stored_commands import stored_commands
 from duly.scheduler.capability_checks import check_deliveries, check_placement
@@ -22,7 +22,6 @@ from duly.scheduler.client import Client
 from duly.scheduler.executors import Executors
 from duly.scheduler.job import Job
 from duly.scheduler.loop_end import LoopEnd
-from duly.scheduler.registry import Registry
 from duly.scheduler.views import ShutdownReport
 from duly.version import __version__
 
@@ -35,23 +34,18 @@ class RunningNode:
     def __init__(
         self,
         client: Client,
-        registry: Registry,
-        config: SchedulerConfig,
-        emit: Emit,
         rng: random.Random,
         tracer: Tracer | None = None,
+        executors: Mapping[str, Executor] = {},
     ) -> None:
         self.client = client
         self.loop = asyncio.get_running_loop()
-        self._registry = registry
-        self.config = config
-        self._emit = emit
+        self.config = config = client.config
+        self._registry = registry = client.registry
+        self._emit = client.emit
         self._catalog = Catalog()
-        card = make_card(config, client.clock, rng, __version__)
-        env = Environment(card, config, client.clock, emit, rng, tracer)
-        client.job_files.actor = f"node {env.card.id}"
-        if client.publisher is not None:
-            client.publisher.node = env.card.id
+        card = make_card(client.node_id, config, client.clock, __version__)
+        env = Environment(card, client.live, client.clock, client.emit, rng, tracer)
         code = Code(
             catalog=self._catalog,
             compose=client.submitter.compose,
@@ -59,8 +53,9 @@ class RunningNode:
             shards=lambda: (MAIN, *registry.shards()),
             schedules=registry.schedule_in_code,
         )
-        self._started_at = env.card.started_at
-        self._executors = Executors(config.max_result_bytes)
+        self._actor = f"node {card.id}"
+        self._started_at = card.started_at
+        self._executors = Executors(config.max_result_bytes, executors)
         self.node = Node(env, client.backend, code, self._executors)
         self._over = asyncio.Event()
         self._loop_end = LoopEnd(self._end_with_loop)
@@ -69,9 +64,10 @@ class RunningNode:
             self._catalog.add(COMMAND_HANDLER, stored_commands(client.backend.store))
 
     async def start(self) -> None:
-        """Bring the store in line with the code, and run."""
+        """Take over the cluster's settings, bring the store in line with the code, and run."""
+        await self.client.read_settings()
         await self.deploy()
-        self.client.definitions.changed = self.client.job_files.changed = self.node.changed
+        self.client.when_changed(self.node.changed)
         await self.node.start()
         await self._loop_end.arm()
 
@@ -81,7 +77,7 @@ class RunningNode:
         await self._adopt(jobs)
         await self.client.definitions.deploy(jobs, self._started_at)
         if self._job_file is not None:
-            await self.client.job_files.deploy(*self._job_file)
+            await self.client.job_files.deploy(*self._job_file, by=self._actor)
 
     async def carry(self, job_file: JobFile) -> None:
         """Take over the jobs of a file: they are deployed at the start, and again if the store forgets this node."""
@@ -90,7 +86,7 @@ class RunningNode:
     async def reload(self, job_file: JobFile, *, changed: bool) -> bool:
         """Deploy a file that was read again; False if a newer one stands. If that fails, what was carried stays."""
         since = await self.client.backend.store.time()
-        stands = await self.client.job_files.deploy(job_file, since, changed=changed)
+        stands = await self.client.job_files.deploy(job_file, since, by=self._actor, changed=changed)
         self._job_file = (job_file, since)
         return stands
 
@@ -112,7 +108,7 @@ class RunningNode:
         await self.client.backend.coordinator.announce(self.node.card_now(), self.config.lease)
 
     async def stop(self, timeout: float | None) -> ShutdownReport:
-        """Stop gracefully, once. Never raises, and takes no more than a moment longer than `timeout`."""
+        """Stop gracefully, once. Never raises, and takes at most two seconds longer than `timeout`."""
         stages = Stages(self._emit)
         await self._loop_end.call_off()
         stopped = await self.node.stop(timeout, stages)

@@ -12,7 +12,8 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -34,23 +35,26 @@ from duly.model import (
     as_utc,
     is_run_id,
 )
+from duly.model.config import config_of
+from duly.observe import Logger, MetricsCollector
 from duly.ports import Backend, Clock, Finding, SystemClock
 from duly.rules.explain import Explanation
 from duly.rules.job_files import Difference
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Schedule
 from duly.runtime.context import Context
+from duly.runtime.executors.custom import Executor
 from duly.runtime.executors.import_path import loading_main
 from duly.runtime.handler import ErrorHook, FailureHook
 from duly.scheduler.client import Client, cause_of, states_of
-from duly.scheduler.decorator import JobDecorator
+from duly.scheduler.cluster_settings import ClusterSettings
 from duly.scheduler.examination import examine
-from duly.scheduler.handles import JobHandle, RunHandle
+from duly.scheduler.executors import checked_executors
+from duly.scheduler.handles import JobDecorator, JobHandle, RunHandle
 from duly.scheduler.health import health_of
 from duly.scheduler.job import (
     DeliveryName,
     Duration,
-    ExecutorName,
     Job,
     MisfireName,
     OverlapName,
@@ -61,12 +65,14 @@ from duly.scheduler.locks import Lock, locked
 from duly.scheduler.registry import Registry, Wrapper, place_of
 from duly.scheduler.running_node import RunningNode
 from duly.scheduler.sessions import Sessions
-from duly.scheduler.store_address import StoreAddress
-from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, name_of
-from duly.scheduler.subscriptions import Subscriptions, joined, publisher_for
-from duly.scheduler.sync import Portal, SyncScheduler
-from duly.scheduler.user_transaction import UserTransaction
+from duly.scheduler.store_address import OpenBackend, StoreAddress
+from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, UserTransaction, name_of
+from duly.scheduler.subscriptions import Subscriptions
+from duly.scheduler.sync import Portal
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
+
+if TYPE_CHECKING:
+    from duly.scheduler.sync_scheduler import SyncScheduler
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -80,31 +86,48 @@ class Scheduler(Subscriptions):
 
     Without arguments it uses the file `duly.db` beside the program, or `DULY_URL`. `imports` names modules to load at
     start, so that their jobs are defined.
+
+    Every part can be an object of your own instead: `backend` is a `Backend`, or a function that gets an `Opening`
+    (namespace, clock, lease) and returns one, such as `RedisBackend.from_client(client)`; `executors` maps names to
+    objects that run handlers (`Executor`), which a job chooses with `executor="name"`; `logger` and `metrics` are as in
+    `observe`; `config` is a `SchedulerConfig` or a mapping of its fields.
     """
 
     def __init__(
         self,
         url: str | None = None,
-        config: SchedulerConfig | None = None,
+        config: SchedulerConfig | Mapping[str, Any] | None = None,
         *,
         store: str | None = None,
         queue: str | None = None,
         coordinator: str | None = None,
+        backend: Backend | OpenBackend | None = None,
+        executors: Mapping[str, Executor] | None = None,
+        logger: Logger | None = None,
+        metrics: MetricsCollector | None = None,
         imports: Sequence[str] = (),
         clock: Clock | None = None,
     ) -> None:
-        super().__init__()
-        self._binding = StoreAddress(url, config or SchedulerConfig(), store, queue, coordinator)
+        super().__init__(logger, metrics)
+        self._executors = checked_executors(executors)
+        self._binding = StoreAddress(url, config_of(config), store, queue, coordinator, backend)
         self._imports = tuple(imports)
         self._clock: Clock = clock or SystemClock()
         self._rng = random.Random()
-        self._registry = Registry()
+        self._registry = Registry(self._executors)
         self._portal = Portal()
         self._sessions = self._new_sessions()
         self._life = Life()
         self._holds = 0
         self._job_file: JobFile | None = None
-        self.sync = SyncScheduler(self, self._sync_loop)
+        self.settings = ClusterSettings(self._client)
+
+    @cached_property
+    def sync(self) -> SyncScheduler:
+        """The same methods for code without an event loop."""
+        from duly.scheduler.sync_scheduler import SyncScheduler  # noqa: PLC0415  # it is made from this class
+
+        return SyncScheduler(self, self._sync_loop)
 
     # --- settings
 
@@ -121,10 +144,10 @@ class Scheduler(Subscriptions):
     def _running(self) -> RunningNode | None:
         return self._life.running
 
-    def configure(self, url: str | None = None, *, config: SchedulerConfig | None = None) -> None:
+    def configure(self, url: str | None = None, *, config: SchedulerConfig | Mapping[str, Any] | None = None) -> None:
         """Bind to another store or other settings. What was open is closed."""
         self._refuse_running("configure()")
-        chosen = config or self.config
+        chosen = self.config if config is None else config_of(config)
         self._binding = StoreAddress(url, chosen) if url else replace(self._binding, config=chosen)
         self._sessions.abandon()
         self._sessions = self._new_sessions()
@@ -179,7 +202,7 @@ class Scheduler(Subscriptions):
         delivery: DeliveryName = "at_least_once",
         overlap: OverlapName | None = None,
         misfire: MisfireName = "latest",
-        executor: ExecutorName | None = None,
+        executor: str | None = None,
         tags: Sequence[str] = (),
         on_error: ErrorHook | None = None,
         on_failure: FailureHook | None = None,
@@ -216,8 +239,8 @@ class Scheduler(Subscriptions):
     async def start(self) -> None:
         """Open the store, bring it in line with the code, and run a node. Does nothing if one runs.
 
-        Whoever calls it while it is being started waits for the same start. One that fails, or that everybody who
-        waited for it has given up, leaves nothing behind.
+        Concurrent callers wait for the same start. A start that fails, or that all its callers have cancelled, leaves
+        nothing behind.
         """
         if loading_main():
             way_out = 'put it under `if __name__ == "__main__":`'
@@ -243,7 +266,7 @@ class Scheduler(Subscriptions):
 
     def _build(self, client: Client, rng: random.Random) -> RunningNode:
         self._load()
-        return RunningNode(client, self._registry, self.config, client.emit, rng, self._tracer)
+        return RunningNode(client, rng, self._tracer, self._executors)
 
     def _load(self) -> None:
         """Import the modules that define jobs."""
@@ -253,8 +276,8 @@ class Scheduler(Subscriptions):
     async def stop(self, timeout: float | timedelta | None = None) -> ShutdownReport:
         """Stop the node gracefully, within `timeout` seconds (default: `shutdown_timeout`), and close the store.
 
-        What handlers, hooks or the store do cannot delay it by more than two seconds. Whoever asks again waits for the
-        same end.
+        What handlers, hooks or the store do cannot delay it by more than two seconds. A second caller waits for
+        the same end.
         """
         patience = self._patience(timeout)
         report = await self._life.stop(lambda running: self._stop(running, patience))
@@ -270,7 +293,9 @@ class Scheduler(Subscriptions):
         return report
 
     def _patience(self, timeout: float | timedelta | None) -> float | None:
-        chosen = self.config.shutdown_timeout if timeout is None else timeout
+        running = self._running
+        config = self.config if running is None else running.client.live.config
+        chosen = config.shutdown_timeout if timeout is None else timeout
         return chosen.total_seconds() if isinstance(chosen, timedelta) else chosen
 
     @property
@@ -329,10 +354,8 @@ class Scheduler(Subscriptions):
         return Sessions(lambda: self._binding.open(self._clock), self._make_client)
 
     def _make_client(self, backend: Backend) -> Client:
-        publisher = publisher_for(backend.store, self.config, backend.clock)
-        emit = joined(self._events, publisher)
         tracer = lambda: self._tracer  # noqa: E731  # it may be plugged in later
-        return Client(backend, self._registry, self.config, emit, self._rng, tracer, publisher)
+        return Client(backend, self._registry, self.config, self._events, self._rng, tracer)
 
     async def _client(self) -> Client:
         return await self._sessions.client()
@@ -381,7 +404,7 @@ class Scheduler(Subscriptions):
         return RunHandle(self, await (await self._client()).submitter.trigger(name, payload))
 
     async def get_job(self, name: str) -> JobView:
-        """A job as it stands; `JobNotFound` if there is none."""
+        """A job in its present state; `JobNotFound` if there is none."""
         return await (await self._client()).definitions.view(name)
 
     async def jobs(self, *, removed: bool = False) -> list[JobView]:
@@ -389,7 +412,7 @@ class Scheduler(Subscriptions):
         return await (await self._client()).definitions.views(removed=removed)
 
     async def upcoming(self, limit: int = 20, job: str | None = None) -> list[Upcoming]:
-        """The next runs, by time, as far as schedules tell."""
+        """The next runs, by time, as far as they are known."""
         return await (await self._client()).definitions.upcoming(limit, job)
 
     async def explain(self, job: str, at: datetime | None = None) -> Explanation:
@@ -405,7 +428,7 @@ class Scheduler(Subscriptions):
     async def carry(self, job_file: JobFile) -> bool:
         """Define the jobs of a file: at the start, or now if a node runs; whether it stands, as far as that is known.
 
-        A file that was replaced by a newer one does not come back by itself. One that has changed while the node ran is
+        A file that was replaced by a newer one is not applied again. One that has changed while the node ran is
         newer than what the node had.
         """
         stands = True
@@ -419,9 +442,12 @@ class Scheduler(Subscriptions):
         """What the jobs of a file would change in the store."""
         return await (await self._client()).job_files.compare(job_file)
 
-    async def apply(self, difference: Difference) -> list[str]:
-        """Write what `compare` found, whichever file stood before; the names of what others changed meanwhile."""
-        return await (await self._client()).job_files.apply(difference)
+    async def apply(self, difference: Difference, *, by: str | None = None) -> list[str]:
+        """Write what `compare` found, whichever file stood before; the names of what others changed meanwhile.
+
+        With `by`, the name of who does it, that is recorded in the audit log.
+        """
+        return await (await self._client()).job_files.apply(difference, by=by)
 
     # --- submitting
 
@@ -495,7 +521,7 @@ class Scheduler(Subscriptions):
     # --- runs
 
     async def get_run(self, run_id: str) -> Run:
-        """A run as it stands; `RunNotFound` if there is none."""
+        """A run in its present state; `RunNotFound` if there is none."""
         return await (await self._client()).run(run_id)
 
     async def runs(

@@ -85,7 +85,7 @@ class Sessions:
                 loop.call_soon_threadsafe(session.close_soon)
 
     def _ended(self, session: Session) -> None:
-        """This session is over: whoever asks next gets another one."""
+        """This session is over: the next caller gets another one."""
         self._latest = None
         if self._sessions.get(session.loop) is session:
             del self._sessions[session.loop]
@@ -113,7 +113,7 @@ class Session:
         return self._opening.done() and self._client is None
 
     async def opened(self) -> Client:
-        """The client; whoever asks meanwhile waits for the same attempt to open it."""
+        """The client; all callers wait for the same attempt to open it."""
         return await shielded(self._opening) if self._client is None else self._client
 
     async def _open(self) -> Client:
@@ -134,7 +134,7 @@ class Session:
         await self._close(patience)
 
     def close_soon(self) -> None:
-        """The same, for whoever cannot wait for it."""
+        """The same, for callers that cannot wait."""
         closing = self.loop.create_task(self.close(), name="duly-close")
         _closing.add(closing)
         closing.add_done_callback(_closing.discard)

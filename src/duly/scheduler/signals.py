@@ -1,4 +1,4 @@
-"""Signals: what a process does when it is told to stop, and that it does it in time.
+"""Signals: how a process reacts to them, and that it stops in time.
 
 A thread waits for signals, so that they are noticed even while a handler blocks the event loop. The first one to stop
 starts the clock: when `shutdown_timeout` and two seconds have passed the process exits, whatever its handlers do.
@@ -34,10 +34,10 @@ Reload = Callable[[], Awaitable[None]]
 class Deadline:
     """Ends the process when its time is up. Belongs to the thread that waits for signals.
 
-    `done` says that the stop itself has come to its end: what is left then is only what will not end by itself.
+    `done`: the stop has ended, and only threads or handlers that never end are left.
     """
 
-    def __init__(self, patience: float | None) -> None:
+    def __init__(self, patience: Callable[[], float | None]) -> None:
         self._patience = patience
         self._at: float | None = None
         self.done = False
@@ -48,11 +48,11 @@ class Deadline:
         return None if self._at is None else max(0.0, self._at - time.monotonic())
 
     def told(self, times: int) -> None:
-        """The process was told to stop, the second time not to wait for handlers."""
+        """A signal asked the process to stop; the second one, not to wait for handlers."""
         if times > 1:
             self._by(LAST_WORDS)
-        elif self._patience is not None:
-            self._by(self._patience + LAST_WORDS)
+        elif (patience := self._patience()) is not None:
+            self._by(patience + LAST_WORDS)
 
     def _by(self, seconds: float) -> None:
         at = time.monotonic() + seconds
@@ -84,7 +84,9 @@ class Signals:
     deadline after the block, for programs that have nothing else to do than to exit.
     """
 
-    def __init__(self, patience: float | None, rescue: Callable[[float], int], *, kept: bool = False) -> None:
+    def __init__(
+        self, patience: Callable[[], float | None], rescue: Callable[[float], int], *, kept: bool = False
+    ) -> None:
         self.deadline = Deadline(patience)
         self._rescue = rescue
         self._rescued: int | None = None
@@ -108,6 +110,10 @@ class Signals:
             signal.signal(number, signal.SIG_DFL if before is None else before)
         if not (self._kept and self._stops):
             os.close(self._mouth)  # the thread ends
+
+    def stopped(self) -> None:
+        """The stop has ended: only threads or handlers that never end are left."""
+        self.deadline.done = True
 
     def _handle(self, numbers: Iterable[int]) -> None:
         with suppress(ValueError):  # not the main thread

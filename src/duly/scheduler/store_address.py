@@ -1,19 +1,21 @@
-"""Binding: which store a scheduler talks to, and with which settings."""
+"""Which store a scheduler uses, and with which settings."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
 from duly.backends.address import Address, open_address
-from duly.errors import ConfigurationError
+from duly.errors import ConfigurationError, shown
 from duly.model import SchedulerConfig
 from duly.ports import Backend, Clock, Opening
 from duly.rules.redaction import redacted
 
 DEFAULT_URL = "sqlite:///duly.db"
+
+OpenBackend = Callable[[Opening], Backend]
 
 
 class StoreAddress(Struct, frozen=True):
@@ -24,10 +26,20 @@ class StoreAddress(Struct, frozen=True):
     store: str | None = None
     queue: str | None = None
     coordinator: str | None = None
+    backend: Backend | OpenBackend | None = None
+
+    def __post_init__(self) -> None:
+        if self.backend is None:
+            return
+        if any(part is not None for part in (self.url, self.store, self.queue, self.coordinator)):
+            raise ConfigurationError("backend= and the URL of a store were both given: the store is named once")
+        if not callable(self.backend) and not hasattr(self.backend, "session"):
+            expected = "a Backend, or a function that takes an Opening and returns one"
+            raise ConfigurationError(f"backend={shown(self.backend)}: expected {expected}")
 
     def __repr__(self) -> str:
         named = ", ".join(f"{name}={redacted(str(getattr(self, name)))}" for name in self.__struct_fields__)
-        return f"Binding({named})"
+        return f"StoreAddress({named})"
 
     def address(self, environment: Mapping[str, str] = os.environ) -> Address:
         """The argument's URLs, the environment's, or a file beside the program.
@@ -46,4 +58,7 @@ class StoreAddress(Struct, frozen=True):
 
     def open(self, clock: Clock) -> Backend:
         """The backend, not yet opened."""
-        return open_address(self.address(), Opening(self.config.namespace, clock, lease=self.config.lease))
+        opening = Opening(self.config.namespace, clock, lease=self.config.lease)
+        if self.backend is None:
+            return open_address(self.address(), opening)
+        return self.backend(opening) if callable(self.backend) else self.backend

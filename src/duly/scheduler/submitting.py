@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,17 +28,21 @@ from duly.model import (
     schedulable,
     shift,
 )
-from duly.model.event import RunsSubmitted
+from duly.model.event import Emit, RunsSubmitted
 from duly.model.holds import UNPLACED
 from duly.model.sanitize import checked_text, headers
 from duly.ports import Backend, StoreClock, Tracer, Transaction
 from duly.rules.admission import group_of
 from duly.rules.placement import is_assigned
 from duly.runtime.batcher import Batcher
-from duly.runtime.service import Emit
+from duly.runtime.live_config import LiveConfig
 from duly.runtime.transactions import inside_transaction
 from duly.scheduler.job import Job, check_priority, check_queue, check_timeout
 from duly.scheduler.registry import Registry
+
+if TYPE_CHECKING:
+    from duly.scheduler.client import Client
+    from duly.scheduler.handles import RunHandle
 
 _LONGEST_DELAY = 100 * 366 * 86400.0
 LONGEST_UNIQUE = 366 * 86400.0  # seconds; keys are kept that long
@@ -103,7 +107,7 @@ class Options(Struct, frozen=True, kw_only=True):
 def _delay(delay: object) -> float:
     plain = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 <= plain <= _LONGEST_DELAY:
-        raise ConfigurationError(f"delay={shown(delay)} must be a number of seconds from 0, or a timedelta")
+        raise ConfigurationError(f"delay={shown(delay)}: expected a number of seconds from 0, or a timedelta")
     return float(plain)
 
 
@@ -111,7 +115,7 @@ def _unique_for(given: object) -> float:
     plain = given.total_seconds() if isinstance(given, timedelta) else given
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 0 < plain <= LONGEST_UNIQUE:
         raise ConfigurationError(
-            f"unique_for={shown(given)} must be a number of seconds from 0 to {LONGEST_UNIQUE:.0f}, or a timedelta"
+            f"unique_for={shown(given)}: expected a number of seconds from 0 to {LONGEST_UNIQUE:.0f}, or a timedelta"
         )
     return float(plain)
 
@@ -206,7 +210,7 @@ class Submitter:
         self,
         backend: Backend,
         registry: Registry,
-        config: SchedulerConfig,
+        live: LiveConfig,
         ids: Ids,
         clock: StoreClock,
         tracer: Callable[[], Tracer | None],
@@ -214,7 +218,7 @@ class Submitter:
     ) -> None:
         self._backend = backend
         self._registry = registry
-        self._config = config
+        self._live = live
         self._ids = ids
         self._clock = clock
         self._tracer = tracer
@@ -228,7 +232,7 @@ class Submitter:
         """The run of a submission to a handler of this process, or of one that will be checked when it is claimed."""
         name = name_of(handler)
         return self._run(
-            self._known(name) or blueprint_of_name(name, self._config), payload, Options(**options), Cause.SUBMIT
+            self._known(name) or blueprint_of_name(name, self._live.config), payload, Options(**options), Cause.SUBMIT
         )
 
     async def submit(
@@ -271,7 +275,7 @@ class Submitter:
                 f"dedupe_key={shown(options.dedupe_key)} would make all but one of many a duplicate"
             )
         due = options.due(self._clock)
-        most, check = self._config.max_payload_bytes, self._registry.payload
+        most, check = self._live.config.max_payload_bytes, self._registry.payload
         checked = [check(name, payload, most) for payload in payloads]
         alike = blueprint.run("", b"", due, options, Cause.SUBMIT, self._headers(options))
         new_ids = self._ids.many(len(checked))
@@ -286,7 +290,7 @@ class Submitter:
         return await self._batch(run)
 
     async def _put_all(self, runs: Sequence[Run], into: Transaction | None = None) -> list[Put]:
-        """Put many. What is part of a user's transaction is not told: nobody here learns whether it commits."""
+        """Put many. No event is emitted inside a user's transaction: whether it commits is not known here."""
         if into is None and self._backend.capabilities.pipelined:
             return await self._deliver(runs)
         put = self._deliver if into is None else into.put
@@ -315,7 +319,7 @@ class Submitter:
             raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
         guard(record)
         default = Overlap.ALLOW if record.spec.schedule is None else Overlap.SKIP
-        blueprint = blueprint_of_record(record, default, self._config)
+        blueprint = blueprint_of_record(record, default, self._live.config)
         if payload is not None or record.spec.schedule is None:
             return await self._put(self._run(blueprint, payload, AS_THE_JOB_SAYS, Cause.TRIGGER))
         trace = self._headers(AS_THE_JOB_SAYS)
@@ -326,7 +330,7 @@ class Submitter:
 
     def _run(self, blueprint: Blueprint, payload: Mapping[str, Any] | None, options: Options, cause: Cause) -> Run:
         encoded = self._registry.payload(
-            blueprint.alike.handler, {} if payload is None else payload, self._config.max_payload_bytes
+            blueprint.alike.handler, {} if payload is None else payload, self._live.config.max_payload_bytes
         )
         trace = self._headers(options)
         due = options.due(self._clock)
@@ -342,7 +346,7 @@ class Submitter:
     def _known(self, name: str) -> Blueprint | None:
         blueprint = self._blueprints.get(name)
         if blueprint is None and (job := self._registry.get(name)) is not None:
-            blueprint = self._blueprints[name] = blueprint_of(job, self._config)
+            blueprint = self._blueprints[name] = blueprint_of(job, self._live.config)
         return blueprint
 
     async def blueprint(self, name: str) -> Blueprint:
@@ -352,9 +356,44 @@ class Submitter:
             return known
         record = await self._backend.store.job(name)
         if record is None:
-            return blueprint_of_name(name, self._config)
-        return blueprint_of_record(record, Overlap.ALLOW, self._config)
+            return blueprint_of_name(name, self._live.config)
+        return blueprint_of_record(record, Overlap.ALLOW, self._live.config)
 
     def forget(self, name: str) -> None:
-        """The job was defined anew."""
+        """The job's definition was replaced."""
         self._blueprints.pop(name, None)
+
+
+class UserTransaction:
+    """What `scheduler.within(connection)` gives. The transaction is theirs to begin and to end."""
+
+    def __init__(
+        self, client: Callable[[], Awaitable[Client]], handle: Callable[[Put], RunHandle[Any]], connection: Any
+    ) -> None:
+        self._client = client
+        self._handle = handle
+        self._connection = connection
+
+    async def submit(self, handler: Any, payload: Mapping[str, Any] | None = None, **options: Any) -> RunHandle[Any]:
+        """As `Scheduler.submit`. The handle is of use once the transaction has committed."""
+        chosen = Options(**options)
+        client = await self._client()
+        put = await client.submitter.submit(name_of(handler), payload, chosen, self._joined(client))
+        return self._handle(put)
+
+    async def submit_many(
+        self, handler: Any, payloads: Iterable[Mapping[str, Any]], **options: Any
+    ) -> list[RunHandle[Any]]:
+        """As `Scheduler.submit_many`."""
+        chosen = Options(**options)
+        client = await self._client()
+        puts = await client.submitter.submit_many(name_of(handler), payloads, chosen, self._joined(client))
+        return [self._handle(put) for put in puts]
+
+    def _joined(self, client: Client) -> Transaction:
+        backend = client.backend
+        if not backend.capabilities.transactions:
+            raise ConfigurationError(
+                f"within() needs a store with transactions, which {backend.url} has not: use sqlite:// or postgresql://"
+            )
+        return backend.store.within(self._connection)

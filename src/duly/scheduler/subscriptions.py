@@ -1,45 +1,24 @@
-"""What a scheduler tells, and to whom: its events, and the logger, collector and tracer that are plugged into it."""
+"""What a scheduler reports, and to whom: its events, and the logger, collector and tracer that are plugged into it."""
 
 from __future__ import annotations
 
-import os
-import socket
 from collections.abc import Callable
 
-from duly.errors import SchedulerRunning
-from duly.model import SchedulerConfig
+from duly.errors import ConfigurationError, SchedulerRunning, shown
 from duly.model.event import Event
 from duly.observe import Bus, Collecting, EventLog, Logger, MetricsCollector
 from duly.observe.bus import Listening
-from duly.observe.publisher import Publisher
-from duly.ports import Clock, Tracer, ValueStore
-
-
-def publisher_for(store: ValueStore, config: SchedulerConfig, clock: Clock) -> Publisher | None:
-    """Who publishes what a session tells, if the settings say so."""
-    if not config.publish_events:
-        return None
-    name = config.node_id or f"{socket.gethostname()}-{os.getpid()}"
-    return Publisher(store, clock.now, name, config.keep_events)
-
-
-def joined(events: Bus, publisher: Publisher | None) -> Bus:
-    """Where a session's events go: to all subscribers, and to its own publisher."""
-    if publisher is None:
-        return events
-    both = Bus()
-    both.subscribe(publisher)
-    both.subscribe(events)
-    return both
+from duly.ports import Tracer
 
 
 class Subscriptions:
-    """The part of a scheduler that others watch. From the beginning `duly.*` of the standard library is told."""
+    """The part of a scheduler that others observe. By default its events are logged under `duly.*`."""
 
-    def __init__(self) -> None:
+    def __init__(self, logger: Logger | None = None, metrics: MetricsCollector | None = None) -> None:
         self._events = Bus()
         self._silence = self._events.subscribe(EventLog())
         self._tracer: Tracer | None = None
+        self._plug_in(logger, metrics, None)
 
     @property
     def is_running(self) -> bool:
@@ -62,10 +41,20 @@ class Subscriptions:
     ) -> None:
         """Plug in a logger of your own (instead of `duly.*`), a collector of metrics, a tracer; before `start()`."""
         self._refuse_running("observe()")
+        self._plug_in(logger, metrics, tracer)
+
+    def _plug_in(self, logger: Logger | None, metrics: MetricsCollector | None, tracer: Tracer | None) -> None:
         if logger is not None:
+            _require("logger", logger, Logger, "debug, info, warning and error, such as a logging.Logger")
             self._silence()
             self._silence = self._events.subscribe(EventLog(logger))
         if metrics is not None:
+            _require("metrics", metrics, MetricsCollector, "the methods of duly.MetricsCollector")
             self._events.subscribe(Collecting(metrics))
         if tracer is not None:
             self._tracer = tracer
+
+
+def _require(name: str, given: object, kind: type, methods: str) -> None:
+    if not isinstance(given, kind):
+        raise ConfigurationError(f"{name}={shown(given)}: expected an object with {methods}")

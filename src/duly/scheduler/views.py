@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
@@ -14,7 +13,6 @@ from duly.model import (
     JobStatistics,
     JobStatus,
     Misfire,
-    Node,
     Origin,
     OutcomeKind,
     Overlap,
@@ -25,9 +23,9 @@ from duly.rules.schedules import Schedule, describe_schedule
 
 
 class JobView(Struct, frozen=True):
-    """A job as it stands: its definition, whether it is planned, and what became of its runs.
+    """A job in its present state: its definition, whether it is planned, and what became of its runs.
 
-    Of a command's `environment` only the names are told.
+    Of a command's `environment` only the names are shown.
     """
 
     name: str
@@ -102,7 +100,7 @@ class Health(Struct, frozen=True):
 
 
 class ShutdownReport(Struct, frozen=True):
-    """What became of the runs that a node had when it was told to stop, as the store has acknowledged it.
+    """What became of the runs that a node had when it began to stop, as the store has acknowledged it.
 
     Of `drained` runs the handler came to its end, `released` were given back to others, `interrupted` ended because
     they may not begin twice (at most once). `left` are none of these: the store could not be reached, and another node
@@ -158,8 +156,3 @@ def job_view(
         cwd=None if command is None else command.cwd,
         environment=() if command is None else (*sorted(command.environment), *command.pass_environment),
     )
-
-
-def leader_of(nodes: Sequence[Node], holder: str | None) -> str | None:
-    """The id of the leading node, if it is known."""
-    return holder if holder is not None else next((node.id for node in nodes if node.metrics.get("leader")), None)

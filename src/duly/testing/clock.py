@@ -8,7 +8,7 @@ from duly.model import as_utc
 
 
 class ManualClock:
-    """Stands still until it is told otherwise."""
+    """Stands still until a test moves it."""
 
     def __init__(self, now: datetime | None = None) -> None:
         self._now = as_utc(now or datetime(2030, 1, 1, tzinfo=UTC), "now")

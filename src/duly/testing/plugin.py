@@ -30,7 +30,7 @@ def duly_harness() -> Iterator[Callable[..., Harness]]:
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run an async test in an event loop of its own, if it has to do with Duly and no other plugin has taken it.
+    """Run an async test in its own event loop, if it has to do with Duly and no other plugin has taken it.
 
     Plugins for async tests come first: they replace the function, or claim the call by a marker.
     """

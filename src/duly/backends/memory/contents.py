@@ -22,6 +22,7 @@ class Contents:
     def __init__(self, local: Clock) -> None:
         self.clock = clock = StoreClock(local, direct=True)
         self.notifier = Notifier()
+        self.shared_notifier = Notifier()  # of its own: those who watch a value need not wake for every run
         # Fences start at the clock, so that a store which lost everything does not give one out twice.
         self.runs = Runs(last_fence=int(clock.now().timestamp()) * _FENCES_PER_SECOND)
         self.requests: dict[str, int] = {}

@@ -96,15 +96,15 @@ class MemoryCoordinator:
         if expect is not None and expect != version:
             return None
         item = self._contents.shared[key] = Item(key, value, version + 1)
-        self._contents.notifier.ring()
+        self._contents.shared_notifier.ring()
         return item
 
     async def watch(self, key: str) -> AsyncIterator[Item]:
         seen = 0
-        heard = self._contents.notifier.rings
+        heard = self._contents.shared_notifier.rings
         while True:
             item = self._contents.shared.get(key)
             if item is not None and item.version > seen:
                 seen = item.version
                 yield item
-            heard = await self._contents.notifier.wait(heard, math.inf)
+            heard = await self._contents.shared_notifier.wait(heard, math.inf)

@@ -7,8 +7,7 @@ command is killed with its whole group, a thread cannot be stopped and is left b
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from duly.runtime.executors.base import Executor, RemoteFailure
-from duly.runtime.executors.inline import InlineExecutor
+from duly.runtime.executors.base import BuiltinExecutor, InlineExecutor, RemoteFailure
 from duly.runtime.executors.threads import ThreadExecutor
 
 if TYPE_CHECKING:
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from duly.runtime.executors.supervised import SupervisedProcesses
 
 __all__ = [
+    "BuiltinExecutor",
     "CommandExecutor",
-    "Executor",
     "InlineExecutor",
     "ProcessExecutor",
     "RemoteFailure",

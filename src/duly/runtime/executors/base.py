@@ -10,7 +10,7 @@ from duly.runtime.context import Contexts
 from duly.runtime.handler import Handler
 
 
-class Executor(Protocol):
+class BuiltinExecutor(Protocol):
     """Runs handlers of one kind. Opened with the node, closed with it."""
 
     def invoke(
@@ -41,3 +41,20 @@ class RemoteFailure(Exception):
         self.message = message
         self.traceback = traceback
         self.lineage = lineage
+
+
+class InlineExecutor:
+    """Async handlers, on the node's own event loop: the attempt awaits the handler's own coroutine."""
+
+    def invoke(
+        self, active: ActiveRun, handler: Handler, contexts: Contexts, arguments: dict[str, Any]
+    ) -> Awaitable[Any]:
+        assert callable(handler.target)
+        contexts.begin(active)
+        called: Awaitable[Any] = (
+            handler.target(contexts.of(active), **arguments) if handler.takes_context else handler.target(**arguments)
+        )
+        return called
+
+    async def close(self) -> None:
+        """Nothing to close."""

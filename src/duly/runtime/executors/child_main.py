@@ -237,7 +237,7 @@ def _answer(link: Link, call: Call) -> None:
     if not link.ours:
         os._exit(0)  # the handler forked, and this is the fork: it must not answer too
     for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # closed or replaced by the handler: its own affair
+        with suppress(Exception):  # closed or replaced by the handler, which may do so
             stream.flush()
     link.listen()
     link.send(Ended(result, told=link.signs.stop, left=_has_children()))
@@ -284,7 +284,7 @@ async def _attend(link: Link, value: Awaitable[Any]) -> Any:
     link.on_stop = lambda: loop.call_soon_threadsafe(task.cancel)
     loop.add_reader(link.fd, link.listen)
     if link.signs.stop:
-        task.cancel()  # told while the module was being imported
+        task.cancel()  # the request came while the module was being imported
     try:
         return await value
     finally:
@@ -333,6 +333,6 @@ def _has_children() -> bool:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return False
-    except AttributeError:  # a system without waitid does not tell
+    except AttributeError:  # a system without waitid has no such list
         return False
     return True

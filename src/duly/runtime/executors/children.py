@@ -43,7 +43,7 @@ class Died(Struct, frozen=True):
 
     @property
     def never_ran(self) -> bool:
-        """Whether the handler was certainly not called. Nobody can tell if the exit itself is not known."""
+        """Whether the handler was certainly not called; not known if the exit itself is not known."""
         return not self.began and self.exit.code is not None
 
 
@@ -113,7 +113,7 @@ class Child:
         return await self.process.end(grace)
 
     def retire(self, grace: float) -> None:
-        """Let an idle child end by itself; kill it, and what its handlers left behind, if it takes longer."""
+        """Ask an idle child to end; kill it, and what its handlers left behind, if it takes longer."""
         self.stopping = True
         self._channel.finish()
         self.process.kill(grace)
@@ -149,9 +149,9 @@ class Child:
 
 def _signs(active: ActiveRun, context: Context, *, stop: bool) -> Signs:
     """What the context here says, and the flags by which the worker knows why it stops a run."""
-    told = active.cancelled or active.timed_out or active.released or active.lost
+    asked = active.cancelled or active.timed_out or active.released or active.lost
     return Signs(
-        cancelled=stop or told or context.cancelled,
+        cancelled=stop or asked or context.cancelled,
         owned=not active.lost and not active.untrusted and _owned(context),
         stop=stop,
     )

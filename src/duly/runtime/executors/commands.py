@@ -25,7 +25,7 @@ _BACKSTOP = 5.0
 
 
 class CommandExecutor:
-    """Runs each command in a process of its own.
+    """Runs each command in a separate process.
 
     The value is `{"exit_code": 0, "stdout": …, "stderr": …}`, the last `max_output_bytes` of each, less if it would not
     fit into `max_result_bytes` of JSON. Any other exit is a `RemoteFailure`: `CommandFailed`, `CommandNotFound`,
@@ -87,7 +87,7 @@ class CommandExecutor:
                 await process.end(self._grace)
             if not process.ended.done() or process.ended.result().stopped or process.ended.result().code is None:
                 raise
-            forget_cancellation()  # too late: it had ended by itself
+            forget_cancellation()  # too late: it had already ended
         return process.ended.result()
 
     def _judge(self, ended: Exit, command: Command, claim: Claim, stdout: str, stderr: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ _loading = False
 class Target(Struct, frozen=True):
     """Where a function is: a module to import, or a script to load, and the names that lead to it.
 
-    `main` tells that the worker knows the module as `__main__`.
+    `main`: the worker knows the module as `__main__`.
     """
 
     module: str

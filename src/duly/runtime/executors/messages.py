@@ -26,7 +26,7 @@ class Call(Struct, frozen=True, tag="call"):
 
 
 class Signs(Struct, frozen=True, tag="signs"):
-    """What the handler's context shall say from now on. `stop`: it will be killed in a moment."""
+    """What the handler's context reports from now on. `stop`: it will be killed soon."""
 
     cancelled: bool = False
     owned: bool = True
@@ -38,7 +38,7 @@ class Began(Struct, frozen=True, tag="began"):
 
 
 class Advanced(Struct, frozen=True, tag="advanced"):
-    """The handler told how far it is."""
+    """The handler reported its progress."""
 
     progress: Progress
 
@@ -93,7 +93,7 @@ Result = Returned | Raised | RaisedRetry | RaisedGiveUp | NotCalled
 
 
 class Ended(Struct, frozen=True, tag="ended"):
-    """The call is over. `told`: it had been told to stop before; `left`: it left processes of its own behind."""
+    """The call is over. `told`: it had been asked to stop before; `left`: it left processes behind."""
 
     result: Result
     told: bool = False

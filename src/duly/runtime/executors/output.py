@@ -8,7 +8,7 @@ import os
 import msgspec
 
 _CHUNK = 65536
-_LAST_READS = 32  # a pipe holds a mebibyte at most; whoever still writes after the end is not waited for
+_LAST_READS = 32  # a pipe holds a mebibyte at most; a process that still writes after the end is not waited for
 
 
 class Tail:
@@ -26,7 +26,7 @@ class Tail:
         self._loop.add_reader(self._reader, self._read)
 
     def take_writer(self) -> int:
-        """The end to write to; closed by whoever takes it."""
+        """The end to write to; its user closes it."""
         assert self._writer is not None
         writer, self._writer = self._writer, None
         return writer

@@ -65,7 +65,7 @@ class ProcessExecutor:
 
         Raises `Retry` and `GiveUp` as they are and everything else as `RemoteFailure`: the handler's own exceptions,
         `ProcessDied`, `ResultError`, `HandlerNotFound`, `ExecutorFailed`. When it is cancelled the child is dead before
-        it returns; a handler that had ended before it could be told to stop still has its say.
+        it returns; a handler that had ended before it was asked to stop counts as ended.
         """
         call, context = self._call(active, handler), contexts.of(active)
         contexts.begin(active)
@@ -122,13 +122,13 @@ class ProcessExecutor:
             if not answer.done() or _told_to_stop(answer.result()):
                 _note_discarded(call, answer)
                 raise
-            forget_cancellation()  # too late: the handler had ended by itself
+            forget_cancellation()  # too late: the handler had already ended
         finally:
             self._busy.discard(child)
             child.release(call)
             self._put_back(child, answer)
         if isinstance(answer.result(), Ended) and child.stopping and await child.process.end(self._grace):
-            forget_cancellation()  # while what the handler left behind was being killed: it has ended all the same
+            forget_cancellation()  # while what the handler left behind was being killed: it has ended
         return answer.result()
 
     def _take(self) -> Child:

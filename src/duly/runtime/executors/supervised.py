@@ -46,7 +46,7 @@ class Trouble(Struct, frozen=True, array_like=True):
 class Exit(Struct, frozen=True):
     """How a process ended. `code` is the exit code, negative for a signal, None if the supervisor died first.
 
-    `stopped` tells that it had been told to stop before it ended.
+    `stopped`: it had been asked to stop before it ended.
     """
 
     code: int | None
@@ -61,7 +61,7 @@ class Exit(Struct, frozen=True):
 
 
 class Supervised:
-    """One process, in a session of its own; killed with all that it started."""
+    """One process, in its own session; killed with all that it started."""
 
     def __init__(self, processes: SupervisedProcesses, ident: int) -> None:
         self._processes = processes
@@ -80,7 +80,7 @@ class Supervised:
             self._processes.order(["limit", self._ident, seconds])
 
     async def end(self, grace: float) -> bool:
-        """Kill it and return when it is dead. Being cancelled only hurries this; True tells that it was."""
+        """Kill it and return when it is dead. A cancellation only speeds this up; True: there was one."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + grace + _SLACK
         hurried = False
@@ -204,7 +204,7 @@ class SupervisedProcesses:
         self._channel = self._supervisor = None
 
     def _mourn(self) -> None:
-        """Nobody will ever tell how these ended."""
+        """How these ended will never be known."""
         processes, self._processes = self._processes, {}
         for process in processes.values():
             process.ended.set_result(Exit(None))
@@ -224,7 +224,7 @@ class SupervisedProcesses:
 
 
 def forget_cancellation() -> None:
-    """This task was cancelled too late: what it waited for has ended by itself, and it goes on with the outcome."""
+    """This task was cancelled too late: what it waited for had already ended, and it goes on with the outcome."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()

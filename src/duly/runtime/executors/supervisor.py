@@ -2,7 +2,7 @@
 
 `supervised.SupervisedProcesses` runs it as a script, on the standard library alone and in one thread: forking here is
 safe whatever the worker does, and "my parent died" (PR_SET_PDEATHSIG) means this process and not one thread of it.
-Every process that it starts leads a session of its own. When such a process ends, the rest of its group is killed, and
+Every process that it starts leads its own session. When such a process ends, the rest of its group is killed, and
 so is whatever it had detached: the started processes and the supervisor are subreapers, so that a process which has
 lost its parent stays below them. When the worker is gone, everything is.
 
@@ -232,7 +232,7 @@ class Supervisor:
             self._patience = math.inf
 
     def _kill_strays(self) -> bool:
-        """Kill every child that is no process: a living process keeps its own, so these belonged to dead ones."""
+        """Kill every child that was not started here: its parent is dead, so it has been left behind."""
         strays = [pid for pid in _children() if pid not in self._processes]
         for pid in strays:
             with suppress(OSError):
@@ -244,7 +244,7 @@ class Supervisor:
         self._outbox += _HEADER.pack(len(body)) + body
 
     def _flush(self) -> None:
-        with suppress(OSError):  # full: the next round; gone: the next receive tells
+        with suppress(OSError):  # full: sent in the next round; gone: the next receive fails
             while self._outbox:
                 del self._outbox[: self._link.send(self._outbox)]
 
@@ -300,7 +300,7 @@ def _bury(pid: int) -> int:
 
 
 def _children() -> list[int]:
-    """The children of this process, the dead included; empty where the system does not tell."""
+    """The children of this process, the dead included; empty where the system has no such list."""
     me = os.getpid()
     try:
         with open(f"/proc/self/task/{me}/children", "rb") as listing:  # noqa: PTH123  # pathlib would cost memory

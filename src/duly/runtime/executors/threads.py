@@ -1,7 +1,7 @@
 """Sync handlers, in threads.
 
-A thread cannot be stopped. At its timeout the attempt is recorded and the thread left behind; whoever counts slots must
-not reuse its slot before `live.residue` completes.
+A thread cannot be stopped. At its timeout the attempt is recorded and the thread left behind; its slot must
+not be reused before `active.residue` completes.
 """
 
 from __future__ import annotations

@@ -387,7 +387,7 @@ def _counters(answers: Answers, ending: Ending) -> Iterator[str]:
             stored = sum(run.state is state for run in ending.runs.values())
             if ending.counts.states.get(state, 0) != stored:
                 yield f"{ending.counts.states.get(state, 0)} runs are counted as {state}, there are {stored}"
-    # A retry that met a wish to cancel was counted as cancelled; from outside the two cannot be told apart.
+    # A retry that met a wish to cancel was counted as cancelled; from outside the two look the same.
     counted: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0, 0.0])
     for (job, _), sums in tally(offer.settlement for offer in answers.applied().values()).items():
         for index, part in enumerate(_parts(sums)):

@@ -12,7 +12,7 @@ _JOB = "report"
 
 
 def _late(world: World, *late: float, grace: float = 60.0, **fields: Any) -> list[Run]:
-    """Planned runs of one job, so many seconds late; each may start until the next one is as late as `grace`."""
+    """Planned runs of one job, that many seconds late; each may start until the next one is as late as `grace`."""
     following = [*late[1:], None]
     return [
         world.run(

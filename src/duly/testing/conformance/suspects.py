@@ -1,4 +1,4 @@
-"""Suspects: runs that are held after a settlement, and lent one at a time to whoever takes them from there."""
+"""Suspects: runs that are held after a settlement, and lent one at a time to the node that takes them from there."""
 
 from __future__ import annotations
 

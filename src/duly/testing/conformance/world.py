@@ -52,7 +52,7 @@ Scenario = Callable[[Any, "World"], Awaitable[None]]
 
 
 def scenario(play: Scenario) -> Callable[[Suite], None]:
-    """Play an async scenario on a fresh backend in an event loop of its own."""
+    """Play an async scenario on a fresh backend in its own event loop."""
 
     @functools.wraps(play)
     def test(self: Suite) -> None:
@@ -164,7 +164,7 @@ class World:
         lease: float = LEASE,
         request: int | None = None,
     ) -> list[Claim]:
-        """Claim with a request number of its own."""
+        """Claim with a new request number."""
         if request is None:
             self._requests += 1
             request = self._requests
@@ -172,7 +172,7 @@ class World:
         return claimed.claims
 
     def settlement(self, claim: Claim, outcome: Outcome | None = None) -> Settlement:
-        """What becomes of a claim's run now, succeeding unless told otherwise."""
+        """What becomes of a claim's run now, successful unless an outcome is given."""
         return settle(claim.run, claim.fence, Succeeded() if outcome is None else outcome, self.now, dice=0.5)
 
     async def settle(self, claim: Claim, outcome: Outcome | None = None) -> bool:

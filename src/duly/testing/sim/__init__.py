@@ -24,7 +24,7 @@ from duly.deprecation import renamed_names
 from duly.testing.sim.clock import EPOCH, SimClock
 from duly.testing.sim.cluster import Serve, SimCluster
 from duly.testing.sim.contents import TapedContents, TapedRuns
-from duly.testing.sim.facts import Fact, read, story
+from duly.testing.sim.facts import Fact, history_of, read
 from duly.testing.sim.fault_plan import FaultPlan
 from duly.testing.sim.history import Begin, Call, Change, End, Event, History, Note
 from duly.testing.sim.invariants import JUDGES, NextRun, Schedules, Violation, check, no_invention
@@ -67,11 +67,11 @@ __all__ = [
     "Weather",
     "check",
     "current_node",
+    "history_of",
     "no_invention",
     "no_silent_miss",
     "nothing_left_behind",
     "read",
-    "story",
 ]
 
 __getattr__ = renamed_names(__name__, {"Fleet": "duly.testing.sim.cluster.SimCluster"})

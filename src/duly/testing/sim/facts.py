@@ -1,7 +1,7 @@
 """Facts: what the events of a history mean, in the words of the protocol.
 
 A call may do many things to many runs; each becomes a fact about one run or one job, in order. Invariants are judged
-from facts, and the facts about a run, told one after the other, are its story.
+from facts, and the facts about a run, in order, are its history.
 """
 
 from __future__ import annotations
@@ -289,6 +289,6 @@ def _changed(call: Call, change: Change) -> Iterator[Fact]:
         yield Joined(call.at, call.now, call.node, after.id, after)
 
 
-def story(facts: Sequence[Fact], subject: str) -> tuple[str, ...]:
+def history_of(facts: Sequence[Fact], subject: str) -> tuple[str, ...]:
     """What happened to one run or job, line by line."""
     return tuple(fact.tell() for fact in facts if fact.subject == subject)

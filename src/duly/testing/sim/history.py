@@ -58,7 +58,7 @@ class End(Event, frozen=True):
 
 
 class Note(Event, frozen=True):
-    """Something done to a node or to the network, for the story."""
+    """Something done to a node or to the network, for the report."""
 
     text: str
 
@@ -93,7 +93,7 @@ class History:
         self.events.append(End(self._time(), self._now(), _here(), job, run_id, fence, how))
 
     def note(self, text: str, node: str = "") -> None:
-        """Something for the story."""
+        """Something for the report."""
         self.events.append(Note(self._time(), self._now(), node, text))
 
 

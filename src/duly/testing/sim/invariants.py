@@ -37,7 +37,7 @@ from duly.testing.sim.facts import (
     Revived,
     Saved,
     Settled,
-    story,
+    history_of,
 )
 
 NextRun = Callable[[datetime], datetime | None]
@@ -48,15 +48,15 @@ Facts = Sequence[Fact]
 
 
 class Violation(Struct, frozen=True):
-    """Something that must never be. `story` is what happened to its subject, in order."""
+    """Something that must never be. `history` is what happened to its subject, in order."""
 
     invariant: str
     subject: str
     message: str
-    story: tuple[str, ...] = ()
+    history: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.invariant} {self.subject}: {self.message}", *self.story])
+        return "\n".join([f"{self.invariant} {self.subject}: {self.message}", *self.history])
 
 
 def check(facts: Facts, schedules: Schedules | None = None) -> list[Violation]:
@@ -68,7 +68,7 @@ def check(facts: Facts, schedules: Schedules | None = None) -> list[Violation]:
 
 
 def _violation(facts: Facts, invariant: str, fact: Fact, message: str) -> Violation:
-    return Violation(invariant, fact.subject, f"at {fact.at:.3f}s {message}", story(facts, fact.subject))
+    return Violation(invariant, fact.subject, f"at {fact.at:.3f}s {message}", history_of(facts, fact.subject))
 
 
 def one_record_per_instant(facts: Facts) -> Iterator[Violation]:
@@ -281,7 +281,7 @@ def groups_bounded(facts: Facts) -> Iterator[Violation]:
 
 
 def one_begin_at_most(facts: Facts) -> Iterator[Violation]:
-    """I11: an at-most-once run begins once; after a lapse it is not claimed again. A redrive starts it anew."""
+    """I11: an at-most-once run begins once; after a lapse it is not claimed again. A redrive starts it again."""
     careful: set[str] = set()
     begun: dict[str, int] = {}
     lapsed: set[str] = set()

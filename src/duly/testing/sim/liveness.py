@@ -13,7 +13,7 @@ from datetime import datetime
 
 from duly.model import Cause, JobRecord, JobStatus, Run, State, iso, shift
 from duly.model.holds import hold_for_group, hold_for_job
-from duly.testing.sim.facts import Deleted, Fact, Materialised, Removed, Saved, story
+from duly.testing.sim.facts import Deleted, Fact, Materialised, Removed, Saved, history_of
 from duly.testing.sim.history import Call, History
 from duly.testing.sim.invariants import Facts, Schedules, Violation
 
@@ -75,7 +75,7 @@ def _missed(
         while due is not None and due <= min(last, replaced):
             if not any(run.due <= due <= (run.until or run.due) for run in covered):
                 message = f"{iso(due)} has no record"
-                yield Violation("L1", record.name, message, story(facts, record.name))
+                yield Violation("L1", record.name, message, history_of(facts, record.name))
             due = next_run(due)
 
 
@@ -100,7 +100,7 @@ def nothing_left_behind(
     for run in runs.values():
         reason = _limbo(run, shift(now, -patience), running, idle, paused_queues)
         if reason is not None:
-            yield Violation(reason[0], run.id, reason[1], story(facts, run.id))
+            yield Violation(reason[0], run.id, reason[1], history_of(facts, run.id))
 
 
 def _limbo(

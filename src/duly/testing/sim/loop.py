@@ -230,7 +230,7 @@ class SimLoop(OfflineLoop):
         return turn
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Asyncio tells; cancelled turns are passed over when they come up."""
+        """Asyncio reports it; cancelled turns are passed over when they come up."""
 
     def run_in_executor(self, executor: Executor | None, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         """No thread: the function runs on a later turn of the same node."""
@@ -376,7 +376,7 @@ class _SimTask(asyncio.Task[T]):
 
 
 def _place(task: asyncio.Task[Any]) -> str:
-    """Where a task waits: the innermost line of its own."""
+    """Where a task waits: its innermost line."""
     frames = task.get_stack()
     if not frames:
         return "not begun"

@@ -60,7 +60,7 @@ class SimNode:
         self.paused = False
 
     def kill(self) -> None:
-        """As kill -9: nothing of it ever runs again, no `finally` either, and nobody is told."""
+        """As kill -9: nothing of it ever runs again, no `finally` either, and no other node is notified."""
         self.killed = True
 
 

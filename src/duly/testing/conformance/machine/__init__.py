@@ -1,4 +1,4 @@
-"""The machine: random histories, told to a backend and to the memory model, which must never say different things.
+"""The machine: random histories, played on a backend and on the memory model, whose answers must never differ.
 
 Hypothesis chooses the steps and, when the two disagree, finds a shortest history that shows it. Time is the machine's
 own. After every step all that can be seen from outside is compared. `twins` says what counts as equal.

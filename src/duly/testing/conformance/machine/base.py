@@ -1,4 +1,4 @@
-"""What every machine has: two stores, a time of its own, steps that may happen, and the comparison after each."""
+"""What every machine has: two stores, its own clock, steps that may happen, and the comparison after each."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class WorkMachine(Machine):
         if back == 0:
             self.requests[node] += 1
         number = max(1, self.requests[node] - max(0, back - 1))
-        repeated = number <= self.asked[node]  # in which order a repeat tells what was lent is the store's affair
+        repeated = number <= self.asked[node]  # a repeat may list what was lent in any order
         self.asked[node] = max(number, self.asked[node])
         most = limit if self.exact else ALL
         real, model = self.twins.ask(
@@ -212,7 +212,7 @@ class QueueMachine(WorkMachine):
 
     @step(limit=st.sampled_from([1, 2, ALL]))
     def promote(self, limit: int) -> None:
-        """Until nothing is left to promote; how many calls that takes is the store's affair."""
+        """Until nothing is left to promote; how many calls that takes may differ."""
         real, _ = self.twins.ask(lambda backend: self._promote(backend, limit))
         agree_on_next("promote", real, self.upcoming(), self.now)
 

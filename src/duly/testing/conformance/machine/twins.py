@@ -135,7 +135,7 @@ class Twins:
     # --- records
 
     def alike(self, what: str, real: Sequence[Run], model: Sequence[Run]) -> None:
-        """The same runs in the same order; the request that lent one is the store's own affair."""
+        """The same runs in the same order; which request lent one may differ."""
         ours = [replace(run, fence=self.fences.known(run.fence), request=0) for run in real]
         agree(what, ours, [replace(run, request=0) for run in model])
 
