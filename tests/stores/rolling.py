@@ -44,12 +44,13 @@ class Deploy:
 
     # --- processes
 
-    def _spawn(self, name, mode, *, earlier, roles="scheduler worker", **pipes):
+    def _spawn(self, name, mode, *, earlier, roles="scheduler worker", queues="default ticks", **pipes):
         environment = os.environ | {
             "ROLLING_FOLDER": str(self.folder),
             "ROLLING_URL": self.url,
             "ROLLING_NAMESPACE": self.namespace,
             "ROLLING_ROLES": roles,
+            "ROLLING_QUEUES": queues,
             "ROLLING_NODE": name,
         }
         if earlier:
@@ -57,8 +58,8 @@ class Deploy:
         with (self.folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen([sys.executable, str(APP), mode], env=environment, stderr=log, **pipes)
 
-    def start(self, name, *, earlier=False, roles="scheduler worker"):
-        self._nodes[name] = self._spawn(name, "node", earlier=earlier, roles=roles)
+    def start(self, name, *, earlier=False, **settings):
+        self._nodes[name] = self._spawn(name, "node", earlier=earlier, **settings)
 
     async def client(self, name, *, earlier=False):
         process = self._spawn(name, "client", earlier=earlier, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -89,6 +90,11 @@ class Deploy:
                     pipe.close()
 
     # --- what is seen from outside
+
+    def command(self, *words):
+        """What a `duly` command of the new version prints."""
+        words = [sys.executable, "-m", "duly", *words, "--url", self.url, "--namespace", self.namespace]
+        return subprocess.run(words, capture_output=True, text=True, check=True, timeout=30).stdout
 
     def log(self, name):
         return (self.folder / f"{name}.log").read_text()

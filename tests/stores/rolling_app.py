@@ -23,7 +23,8 @@ scheduler = Scheduler(
     SchedulerConfig(
         namespace=os.environ["ROLLING_NAMESPACE"],
         node_id=NODE,
-        roles=os.environ.get("ROLLING_ROLES", "scheduler worker").split(),
+        roles=os.environ["ROLLING_ROLES"].split(),
+        queues=os.environ["ROLLING_QUEUES"].split(),
         lock_ttl=3.0,
         leader_ttl=2.0,
         tick_interval=1.0,
@@ -43,7 +44,7 @@ def note(*words: object) -> None:
         os.close(fd)
 
 
-@scheduler.job(Every(milliseconds=100), overlap="allow")
+@scheduler.job(Every(milliseconds=100), overlap="allow", queue="ticks")
 async def tick(ctx: Context) -> None:
     note("done", ctx.run_id, ctx.fence, NODE)
 
