@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from duly.api.problems import Problem
 from duly.errors import BackendError
-from duly.scheduler.event_reader import EventReader, Told
+from duly.scheduler.event_reader import EventReader, ReadEvent
 
 PERIOD = 0.25
 SLICE = 500
@@ -37,7 +37,7 @@ class EventTail:
         self._most_per_caller = most_per_caller
         self._period = period
         self._streams: Counter[str] = Counter()
-        self._recent: list[Told] = []
+        self._recent: list[ReadEvent] = []
         self._seen: int | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -81,7 +81,7 @@ class EventTail:
         """The id of the newest event."""
         return await (await self._reader()).last()
 
-    async def after(self, number: int) -> list[Told]:
+    async def after(self, number: int) -> list[ReadEvent]:
         """The next events after this id; none if there are no more for now."""
         if self._seen is not None and number >= self._seen:
             return []
@@ -111,7 +111,7 @@ class EventTail:
             if len(found) < SLICE:
                 await asyncio.sleep(self._period)
 
-    def _take(self, found: list[Told], seen: int) -> int:
+    def _take(self, found: list[ReadEvent], seen: int) -> int:
         """Keep the newest events in memory, without a gap, and notify the streams; returns the last id."""
         if found[0].id != seen + 1:
             self._recent = []

@@ -16,7 +16,7 @@ from duly.api.problems import Problem
 from duly.api.queries import EventsQuery
 from duly.api.visibility import sees_event
 from duly.errors import BackendError
-from duly.scheduler.event_reader import Choice, Told
+from duly.scheduler.event_reader import Choice, ReadEvent
 
 CONTENT_TYPE = b"text/event-stream"
 KEEP_ALIVE = 15.0
@@ -77,7 +77,7 @@ async def _chunks(
             sent = after
 
 
-async def _next(tail: EventTail, after: int) -> list[Told]:
+async def _next(tail: EventTail, after: int) -> list[ReadEvent]:
     try:
         return await tail.after(after)
     except BackendError:  # the tail has logged it; the events are read later
@@ -93,7 +93,7 @@ async def _woken(news: asyncio.Event) -> bool:
     return False
 
 
-def _messages(found: list[Told], after: int, choice: Choice, principal: Principal) -> tuple[bytes, int]:
+def _messages(found: list[ReadEvent], after: int, choice: Choice, principal: Principal) -> tuple[bytes, int]:
     """The messages of the events that match and that the caller may see; and the last id."""
     parts: list[bytes] = []
     for event in found:

@@ -15,7 +15,7 @@ from duly.model import JobRecord, JobSpec, Node, Run
 from duly.model.published_event import PublishedEventKind
 from duly.runtime.elector import MAIN
 from duly.runtime.rates import ENDED, STARTED
-from duly.scheduler.event_reader import Told
+from duly.scheduler.event_reader import ReadEvent
 from duly.scheduler.views import JobView
 
 # Events of the whole cluster, which name no job, queue or handler.
@@ -53,7 +53,7 @@ def sees_queue(principal: Principal, queue: str) -> bool:
     return principal.handlers is None and (principal.queues is None or queue in principal.queues)
 
 
-def sees_event(principal: Principal, event: Told) -> bool:
+def sees_event(principal: Principal, event: ReadEvent) -> bool:
     """A published event is visible if it is inside the limits, or if it concerns the whole cluster."""
     if not principal.limited:
         return True

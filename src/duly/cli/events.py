@@ -17,7 +17,7 @@ from duly.model.published_event import PublishedEventKind
 
 if TYPE_CHECKING:
     from duly.scheduler import Scheduler
-    from duly.scheduler.event_reader import Choice, EventReader, Told
+    from duly.scheduler.event_reader import Choice, EventReader, ReadEvent
 
 _SLICE = 500
 _PERIOD = 0.25
@@ -81,7 +81,7 @@ def events(
 
 async def _read(
     scheduler: Scheduler, choice: Choice, after: int | None, limit: int, *, follow: bool, as_json: bool
-) -> list[Told]:
+) -> list[ReadEvent]:
     """The events that match; with `follow` they are written as they come, until the command is interrupted."""
     from duly.scheduler.event_reader import EventReader  # noqa: PLC0415
 
@@ -93,9 +93,9 @@ async def _read(
     return []
 
 
-async def _list(reader: EventReader, choice: Choice, after: int | None, limit: int) -> list[Told]:
+async def _list(reader: EventReader, choice: Choice, after: int | None, limit: int) -> list[ReadEvent]:
     """The first events after an id, or the newest ones."""
-    found: list[Told] = []
+    found: list[ReadEvent] = []
     known = after or 0
     if after is None and not choice.chooses:
         known = max(0, await reader.last() - limit)
@@ -130,11 +130,11 @@ async def _follow(reader: EventReader, choice: Choice, known: int, *, as_json: b
             await asyncio.sleep(_PERIOD)
 
 
-def _document(event: Told) -> dict[str, Any]:
+def _document(event: ReadEvent) -> dict[str, Any]:
     return {"id": event.id, **json.loads(event.text)}
 
 
-def _write(found: Sequence[Told], *, as_json: bool) -> None:
+def _write(found: Sequence[ReadEvent], *, as_json: bool) -> None:
     for event in found:
         document = _document(event)
         if as_json:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from duly.model import Attempt, OutcomeKind, Run, State
 
 
-def told(run: Run | None, stored: Sequence[Attempt]) -> list[Attempt]:
+def history_of(run: Run | None, stored: Sequence[Attempt]) -> list[Attempt]:
     """The attempts of a run, oldest first; a success at the first attempt is derived from the run itself."""
     attempts = sorted(stored, key=lambda attempt: attempt.fence)
     if run is None or run.state is not State.COMPLETED or any(a.fence == run.fence for a in attempts):

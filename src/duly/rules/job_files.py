@@ -33,7 +33,7 @@ class AlterationKind(StrEnum):
 
 
 class FieldChange(Struct, frozen=True):
-    """One field of a definition, before and after, in words. Values of the environment are not told."""
+    """One field of a definition, before and after, in words. Values of the environment are not shown."""
 
     field: str
     old: str
@@ -56,8 +56,8 @@ class Alteration(Struct, frozen=True):
                 assert self.after is not None
                 return f"added {self.name}: {schedule_words(self.after.schedule)}: {self.after.command}"
             case AlterationKind.CHANGED:
-                told = "; ".join(f"{each.field}: {each.old} → {each.new}" for each in self.fields)
-                return f"changed {self.name}: {told}"
+                changes = "; ".join(f"{each.field}: {each.old} → {each.new}" for each in self.fields)
+                return f"changed {self.name}: {changes}"
             case AlterationKind.REMOVED:
                 return f"removed {self.name}"
 
@@ -133,13 +133,13 @@ def _alteration(spec: JobSpec, record: JobRecord | None) -> Alteration | None:
     return Alteration(AlterationKind.CHANGED, spec.name, record, spec, tuple(field_changes(record.spec, spec)))
 
 
-Told = dict[str, dict[str, str]]
+FieldTexts = dict[str, dict[str, str]]
 
 
-def before_and_after(alterations: Iterable[Alteration]) -> tuple[Told, Told]:
+def before_and_after(alterations: Iterable[Alteration]) -> tuple[FieldTexts, FieldTexts]:
     """What was and what is, by job, in words: of a changed one the fields that changed."""
-    before: Told = {}
-    after: Told = {}
+    before: FieldTexts = {}
+    after: FieldTexts = {}
     for each in alterations:
         match each.kind:
             case AlterationKind.ADDED:

@@ -46,7 +46,7 @@ class ActiveRun:
         self.trusted_until = trusted_until
 
     @property
-    def told(self) -> bool:
+    def asked_to_stop(self) -> bool:
         """Whether somebody wanted it to stop, for whatever reason."""
         return self.lost or self.timed_out or self.cancelled
 
@@ -67,7 +67,7 @@ class ActiveRun:
         After a pause of the process a claim may have expired before its handler was called: somebody else may have the
         run by now.
         """
-        return now < self.trusted_until and not (self.told or self.released)
+        return now < self.trusted_until and not (self.asked_to_stop or self.released)
 
     def stop(self) -> None:
         """Cancel the handler; the flag set before says why.

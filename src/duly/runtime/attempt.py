@@ -85,7 +85,7 @@ class Attempts:
             active.ended = True
             return await self._after_exception(active, handler, run, exc)
         active.ended = True
-        if active.told or run.policy.delivery is Delivery.EXACTLY_ONCE:
+        if active.asked_to_stop or run.policy.delivery is Delivery.EXACTLY_ONCE:
             return await self._after_return(active, handler, run, value)
         return self._succeeded(handler, value)
 

@@ -23,7 +23,7 @@ class _Words(Struct, frozen=True):
     shard: str | None = None
 
 
-class Told(Struct, frozen=True):
+class ReadEvent(Struct, frozen=True):
     """One event in the log: its number, the fields it can be filtered by, and its JSON as it was written."""
 
     id: int
@@ -45,8 +45,8 @@ class Choice(Struct, frozen=True):
         """Whether anything is left out."""
         return self != Choice()
 
-    def takes(self, told: Told) -> bool:
-        words = told.words
+    def takes(self, event: ReadEvent) -> bool:
+        words = event.words
         return (
             (not self.kinds or words.kind in self.kinds)
             and (self.run is None or words.run_id == self.run)
@@ -68,18 +68,18 @@ class EventReader:
         assert last is not None  # nothing was expected
         return last
 
-    async def read(self, after: int, limit: int) -> list[Told]:
+    async def read(self, after: int, limit: int) -> list[ReadEvent]:
         """Events with a greater number than `after`, in order, as far as they are kept."""
         entries = await self._store.read(EVENTS, after, limit)
-        return [_told(entry) for entry in entries]
+        return [_read_event(entry) for entry in entries]
 
 
-def _told(entry: Entry) -> Told:
+def _read_event(entry: Entry) -> ReadEvent:
     """An entry of the log; one that cannot be read has only its number."""
     try:
-        return Told(entry.sequence, _decode(entry.value), entry.value)
+        return ReadEvent(entry.sequence, _decode(entry.value), entry.value)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return Told(entry.sequence, _Words(UNREADABLE), b'{"kind":"%b"}' % UNREADABLE.encode())
+        return ReadEvent(entry.sequence, _Words(UNREADABLE), b'{"kind":"%b"}' % UNREADABLE.encode())
 
 
 _decode = msgspec.json.Decoder(_Words).decode

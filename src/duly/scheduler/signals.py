@@ -47,7 +47,7 @@ class Deadline:
         """Seconds until the process exits; None if nothing was said, or handlers may take as long as they like."""
         return None if self._at is None else max(0.0, self._at - time.monotonic())
 
-    def told(self, times: int) -> None:
+    def asked(self, times: int) -> None:
         """A signal asked the process to stop; the second one, not to wait for handlers."""
         if times > 1:
             self._by(LAST_WORDS)
@@ -179,7 +179,7 @@ class Signals:
         with self._lock:
             if number in STOPPING:
                 self._stops += 1
-                self.deadline.told(self._stops)
+                self.deadline.asked(self._stops)
             self._pass_on(number)
 
     def _pass_on(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""A bell: wakes whoever waits for a change, without losing a ring between two waits."""
+"""Wakes those who wait for a change, without losing a notification between two waits."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ from duly.model import (
 from duly.model.holds import UNPLACED
 from duly.ports import Transaction
 from duly.rules.admission import REMOVED
-from duly.rules.history import told
+from duly.rules.history import history_of
 from duly.rules.lifecycle import REDRIVABLE
 from duly.rules.statistics import combine
 from duly.rules.token_bucket import refill
@@ -82,7 +82,7 @@ class MemoryStore:
         return record
 
     def _clear(self, record: JobRecord, waiting: Waiting, now: datetime) -> JobRecord:
-        """Treat the job's waiting runs as told; the record with its cursor and count as they are afterwards."""
+        """Treat the job's waiting runs as asked for; the record with its cursor and count as they are afterwards."""
         if waiting is Waiting.KEEP:
             return record
         runs = self._runs.waiting_of(record.name)
@@ -187,7 +187,7 @@ class MemoryStore:
         return next((run for run in ranges if run.until is not None and run.due <= at <= run.until), None)
 
     async def attempts(self, run_id: str) -> list[Attempt]:
-        return told(self._runs.by_id.get(run_id), self._runs.attempts.get(run_id, ()))
+        return history_of(self._runs.by_id.get(run_id), self._runs.attempts.get(run_id, ()))
 
     async def statistics(self, jobs: Sequence[str] | None = None) -> dict[str, JobStatistics]:
         parts: defaultdict[str, list[JobStatistics]] = defaultdict(list)

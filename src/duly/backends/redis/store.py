@@ -52,7 +52,7 @@ from duly.model import (
     to_micros,
 )
 from duly.ports import Transaction
-from duly.rules.history import told
+from duly.rules.history import history_of
 
 _CANCELS = (CancelReply.DONE, CancelReply.REQUESTED, CancelReply.TOO_LATE, CancelReply.UNKNOWN)
 _REDRIVES = (RedriveReply.DONE, RedriveReply.NOT_ENDED, RedriveReply.DUPLICATE, RedriveReply.UNKNOWN)
@@ -161,7 +161,7 @@ class RedisStore:
 
     async def attempts(self, run_id: str) -> list[Attempt]:
         text = await self._client.on_key("HGET", "attempts", run_id)
-        return told(await self.run(run_id), () if text is None else attempts_of(text))
+        return history_of(await self.run(run_id), () if text is None else attempts_of(text))
 
     async def statistics(self, jobs: Sequence[str] | None = None) -> dict[str, JobStatistics]:
         while await self._client.call("add_pending_counters", _COUNTED):

@@ -32,7 +32,7 @@ from duly.model import (
     to_micros,
 )
 from duly.model.holds import UNPLACED
-from duly.rules.history import told
+from duly.rules.history import history_of
 from duly.rules.statistics import combine
 
 # The record of a range of instants around one: ids of a job's runs sort like their instants.
@@ -103,7 +103,7 @@ async def covering(unit: Unit, uid: str, at: datetime, now: int) -> Run | None:
 async def attempts(unit: Unit, run_id: str) -> list[Attempt]:
     """The history of a run, oldest first."""
     stored = [read_attempt(row) for row in await unit.all(_ATTEMPTS, run_id)]
-    return told(await find(unit, run_id, None), stored)
+    return history_of(await find(unit, run_id, None), stored)
 
 
 # --- what comes next

@@ -17,8 +17,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from inspect import isawaitable
 from typing import Any, NoReturn
@@ -77,12 +77,12 @@ class Link:
     def __init__(self, sock: socket.socket) -> None:
         self.fd = sock.fileno()
         self.signs = Signs()
-        self.on_stop: Callable[[], object] | None = None
         self._sock = sock
         self._inbox = bytearray()
         self._calls: list[Call] = []
         self._open = True
         self._owner = os.getpid()
+        self._on_stop: Callable[[], object] | None = None
         self._sending = threading.Lock()
         self._receiving = threading.RLock()
 
@@ -133,8 +133,17 @@ class Link:
             self.signs = Signs()
             return
         self.signs = message
-        if message.stop and self.on_stop is not None:
-            self.on_stop()
+        if message.stop and self._on_stop is not None:
+            self._on_stop()
+
+    @contextmanager
+    def on_stop(self, call: Callable[[], object]) -> Iterator[None]:
+        """Call this when the worker asks to stop, for as long as the block lasts."""
+        self._on_stop = call
+        try:
+            yield
+        finally:
+            self._on_stop = None
 
     def send(self, message: ToWorker) -> None:
         """Say something to the worker; waits while it is slow."""
@@ -240,7 +249,7 @@ def _answer(link: Link, call: Call) -> None:
         with suppress(Exception):  # closed or replaced by the handler, which may do so
             stream.flush()
     link.listen()
-    link.send(Ended(result, told=link.signs.stop, left=_has_children()))
+    link.send(Ended(result, asked_to_stop=link.signs.stop, left=_has_children()))
 
 
 def _perform(link: Link, call: Call) -> Result:
@@ -281,15 +290,14 @@ async def _attend(link: Link, value: Awaitable[Any]) -> Any:
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None
-    link.on_stop = lambda: loop.call_soon_threadsafe(task.cancel)
-    loop.add_reader(link.fd, link.listen)
-    if link.signs.stop:
-        task.cancel()  # the request came while the module was being imported
-    try:
-        return await value
-    finally:
-        loop.remove_reader(link.fd)
-        link.on_stop = None
+    with link.on_stop(lambda: loop.call_soon_threadsafe(task.cancel)):
+        loop.add_reader(link.fd, link.listen)
+        if link.signs.stop:
+            task.cancel()  # the request came while the module was being imported
+        try:
+            return await value
+        finally:
+            loop.remove_reader(link.fd)
 
 
 def _encode(value: Any, call: Call) -> Result:

@@ -54,7 +54,6 @@ class Child:
     """One child interpreter: idle, or busy with one call."""
 
     def __init__(self, processes: SupervisedProcesses, max_result_bytes: int) -> None:
-        self.idle_since = 0.0
         self.stopping = False
         self._live: ActiveRun | None = None
         self._context: Context | None = None

@@ -93,10 +93,10 @@ Result = Returned | Raised | RaisedRetry | RaisedGiveUp | NotCalled
 
 
 class Ended(Struct, frozen=True, tag="ended"):
-    """The call is over. `told`: it had been asked to stop before; `left`: it left processes behind."""
+    """The call is over. `asked_to_stop`: it had been asked to stop before; `left`: it left processes behind."""
 
     result: Result
-    told: bool = False
+    asked_to_stop: bool = False
     left: bool = False
 
 

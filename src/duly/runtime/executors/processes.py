@@ -55,7 +55,7 @@ class ProcessExecutor:
         self._max_result_bytes = max_result_bytes
         self._children: set[Child] = set()
         self._busy: set[Child] = set()
-        self._idle: list[Child] = []  # the one used last is at the end
+        self._idle: list[tuple[float, Child]] = []  # since when each is idle, the last used at the end
         self._looking: asyncio.TimerHandle | None = None
         self._sweeping: asyncio.TimerHandle | None = None
         self._closed = False
@@ -136,7 +136,7 @@ class ProcessExecutor:
         if self._closed:
             raise executor_failed("the executor is closed")
         while self._idle:
-            child = self._idle.pop()
+            _, child = self._idle.pop()
             if child.usable:
                 return child
         child = Child(self._processes, self._max_result_bytes)
@@ -150,8 +150,7 @@ class ProcessExecutor:
         if ended.left or self._closed:
             child.retire(self._grace)
             return
-        child.idle_since = asyncio.get_running_loop().time()
-        self._idle.append(child)
+        self._idle.append((asyncio.get_running_loop().time(), child))
         self._sweep()
 
     def _sweep(self) -> None:
@@ -159,11 +158,11 @@ class ProcessExecutor:
         if self._sweeping is not None:
             return
         loop = asyncio.get_running_loop()
-        while self._idle and self._idle[0].idle_since + self._idle_seconds <= loop.time():
-            self._idle.pop(0).retire(self._grace)
+        while self._idle and self._idle[0][0] + self._idle_seconds <= loop.time():
+            _, child = self._idle.pop(0)
+            child.retire(self._grace)
         if self._idle:
-            due = self._idle[0].idle_since + self._idle_seconds
-            self._sweeping = loop.call_at(due, self._sweep_again)
+            self._sweeping = loop.call_at(self._idle[0][0] + self._idle_seconds, self._sweep_again)
 
     def _sweep_again(self) -> None:
         self._sweeping = None
@@ -219,7 +218,7 @@ def _story(died: Died) -> str:
 def _told_to_stop(answer: Answer) -> bool:
     """Whether this answer is the consequence of a cancellation, rather than something that crossed it."""
     if isinstance(answer, Ended):
-        return answer.told
+        return answer.asked_to_stop
     return answer.exit.stopped or answer.exit.code is None
 
 

@@ -71,7 +71,7 @@ class Supervised:
 
 
 class Supervisor:
-    """One loop over the link to the worker, the deaths of children, and the times at which to kill."""
+    """One loop over the link to the worker, the ended_children of children, and the times at which to kill."""
 
     def __init__(self, link: socket.socket, worker: int) -> None:
         self._link = link
@@ -90,23 +90,23 @@ class Supervisor:
         self._prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         watched = select.poll()
         watched.register(self._link, select.POLLIN)
-        bell = _ring_on_death_of_children()
-        watched.register(bell, select.POLLIN)
+        ended_children = _pipe_of_ended_children()
+        watched.register(ended_children, select.POLLIN)
         worker = _watch(self._worker)
         if worker is not None:
             watched.register(worker, select.POLLIN)
         try:
-            while os.getppid() == self._worker and self._serve(watched, bell):
+            while os.getppid() == self._worker and self._serve(watched, ended_children):
                 pass
         finally:
-            self._finish(bell)
+            self._finish(ended_children)
 
-    def _serve(self, watched: select.poll, bell: int) -> bool:
+    def _serve(self, watched: select.poll, ended_children: int) -> bool:
         """One round; False when the worker has closed the link."""
         watched.modify(self._link, select.POLLIN | (select.POLLOUT if self._outbox else 0))
         ready = {fd for fd, _ in watched.poll(self._milliseconds())}
-        if bell in ready:
-            _silence(bell)
+        if ended_children in ready:
+            _drain(ended_children)
         alive = self._receive() if self._link.fileno() in ready else True
         now = time.monotonic()
         for process in self._processes.values():
@@ -248,7 +248,7 @@ class Supervisor:
             while self._outbox:
                 del self._outbox[: self._link.send(self._outbox)]
 
-    def _finish(self, bell: int) -> None:
+    def _finish(self, ended_children: int) -> None:
         """The worker is gone: nothing that it started may go on."""
         for pid in self._processes:
             signal_group(pid, signal.SIGKILL)
@@ -261,8 +261,8 @@ class Supervisor:
                     _bury(pid)
             if not self._kill_strays() and not self._processes:
                 return
-            select.select([bell], [], [], 0.05)
-            _silence(bell)
+            select.select([ended_children], [], [], 0.05)
+            _drain(ended_children)
 
 
 def signal_group(pid: int, number: int) -> None:
@@ -332,20 +332,20 @@ def _watch(pid: int) -> int | None:
         return None
 
 
-def _ring_on_death_of_children() -> int:
+def _pipe_of_ended_children() -> int:
     """A descriptor that becomes readable with every SIGCHLD."""
-    bell, rope = os.pipe()
-    os.set_blocking(bell, False)
-    os.set_blocking(rope, False)
-    signal.set_wakeup_fd(rope, warn_on_full_buffer=False)
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    return bell
+    return reader
 
 
-def _silence(bell: int) -> None:
+def _drain(ended_children: int) -> None:
     with suppress(BlockingIOError):
-        while os.read(bell, 4096):
+        while os.read(ended_children, 4096):
             pass
 
 
