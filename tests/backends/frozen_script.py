@@ -10,12 +10,12 @@ from duly.ports import Opening
 async def main(url, namespace, lease, run_id):
     backend = open_backend(url, Opening(namespace=namespace, lease=float(lease)))
     async with backend:
-        await backend.lanes["store"].transact(lambda connection: hold(backend, connection, run_id), timeout=600)
+        await backend.connections["store"].transact(lambda connection: hold(backend, connection, run_id), timeout=600)
 
 
 async def hold(backend, connection, run_id):
     """Lock what renewals touch: the claim, and the row that all renewals stamp."""
-    schema = f'"{backend.lanes.texts.namespace}"'
+    schema = f'"{backend.connections.texts.namespace}"'
     await connection.fetch(
         f"UPDATE {schema}.claims AS c SET cancelling = c.cancelling FROM {schema}.runs AS r"
         " WHERE r.seq = c.seq AND r.id = $1",

@@ -43,11 +43,11 @@ def hanging(server, connections):
     """A server that does not answer, and callers who wait for a moment only; before and after they have time."""
     patient = connections.place
     server.pause()
-    connections.place = connections._door.place = replace(patient, timeout=0.3)
+    connections.place = connections._connector.place = replace(patient, timeout=0.3)
     try:
         yield
     finally:
-        connections.place = connections._door.place = patient
+        connections.place = connections._connector.place = patient
         server.resume()
 
 
