@@ -293,7 +293,7 @@ def test_a_default_port_that_is_taken_is_a_warning(tmp_path, taken):
 
 
 def test_without_the_extra_a_default_port_is_a_warning_and_one_asked_for_is_refused(tmp_path):
-    missing = "sys.modules['uvicorn'] = None"
+    missing = "sys.modules['httptools'] = None"
     with scripted(tmp_path, missing, "worker", "app:scheduler") as process:
         assert "pip install 'duly[server]'" in process.stderr.readline()
         assert "started on memory://" in process.stderr.readline()

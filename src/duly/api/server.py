@@ -31,8 +31,6 @@ from duly.scheduler.signals import Deadline, Reload, Signals, Signs
 from duly.scheduler.views import ShutdownReport
 
 _log = logging.getLogger("duly.api")
-_LAST_SECONDS = 0.6  # this long before the process must exit, calls in progress are cut off
-_POLL = 0.1
 _PEM_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 _PEM_KEY = b"PRIVATE KEY-----"
 
@@ -140,27 +138,12 @@ async def listening(
 ) -> AsyncIterator[None]:
     """Serve calls inside the block. At its end, calls in progress may finish until the deadline."""
     server = HttpServer(api, serving.connections, serving.tls())
-    running = asyncio.get_running_loop().create_task(server.serve(sockets=list(sockets)))
-    await _started(server, running)
+    await server.start(sockets)
     try:
         yield
     finally:
         api.context.drain()
-        server.should_exit = True
-        while not running.done():
-            left = None if deadline is None else deadline.left
-            server.force_exit = left is not None and left < _LAST_SECONDS
-            await asyncio.wait([running], timeout=_POLL)
-        running.result()
-
-
-async def _started(server: HttpServer, running: asyncio.Task[None]) -> None:
-    """Return when the server listens; raise the error that prevented it."""
-    up = asyncio.get_running_loop().create_task(server.is_up.wait())
-    await asyncio.wait([up, running], return_when=asyncio.FIRST_COMPLETED)
-    up.cancel()
-    if running.done():
-        await running
+        await server.stop(lambda: None if deadline is None else deadline.left)
 
 
 # --- TLS
