@@ -134,9 +134,10 @@ class Api:
             return ANONYMOUS
         principal = await self._caller(exchange, headers)
         principal.require(route.permission)
-        limits = await self.context.limits()
+        client = await self.context.client()
+        limits = self.context.limits(client)
         if principal.token_id and (principal.rate is not None or limits.token is not None):
-            await limits.count_call((await self._backend()).store, principal.token_id, principal.rate)
+            await limits.count_call(client.backend.store, principal.token_id, principal.rate)
         return principal
 
     async def _caller(self, exchange: Exchange, headers: Mapping[bytes, bytes]) -> Principal:

@@ -132,15 +132,15 @@ class ApiContext:
 
     async def client(self) -> Client:
         """The scheduler as a client of its store, which is opened on first use; it follows the cluster's settings."""
-        client = await self.scheduler.opened()
+        client = self.scheduler.at_hand() or await self.scheduler.opened()
         client.follow_settings()
         return client
 
-    async def limits(self) -> Limits:
+    def limits(self, client: Client) -> Limits:
         """The rate limits in force: the cluster's settings over those of this process."""
-        live = (await self.client()).live
-        if live.in_force is not self._limits_of:
-            self._limits_of, self._limits = live.in_force, self.settings.limits.under(live.in_force)
+        in_force = client.live.in_force
+        if in_force is not self._limits_of:
+            self._limits_of, self._limits = in_force, self.settings.limits.under(in_force)
         return self._limits
 
     async def store(self) -> Store:

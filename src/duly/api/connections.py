@@ -562,9 +562,10 @@ def _common(status: int, content_type: bytes) -> bytes:
 def _lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:
     """Headers as lines. A value with a line break would become another header: it is a bug, and is refused."""
     lines = [b"%b: %b\r\n" % header for header in headers]
-    if any(line.find(b"\n") != len(line) - 1 or line.find(b"\r") != len(line) - 2 for line in lines):
+    text = b"".join(lines)
+    if text.count(b"\n") != len(lines) or text.count(b"\r") != len(lines):
         raise ValueError("a header of a response contains a line break")
-    return b"".join(lines)
+    return text
 
 
 def _large_head(limits: ConnectionLimits) -> Problem:
