@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from duly.api.addresses import BACKLOG
 from duly.api.config import ConnectionLimits
 from duly.api.connections import Connection
 
@@ -26,7 +27,6 @@ _SWEEP = 0.5  # seconds between checks of timeouts
 _POLL = 0.05
 _LAST_CALLS = 10.0  # seconds that calls in progress may take at shutdown
 _LAST_SECONDS = 0.6  # this long before the process must exit, calls in progress are cut off
-_BACKLOG = 2048
 _OTHER_FILES = 100  # file descriptors reserved for the store, logs and handlers
 _MOST_HANDSHAKES = 200
 
@@ -54,7 +54,7 @@ class HttpServer:
         self._sweep()
         for sock in sockets:
             if self._tls is None:
-                self._listeners.append(await self.loop.create_server(self._connection, sock=sock, backlog=_BACKLOG))
+                self._listeners.append(await self.loop.create_server(self._connection, sock=sock, backlog=BACKLOG))
             else:
                 self._listeners.append(TlsListener(sock, self._tls, self._connection, self.limits.header_timeout))
 
@@ -137,6 +137,7 @@ class TlsListener:
         self._timeout = timeout
         self._handshakes: dict[asyncio.Task[None], None] = {}  # in the order in which they began
         self._sock.setblocking(False)
+        self._sock.listen(BACKLOG)
         self._accepting = asyncio.get_running_loop().create_task(self._accept(), name="duly-tls")
 
     async def _accept(self) -> None:
