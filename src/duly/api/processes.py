@@ -89,12 +89,6 @@ class Line:
         with suppress(OSError):
             self._sock.send(what)
 
-    def close(self) -> None:
-        """Say nothing more: this process ends."""
-        if self._watching is not None:
-            self._watching.cancel()
-        self._sock.close()
-
 
 class Supervisor:
     """Runs a command in several processes on one port until a signal stops it. `run` returns the exit code."""
@@ -209,6 +203,7 @@ class _Process:
         self._process = process
         self._reader = reader
         self._line = line
+        self._prepared = False
 
     @classmethod
     async def start(cls, command: Sequence[str], number: int, count: int, sock: socket.socket) -> _Process:
@@ -227,8 +222,10 @@ class _Process:
     async def said(self) -> bytes:
         """What the process says next; nothing if its line is broken or it was silent for too long."""
         try:
-            async with asyncio.timeout(_SILENCE):
-                return await self._reader.read(_MOST_SAID)
+            async with asyncio.timeout(_SILENCE if self._prepared else None):  # a program may take long to load
+                said = await self._reader.read(_MOST_SAID)
+            self._prepared = True
+            return said
         except TimeoutError:
             _log.warning("process %d (pid %d) did not respond for %g s: killed", self.number, self.pid, _SILENCE)
             self.signal(signal.SIGKILL)

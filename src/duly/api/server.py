@@ -16,6 +16,7 @@ from datetime import datetime
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from duly.api import tokens as access
 from duly.api.addresses import Address, bind, bound_to
@@ -119,7 +120,8 @@ async def _port(
         return
     client = await scheduler.opened()
     await _check_tokens(client.backend.store, serving, client.clock.now())
-    api = Api(scheduler, serving.api, routes=HEALTH_ROUTES if serving.health_only else ROUTES)
+    settings = serving.api if line is None else replace(serving.api, process=line.mine.number)
+    api = Api(scheduler, settings, routes=HEALTH_ROUTES if serving.health_only else ROUTES)
     if line is not None:
         await _wait_for_others(client.backend, line)
     async with listening(api, serving, sockets, deadline):
