@@ -21,6 +21,7 @@ from tests.api.process_support import APP, document, fetch, make_token
 from tests.cli.cli_support import run_process, until
 from tests.conftest import emptied
 
+
 def test_a_scheduler_and_a_worker_take_a_job_from_http_to_its_result(start, token):
     scheduler = start("scheduler", "app:scheduler", HTTP_ADDR="127.0.0.1:0", DULY_NODE_ID="boss")
     worker = start("worker", "app:scheduler", WORKER_ID="worker-1", WORKER_HTTP_ADDR="127.0.0.1:0")

@@ -38,9 +38,9 @@ class ApiSettings(Struct, frozen=True):
     """The settings of the API.
 
     `authentication` is "token", or "none" for callers on the same machine only. `instance_id` is the name of this
-    process if no node runs in it; `process` is its number if several processes serve one port. `max_streams` limits the streams of events at a time, `max_streams_per_token` those
-    of one token. `unique_for` is how many seconds a submission with a dedupe key is unique, unless it says so itself;
-    None means until its run has ended.
+    process if no node runs in it; `process` is its number if several processes serve one port. `max_streams` limits the
+    streams of events at a time, `max_streams_per_token` those of one token. `unique_for` is how many seconds a
+    submission with a dedupe key is unique, unless it says so itself; None means until its run has ended.
     """
 
     authentication: str = "token"

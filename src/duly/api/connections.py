@@ -41,8 +41,8 @@ _SLASH, _FRAGMENT = b"/", b"#"
 _CLOSE = (b"connection", b"close")
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
-# How much of a request has arrived.
-_NOTHING, _HEAD, _BODY, _DONE = range(4)
+# How much of a request has arrived: none or all of it, or a part.
+_NOTHING, _DONE, _HEAD, _BODY = range(4)
 
 _log = logging.getLogger("duly.api")
 
@@ -313,8 +313,7 @@ class Connection(asyncio.Protocol):
         except HttpParserError:
             self._answer(self._refusal or Problem(400, "malformed", "this is not an HTTP/1.1 request"))
             return
-        stage = self._stage
-        if stage == _HEAD or stage == _BODY:  # noqa: PLR1714  # a comparison of two numbers is faster than a set
+        if self._stage >= _HEAD:
             if self._deadline is None:
                 self._begin_deadline()
             self._count_unfinished(begun_in)
@@ -417,7 +416,7 @@ class Connection(asyncio.Protocol):
                 self._reply(exchange, reply)
         except Disconnected:
             pass
-        except Exception:
+        except Exception:  # noqa: BLE001  # a bug: the connection is closed
             _log.exception("a response to %s %s failed", exchange.method, exchange.path)
         finally:
             if not exchange.ended:

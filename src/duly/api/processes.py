@@ -224,14 +224,14 @@ class _Process:
         try:
             async with asyncio.timeout(_SILENCE if self._prepared else None):  # a program may take long to load
                 said = await self._reader.read(_MOST_SAID)
-            self._prepared = True
-            return said
         except TimeoutError:
             _log.warning("process %d (pid %d) did not respond for %g s: killed", self.number, self.pid, _SILENCE)
             self.signal(signal.SIGKILL)
+            return b""
         except OSError:
-            pass
-        return b""
+            return b""
+        self._prepared = True
+        return said
 
     def permit(self) -> None:
         with suppress(OSError):

@@ -122,12 +122,14 @@ def worker(ctx: click.Context, /, **flags: Any) -> None:
     run_program(program, flags, default_port=WORKER_PORT, health_only=True)
 
 
-@command("duly serve app:scheduler", "duly serve app:scheduler --http :8443 --tls-cert cert.pem --tls-key key.pem", "duly serve app:scheduler --processes 4")
+@command(
+    "duly serve app:scheduler",
+    "duly serve app:scheduler --http :8443 --tls-cert cert.pem --tls-key key.pem",
+    "duly serve app:scheduler --processes 4",
+)
 @_program_options
 @_port_options
-@click.option(
-    "--processes", type=click.IntRange(1), metavar="N", help="Serve the port with N processes. Default: 1."
-)
+@click.option("--processes", type=click.IntRange(1), metavar="N", help="Serve the port with N processes. Default: 1.")
 @click.pass_context
 def serve(ctx: click.Context, /, **flags: Any) -> None:
     """Serve the API of APP until SIGINT or SIGTERM, without planning or working.
