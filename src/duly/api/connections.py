@@ -325,9 +325,9 @@ class Connection(asyncio.Protocol):
 
     def _count_unfinished(self, begun_in: int) -> None:
         """Count the bytes that the parser has buffered: an endless header, chunks without content."""
-        if self._closed:
+        if self._closed or self._completed:  # most of this data belongs to a request that is complete
             return
-        if self._stage == _HEAD and not self._completed:
+        if self._stage == _HEAD:
             self._unfinished += self._size
             if self._unfinished > self._limits.max_header_bytes or len(self._pairs) > self._limits.max_headers:
                 self._answer(_large_head(self._limits))
@@ -419,7 +419,7 @@ class Connection(asyncio.Protocol):
         except Exception:  # noqa: BLE001  # a bug: the connection is closed
             _log.exception("a response to %s %s failed", exchange.method, exchange.path)
         finally:
-            if not exchange.ended:
+            if not (exchange.ended or self._transport.is_closing()):
                 self._transport.abort()
 
     def _reply(self, exchange: HttpExchange, reply: Reply) -> None:
@@ -452,7 +452,7 @@ class Connection(asyncio.Protocol):
         exchange.ended = True
         exchange.task = None
         self._active = None
-        if self._closed and not self._behind and exchange.gone:
+        if exchange.gone:
             return
         if not exchange.keep_alive:
             self._closed = True
