@@ -131,7 +131,7 @@ class ApiContext:
 
     async def client(self) -> Client:
         """The scheduler as a client of its store, which is opened on first use; it follows the cluster's settings."""
-        client = self.scheduler.at_hand() or await self.scheduler.opened()
+        client = await self.scheduler.opened()
         client.follow_settings()
         return client
 

@@ -7,10 +7,9 @@ import logging
 import resource
 import socket
 import ssl
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from email.utils import formatdate
+from email.utils import format_datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from msgspec.structs import replace
 from duly.api.addresses import BACKLOG
 from duly.api.config import ConnectionLimits
 from duly.api.connections import Connection
+from duly.ports import StoreClock
 
 if TYPE_CHECKING:
     from duly.api.app import Api
@@ -51,7 +51,7 @@ class HttpServer:
     async def start(self, sockets: Sequence[socket.socket]) -> None:
         """Accept connections on these sockets."""
         self._sockets = sockets
-        self._sweep()
+        self._sweep((await self.api.context.client()).clock)
         for sock in sockets:
             if self._tls is None:
                 self._listeners.append(await self.loop.create_server(self._connection, sock=sock, backlog=BACKLOG))
@@ -66,12 +66,12 @@ class HttpServer:
         self._last_tasks.add(task)
         task.add_done_callback(self._last_tasks.discard)
 
-    def _sweep(self) -> None:
-        self.date = f"date: {formatdate(time.time(), usegmt=True)}\r\n".encode()
+    def _sweep(self, clock: StoreClock) -> None:
+        self.date = f"date: {format_datetime(clock.now(), usegmt=True)}\r\n".encode()
         now = self.loop.time()
         for connection in list(self.connections):
             connection.sweep(now)
-        self._sweeping = self.loop.call_later(_SWEEP, self._sweep)
+        self._sweeping = self.loop.call_later(_SWEEP, self._sweep, clock)
 
     async def stop(self, left: Callable[[], float | None]) -> None:
         """Accept no more connections, and let calls in progress end; `left` is the time until the process exits."""
