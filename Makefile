@@ -46,7 +46,7 @@ imports: $(VENV)/.dev  ## check which layer imports which
 bench: figures bench-peers  ## measure Duly alone and beside other systems (takes long)
 
 figures: $(VENV)/.dev  ## measure the figures of the README on this machine
-	-$(BIN)/python bench/figures.py --awake
+	-$(BIN)/python -m bench.figures --awake
 
 bench-peers: $(VENV)/.dev  ## measure Duly beside other job systems (ONLY=duly,saq MEASURES=drain ROUNDS=3 JOBS=100000)
 	$(BIN)/python -m bench.side_by_side $(if $(ONLY),--only $(ONLY)) $(if $(MEASURES),--measures $(MEASURES)) \

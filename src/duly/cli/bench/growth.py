@@ -30,7 +30,7 @@ CALL_BAR = 10.0  # milliseconds
 _NO_QUEUE = ("nothing",)
 _DRAINED = 10_000
 _LEAST_DRAINED = 500
-_STARTING = 600.0  # seconds that a leader may be busy after its start
+_STARTING = 60.0  # seconds that a leader may be busy after its start
 _QUIET = 4  # looks, half a second apart
 
 
