@@ -50,13 +50,7 @@ def sheet(
 ) -> Sheet:
     figures = tuple(figure for figure in FIGURES if figure.measure in book.measures())
     peers = [name for name in NAMES if name in book.peers()]
-    cells = {
-        peer: {
-            figure.key: cell(book, peer, figure, _CANNOT.get(peer, {}), _compared_with(peer, peers))
-            for figure in figures
-        }
-        for peer in peers
-    }
+    cells = {peer: {figure.key: _cell(book, peer, figure, peers) for figure in figures} for peer in peers}
     return Sheet(
         figures=figures,
         cells=cells,
@@ -69,6 +63,10 @@ def sheet(
         servers=servers or {},
         awake=awake,
     )
+
+
+def _cell(book: Book, peer: str, figure: Figure, measured: Sequence[str]) -> Cell:
+    return cell(book, peer, figure, _CANNOT.get(peer, {}), _compared_with(peer, measured))
 
 
 def _compared_with(peer: str, measured: Sequence[str]) -> str:

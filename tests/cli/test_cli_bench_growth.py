@@ -24,6 +24,11 @@ def test_a_cost_may_double_when_the_store_has_ten_times_as_much():
     assert growth(cost(6.0, 12.0, 25.0)) == ["a page: grows from 12.0 to 25.0 ms between 100,000 and 1,000,000"]
 
 
+def test_a_cost_that_is_lower_again_at_a_larger_size_has_not_grown():
+    assert growth(cost(0.2, 9.0, 0.3)) == []
+    assert growth(cost(9.0, 0.3, 9.0)) == ["a page: grows from 0.30 to 9.00 ms between 100,000 and 1,000,000"]
+
+
 @pytest.mark.parametrize(("before", "after", "allowed"), [(10, 100, 2.0), (10, 1000, 4.0), (1000, 1000, 1.0)])
 def test_the_allowed_factor_follows_the_step(before, after, allowed):
     assert allowed_factor(before, after) == pytest.approx(allowed)

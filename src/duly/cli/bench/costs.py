@@ -1,8 +1,9 @@
 """Costs at several sizes of a store, and the rule that tells which of them grow or are too high. Pure.
 
 **The rule.** A cost may double when the store has ten times as much (a logarithm grows by less; the rest is room for a
-noisy machine), and in proportion for other steps (`allowed_factor`). Costs below the floor of their unit are not
-judged: there the machine decides. A bar holds at every size.
+noisy machine), and in proportion for other steps (`allowed_factor`). A cost that is lower again at a larger size was
+not caused by the size, so the lowest one from a size on counts. Costs below the floor of their unit are not judged:
+there the machine decides. A bar holds at every size.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ def allowed_factor(before: int, after: int) -> float:
 def growth(cost: Cost) -> list[str]:
     """Where a cost grows more than logarithmically, in words."""
     found = []
-    for before, after in pairwise(cost.figures):
-        allowed = allowed_factor(before.size, after.size)
-        if after.p50 > FLOORS[cost.unit] and after.p50 > allowed * before.p50:
+    lowest = [min(later.p50 for later in cost.figures[number:]) for number in range(len(cost.figures))]
+    for (before, low), (after, high) in pairwise(zip(cost.figures, lowest, strict=True)):
+        if high > FLOORS[cost.unit] and high > allowed_factor(before.size, after.size) * low:
             grown = f"from {_number(before.p50)} to {_number(after.p50)} {cost.unit}"
             found.append(f"{cost.name}: grows {grown} between {before.size:,} and {after.size:,}")
     return found
