@@ -66,7 +66,8 @@ def node_packages(name: str, folder: Path = VENVS) -> Path:
             packages.mkdir(exist_ok=True)
             for file in ("package.json", "package-lock.json"):
                 shutil.copy(pinned / file, packages / file)
-            _run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], packages)
+            # Not `npm ci`: it refuses lock files without the optional packages of other systems.
+            _run(["npm", "install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund"], packages)
     return packages
 
 

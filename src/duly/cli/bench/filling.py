@@ -45,6 +45,7 @@ _MINUTES = 28 * 24 * 60  # every month has these
 _STRIDE = 1_000_003  # prime: few jobs are spread over the whole month, too
 _HOURS = 28 * 24
 _PLANNED_AHEAD = timedelta(minutes=10)
+_AGO = timedelta(seconds=1)  # ready by the store's clock, of which ours is an estimate
 _NODE = "growth-filler"
 _LEASE = 60.0
 _FAILURE = Failed(Failure("ValueError", "the remote side closed the connection", ""), Verdict.NEVER)
@@ -120,9 +121,9 @@ class Filler:
         """Ended runs of all jobs, as workers leave them behind: put, claimed, settled."""
         for start in range(first, total, _CHUNK):
             numbers = range(start, min(start + _CHUNK, total))
-            now = client.clock.now()
+            due = client.clock.now() - _AGO
             ids = client.ids.many(len(numbers))
-            runs = [_run(run_id, number, now) for run_id, number in zip(ids, numbers, strict=True)]
+            runs = [_run(run_id, number, due) for run_id, number in zip(ids, numbers, strict=True)]
             await client.backend.queue.put(runs)
             await self._end_all(client, dict(zip(ids, numbers, strict=True)))
             yield numbers.stop
@@ -167,10 +168,10 @@ def _created(uid: str, spec: JobSpec, cursor: datetime, now: datetime) -> JobCha
     return JobChange(record, None)
 
 
-def _run(run_id: str, number: int, now: datetime) -> Run:
+def _run(run_id: str, number: int, due: datetime) -> Run:
     name = RARE if number % _RARE_EVERY == 0 else HANDLER
     queue = RARE if name == RARE else ENDED
-    return Run(id=run_id, job=job_name(number % _JOBS), handler=name, due=now, ready_at=now, queue=queue)
+    return Run(id=run_id, job=job_name(number % _JOBS), handler=name, due=due, ready_at=due, queue=queue)
 
 
 def _outcome(number: int) -> Outcome:
