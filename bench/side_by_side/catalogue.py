@@ -115,7 +115,7 @@ PEERS = (
     Peer(
         "graphile",
         "graphile-worker",
-        "Node.js; concurrency 100, 10 connections, a local queue of 500, completions in batches (delay 0); looks for"
+        "Node.js; concurrency 24, 10 connections, a local queue of 500, completions in batches (delay 0); looks for"
         " due jobs every 2 s, as by default",
         server="postgresql",
         most=100_000,

@@ -1,6 +1,6 @@
 "use strict";
 /* graphile-worker on PostgreSQL, with its local queue and batched completions. */
-const CONCURRENCY = 100;
+const CONCURRENCY = 24;
 const POOL = 10;
 const LOCAL_QUEUE = 500;
 
