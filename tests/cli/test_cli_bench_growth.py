@@ -10,8 +10,10 @@ from duly.cli import cli
 from duly.cli.bench.costs import Cost, Figures, allowed_factor, excess, failures, growth, table
 from duly.cli.bench.filling import Amounts, Filler, job_name
 from duly.cli.bench.growth import Plan, parse_sizes
-from duly.cli.bench.server_calls import slowest
+from duly.cli.bench.server_calls import slow_calls, slowest
 from duly.model import State
+from duly.testing.postgres_servers import postgres_server
+from duly.testing.servers import redis_server
 
 
 def cost(*p50, unit="ms", bar=None, p99=None, sizes=(10_000, 100_000, 1_000_000)):
@@ -159,3 +161,36 @@ def test_it_fails_exactly_if_a_cost_grows_or_is_too_high(measured):
 def test_other_namespaces_of_the_store_stay_as_they_are(measured):
     _, _, path = measured
     assert json.loads(invoke("runs", "--json", "--url", f"sqlite:///{path}").stdout) == []
+
+
+def slow_calls_of(url):
+    """What the server records about calls to this store, after a few of them."""
+
+    async def read(scheduler):
+        client = await scheduler.opened()
+        await scheduler.runs()
+        recorded = slow_calls(client.backend)
+        return None if recorded is None else await recorded.read()
+
+    return ask(url, read)
+
+
+def test_redis_tells_its_slow_commands_in_this_namespace():
+    with redis_server(config={"slowlog-log-slower-than": "0"}) as server:
+        found = slow_calls_of(server.url)
+    assert found
+    assert all(milliseconds >= 0 for milliseconds in found.values())
+
+
+def test_redis_tells_nothing_below_its_threshold():
+    with redis_server(config={"slowlog-log-slower-than": "60000000"}) as server:
+        assert slow_calls_of(server.url) == {}
+
+
+def test_postgresql_without_the_extension_tells_nothing():
+    with postgres_server() as server:
+        assert slow_calls_of(server.url) is None
+
+
+def test_a_file_has_no_server(tmp_path):
+    assert slow_calls_of(f"sqlite:///{tmp_path / 'a.db'}") is None
