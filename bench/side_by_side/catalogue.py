@@ -125,8 +125,8 @@ PEERS = (
     Peer(
         "pgqueuer",
         "pgqueuer",
-        "asyncpg, uvloop; batches of 100, 10 connections, the log of finished jobs as by default; looks for due jobs"
-        " every 30 s, as by default",
+        "asyncpg, uvloop; batches of 100, 10 connections, the log of finished jobs and a dequeue timeout of 30 s"
+        " as by default",
         server="postgresql",
         most=10_000,
     ),
