@@ -286,14 +286,6 @@ def test_an_old_client_gets_a_stream_without_chunks(service):
     assert received.endswith(b"\r\n\r\nretry: 2000\n\n")
 
 
-def test_a_call_that_is_complete_is_executed_even_if_nobody_waits_for_its_answer(service):
-    port, token = service
-    with Wire(port) as wire:
-        wire.send(post(token, "fire and forget"))
-        answer = wire.receive()
-    assert [run["id"] for run in runs(port, token)] == [answer.json["id"]]
-
-
 def test_bytes_that_were_changed_at_random_never_break_the_server(service, caplog):
     port, token = service
     dice = random.Random(14)
