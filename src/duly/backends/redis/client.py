@@ -20,7 +20,9 @@ from duly.backends.redis.connection import Argument, Connection, checked_reply, 
 from duly.backends.redis.discovery import Discovery, ReconnectingConnection
 from duly.backends.redis.loader import Script, scripts
 from duly.backends.redis.pubsub import Listener, PubSub, Subscriber
+from duly.backends.redis.replication import Confirmation
 from duly.backends.redis.settings import ConnectionSettings
+from duly.backends.url_parts import Address
 from duly.errors import BackendUnavailable
 from duly.model import to_micros
 from duly.ports import StoreClock
@@ -93,6 +95,7 @@ class RedisClient:
         self.prefix = f"duly:{{{namespace}}}:".encode()
         self.identity = StoreIdentity(settings.safe_url)
         self._binding = LoopBinding(settings.safe_url)
+        self._confirmation = Confirmation(settings, self.prefix)
         self._scripts = scripts() if library is None else library
         self._connections: dict[str, ReconnectingConnection] = {}
         self._loading: dict[bytes, asyncio.Future[Any]] = {}
@@ -172,13 +175,22 @@ class RedisClient:
 
     async def _request(self, command: bytes, connection: str, script: Script | None) -> Any:
         target = self._connections.get(connection) or self._connection(connection)
-        reply = await (target.current or await target.connection()).request(command)
+        current = target.current or await target.connection()
+        if script is not None and script.name in self._confirmation.scripts:
+            reply = await self._confirmation.request(current, command)
+        else:
+            reply = await current.request(command)
         if isinstance(reply, ReplyError):
-            return await self._retry(reply, command, target, script)
+            return await self._retry(reply, command, target, current, script)
         return reply
 
     async def _retry(
-        self, reply: ReplyError, command: bytes, target: ReconnectingConnection, script: Script | None
+        self,
+        reply: ReplyError,
+        command: bytes,
+        target: ReconnectingConnection,
+        connection: Connection,
+        script: Script | None,
     ) -> Any:
         """Repeat a command that the server did not execute, after doing what its error reply asks for."""
         answer: Any = reply
@@ -188,18 +200,27 @@ class RedisClient:
                 connection = await target.connection()
                 await self._load(connection, script)
             elif (address := moved_to(text)) is not None:
-                if self._discovery.follow(address):
-                    self._drop_connections(text)
+                self._follow(address, connection, text)
                 connection = await target.connection()
             else:
                 break
-            answer = await connection.request(command)
+            if script is not None and script.name in self._confirmation.scripts:
+                answer = await self._confirmation.request(connection, command)
+            else:
+                answer = await connection.request(command)
             if not isinstance(answer, ReplyError):
                 return answer
         text = str(answer)
         if error_code(text) == "READONLY":  # all connections lead to a server that is no longer the master
             self._drop_connections(text)
         raise reply_error(text if script is None else f"{text} [{script.name}]", self.settings.safe_url)
+
+    def _follow(self, address: Address, connection: Connection, why: str) -> None:
+        """Go where a cluster redirects us, with all connections: everything of a namespace is on one node."""
+        if self._discovery.follow(address, connection):
+            self._drop_connections(why)
+        else:  # the others have gone there before
+            connection.drop(ConnectionError(why))
 
     def _drop_connections(self, why: str) -> None:
         for connection in self._connections.values():
@@ -232,7 +253,7 @@ class RedisClient:
             await self._load(connection, self._scripts[IDENTIFY])
             reply = await connection.request(command)
         if isinstance(reply, ReplyError) and (address := moved_to(str(reply))) is not None:
-            self._discovery.follow(address)
+            self._discovery.follow(address, connection)
             return False
         self.identity.learn(*checked_reply(reply, self.settings.safe_url))
         return True
