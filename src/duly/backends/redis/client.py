@@ -23,8 +23,9 @@ from duly.backends.redis.pubsub import Listener, PubSub, Subscriber
 from duly.backends.redis.replication import Confirmation
 from duly.backends.redis.settings import ConnectionSettings
 from duly.backends.url_parts import Address
-from duly.errors import BackendUnavailable
+from duly.errors import BackendUnavailable, ChangesLost
 from duly.model import to_micros
+from duly.model.loss import lost_text
 from duly.ports import StoreClock
 from duly.ports.waiting import shielded
 
@@ -46,33 +47,48 @@ def slices_of(items: Sequence[_T], most: int = MAX_SLICE) -> Iterator[Sequence[_
 
 
 class StoreIdentity:
-    """What a session knows about the store: which one it is, and the greatest fence seen (`high`).
+    """What a session knows about the store: which one it is, and the greatest fence and counts that it has seen.
 
     A server that was replaced, emptied, restored from an old copy, or failed over to a replica that lagged has lost
     acknowledged changes that other nodes rely on. Every new connection and every heartbeat checks for that. The first
     call after a loss raises, so that the node reports it; later fences are greater than all that this session has seen.
+    The numbers of runs that were ever added and settled show how much was lost.
     """
 
     def __init__(self, server: str) -> None:
         self.id = ""
         self.number = 0
         self.high = 0
+        self.added = 0
+        self.settled = 0
         self._server = server
 
     def saw(self, fence: int) -> None:
         """The store gave out this fence: no later one may be smaller."""
         self.high = max(self.high, fence)
 
-    def arguments(self) -> tuple[str, int, str, int]:
-        """The arguments of the script `identify`."""
-        return self.id, self.high, secrets.token_hex(8), self.number
+    def saw_added(self, count: int) -> None:
+        """So many runs were ever added to the store; 0 if it does not say."""
+        self.added = max(self.added, count)
 
-    def learn(self, found: bytes, number: int, last: int, verdict: bytes) -> None:
-        """Take the reply of `identify`; raises once if the store is another, or has lost something."""
+    def saw_settled(self, count: int) -> None:
+        """So many runs were ever settled in the store; 0 if it does not say."""
+        self.settled = max(self.settled, count)
+
+    def arguments(self) -> tuple[str, int, str, int, int, int]:
+        """The arguments of the script `identify`."""
+        return self.id, self.high, secrets.token_hex(8), self.number, self.added, self.settled
+
+    def learn(self, found: bytes, number: int, last: int, verdict: bytes, added: int, settled: int) -> None:
+        """Take the reply of `identify`; raises once if the store is another, or has lost something.
+
+        `added` and `settled` are the runs that were lost, and those whose end was lost, as far as this session knows.
+        """
         self.id, self.number = found.decode(), number
         self.saw(last)
         if (loss := _LOSSES.get(verdict.decode())) is not None:
-            raise BackendUnavailable(f"{self._server} {loss} (incarnation {number} of the store)")
+            lost = lost_text(added, settled)
+            raise ChangesLost(f"{self._server} {loss}{lost and ': ' + lost} (incarnation {number} of the store)")
 
     def differs(self, found: bytes | None, last: bytes | None) -> bool:
         """Whether the reply to a heartbeat shows another store than this session knows."""
@@ -176,13 +192,15 @@ class RedisClient:
     async def _request(self, command: bytes, connection: str, script: Script | None) -> Any:
         target = self._connections.get(connection) or self._connection(connection)
         current = target.current or await target.connection()
-        if script is not None and script.name in self._confirmation.scripts:
-            reply = await self._confirmation.request(current, command)
-        else:
-            reply = await current.request(command)
+        reply = await self._sent(current, command, script)
         if isinstance(reply, ReplyError):
             return await self._retry(reply, command, target, current, script)
         return reply
+
+    def _sent(self, connection: Connection, command: bytes, script: Script | None) -> Awaitable[Any]:
+        if script is not None and script.name in self._confirmation.scripts:
+            return self._confirmation.request(connection, command)
+        return connection.request(command)
 
     async def _retry(
         self,
@@ -204,10 +222,7 @@ class RedisClient:
                 connection = await target.connection()
             else:
                 break
-            if script is not None and script.name in self._confirmation.scripts:
-                answer = await self._confirmation.request(connection, command)
-            else:
-                answer = await connection.request(command)
+            answer = await self._sent(connection, command, script)
             if not isinstance(answer, ReplyError):
                 return answer
         text = str(answer)
