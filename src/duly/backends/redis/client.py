@@ -23,7 +23,7 @@ from duly.backends.redis.pubsub import Listener, PubSub, Subscriber
 from duly.backends.redis.replication import Confirmation
 from duly.backends.redis.settings import ConnectionSettings
 from duly.backends.url_parts import Address
-from duly.errors import BackendUnavailable, ChangesLost
+from duly.errors import ChangesLost
 from duly.model import to_micros
 from duly.model.loss import lost_text
 from duly.ports import StoreClock
