@@ -42,12 +42,12 @@ class Result(Struct):
     pauses: tuple[float, ...] = ()
 
     def __str__(self) -> str:
-        longest = max(self.pauses, default=0.0)
+        pauses = ", ".join(f"{pause:.1f}" for pause in self.pauses)
         return (
             f"{self.faults} failovers, {self.acknowledged} runs acknowledged, {self.vanished} vanished"
             f" ({self.losses} losses noticed, up to {self.reported} runs reported), {self.repeated} begun again,"
             f" at most once: {self.begun_twice} begun twice, {self.never_begun} never begun;"
-            f" longest pause {longest:.1f} s"
+            f" pauses of {pauses} s"
         )
 
 

@@ -42,12 +42,13 @@ def main() -> int:
     parser.add_argument("--failovers", type=int, default=20, help="per group")
     parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--replicas", type=int, choices=(0, 1), help="both, unless given")
+    parser.add_argument("--fault", choices=FAULTS, help="only this one")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     well = True
     for kind in [given.only] if given.only else KINDS:
         for replicas in (1, 0) if given.replicas is None else (given.replicas,):
-            faults = list(itertools.islice(itertools.cycle(FAULTS), given.failovers))
+            faults = list(itertools.islice(itertools.cycle([given.fault] if given.fault else FAULTS), given.failovers))
             with tempfile.TemporaryDirectory() as folder:
                 result = trial(kind, replicas, faults, given.seed, Path(folder))
             sys.stdout.write(f"{kind}, replicas={replicas}: {result}\n")

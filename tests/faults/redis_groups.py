@@ -200,6 +200,9 @@ def _cluster_port() -> int:
         port = free_port()
         if port + BUS > 65_535:
             port -= 2 * BUS
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            with socket.create_server(("127.0.0.1", port + BUS)):
-                return port
+        with (
+            contextlib.suppress(OSError),
+            socket.create_server(("127.0.0.1", port)),
+            socket.create_server(("127.0.0.1", port + BUS)),
+        ):
+            return port

@@ -20,7 +20,7 @@ from duly.backends.redis.connection import Argument, Connection, checked_reply, 
 from duly.backends.redis.discovery import Discovery, ReconnectingConnection
 from duly.backends.redis.loader import Script, scripts
 from duly.backends.redis.pubsub import Listener, PubSub, Subscriber
-from duly.backends.redis.replication import Confirmation
+from duly.backends.redis.replication import Confirmation, Unconfirmed
 from duly.backends.redis.settings import ConnectionSettings
 from duly.backends.url_parts import Address
 from duly.errors import ChangesLost
@@ -33,6 +33,7 @@ MAIN = "main"
 IDENTIFY = "identify"
 MAX_SLICE = 500  # items that scripts for operators treat in one call
 _MAX_RETRIES = 5
+_WATCH_PERIOD = 1.0
 _T = TypeVar("_T")
 _LOSSES = {
     "empty": "has forgotten everything: it came back, or was emptied, without what it had acknowledged",
@@ -117,6 +118,7 @@ class RedisClient:
         self._loading: dict[bytes, asyncio.Future[Any]] = {}
         self._discovery = Discovery(settings)
         self._pubsub: PubSub | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     # --- opening and closing
 
@@ -124,7 +126,7 @@ class RedisClient:
         """Connect, and check that this is the store we know."""
         if self._binding.is_bound:
             return
-        self._binding.release(self._connections, self._pubsub)
+        self._binding.release(self._connections, self._pubsub, self._watching)
         self._connections = {}
         self._binding.bind()
         self._discovery = Discovery(self.settings)
@@ -132,6 +134,8 @@ class RedisClient:
         try:
             await self._discovery.prepare()
             await self._connection(MAIN).connection()
+            if self.settings.service is not None:
+                self._watching = asyncio.create_task(self._watch_master())
         except BaseException:
             await self.close()
             raise
@@ -140,11 +144,23 @@ class RedisClient:
         """Close all connections."""
         connections, pubsub = self._connections, self._pubsub
         self._connections, self._pubsub = {}, None
+        watching, self._watching = self._watching, None
         if self._binding.release(connections, pubsub):
+            if watching is not None:
+                watching.cancel()
+                await asyncio.wait([watching])
             if pubsub is not None:
                 await pubsub.close()
             for connection in connections.values():
                 await connection.close()
+
+    async def _watch_master(self) -> None:
+        """Leave a server that sentinels have replaced: it may take writes for some seconds, which are all lost."""
+        while True:
+            await asyncio.sleep(_WATCH_PERIOD)
+            current = self._connections[MAIN].current
+            if current is not None and not await self._discovery.is_current(current.address):
+                self._drop_connections("sentinels have made another server the master")
 
     # --- calls
 
@@ -192,7 +208,11 @@ class RedisClient:
     async def _request(self, command: bytes, connection: str, script: Script | None) -> Any:
         target = self._connections.get(connection) or self._connection(connection)
         current = target.current or await target.connection()
-        reply = await self._sent(current, command, script)
+        try:
+            reply = await self._sent(current, command, script)
+        except Unconfirmed as exc:  # another server may be the master by now
+            self._drop_connections(str(exc))
+            raise
         if isinstance(reply, ReplyError):
             return await self._retry(reply, command, target, current, script)
         return reply

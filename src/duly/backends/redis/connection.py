@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import hiredis
 
+from duly.backends.url_parts import Address
 from duly.errors import BackendError, BackendUnavailable
 
 # The first word of an error reply, and what it means. These states end without our doing: the caller may try again.
@@ -98,7 +99,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: str, timeout: float, on_lost: Callable[[Connection], None]) -> None:
         self.server = server
-        self.host = ""
+        self.address: Address = ("", 0)
         self.closed = False
         self._timeout = timeout
         self._on_lost = on_lost

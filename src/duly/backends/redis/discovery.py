@@ -18,11 +18,13 @@ from duly.backends.redis.connection import Argument, Connection, checked_reply, 
 from duly.backends.redis.settings import ConnectionSettings
 from duly.backends.tls import certificate_refused
 from duly.backends.url_parts import Address, Login, host_and_port
-from duly.errors import BackendUnavailable
+from duly.errors import BackendError, BackendUnavailable
 
 C = TypeVar("C", bound=Connection)
+T = TypeVar("T")
 Make = Callable[[], C]
 _MAX_REDIRECTS = 5
+_DOWN = {b"s_down", b"o_down", b"failover_in_progress"}
 _MAX_ASKED = 5  # nodes of a cluster, or sentinels, that one attempt to connect asks
 
 
@@ -36,6 +38,7 @@ class Discovery:
         self._learned: list[Address] = []  # the nodes of the cluster, as one of them listed them
         self._is_cluster = settings.cluster
         self._turn = 0
+        self._epoch = 0  # the greatest number of a change of master that a sentinel has told us of
         self.backoff = Backoff()
 
     async def prepare(self) -> None:
@@ -66,7 +69,7 @@ class Discovery:
     def follow(self, address: Address, connection: Connection) -> bool:
         """On this connection a cluster redirects us to this address; whether we were not yet redirected there."""
         self._is_cluster = True
-        before, self._redirect = self._redirect, (address[0] or connection.host, address[1])
+        before, self._redirect = self._redirect, (address[0] or connection.address[0], address[1])
         return self._redirect != before
 
     async def _connect(self, make: Make[C]) -> C:
@@ -77,7 +80,7 @@ class Discovery:
         known = list(dict.fromkeys((*self._settings.addresses, *self._learned)))
         return await self._first_of(known, lambda address: self._connect_to(address, make))
 
-    async def _first_of(self, addresses: Sequence[Address], attempt: Callable[[Address], Awaitable[C]]) -> C:
+    async def _first_of(self, addresses: Sequence[Address], attempt: Callable[[Address], Awaitable[T]]) -> T:
         """The first attempt that succeeds; each has its share of the time, because a server that hangs may be first.
 
         The next call begins with the address that succeeded last, or after the one that failed last.
@@ -103,7 +106,7 @@ class Discovery:
 
     async def _connect_to(self, address: Address, make: Make[C]) -> C:
         connection = await self._open(address, make)
-        connection.host = address[0]
+        connection.address = address
         try:
             await self._log_in(connection, self._settings.login, self._settings.db)
             if self._is_cluster:
@@ -122,7 +125,7 @@ class Discovery:
         [reply] = await connection.send_all([("CLUSTER", "SLOTS")])
         if not isinstance(reply, ReplyError):  # else it is no cluster, or this user may not ask
             nodes = (node for _, _, *nodes in reply for node in nodes)
-            self._learned = [((host or b"").decode() or connection.host, port) for host, port, *_ in nodes]
+            self._learned = [((host or b"").decode() or connection.address[0], port) for host, port, *_ in nodes]
 
     # --- sentinels
 
@@ -141,13 +144,42 @@ class Discovery:
         sentinel = await self._open(address, lambda: Connection(name, self._settings.timeout, lambda _: None))
         try:
             await self._log_in(sentinel, self._settings.sentinel_login, 0)
-            [reply] = await sentinel.send_all([("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)])
-            found = checked_reply(reply, sentinel.server)
+            found, state = await sentinel.send_all(
+                [("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service), ("SENTINEL", "MASTER", service)]
+            )
         finally:
             await sentinel.close()
-        if not found:
+        if not checked_reply(found, sentinel.server):
             raise BackendUnavailable(f"the sentinel at {name} knows no service {service!r}")
-        return found[0].decode(), int(found[1])
+        master = found[0].decode(), int(found[1])
+        self._check_view(master, checked_reply(state, sentinel.server), name)
+        return master
+
+    def _check_view(self, master: Address, state: Sequence[bytes], name: str) -> None:
+        """Refuse a master that is being replaced, and the answer of a sentinel that others have overtaken.
+
+        A master that hangs comes back some seconds after it was replaced. Until sentinels make it a replica, it takes
+        writes that nobody else will ever see.
+        """
+        known = dict(zip(state[::2], state[1::2], strict=True))
+        flags = set(known[b"flags"].split(b","))
+        if flags & _DOWN and master == (known[b"ip"].decode(), int(known[b"port"])):
+            raise BackendUnavailable(f"{host_and_port(master)} is down, says the sentinel at {name}")
+        epoch = int(known[b"config-epoch"])
+        if epoch < self._epoch:
+            raise BackendUnavailable(f"the sentinel at {name} does not know the latest master yet")
+        self._epoch = epoch
+
+    async def is_current(self, address: Address) -> bool:
+        """Whether this address is still that of the master; True if no sentinel can say."""
+        assert self._settings.service is not None
+        service = self._settings.service
+        try:
+            return address == await self._first_of(
+                self._settings.addresses, lambda sentinel: self._ask_sentinel(sentinel, service)
+            )
+        except BackendError:
+            return True
 
     @staticmethod
     async def _check_role(connection: Connection, address: Address) -> None:
