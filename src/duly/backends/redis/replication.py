@@ -14,7 +14,7 @@ from typing import Any
 
 from hiredis import ReplyError
 
-from duly.backends.redis.connection import Connection, pack
+from duly.backends.redis.connection import Connection, pack, reply_error
 from duly.backends.redis.settings import ConnectionSettings
 from duly.backends.url_parts import Address
 from duly.errors import BackendUnavailable
@@ -97,7 +97,8 @@ class Confirmation:
             return reply
         for each in (written, count):
             if isinstance(each, ReplyError):
-                raise Unconfirmed(f"{connection.server} did not confirm a change: {each}")
+                error = reply_error(str(each), connection.server)
+                raise Unconfirmed(str(error)) if isinstance(error, BackendUnavailable) else error
         if count < needed:
             replicas.look_at = 0.0
             raise Unconfirmed(
