@@ -17,4 +17,4 @@ async def test_what_replicas_confirmed_survives_a_failover(group, tmp_path):
         result = await trial.run(["cut off and kill"])
     assert result.faults == 1
     assert result.acknowledged > 0
-    assert (result.vanished, result.begun_twice) == (0, 0), result
+    assert (result.forgotten, result.begun_twice) == (0, 0), result

@@ -29,10 +29,16 @@ UNFINISHED = [State.PENDING, State.QUEUED, State.RUNNING]
 
 
 class Result(Struct):
-    """What a trial has counted. `pauses` are the seconds from each fault to the start of a run submitted after it."""
+    """What a trial has counted.
+
+    Of `forgotten` runs that were acknowledged the store has no record; `vanished` ones did not begin either.
+    `reported` is how many lost runs the store's own record of losses names. `pauses` are the seconds from each fault to
+    the start of a run that was submitted after it.
+    """
 
     faults: int = 0
     acknowledged: int = 0
+    forgotten: int = 0
     vanished: int = 0
     reported: int = 0
     losses: int = 0
@@ -44,8 +50,9 @@ class Result(Struct):
     def __str__(self) -> str:
         pauses = ", ".join(f"{pause:.1f}" for pause in self.pauses)
         return (
-            f"{self.faults} failovers, {self.acknowledged} runs acknowledged, {self.vanished} vanished"
-            f" ({self.losses} losses noticed, up to {self.reported} runs reported), {self.repeated} begun again,"
+            f"{self.faults} failovers, {self.acknowledged} runs acknowledged, {self.forgotten} forgotten,"
+            f" {self.vanished} of them never begun ({self.losses} losses noticed, up to {self.reported} runs reported),"
+            f" {self.repeated} begun again,"
             f" at most once: {self.begun_twice} begun twice, {self.never_begun} never begun;"
             f" pauses of {pauses} s"
         )
@@ -163,24 +170,26 @@ class Trial:
     async def _result(self) -> Result:
         starts = self._starts()
         times = Counter(number for _, number, _ in starts)
-        absent = [number for number in self._submitted if not times[number]]
-        gone = [number for number in absent if await self._is_gone(number)]
+        absent = {number for number in self._submitted if not times[number]}
+        gone = await self._forgotten()
         losses = await losses_of(await self._store())
         return Result(
             faults=len(self._faults),
             acknowledged=len(self._submitted),
-            vanished=len(gone),
+            forgotten=len(gone),
+            vanished=len(gone & absent),
             reported=sum(loss.report.added for loss in losses),
             losses=len(losses),
             repeated=sum(times[number] - 1 for number in {n for job, n, _ in starts if job == "work"}),
             begun_twice=sum(times[number] > 1 for number in {n for job, n, _ in starts if job == "once"}),
-            never_begun=sum(number in self._once for number in absent) - sum(number in self._once for number in gone),
+            never_begun=len((absent & self._once) - gone),
             pauses=tuple(self._pause_after(fault) or 0.0 for fault in self._faults),
         )
 
-    async def _is_gone(self, number: int) -> bool:
-        """Whether the store has no record of an acknowledged run that did not begin."""
-        return await (await self._store()).run(self._run_ids[number]) is None
+    async def _forgotten(self) -> set[int]:
+        """The acknowledged runs of which the store has no record."""
+        store = await self._store()
+        return {number for number, run_id in self._run_ids.items() if await store.run(run_id) is None}
 
     async def _store(self) -> Store:
         return (await self.client._client()).backend.store

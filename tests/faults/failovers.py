@@ -1,8 +1,8 @@
 """A campaign of failovers: `python -m tests.faults.failovers [--failovers 20] [--only cluster] [--replicas 1]`.
 
 Nodes work on a Redis Cluster (three masters, three replicas) and on a master with two replicas and three sentinels,
-while the master is killed, cut off and killed, paused, or replaced in order. Ends with 1 if an acknowledged run
-vanished that replicas had confirmed, if a loss was not reported, if an at-most-once run began twice, or if work paused
+while the master is killed, cut off and killed, paused, or replaced in order. Ends with 1 if the store
+forgot a run that replicas had confirmed, if a loss was not reported, if an at-most-once run began twice, or if work paused
 for longer than ten seconds.
 """
 
@@ -32,9 +32,9 @@ def trial(kind: str, replicas: int, faults: list[str], seed: int, folder: Path) 
 
 
 def is_well(result: Result, replicas: int) -> bool:
-    if replicas and (result.vanished or result.begun_twice):
+    if replicas and (result.forgotten or result.begun_twice):
         return False
-    return result.vanished <= result.reported and max(result.pauses) <= LONGEST_PAUSE
+    return result.forgotten <= result.reported and max(result.pauses) <= LONGEST_PAUSE
 
 
 def main() -> int:
