@@ -17,6 +17,7 @@ from duly.errors import BackendUnavailable, ChangesLost
 from duly.model import Ids, Run
 from duly.model.loss import LossReport
 from duly.scheduler.losses import losses_of
+from duly.testing.servers import redis_sentinel
 from duly.testing.servers import redis_server as start_redis
 
 QUICK = {"repl-ping-replica-period": "1", "repl-diskless-sync-delay": "0"}
@@ -137,3 +138,28 @@ async def test_a_loss_that_moved_no_fence_is_noticed():
             await asyncio.to_thread(server.restart)
             with pytest.raises(ChangesLost, match="up to 1 submitted"):
                 await backend.store.counts()
+
+
+async def test_a_session_leaves_a_master_that_sentinels_replaced_on_all_its_connections():
+    """Until sentinels make it a replica, some seconds later, the old master goes on taking writes."""
+    with (
+        start_redis() as one,
+        start_redis() as other,
+        redis_sentinel(monitors={"jobs": one}) as sentinel,
+        operator(sentinel) as client,
+    ):
+        url = f"redis+sentinel://127.0.0.1:{sentinel.port}/jobs/0"
+        async with RedisBackend(parse(url), new_namespace()) as backend:
+            await backend.queue.put([a_run()])
+            backend.client._connections["main"].drop("only the connection for submissions is left")
+            client.sentinel_remove("jobs")  # as a failover does, but without a word to the old master
+            client.sentinel_monitor("jobs", "127.0.0.1", other.port, 1)
+
+            async def moved():
+                try:
+                    await backend.queue.put([a_run()])
+                except BackendUnavailable:  # also says that the other server lacks what the first one had
+                    return False
+                return backend.client._connections["put"].current.address == ("127.0.0.1", other.port)
+
+            await eventually(moved)

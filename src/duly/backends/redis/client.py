@@ -56,13 +56,14 @@ class StoreIdentity:
     The numbers of runs that were ever added and settled show how much was lost.
     """
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, *, confirmed: bool = False) -> None:
         self.id = ""
         self.number = 0
         self.high = 0
         self.added = 0
         self.settled = 0
         self._server = server
+        self._confirmed = confirmed
 
     def saw(self, fence: int) -> None:
         """The store gave out this fence: no later one may be smaller."""
@@ -86,7 +87,8 @@ class StoreIdentity:
         `added` and `settled` are the runs that were lost, and those whose end was lost, as far as this session knows.
         """
         self.id, self.number = found.decode(), number
-        self.saw(last)
+        if not self._confirmed:  # else the store may hold fences that replicas lack, and that nobody was given
+            self.saw(last)
         if (loss := _LOSSES.get(verdict.decode())) is not None:
             lost = lost_text(added, settled)
             raise ChangesLost(f"{self._server} {loss}{lost and ': ' + lost} (incarnation {number} of the store)")
@@ -110,7 +112,7 @@ class RedisClient:
         self.settings = settings
         self.namespace = namespace
         self.prefix = f"duly:{{{namespace}}}:".encode()
-        self.identity = StoreIdentity(settings.safe_url)
+        self.identity = StoreIdentity(settings.safe_url, confirmed=settings.replicas > 0)
         self._binding = LoopBinding(settings.safe_url)
         self._confirmation = Confirmation(settings, self.prefix)
         self._scripts = scripts() if library is None else library
@@ -158,9 +160,10 @@ class RedisClient:
         """Leave a server that sentinels have replaced: it may take writes for some seconds, which are all lost."""
         while True:
             await asyncio.sleep(_WATCH_PERIOD)
-            current = self._connections[MAIN].current
-            if current is not None and not await self._discovery.is_current(current.address):
-                self._drop_connections("sentinels have made another server the master")
+            addresses = {each.current.address for each in self._connections.values() if each.current is not None}
+            for address in addresses:
+                if not await self._discovery.is_current(address):
+                    self._drop_connections("sentinels have made another server the master")
 
     # --- calls
 
