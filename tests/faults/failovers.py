@@ -1,9 +1,9 @@
 """A campaign of failovers: `python -m tests.faults.failovers [--failovers 20] [--only cluster] [--replicas 1]`.
 
 Nodes work on a Redis Cluster (three masters, three replicas) and on a master with two replicas and three sentinels,
-while the master is killed, cut off and killed, paused, or replaced in order. Ends with 1 if the store
-forgot a run that replicas had confirmed, if a loss was not reported, if an at-most-once run began twice, or if work paused
-for longer than ten seconds.
+while the master is killed, cut off and killed, paused, or replaced in order. Ends with 1 if the store forgot a run that
+replicas had confirmed, or began an at-most-once run twice whose start they had confirmed, if more was lost than was
+reported, or if work paused for longer than ten seconds.
 """
 
 import argparse

@@ -41,9 +41,8 @@ class RedisBackend:
         """What `Scheduler(backend=…)` takes, for the server of a redis-py client.
 
         Takes over address, credentials, database and TLS, and opens separate connections: the client may be closed.
-        `timeout` is the deadline of every call, in seconds, and `replicas` how many replicas must confirm a change, as in
-        a URL. Raises `ConfigurationError` for a client whose settings
-        cannot be taken over, such as one of a cluster.
+        `timeout` is the deadline of every call, in seconds, and `replicas` how many replicas must confirm a change.
+        Raises `ConfigurationError` for a client whose settings cannot be taken over, such as one of a cluster.
         """
         return RedisFactory(settings_of_client(client, timeout, replicas))
 
