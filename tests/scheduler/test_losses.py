@@ -4,7 +4,9 @@ import msgspec
 import pytest
 
 from duly import RunNotFound, Scheduler
+from duly.model import Lost
 from duly.model.loss import LOSSES, LossReport
+from duly.rules.settling import settle
 
 ABSENT = "06604e5b6fc33e0683d22faf17"
 
@@ -50,3 +52,14 @@ async def test_an_unreadable_report_hides_no_other(scheduler):
     await client.backend.store.append(LOSSES, [b"{"])
     await _lose(scheduler, added=1)
     assert len((await scheduler.health()).reasons) == 1
+
+
+async def test_a_run_whose_worker_is_gone_may_have_ended_before_a_loss(scheduler):
+    client = await scheduler._client()
+    queue = client.backend.queue
+    run = await scheduler.submit("mail", {})
+    [claim] = (await queue.claim("node", None, None, 1, 15.0, 1)).claims
+    await _lose(scheduler, settled=3)
+    await queue.settle([settle(claim.run, claim.fence, Lost(), client.clock.now(), 0.5)])
+    reasons = (await scheduler.explain(run.id)).reasons
+    assert any("The store lost the end of up to 3 runs" in reason for reason in reasons)
