@@ -131,8 +131,8 @@ class Trial:
                 if kind != "kill":
                     await asyncio.to_thread(self.group.cut_off, master)
                     await asyncio.sleep(self._dice.uniform(0.1, 0.4))
-                    self._faults[-1] = time.time()
                 await asyncio.to_thread(master.kill)
+                self._faults[-1] = time.time()  # what was submitted before it is dead may have begun
                 await self._until(lambda: self._changed(master), f"another server has taken over after: {kind}")
                 await asyncio.to_thread(master.start)
             case "pause":
