@@ -32,6 +32,7 @@ _EVENTS = {
     "records_unreadable": "Stored runs and jobs that could not be read.",
     "services_failed": "Failures of a service of this node.",
     "store_away": "Times a service could not reach the store.",
+    "data_losses": "Times a service found that the store had lost acknowledged changes.",
     "clock_jumps": "Jumps of the store's clock that were not believed at once.",
     "loop_stalls": "Times the event loop did not turn for long.",
 }
