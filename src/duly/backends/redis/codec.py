@@ -25,7 +25,6 @@ from duly.model import (
     Progress,
     Run,
     RunPolicy,
-    Settlement,
     State,
     WhenFull,
     from_micros,
@@ -45,11 +44,9 @@ CANCELLING = 1
 _CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}
 _WHEN_NUMBERS = {when: number for number, when in enumerate(WHEN_FULL)}
 _PENDING, _QUEUED, _RUNNING = NUMBERS[State.PENDING], NUMBERS[State.QUEUED], NUMBERS[State.RUNNING]
-_FIRST_FINAL = NUMBERS[State.COMPLETED]
 _DEFAULT_POLICY = RunPolicy()
-_STATUS = struct.Struct(">BBBBQBqBIBIBqBqBQ")
+STATUS = struct.Struct(">BBBBQBqBIBIBqBqBQ")
 _START = struct.Struct(">q?")  # the last nine bytes of a body: until when it may start, and whether strictly
-_NIL = b"\xc0"
 _BEFORE_TRAITS = 5  # bytes: the header of an array of more than 15, and two zeros
 _ARRAY = struct.Struct(">BI")
 
@@ -172,7 +169,7 @@ def damaged_run(run_id: str, body: bytes | None, status: bytes | None, why: str)
             created_at=from_micros(head.created),
         )
     with suppress(*UNREADABLE):
-        numbers = _STATUS.unpack_from(status or b"")
+        numbers = STATUS.unpack_from(status or b"")
         found = msgspec.structs.replace(
             found,
             state=STATES[numbers[1]],
@@ -372,43 +369,4 @@ def run_of(run_id: str, body: Body, status: Status | None, member: bool, expires
         finished_at=optional_instant(known.finished),
         cancelling=known.flags % 2 == CANCELLING and not known.finished,
         progress=known.progress,
-    )
-
-
-# --- settling
-
-
-def settled_status(settlement: Settlement, started: int, ended: int, ready: int, node: bytes) -> bytes:
-    """The status of a run after this settlement, as far as the settlement knows it. `node` is its encoded name."""
-    state = NUMBERS[settlement.state]
-    head = _STATUS.pack(
-        0x9F,
-        state,
-        0,
-        0xCF,
-        settlement.fence,
-        0xD3,
-        ready,
-        0xCE,
-        settlement.failures,
-        0xCE,
-        settlement.losses,
-        0xD3,
-        started,
-        0xD3,
-        ended if state >= _FIRST_FINAL else 0,
-        0xCF,
-        0,
-    )
-    reason, result, failure = settlement.reason, settlement.result, settlement.failure
-    return b"".join(
-        (
-            head,
-            node,
-            _NIL if settlement.hold is None else encode(settlement.hold),
-            _NIL if reason is None else encode(reason),
-            _NIL,
-            _NIL if result is None else encode(result),
-            _NIL if failure is None else encode(failure),
-        )
     )

@@ -13,7 +13,6 @@ from duly.backends.handler_sets import HandlerSetCache, digest_of
 from duly.backends.redis import listing
 from duly.backends.redis.client import RedisClient, slices_of
 from duly.backends.redis.codec import (
-    OUTCOME_NUMBERS,
     batch_arguments,
     bodies_of,
     claimed_run,
@@ -21,11 +20,11 @@ from duly.backends.redis.codec import (
     instant_of,
     run_of,
     score_of,
-    settled_status,
     status_of,
 )
 from duly.backends.redis.listing import decoded
 from duly.backends.redis.pubsub import Wakeup
+from duly.backends.redis.settling import SettlementBatch
 from duly.backends.tolerance import UNREADABLE
 from duly.model import (
     EPOCH,
@@ -171,10 +170,9 @@ class RedisQueue:
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         fresh: list[bool] = []
         for some in slices_of(settlements, _SETTLE):
-            stale = await self._client.call("settle", *_settle_arguments(some), connection="settle")
-            fresh += [True] * len(some)
-            for number in stale:
-                fresh[number - 1 - len(some)] = False
+            batch = SettlementBatch(some)
+            stale = await self._client.call("settle", *batch.arguments, connection="settle")
+            fresh += batch.answers(stale)
         return fresh
 
     async def reap(
@@ -269,46 +267,6 @@ def _handler_arguments(handlers: Collection[str] | None) -> tuple[bytes, bytes]:
     if len(handlers) <= _FEW_HANDLERS:
         return encode(list(handlers)), b""
     return b"", digest_of(handlers).encode()
-
-
-def _settle_arguments(settlements: Sequence[Settlement]) -> tuple[bytes, bytes, bytes]:
-    """The rows, texts and keys of `settle`.
-
-    Runs that were claimed together have one start, and many share ready time, node and job: each distinct value is
-    converted once.
-    """
-    rows: list[str | int] = []
-    texts: list[bytes] = []
-    keys: dict[tuple[str, str], int] = {}
-    nodes: dict[str, bytes] = {}
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    ready_at: datetime | None = None
-    started = ended = ready = 0
-    for each in settlements:
-        if each.started_at is not started_at:
-            started_at = each.started_at
-            started = to_micros(started_at)
-        if each.ended_at is not ended_at:
-            ended_at = each.ended_at
-            ended = to_micros(ended_at)
-        if each.ready_at is not ready_at:
-            ready_at = each.ready_at
-            ready = to_micros(ready_at)
-        node = nodes.get(each.node)
-        if node is None:
-            node = nodes[each.node] = encode(each.node)
-        number = keys.setdefault((each.job, each.queue), len(keys) + 1)
-        status = settled_status(each, started, ended, ready, node)
-        texts.append(status)
-        attempt = b"" if each.attempt is None else encode(each.attempt)
-        if attempt:
-            texts.append(attempt)
-        outcome = 0 if each.outcome is None else OUTCOME_NUMBERS[each.outcome]
-        group = None if each.keyed else each.group
-        rows += (each.run_id, len(status), len(attempt), number, outcome, started, ended, ready, group or "")
-    flat = [part for key in keys for part in key]
-    return encode(rows), b"".join(texts), encode(flat)
 
 
 def _new_claims(
