@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from duly.backends.redis.codec import NUMBERS, OUTCOME_NUMBERS, STATUS, encode
 from duly.backends.redis.connection import Argument
@@ -22,6 +22,7 @@ _NIL = b"\xc0"
 _BEFORE_FENCE = bytes((0x9F, _FIRST_FINAL, 0, 0xCF))
 _AFTER_FENCE = struct.Struct(">BqBIBIBqB")
 _PLAIN = struct.Struct(f">{len(_BEFORE_FENCE)}sQ{_AFTER_FENCE.size}sq")
+_MICROSECOND = timedelta(microseconds=1)
 _NO_REQUEST = b"\xcf" + bytes(8)
 
 
@@ -48,49 +49,64 @@ class SettlementBatch:
 
     def _plain_arguments(self, settlements: Sequence[Settlement]) -> tuple[bytes, bytes, bytes]:
         """Rows, texts and sums of the plain completions. The others are noted in `_full`."""
-        keys, full, plain = self._keys, self._full, self._plain
+        full, plain = self._full, self._plain
         rows: list[str | int] = []
         texts: list[bytes] = []
-        sums: list[int] = []
+        sums: dict[int, list[int]] = {}
         seen: set[str] = set()
         node = settlements[0].node
         tail = b"".join((_NO_REQUEST, encode(node), _NIL * 5))
-        job = queue = ready_at = started_at = None
-        number = started = size = 0
+        before: Settlement | None = None
+        number = started = 0
         middle = b""
         for index, each in enumerate(settlements):
-            run_id = each.run_id
-            if not _is_plain(each) or each.node != node or run_id in seen:
+            if (
+                each.state is not State.COMPLETED
+                or each.attempt is not None
+                or each.group is not None
+                or each.keyed
+                or each.reason is not None
+                or each.node != node
+                or each.failures
+                or each.losses
+                or each.run_id in seen
+            ):
                 full.append(index)
                 continue
-            if each.job is not job or each.queue is not queue:
-                key = (each.job, each.queue)
-                if key not in keys and len(keys) >= _MAX_PLAIN_KEYS:
-                    full.append(index)
-                    continue
-                job, queue = key
-                number = keys.setdefault(key, len(keys) + 1)
-                if number * 3 > len(sums):
-                    sums += (0, 0, 0)
-            if each.started_at is not started_at or each.ready_at is not ready_at:
-                started_at, ready_at = each.started_at, each.ready_at
-                started = to_micros(started_at)
-                middle = _AFTER_FENCE.pack(0xD3, to_micros(ready_at), 0xCE, 0, 0xCE, 0, 0xD3, started, 0xD3)
-            ended = to_micros(each.ended_at)
-            text = _PLAIN.pack(_BEFORE_FENCE, each.fence, middle, ended) + (
-                tail if each.result is None else b"".join((tail[:-2], encode(each.result), _NIL))
-            )
+            if before is None or each.job != before.job or each.queue != before.queue:
+                number = self._plain_key(each)
+            if number == 0:
+                full.append(index)
+                continue
+            if before is None or each.started_at is not before.started_at or each.ready_at is not before.ready_at:
+                started = to_micros(each.started_at)
+                middle = _AFTER_FENCE.pack(0xD3, to_micros(each.ready_at), 0xCE, 0, 0xCE, 0, 0xD3, started, 0xD3)
+            before = each
+            ended = started + (each.ended_at - each.started_at) // _MICROSECOND
+            text = _PLAIN.pack(_BEFORE_FENCE, each.fence, middle, ended) + tail
+            if each.result is not None:
+                text = b"".join((text[:-2], encode(each.result), _NIL))
             texts.append(text)
-            size = len(text)
-            rows += (run_id, str(ended), size, number)
+            rows += (each.run_id, str(ended), len(text), number)
             plain.append(index)
-            seen.add(run_id)
-            at = number * 3
-            sums[at - 3] += 1
-            sums[at - 2] += ended - started
-            if started > sums[at - 1]:
-                sums[at - 1] = started
-        return (encode(rows), b"".join(texts), encode(sums)) if plain else (b"", b"", b"")
+            seen.add(each.run_id)
+            totals = sums.get(number)
+            if totals is None:
+                totals = sums[number] = [0, 0, 0]
+            totals[0] += 1
+            totals[1] += ended - started
+            if started > totals[2]:
+                totals[2] = started
+        flat = [part for number in sorted(sums) for part in sums[number]]
+        return (encode(rows), b"".join(texts), encode(flat)) if plain else (b"", b"", b"")
+
+    def _plain_key(self, settlement: Settlement) -> int:
+        """The number of the key of a plain completion; 0 if there are as many keys as may be counted at once."""
+        key = (settlement.job, settlement.queue)
+        number = self._keys.get(key, 0)
+        if number == 0 and len(self._keys) < _MAX_PLAIN_KEYS:
+            number = self._keys[key] = len(self._keys) + 1
+        return number
 
     def _full_arguments(self, settlements: Sequence[Settlement]) -> tuple[bytes, bytes]:
         """Rows and texts of all others."""
@@ -125,19 +141,6 @@ class SettlementBatch:
             group = None if each.keyed else each.group
             rows += (each.run_id, len(status), len(attempt), number, outcome, started, ended, ready, group or "")
         return encode(rows), b"".join(texts)
-
-
-def _is_plain(each: Settlement) -> bool:
-    """Whether a run without group and dedupe key succeeded at its first attempt, and nothing else is to be said."""
-    return (
-        each.state is State.COMPLETED
-        and each.attempt is None
-        and not each.keyed
-        and each.group is None
-        and each.reason is None
-        and each.failure is None
-        and not (each.failures or each.losses)
-    )
 
 
 def _status_of(settlement: Settlement, started: int, ended: int, ready: int, node: bytes) -> bytes:
