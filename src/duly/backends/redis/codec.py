@@ -45,6 +45,8 @@ _CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}
 _WHEN_NUMBERS = {when: number for number, when in enumerate(WHEN_FULL)}
 _PENDING, _QUEUED, _RUNNING = NUMBERS[State.PENDING], NUMBERS[State.QUEUED], NUMBERS[State.RUNNING]
 _DEFAULT_POLICY = RunPolicy()
+_RUNNING_STATE = State.RUNNING
+_NO_START: tuple[None, bool] = (None, False)
 STATUS = struct.Struct(">BBBBQBqBIBIBqBqBQ")
 _START = struct.Struct(">q?")  # the last nine bytes of a body: until when it may start, and whether strictly
 _BEFORE_TRAITS = 5  # bytes: the header of an array of more than 15, and two zeros
@@ -301,8 +303,9 @@ def claimed_run(
     until: datetime,
 ) -> Run:
     """A run that was claimed just now. `status` is its status before the claim, if it had one."""
-    job, queue_key = body.job, body.queue_key
+    job, queue_key, group = body.job, body.queue_key, body.group
     queue, assignable, assignee = parse_queue_key(queue_key) if "@" in queue_key else (queue_key[1:], False, None)
+    start_by, strict = _NO_START if body.start is None else start_of(body)
     return Run(
         run_id,
         body.handler if job is None else job,
@@ -316,16 +319,16 @@ def claimed_run(
         ord(queue_key[0]) - 48,
         body.payload,
         body.policy or _DEFAULT_POLICY,
-        body.group,
+        group,
         body.limit,
         WHEN_FULL[body.when_full],
         body.dedupe,
         body.headers,
-        State.RUNNING,
+        _RUNNING_STATE,
         None if status is None else status.reason,
         None if body.until is None else from_micros(body.until),
         None,
-        body.group is not None,
+        group is not None,
         0 if status is None else status.failures,
         0 if status is None else status.losses,
         fence,
@@ -343,7 +346,8 @@ def claimed_run(
         assignee,
         None,
         None,
-        *start_of(body),
+        start_by,
+        strict,
     )
 
 

@@ -284,17 +284,21 @@ def _new_claims(
     before = dict(zip(statuses[::2], statuses[1::2], strict=True)) if statuses else {}
     claims = []
     created = due = at
-    created_at = due_at = started_at
-    for number, body in enumerate(bodies_of(bodies, len(claimed) // 2), 1):
+    score = b""
+    created_at = due_at = ready_at = started_at
+    found = zip(claimed[::2], claimed[1::2], bodies_of(bodies, len(claimed) // 2), strict=True)
+    for number, (run_id, ready, body) in enumerate(found, 1):
         status = status_of(before[number]) if number in before else None
-        run_id, ready = claimed[2 * number - 2].decode(), score_of(claimed[2 * number - 1])
         if body.created != created:  # runs that were put together share it
             created, created_at = body.created, from_micros(body.created)
         if body.due != due:  # and runs that are due together share this
             due, due_at = body.due, from_micros(body.due)
-        ready_at = due_at if ready == due else instant_of(ready)
+            score = b""
+        if ready != score:
+            score, micros = ready, score_of(ready)
+            ready_at = due_at if micros == due else instant_of(micros)
         run = claimed_run(
-            run_id, due_at, ready_at, body, status, fence, node, request, created_at, started_at, expires_at
+            run_id.decode(), due_at, ready_at, body, status, fence, node, request, created_at, started_at, expires_at
         )
         claims.append(Claim(run, fence, expires_at))
         fence += 1
