@@ -249,6 +249,28 @@ def _start_part(run: Run) -> bytes | None:
     return _START.pack(to_micros(run.start_by or EPOCH), run.strict)
 
 
+def is_plain(run: Run) -> bool:
+    """Whether a run to be put has no traits and is for any node, so that `put_one` can add it."""
+    return not (
+        run.cause is Cause.SCHEDULE
+        or run.group is not None
+        or run.dedupe_key is not None
+        or run.until is not None
+        or run.start_by is not None
+        or run.hold is not None
+        or run.assignable
+        or run.final
+    )
+
+
+def plain_arguments(run: Run) -> tuple[str, int, str, str, str, bytes]:
+    """A plain run as the arguments of `put_one`."""
+    due = to_micros(run.due)
+    ready = due if run.ready_at is run.due else to_micros(run.ready_at)
+    queue_key = queue_key_of(run)
+    return run.id, ready, queue_key, run.queue, run.job, rest_of(run, 0, due, ready, queue_key)
+
+
 BatchArguments = tuple[bytes, bytes, bytes]
 
 
