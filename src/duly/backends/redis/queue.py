@@ -42,7 +42,6 @@ from duly.model import (
     Share,
     State,
     from_micros,
-    to_micros,
 )
 
 _PUT = 1000
