@@ -163,3 +163,18 @@ async def test_a_session_leaves_a_master_that_sentinels_replaced_on_all_its_conn
                 return backend.client._connections["put"].current.address == ("127.0.0.1", other.port)
 
             await eventually(moved)
+
+
+# Scripts that only read, or whose writes a repeat restores. A new script is either here or confirmed by replicas.
+UNCONFIRMED = {
+    *("add_pending_counters", "assign", "assigned", "await_end", "counts", "due", "expire_dedupe_keys", "held_runs"),
+    *("identify", "ids_by_state", "lease_holder", "lease_release", "lease_renew", "migrate", "node_announce"),
+    *("node_beat", "node_list", "node_retire", "promote", "purge", "read_log", "read_runs", "register_sleeper"),
+    *("renew", "run_page", "store_handler_set", "take_tokens", "unassign", "unhold", "waiting_of_job"),
+    *("waiting_sets", "waiting_slice"),
+}
+
+
+def test_every_script_is_confirmed_by_replicas_or_listed_here():
+    assert CONFIRMED.isdisjoint(UNCONFIRMED)
+    assert set(scripts()) == CONFIRMED | UNCONFIRMED

@@ -24,7 +24,7 @@ from duly.backends.redis.replication import Confirmation, Unconfirmed
 from duly.backends.redis.settings import ConnectionSettings
 from duly.backends.url_parts import Address
 from duly.errors import ChangesLost
-from duly.model import to_micros
+from duly.model import EPOCH, to_micros
 from duly.model.loss import lost_text
 from duly.ports import StoreClock
 from duly.ports.waiting import shielded
@@ -166,6 +166,10 @@ class RedisClient:
                     self._drop_connections("sentinels have made another server the master")
 
     # --- calls
+
+    def now(self) -> datetime:
+        """The server's time as this session knows it, never ahead of it; the epoch before it knows the clock."""
+        return self._clock.now() if self._clock is not None and self._clock.known else EPOCH
 
     def moment(self, now: datetime | None) -> Argument:
         """The argument by which a script knows the time.

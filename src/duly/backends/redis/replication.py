@@ -33,6 +33,7 @@ CONFIRMED = frozenset(
         "install_epoch",
         "lease_acquire",
         "put",
+        "put_one",
         "reap",
         "redrive",
         "remove",
