@@ -212,6 +212,11 @@ class JobRecord(Struct, frozen=True):
         return JobStatus.ACTIVE
 
     @property
+    def needs_handler(self) -> bool:
+        """Whether it is worth planning only while a live node has its handler: it recurs and is not removed."""
+        return self.spec.schedule is not None and self.removed_at is None and self.damage is None
+
+    @property
     def plannable(self) -> bool:
         """Whether the planner may make runs of it now."""
         return self.cursor is not None and self.status is JobStatus.ACTIVE

@@ -51,6 +51,27 @@ class JobStore(Protocol):
         """
         ...
 
+    async def handlers(self, *, retired: bool) -> set[str]:
+        """The handlers of the jobs that need one (`JobRecord.needs_handler`), of the retired ones or of the others.
+
+        The cost depends on the number of handlers, not on the number of jobs.
+        """
+        ...
+
+    async def jobs_of(self, handler: str, *, retired: bool, after: str = "", limit: int) -> list[JobRecord]:
+        """The jobs of a handler among those in `handlers`, in slices by name as in `jobs`.
+
+        The cost depends on what is returned.
+        """
+        ...
+
+    async def next_plans(self, limit: int) -> list[tuple[str, datetime]]:
+        """The names of plannable jobs of all shards and their `plan_at`, by that time, then by name.
+
+        The cost depends on `limit` and the number of shards, not on how many jobs are registered.
+        """
+        ...
+
     async def install(self, shard: str, proposed: int) -> int:
         """Install a new leader's epoch: the greater of `proposed` and one more than the present. Returns it.
 

@@ -79,6 +79,8 @@ WORDS = {
     "false": "false",
     "paused": "paused",
     "plannable": "plannable",
+    "needed_handler": '({ns}.needed_handler(record)) COLLATE "C"',
+    "is_retired": "{ns}.is_retired(record)",
     "member": "member",
     "entered": "(SELECT * FROM {ns}.waiting WHERE NOT entering)",
     "entrants": "(SELECT * FROM {ns}.waiting WHERE entering)",

@@ -120,6 +120,17 @@ async def next_runs(unit: Unit) -> dict[str, datetime]:
     return {job: from_micros(ready_at) for job, ready_at in await unit.all("{first_ready}", UNPLACED)}
 
 
+async def next_runs_of(unit: Unit, jobs: Sequence[str], now: int) -> dict[str, datetime]:
+    """The same for some jobs: among the first runs of every queue, and among the newest of each job."""
+    first: dict[str, int] = {}
+    front = await by_seqs(unit, await unit.dialect.soonest(unit, _FRONT, None, now), now)
+    newest = await unit.dialect.newest_waiting(unit, jobs, _NEWEST_OF_JOB)
+    of_front = [(record.run.job, to_micros(record.run.ready_at)) for record in front]
+    for job, ready_at in [*of_front, *newest]:
+        first[job] = min(ready_at, first.get(job, ready_at))
+    return {job: from_micros(first[job]) for job in jobs if job in first}
+
+
 # --- counters
 
 

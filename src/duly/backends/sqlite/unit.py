@@ -247,6 +247,8 @@ WORDS = {
     "false": "0",
     "paused": "paused = 1",
     "plannable": "plannable = 1",
+    "needed_handler": "handler",
+    "is_retired": "retired",
     "member": "member = 1",
     "entered": "{ns}.waiting",
     "entrants": "{ns}.entrants",
