@@ -65,6 +65,14 @@ class JobStore(Protocol):
         """
         ...
 
+    async def reindex(self, cursor: str = "") -> str | None:
+        """Compare a slice of the records with the index that `jobs`, `handlers` and `jobs_of` use, and correct it.
+
+        Nodes of an earlier version may not keep that index. Returns the `cursor` of the next slice, None at the end, at
+        once where the store itself keeps the index for all versions.
+        """
+        ...
+
     async def next_plans(self, limit: int) -> list[tuple[str, datetime]]:
         """The names of plannable jobs of all shards and their `plan_at`, by that time, then by name.
 

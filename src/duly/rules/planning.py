@@ -19,6 +19,7 @@ from duly.rules.placement import is_assigned, to_place
 from duly.rules.schedules import Schedule, latest, ready_at, step
 
 MOST_AHEAD = 64
+LEAST_HORIZON = timedelta(seconds=30)
 MOST_CAUGHT_UP = 100
 
 _TICK = timedelta(microseconds=1)
@@ -103,6 +104,17 @@ def _plan_again(cursor: datetime | None, planned: list[Run], now: datetime, outl
     if planned:
         off = min(off, (cursor - planned[-1].due) / 2)
     return cursor - outlook.horizon - off
+
+
+def earliest_instant(plan_at: datetime, now: datetime, limit: int) -> datetime:
+    """The earliest instant beyond those planned that a job with this `plan_at`, or a later one, can have.
+
+    As far as it can be among the first `limit` of all runs: a job with a fast schedule is planned later than the
+    horizon before its cursor, but has half of `MOST_AHEAD` runs before it. Planning that was put off counts from then.
+    """
+    if plan_at <= now or limit > MOST_AHEAD // 2:
+        return plan_at
+    return plan_at + LEAST_HORIZON
 
 
 def _missed(

@@ -7,7 +7,6 @@ again from the start.
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
@@ -26,17 +25,18 @@ from duly.model.event import Emit, JobConflict, JobSaved
 from duly.model.holds import hold_for_job
 from duly.ports import Backend
 from duly.rules import job_changes
-from duly.rules.planning import run_for
+from duly.rules.planning import earliest_instant, run_for
 from duly.rules.schedules import Schedule, schedule_of, step
 from duly.runtime.live_config import LiveConfig
 from duly.scheduler.capability_checks import check_deliveries, check_placement
 from duly.scheduler.job import Job, bound_schedule
 from duly.scheduler.registry import Registry
+from duly.scheduler.next_instants import NextInstants
 from duly.scheduler.views import JobView, Upcoming, job_view
 
 _SLICE = 500
 _RACES = 20
-_AT_A_TIME = 8  # schedules computed before others get their turn; one takes up to 20 ms
+_MOST_LOOKED_AT = 10_000  # jobs whose instants `upcoming` compares
 
 Decide = Callable[[JobRecord], JobChange | None]
 Guard = Callable[[JobRecord | None], None]
@@ -200,8 +200,8 @@ class JobAdmin:
     async def view(self, name: str) -> JobView:
         record = await self.record(name)
         statistics = await self._store.statistics([name])
-        waiting = await self._store.upcoming(1, name)
-        return self._view(record, statistics.get(name), waiting[0].ready_at if waiting else None)
+        first = await self._store.next_runs([name])
+        return self._view(record, statistics.get(name), first.get(name))
 
     async def views(self, *, removed: bool = False) -> list[JobView]:
         records = [record for record in await self._store.jobs() if removed or record.status is not JobStatus.REMOVED]
@@ -214,8 +214,9 @@ class JobAdmin:
         records = await self._store.jobs(after=after, limit=limit + 1)
         more, records = len(records) > limit, records[:limit]
         alive = [record for record in records if removed or record.status is not JobStatus.REMOVED]
-        statistics = await self._store.statistics([record.name for record in alive])
-        first = await self._store.next_runs()
+        names = [record.name for record in alive]
+        statistics = await self._store.statistics(names)
+        first = await self._store.next_runs(names)
         views = [self._view(record, statistics.get(record.name), first.get(record.name)) for record in alive]
         return views, records[-1].name if more else None
 
@@ -227,40 +228,43 @@ class JobAdmin:
     async def upcoming(self, limit: int, job: str | None) -> list[Upcoming]:
         """The next runs, those that are made already and those that the schedules will ask for.
 
-        Schedules are computed a few at a time, so that others on the event loop get their turn.
+        Looks at the jobs that are planned next, at most `_MOST_LOOKED_AT` of them, and stops where the others come
+        later. Schedules are computed a few at a time, so that others on the event loop get their turn.
         """
         sanitize.checked_whole("limit", limit, 1, sanitize.MOST_LISTED)
         if job is not None and not is_job_name(job):
             return []
         made = [Upcoming(run.job, run.ready_at, run.due, run.id) for run in await self._store.upcoming(limit, job)]
-        heap: list[tuple[datetime, int, Upcoming, Iterator[Upcoming]]] = []
-        for number, record in enumerate(await self._store.jobs(None if job is None else [job])):
-            await _share_loop(number)
-            instants = self._instants(record)
-            for first in instants:
-                heap.append((first.at, number, first, instants))
-                break
-        heapq.heapify(heap)
-        for taken in range(limit):
-            if not heap:
-                break
-            await _share_loop(taken)
-            _, number, found, instants = heap[0]
-            made.append(found)
-            following = next(instants, None)
-            if following is None:
-                heapq.heappop(heap)
-            else:
-                heapq.heapreplace(heap, (following.at, number, following, instants))
-        return sorted(made, key=lambda upcoming: upcoming.at)[:limit]
+        coming = NextInstants(made, limit)
+        if job is not None:
+            coming.add(self._instants(record) for record in await self._store.jobs([job]))
+        else:
+            await self._look_ahead(coming, limit)
+        return await coming.first()
+
+    async def _look_ahead(self, coming: NextInstants, limit: int) -> None:
+        """Add the instants of the jobs that are planned next, until those of all others come later."""
+        now = await self._store.time()
+        for most in (_SLICE, _MOST_LOOKED_AT):
+            plans = await self._store.next_plans(most)
+            for start in range(0 if most == _SLICE else _SLICE, len(plans), _SLICE):
+                part = plans[start : start + _SLICE]
+                if coming.complete(earliest_instant(part[0][1], now, limit)):
+                    return
+                records = {record.name: record for record in await self._store.jobs([name for name, _ in part])}
+                coming.add(self._instants(records[name]) for name, _ in part if name in records)
+                await asyncio.sleep(0)
+            if len(plans) < most or coming.complete(earliest_instant(plans[-1][1], now, limit)):
+                return
 
     def _instants(self, record: JobRecord) -> Iterator[Upcoming]:
         """The instants of a job beyond those planned: of a schedule that only other code knows, the next one."""
-        schedule = self.schedule(record)
         due = record.cursor if record.plannable else None
         left = None if record.spec.max_runs is None else record.spec.max_runs - record.planned
+        schedule = None
         while due is not None and left != 0:
             yield Upcoming(record.name, run_for(record, due).ready_at, due)
+            schedule = schedule or self.schedule(record)
             due = None if schedule is None else step(schedule, due)
             left = None if left is None else left - 1
 
@@ -270,11 +274,6 @@ class JobAdmin:
             return schedule_of(record, self._registry.schedule_in_code)
         except InvalidSchedule:
             return None
-
-
-async def _share_loop(number: int) -> None:
-    if number % _AT_A_TIME == _AT_A_TIME - 1:
-        await asyncio.sleep(0)
 
 
 def _refuse_foreign(name: str, record: JobRecord | None) -> None:

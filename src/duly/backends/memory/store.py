@@ -128,6 +128,9 @@ class MemoryStore:
         found = [each for each in records if each.spec.handler == handler and _needs_handler(each, retired)]
         return found[:limit]
 
+    async def reindex(self, cursor: str = "") -> str | None:
+        return None
+
     async def next_plans(self, limit: int) -> list[tuple[str, datetime]]:
         jobs = self._contents.jobs.values()
         planned = [(each.plan_at, each.name) for each in jobs if each.plannable and each.plan_at is not None]

@@ -81,6 +81,13 @@ WORDS = {
     "plannable": "plannable",
     "needed_handler": '({ns}.needed_handler(record)) COLLATE "C"',
     "is_retired": "{ns}.is_retired(record)",
+    "job": "r.job",
+    "jobs_named": "unnest($1::text[]) AS j (job)",
+    "run_of_job": "r.job = j.job",
+    "is_upcoming": f"""(
+        EXISTS (SELECT 1 FROM {{ns}}.waiting AS w WHERE {_HERE})
+        OR EXISTS (SELECT 1 FROM {{ns}}.held AS w WHERE w.seq = r.seq AND w.hold = 'place')
+    )""",
     "member": "member",
     "entered": "(SELECT * FROM {ns}.waiting WHERE NOT entering)",
     "entrants": "(SELECT * FROM {ns}.waiting WHERE entering)",

@@ -96,6 +96,9 @@ class SqlStore(ABC):
     async def jobs_of(self, handler: str, *, retired: bool, after: str = "", limit: int) -> list[JobRecord]:
         return await self._list(lambda unit: planning.jobs_of(unit, handler, retired, after, limit))
 
+    async def reindex(self, cursor: str = "") -> str | None:
+        return None
+
     async def next_plans(self, limit: int) -> list[tuple[str, datetime]]:
         return await self._list(lambda unit: planning.next_plans(unit, limit))
 
