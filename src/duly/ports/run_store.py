@@ -30,9 +30,7 @@ class RunStore(Protocol):
         """Waiting runs without a hold, or held under `place`, by ready time, then id."""
         ...
 
-    async def next_runs(
-        self, jobs: Sequence[str] | None = None, *, now: datetime | None = None
-    ) -> dict[str, datetime]:
+    async def next_runs(self, jobs: Sequence[str] | None = None, *, now: datetime | None = None) -> dict[str, datetime]:
         """For every job that has runs as in `upcoming`, or for those of the given names: the earliest ready time.
 
         With names, the cost depends on their number, not on how many runs wait: of a job that has very many waiting

@@ -13,13 +13,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.model import Cause, Firing, JobRecord, Misfire, Overlap, Run, State, recurring_id
+from duly.model.config import LEAST_HORIZON
 from duly.rules.admission import group_of
 from duly.rules.misfires import MISFIRE, start_by
 from duly.rules.placement import is_assigned, to_place
 from duly.rules.schedules import Schedule, latest, ready_at, step
 
 MOST_AHEAD = 64
-LEAST_HORIZON = timedelta(seconds=30)
 MOST_CAUGHT_UP = 100
 
 _TICK = timedelta(microseconds=1)
@@ -114,7 +114,7 @@ def earliest_instant(plan_at: datetime, now: datetime, limit: int) -> datetime:
     """
     if plan_at <= now or limit > MOST_AHEAD // 2:
         return plan_at
-    return plan_at + LEAST_HORIZON
+    return plan_at + timedelta(seconds=LEAST_HORIZON)
 
 
 def _missed(

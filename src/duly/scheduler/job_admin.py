@@ -30,12 +30,13 @@ from duly.rules.schedules import Schedule, schedule_of, step
 from duly.runtime.live_config import LiveConfig
 from duly.scheduler.capability_checks import check_deliveries, check_placement
 from duly.scheduler.job import Job, bound_schedule
-from duly.scheduler.registry import Registry
 from duly.scheduler.next_instants import NextInstants
+from duly.scheduler.registry import Registry
 from duly.scheduler.views import JobView, Upcoming, job_view
 
 _SLICE = 500
 _RACES = 20
+_LOOKED_AT = 200
 _MOST_LOOKED_AT = 10_000  # jobs whose instants `upcoming` compares
 
 Decide = Callable[[JobRecord], JobChange | None]
@@ -245,10 +246,10 @@ class JobAdmin:
     async def _look_ahead(self, coming: NextInstants, limit: int) -> None:
         """Add the instants of the jobs that are planned next, until those of all others come later."""
         now = await self._store.time()
-        for most in (_SLICE, _MOST_LOOKED_AT):
+        for known, most in ((0, _LOOKED_AT), (_LOOKED_AT, _MOST_LOOKED_AT)):
             plans = await self._store.next_plans(most)
-            for start in range(0 if most == _SLICE else _SLICE, len(plans), _SLICE):
-                part = plans[start : start + _SLICE]
+            for start in range(known, len(plans), _LOOKED_AT):
+                part = plans[start : start + _LOOKED_AT]
                 if coming.complete(earliest_instant(part[0][1], now, limit)):
                     return
                 records = {record.name: record for record in await self._store.jobs([name for name, _ in part])}

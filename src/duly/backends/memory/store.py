@@ -189,9 +189,7 @@ class MemoryStore:
         chosen = [run for run in waiting if job is None or run.job == job]
         return [_as_it_stands(run, at) for run in sorted(chosen, key=lambda run: (run.ready_at, run.id))[:limit]]
 
-    async def next_runs(
-        self, jobs: Sequence[str] | None = None, *, now: datetime | None = None
-    ) -> dict[str, datetime]:
+    async def next_runs(self, jobs: Sequence[str] | None = None, *, now: datetime | None = None) -> dict[str, datetime]:
         first: dict[str, datetime] = {}
         for run in self._runs.by_id.values():
             if run.state in WAITING and run.hold in (None, UNPLACED) and (jobs is None or run.job in jobs):

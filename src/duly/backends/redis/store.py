@@ -169,7 +169,9 @@ class RedisStore:
             cursor: str | None = ""
             while cursor is not None:
                 cursor = await self.reindex(cursor)
-        raise BackendUnavailable("the index of jobs stays incomplete while a process of Duly 0.1.0 adds jobs: try again")
+        raise BackendUnavailable(
+            "the index of jobs stays incomplete while a process of Duly 0.1.0 adds jobs: try again"
+        )
 
     async def reindex(self, cursor: str = "") -> str | None:
         part, _, position = cursor.partition(":")
@@ -231,9 +233,7 @@ class RedisStore:
     async def upcoming(self, limit: int, job: str | None = None, *, now: datetime | None = None) -> list[Run]:
         return await listing.upcoming(self._client, limit, job, _micros(now))
 
-    async def next_runs(
-        self, jobs: Sequence[str] | None = None, *, now: datetime | None = None
-    ) -> dict[str, datetime]:
+    async def next_runs(self, jobs: Sequence[str] | None = None, *, now: datetime | None = None) -> dict[str, datetime]:
         if jobs is None:
             first = await listing.next_runs(self._client)
         else:

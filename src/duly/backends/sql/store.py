@@ -129,9 +129,7 @@ class SqlStore(ABC):
     async def upcoming(self, limit: int, job: str | None = None, *, now: datetime | None = None) -> list[Run]:
         return await self._list(_shown(now, listing.upcoming, limit, job))
 
-    async def next_runs(
-        self, jobs: Sequence[str] | None = None, *, now: datetime | None = None
-    ) -> dict[str, datetime]:
+    async def next_runs(self, jobs: Sequence[str] | None = None, *, now: datetime | None = None) -> dict[str, datetime]:
         if jobs is None:
             return await self._list(listing.next_runs)
         return await self._list(_shown(now, listing.next_runs_of, jobs))
