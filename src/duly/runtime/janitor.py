@@ -228,8 +228,8 @@ class _IndexCheck:
     """How far the index of jobs has been compared with their records.
 
     A node of an earlier version may not keep the index: while one is alive it is compared as a whole with each review,
-    and once more when the last has gone. Otherwise the comparison goes on by one slice with each tick, in case a client of
-    an earlier version has written.
+    and once more when the last has gone. Otherwise the comparison goes on by one slice with each tick, in case a client
+    of an earlier version has written.
     """
 
     def __init__(self) -> None:

@@ -170,7 +170,7 @@ class RedisStore:
             while cursor is not None:
                 cursor = await self.reindex(cursor)
         raise BackendUnavailable(
-            "the index of jobs stays incomplete while a process of Duly 0.1.0 adds jobs: try again"
+            "a process of Duly 0.1.0 keeps adding jobs, so they cannot be listed: try again"
         )
 
     async def reindex(self, cursor: str = "") -> str | None:

@@ -135,6 +135,15 @@ class JobSuite:
         assert await world.store.jobs_of("sms", retired=True, limit=9) == []
 
     @scenario
+    async def test_comparing_the_index_with_the_records_changes_no_answer(self, world: World) -> None:
+        await world.create(*[_of(world, name, "mail") for name in ("a", "b")], world.record("c", every=None))
+        cursor = await world.store.reindex()
+        while cursor is not None:
+            cursor = await world.store.reindex(cursor)
+        assert [record.name for record in await world.store.jobs()] == ["a", "b", "c"]
+        assert await world.store.handlers(retired=False) == {"mail"}
+
+    @scenario
     async def test_a_name_is_created_once(self, world: World) -> None:
         await world.create(record := world.record())
         twin = replace(record, uid=world.ids.new())

@@ -7,8 +7,9 @@
 CREATE FUNCTION {ns}.needed_handler(record TEXT) RETURNS TEXT
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
-    job CONSTANT JSON := record;
+    job JSON;
 BEGIN
+    job := record::json; -- here, where a failure is caught
     IF job ->> 'removed_at' IS NULL AND job #> '{spec,schedule}' ->> 'type' IS NOT NULL THEN
         RETURN job #>> '{spec,handler}';
     END IF;
