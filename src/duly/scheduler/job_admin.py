@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 
 from duly.errors import ConfigurationError, InvalidSchedule, JobChanged, JobNotFound, shown
@@ -15,6 +16,7 @@ from duly.model import (
     Ids,
     JobChange,
     JobRecord,
+    JobSpec,
     JobStatistics,
     JobStatus,
     Origin,
@@ -41,10 +43,16 @@ _MOST_LOOKED_AT = 10_000  # jobs whose instants `upcoming` compares
 
 Decide = Callable[[JobRecord], JobChange | None]
 Guard = Callable[[JobRecord | None], None]
+About = Callable[[int], AbstractContextManager[None]]
 
 
 def unguarded(_: JobRecord | None) -> None:
     """A guard that lets everything pass."""
+
+
+def unnumbered(_: int) -> AbstractContextManager[None]:
+    """Adds nothing to errors."""
+    return nullcontext()
 
 
 class JobAdmin:
@@ -122,28 +130,53 @@ class JobAdmin:
 
         `JobChanged` if the job is not the API's.
         """
-        await check_deliveries({job.name: job.delivery}, self._backend, self._live.config)
-        check_placement(job.name, job.selector, self._live.config)
-        spec = self._registry.spec_for_handler(job, self._live.config)
+        [defined] = await self.define_each([job], [guard])
+        return defined
+
+    async def define_each(
+        self, jobs: Sequence[Job], guards: Sequence[Guard], about: About = unnumbered
+    ) -> list[tuple[JobRecord, JobRecord | None]]:
+        """The same for jobs of different names: nothing is written unless all can be.
+
+        `about` is entered around what concerns one job, with its place, so that errors can say which one it is.
+        """
+        await check_deliveries({job.name: job.delivery for job in jobs}, self._backend, self._live.config)
+        specs = []
+        for place, job in enumerate(jobs):
+            with about(place):
+                check_placement(job.name, job.selector, self._live.config)
+                specs.append(self._registry.spec_for_handler(job, self._live.config))
+        defined: dict[int, tuple[JobRecord, JobRecord | None]] = {}
         for _ in range(_RACES):
-            record = await self._store.job(job.name)
-            guard(record)
-            _refuse_foreign(job.name, record)
-            now, schedule = self._now(), bound_schedule(job, spec)
-            change = (
-                job_changes.create(self._ids.new(), spec, schedule, Origin.API, now, None)
-                if record is None
-                else job_changes.deploy(record, spec, schedule, now, None)
-            )
-            if change is None:
-                assert record is not None
-                return record, record
-            [saved] = await self._store.save([change])
-            if saved is not None:
-                self._emit(JobSaved.of(saved, "defined"))
+            left = [place for place in range(len(jobs)) if place not in defined]
+            if not left:
+                return [defined[place] for place in range(len(jobs))]
+            stored = {record.name: record for record in await self._store.jobs([jobs[place].name for place in left])}
+            wanted: list[tuple[int, JobChange]] = []
+            for place in left:
+                job, record = jobs[place], stored.get(jobs[place].name)
+                with about(place):
+                    guards[place](record)
+                    change = self._definition(job, specs[place], record)
+                if change is not None:
+                    wanted.append((place, change))
+                elif record is not None:
+                    defined[place] = record, record
+            saved = await self._store.save([change for _, change in wanted]) if wanted else []
+            for (place, _), record in zip(wanted, saved, strict=True):
+                if record is not None:
+                    defined[place] = record, stored.get(record.name)
+                    self._emit(JobSaved.of(record, "defined"))
+            if any(saved):
                 self._changed()
-                return saved, record
-        raise _busy(job.name)
+        raise _busy(next(job.name for place, job in enumerate(jobs) if place not in defined))
+
+    def _definition(self, job: Job, spec: JobSpec, record: JobRecord | None) -> JobChange | None:
+        _refuse_foreign(job.name, record)
+        now, schedule = self._now(), bound_schedule(job, spec)
+        if record is None:
+            return job_changes.create(self._ids.new(), spec, schedule, Origin.API, now, None)
+        return job_changes.deploy(record, spec, schedule, now, None)
 
     # --- operating
 

@@ -169,9 +169,7 @@ class RedisStore:
             cursor: str | None = ""
             while cursor is not None:
                 cursor = await self.reindex(cursor)
-        raise BackendUnavailable(
-            "a process of Duly 0.1.0 keeps adding jobs, so they cannot be listed: try again"
-        )
+        raise BackendUnavailable("a process of Duly 0.1.0 keeps adding jobs, so they cannot be listed: try again")
 
     async def reindex(self, cursor: str = "") -> str | None:
         part, _, position = cursor.partition(":")

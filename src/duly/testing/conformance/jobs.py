@@ -125,7 +125,7 @@ class JobSuite:
         assert await world.store.jobs_of("sms", retired=False, limit=9) == [moved]
         retired = replace(moved, revision=3, retired_at=world.now, paused=Pause(world.now))
         await world.store.save([JobChange(retired, 2)], now=world.now)
-        assert await world.store.remove("b", 1, now=world.now)
+        await world.store.save([JobChange(replace(other, revision=2, removed_at=world.now), 1)], now=world.now)
         assert await world.store.handlers(retired=False) == set()
         assert await world.store.handlers(retired=True) == {"sms"}
         assert await world.store.jobs_of("sms", retired=True, limit=9) == [retired]

@@ -85,6 +85,8 @@ class PlanningSuite:
         assert await world.store.next_plans(10) == plans
         assert await world.store.remove("moon", 2, now=world.now)
         assert await world.store.next_plans(10) == [*plans[:2], plans[3]]
+        assert "moon" not in await world.store.handlers(retired=False)
+        assert "moon" not in [record.name for record in await world.store.jobs()]
 
     @scenario
     async def test_due_leaves_out_what_is_not_planned(self, world: World) -> None:
