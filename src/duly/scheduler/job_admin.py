@@ -39,7 +39,7 @@ from duly.scheduler.views import JobView, Upcoming, job_view
 _SLICE = 500
 _RACES = 20
 _LOOKED_AT = 200
-_MOST_LOOKED_AT = 10_000  # jobs whose instants `upcoming` compares
+_MOST_LOOKED_AT = 2_000  # jobs whose instants `upcoming` compares
 
 Decide = Callable[[JobRecord], JobChange | None]
 Guard = Callable[[JobRecord | None], None]
@@ -262,8 +262,9 @@ class JobAdmin:
     async def upcoming(self, limit: int, job: str | None) -> list[Upcoming]:
         """The next runs, those that are made already and those that the schedules will ask for.
 
-        Looks at the jobs that are planned next, at most `_MOST_LOOKED_AT` of them, and stops where the others come
-        later. Schedules are computed a few at a time, so that others on the event loop get their turn.
+        Looks at the jobs that are planned next, and stops where the others come later. It looks at a bounded number of
+        jobs: while the planner is far behind, or where thousands of jobs share an instant, one of the others may be
+        earlier. Schedules are computed a few at a time, so that others on the event loop get their turn.
         """
         sanitize.checked_whole("limit", limit, 1, sanitize.MOST_LISTED)
         if job is not None and not is_job_name(job):
@@ -279,7 +280,7 @@ class JobAdmin:
     async def _look_ahead(self, coming: NextInstants, limit: int) -> None:
         """Add the instants of the jobs that are planned next, until those of all others come later."""
         now = await self._store.time()
-        for known, most in ((0, _LOOKED_AT), (_LOOKED_AT, _MOST_LOOKED_AT)):
+        for known, most in ((0, _LOOKED_AT), (_LOOKED_AT, max(_MOST_LOOKED_AT, 2 * limit))):
             plans = await self._store.next_plans(most)
             for start in range(known, len(plans), _LOOKED_AT):
                 part = plans[start : start + _LOOKED_AT]

@@ -6,10 +6,11 @@
 for at = 1, #ARGV, 4 do
     local name, revision = ARGV[at], tonumber(ARGV[at + 1])
     local text = call('HGET', JOBS, name)
-    if (text and read_job(text).revision or -1) == revision then
+    local job = text and read_job(text)
+    if (job and job.revision or -1) == revision then
         if ARGV[at + 3] ~= '' then call('ZREM', HANDLERS, ARGV[at + 3] .. '\0' .. name) end
-        if text then
-            index(name, ARGV[at + 2], read_job(text).rest)
+        if job then
+            index(name, ARGV[at + 2], job.rest)
         else
             call('ZREM', NAMES, name)
         end
