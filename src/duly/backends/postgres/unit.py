@@ -79,6 +79,8 @@ WORDS = {
     "false": "false",
     "paused": "paused",
     "plannable": "plannable",
+    # By its key, as above: a slice of jobs must not make the planner read all plans.
+    "with_plan": "CROSS JOIN LATERAL (SELECT * FROM {ns}.plans AS at WHERE at.name = j.name LIMIT 1) AS p",
     "needed_handler": '({ns}.needed_handler(record)) COLLATE "C"',
     "is_retired": "{ns}.is_retired(record)",
     "job": "r.job",

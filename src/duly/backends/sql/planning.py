@@ -37,7 +37,7 @@ _BLOCKING = frozenset({JobStatus.PAUSED, JobStatus.REMOVED})
 
 _JOB = """
 SELECT j.record, p.cursor, p.plan_at, p.planned, p.name, p.uid, p.revision
-FROM {ns}.jobs AS j INNER JOIN {ns}.plans AS p ON p.name = j.name
+FROM {ns}.jobs AS j {with_plan}
 """
 _JOB_NAMED = _JOB + "WHERE j.name = $1"
 _JOBS = _JOB + "WHERE j.name > $1 ORDER BY j.name LIMIT $2"

@@ -247,6 +247,7 @@ WORDS = {
     "false": "0",
     "paused": "paused = 1",
     "plannable": "plannable = 1",
+    "with_plan": "INNER JOIN {ns}.plans AS p ON p.name = j.name",
     "needed_handler": "handler",
     "job": "(SELECT job FROM {ns}.kinds WHERE number = r.kind)",
     "jobs_named": "{ns}.kinds AS j WHERE j.job = ANY($1::text[])",
