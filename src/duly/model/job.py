@@ -85,6 +85,8 @@ ScheduleSpec = CronSpec | EverySpec | OnceSpec | CustomSpec
 JOB_SHARD = "job:"  # begins the planning lease of one job whose schedule only code can compute
 
 
+DEPLOYED = ("deployed", "code")  # kind and key of the value that says which definitions of code are in the store
+
 COMMAND_HANDLER = "duly:command"  # runs what the job's `command` says; no job can have this name
 
 
@@ -235,7 +237,8 @@ class JobChange(Struct, frozen=True):
     """One atomic edit: the record as it shall be, the revision it replaces (None: the name must be free).
 
     The planner may advance the stored cursor between reading a record and changing it; so the record's own cursor is
-    taken only where the change `moves_cursor`.
+    taken only where the change `moves_cursor`. With `redefines`, a definition of code is replaced, removed or restored:
+    what is known about deployed definitions (`DEPLOYED`) is forgotten in the same step.
     """
 
     record: JobRecord
@@ -243,6 +246,7 @@ class JobChange(Struct, frozen=True):
     waiting: Waiting = Waiting.KEEP
     moves_cursor: bool = False
     ledger: tuple[Run, ...] = ()
+    redefines: bool = False
 
 
 class Firing(Struct, frozen=True):

@@ -23,7 +23,8 @@ class JobStore(Protocol):
         Deleting them lowers `planned` by their number. CANCEL ends every other waiting run with the reason
         `rules.admission.REMOVED`, also where the job had another `uid` then. REWIND, which excludes `moves_cursor`,
         also sets the cursor back to the earliest deleted instant and `plan_at` to now. The ledger is inserted as `fire`
-        inserts runs. Returns each record as stored, None for a lost race.
+        inserts runs. A change that `redefines` also empties the value `DEPLOYED` and raises its version. Returns each
+        record as stored, None for a lost race.
 
         Where CANCEL applies to very many runs, a store may cancel most of them in slices before that step, so that it
         blocks no other call. If the call is cut off then, the record is unchanged, and a repeat continues.

@@ -23,7 +23,7 @@ from duly.model import (
     is_job_name,
     sanitize,
 )
-from duly.model.event import Emit, JobConflict, JobSaved
+from duly.model.event import Emit, JobSaved
 from duly.model.holds import hold_for_job
 from duly.ports import Backend
 from duly.rules import job_changes
@@ -82,48 +82,7 @@ class JobAdmin:
         self._emit = emit
         self._changed = changed
 
-    # --- deploying
-
-    async def deploy(self, jobs: Sequence[Job], code_since: datetime) -> None:
-        """Bring the store in line with the code; what did not change is not touched."""
-        for start in range(0, len(jobs), _SLICE):
-            part = {job.name: job for job in jobs[start : start + _SLICE]}
-            for _ in range(_RACES):
-                part = await self._deploy(part, code_since)
-                if not part:
-                    break
-
-    async def _deploy(self, jobs: dict[str, Job], code_since: datetime) -> dict[str, Job]:
-        """Save what is new or changed; returns what lost a race."""
-        stored = {record.name: record for record in await self._store.jobs(list(jobs))}
-        wanted: list[tuple[Job, JobChange]] = []
-        for job in jobs.values():
-            change = self._change(job, stored.get(job.name), code_since)
-            if change is not None:
-                wanted.append((job, change))
-        if not wanted:
-            return {}
-        saved = await self._store.save([change for _, change in wanted])
-        for record in saved:
-            if record is not None:
-                self._emit(JobSaved.of(record, "deployed"))
-        self._changed()
-        return {job.name: job for (job, _), record in zip(wanted, saved, strict=True) if record is None}
-
-    def _change(self, job: Job, record: JobRecord | None, code_since: datetime) -> JobChange | None:
-        spec = self._registry.spec(job, self._live.config)
-        now = self._now()
-        if record is None:
-            return job_changes.create(self._ids.new(), spec, bound_schedule(job, spec), Origin.CODE, now, code_since)
-        if record.origin is not Origin.CODE:
-            self._emit(JobConflict(job.name, f"the {record.origin.value} defines it; code does not overwrite that"))
-            return None
-        if record.status is JobStatus.REMOVED:
-            if job.restore:
-                return job_changes.restore(self._ids.new(), record, spec, bound_schedule(job, spec), now, code_since)
-            self._emit(JobConflict(job.name, "it was removed; register it with restore=True to bring it back"))
-            return None
-        return job_changes.deploy(record, spec, bound_schedule(job, spec), now, code_since)
+    # --- defining
 
     async def define(self, job: Job, guard: Guard = unguarded) -> tuple[JobRecord, JobRecord | None]:
         """Create or replace a job of the API's; the record, and the one before it.

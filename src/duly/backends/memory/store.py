@@ -44,6 +44,7 @@ from duly.model import (
     to_micros,
 )
 from duly.model.holds import UNPLACED
+from duly.model.job import DEPLOYED
 from duly.ports import Transaction
 from duly.rules.admission import REMOVED
 from duly.rules.history import history_of
@@ -80,6 +81,9 @@ class MemoryStore:
         self._contents.keep(record)
         for run in change.ledger:
             self._insert(run, now)
+        if change.redefines:
+            present = self._contents.items.get(DEPLOYED)
+            self._contents.items[DEPLOYED] = Item(DEPLOYED[1], b"", present.version + 1 if present else 1)
         return record
 
     def _clear(self, record: JobRecord, waiting: Waiting, now: datetime) -> JobRecord:

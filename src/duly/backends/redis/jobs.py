@@ -87,6 +87,7 @@ def change_arguments(change: JobChange) -> tuple[Argument, ...]:
         encode_job(change.record),
         *batch_arguments(change.ledger),
         place_of(change.record),
+        "1" if change.redefines else "",
     )
 
 

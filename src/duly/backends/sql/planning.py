@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.codec import Record, job_text, micros, read_job
+from duly.backends.sql import values
 from duly.backends.sql.moves import by_seqs, end, forget, read_records
 from duly.backends.sql.notify import WORK
 from duly.backends.sql.unit import EVERYTHING, Column, Insert, Row, Unit, Update, columns
@@ -29,7 +30,7 @@ from duly.model import (
     recurring_id,
     to_micros,
 )
-from duly.model.job import JOB_SHARD
+from duly.model.job import DEPLOYED, JOB_SHARD
 from duly.rules.admission import REMOVED
 
 _AFTER_JOB_SHARDS = JOB_SHARD[:-1] + chr(ord(JOB_SHARD[-1]) + 1)  # greater than the names of all shards of single jobs
@@ -252,6 +253,8 @@ async def change(unit: Unit, change: JobChange, now: int) -> JobRecord | None:
         return None
     if change.ledger:
         await unit.dialect.add(unit, change.ledger, now)
+    if change.redefines:
+        await values.put(unit, *DEPLOYED, b"", None)
     unit.rings |= WORK
     return record
 

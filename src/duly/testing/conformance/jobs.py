@@ -20,6 +20,7 @@ from duly.model import (
     RetrySpec,
     RunPolicy,
 )
+from duly.model.job import DEPLOYED
 from duly.testing.conformance.world import NIGHTLY, World, part, scenario
 
 
@@ -142,6 +143,26 @@ class JobSuite:
             cursor = await world.store.reindex(cursor)
         assert [record.name for record in await world.store.jobs()] == ["a", "b", "c"]
         assert await world.store.handlers(retired=False) == {"mail"}
+
+    @scenario
+    async def test_a_change_that_redefines_forgets_what_is_deployed(self, world: World) -> None:
+        await world.create(record := world.record())
+        assert await world.store.get(*DEPLOYED) is None
+        second, third, fourth = (replace(record, revision=revision) for revision in (2, 3, 4))
+        await world.store.save([JobChange(second, 1, redefines=True)], now=world.now)
+        emptied = await world.store.get(*DEPLOYED)
+        assert emptied is not None
+        assert emptied.value == b""
+        written = await world.store.put(*DEPLOYED, b"known", expect=emptied.version)
+        assert written is not None
+        assert await world.store.save([JobChange(third, 1, redefines=True)], now=world.now) == [None]
+        await world.store.save([JobChange(third, 2)], now=world.now)
+        assert await world.store.get(*DEPLOYED) == written
+        await world.store.save([JobChange(fourth, 3, redefines=True)], now=world.now)
+        assert await world.store.put(*DEPLOYED, b"late", expect=written.version) is None
+        again = await world.store.get(*DEPLOYED)
+        assert again is not None
+        assert again.value == b""
 
     @scenario
     async def test_a_name_is_created_once(self, world: World) -> None:
