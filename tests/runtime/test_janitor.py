@@ -284,3 +284,62 @@ def test_the_leader_tells_when_the_stores_settings_no_longer_keep_starts_and_whe
         assert [event.durable_start for event in told()] == [first.durable_start, False, True]
 
     company.play(act())
+
+
+# --- the cost of a review
+
+
+class Reads:
+    """Counts the jobs that a store returns to reviews."""
+
+    def __init__(self, store):
+        self.jobs = 0
+        jobs_of = store.jobs_of
+
+        async def counted(handler, **options):
+            found = await jobs_of(handler, **options)
+            self.jobs += len(found)
+            return found
+
+        store.jobs_of = counted
+
+    def taken(self):
+        jobs, self.jobs = self.jobs, 0
+        return jobs
+
+
+@played
+async def test_jobs_of_a_missing_handler_are_read_once(company):
+    leader = await company.start("old", program("kept"), misfire_grace=60)
+    shared = program("report")
+    for number in range(30):
+        shared.add(Job(name=f"report-{number}", handler="report", schedule=Every(seconds=3600)))
+    other = await company.start("other", shared)
+    await asyncio.sleep(15)
+    reads = Reads(leader.running.client.backend.store)
+    await asyncio.sleep(700)
+    assert reads.taken() == 0, "all handlers are there"
+    await company.stop(other)
+    await asyncio.sleep(55)
+    assert reads.taken() == 0, "the grace lasts"
+    await company.until(lambda: retired(company, "report-29"))
+    await asyncio.sleep(700)
+    assert reads.taken() == 31, "they are retired"
+    await company.start("other", shared)
+    await company.until(lambda: active(company, "report-29"))
+    await asyncio.sleep(700)
+    assert reads.taken() == 31, "they are back"
+
+
+@played
+async def test_many_jobs_are_retired_in_slices(company):
+    leader = await company.start("old", program("kept"), misfire_grace=60)
+    shared = program("report")
+    for number in range(1500):
+        shared.add(Job(name=f"report-{number}", handler="report", schedule=Every(seconds=360000)))
+    other = await company.start("other", shared)
+    await company.stop(other)
+    await company.until(lambda: retired(company, "report-999"))
+    await asyncio.sleep(30)
+    changed = [event for event in leader.events(JobSaved) if event.what == "retired"]
+    assert len(changed) == 1501

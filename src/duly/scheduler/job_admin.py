@@ -197,10 +197,13 @@ class JobAdmin:
         return self._view(record, statistics.get(name), first.get(name))
 
     async def views(self, *, removed: bool = False) -> list[JobView]:
-        records = [record for record in await self._store.jobs() if removed or record.status is not JobStatus.REMOVED]
-        statistics = await self._store.statistics()
-        first = await self._store.next_runs()
-        return [self._view(record, statistics.get(record.name), first.get(record.name)) for record in records]
+        """All jobs, read in pages, so that no call to the store is long."""
+        views: list[JobView] = []
+        after: str | None = ""
+        while after is not None:
+            some, after = await self.page(after, _SLICE, removed=removed)
+            views += some
+        return views
 
     async def page(self, after: str, limit: int, *, removed: bool = False) -> tuple[list[JobView], str | None]:
         """Jobs by name, those after `after`, at most `limit`; and where to go on, None at the end."""

@@ -249,9 +249,14 @@ class RedisStore:
     async def statistics(self, jobs: Sequence[str] | None = None) -> dict[str, JobStatistics]:
         while await self._client.call("add_pending_counters", _COUNTED):
             pass
+        counted: dict[str, bytes | None] = {}
         if jobs is None:
-            flat = await self._client.on_key("HGETALL", "statistics")
-            counted = {job.decode(): text for job, text in zip(flat[::2], flat[1::2], strict=True)}
+            cursor = b"0"
+            while True:
+                cursor, flat = await self._client.on_key("HSCAN", "statistics", cursor, "COUNT", _NAMES)
+                counted |= {job.decode(): text for job, text in zip(flat[::2], flat[1::2], strict=True)}
+                if cursor == b"0":
+                    break
         else:
             texts = await self._client.on_key("HMGET", "statistics", *jobs) if jobs else []
             counted = dict(zip(jobs, texts, strict=True))
