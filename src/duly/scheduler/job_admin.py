@@ -38,7 +38,7 @@ from duly.scheduler.views import JobView, Upcoming, job_view
 
 _SLICE = 500
 _RACES = 20
-_LOOKED_AT = 200
+_LOOKED_AT = 50  # jobs that `upcoming` reads with one call, besides as many as are asked for
 _MOST_LOOKED_AT = 2_000  # jobs whose instants `upcoming` compares
 
 Decide = Callable[[JobRecord], JobChange | None]
@@ -241,15 +241,16 @@ class JobAdmin:
 
     async def _look_ahead(self, coming: NextInstants, limit: int) -> None:
         """Add the instants of the jobs that are planned next, until those of all others come later."""
-        now = await self._store.time()
-        for known, most in ((0, _LOOKED_AT), (_LOOKED_AT, max(_MOST_LOOKED_AT, 2 * limit))):
+        now, known = await self._store.time(), 0
+        for most in (_LOOKED_AT + limit, max(_MOST_LOOKED_AT, 2 * limit)):
             plans = await self._store.next_plans(most)
-            for start in range(known, len(plans), _LOOKED_AT):
-                part = plans[start : start + _LOOKED_AT]
+            while known < len(plans):
+                part = plans[known : known + _LOOKED_AT + limit]
                 if coming.complete(earliest_instant(part[0][1], now, limit)):
                     return
                 records = {record.name: record for record in await self._store.jobs([name for name, _ in part])}
                 coming.add(self._instants(records[name]) for name, _ in part if name in records)
+                known += len(part)
                 await asyncio.sleep(0)
             if len(plans) < most or coming.complete(earliest_instant(plans[-1][1], now, limit)):
                 return
