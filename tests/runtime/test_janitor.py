@@ -11,9 +11,10 @@ from duly import Every, Job, RetryPolicy, RunNotFound, Scheduler, State
 from duly.backends.memory import MemoryBackend
 from duly.backends.memory.backend import CAPABILITIES
 from duly.errors import ResultExpired
-from duly.model import JobStatus, Origin, Retention
+from duly.model import JobStatus, Node, Origin, Retention
 from duly.model.event import JobSaved, PlanFailed, PromisesChanged, ServiceFailed
 from duly.model.holds import hold_for_job
+from duly.model.job import DEPLOYED
 from duly.rules import job_changes
 
 
@@ -343,3 +344,30 @@ async def test_many_jobs_are_retired_in_slices(company):
     await asyncio.sleep(30)
     changed = [event for event in leader.events(JobSaved) if event.what == "retired"]
     assert len(changed) == 1501
+
+
+@played
+async def test_a_node_of_an_earlier_version_lets_the_index_be_compared_and_what_is_deployed_be_forgotten(company):
+    leader = await company.start("new", program("kept"))
+    store = leader.running.client.backend.store
+    compared, reindex = [], store.reindex
+
+    async def watched(cursor=""):
+        compared.append(cursor)
+        await reindex(cursor)
+        return {"": "more", "more": "last"}.get(cursor)
+
+    store.reindex = watched
+    await store.put(*DEPLOYED, b'["digest"]')
+    await asyncio.sleep(35)
+    assert (await store.get(*DEPLOYED)).value == b'["digest"]'
+    assert len(compared) <= 4, "one slice with each tick"
+    old = Node(id="old", host="h", pid=1, started_at=company.clock.now(), handlers=frozenset(), protocol=1)
+    await leader.running.client.backend.coordinator.announce(old, 12)
+    compared.clear()
+    await asyncio.sleep(11)
+    assert compared[:3] == ["", "more", "last"], "as a whole at once"
+    assert (await store.get(*DEPLOYED)).value == b""
+    compared.clear()
+    await asyncio.sleep(15)
+    assert compared[:3] == ["", "more", "last"], "once more when it has gone"

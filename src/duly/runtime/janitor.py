@@ -13,7 +13,7 @@ from datetime import datetime
 from duly.model import JobChange, JobRecord, State, shift
 from duly.model.event import JobSaved, PromisesChanged
 from duly.model.holds import held_job, hold_for_job
-from duly.model.job import JOB_SHARD
+from duly.model.job import DEPLOYED, JOB_SHARD
 from duly.model.node import PROTOCOL
 from duly.ports import Backend
 from duly.rules import job_changes
@@ -191,7 +191,12 @@ class Janitor(NodeService):
     # --- the index of jobs
 
     async def _check_index(self) -> bool:
-        """Compare a slice of the index of jobs with their records; whether to go on at once."""
+        """Compare a slice of the index of jobs with their records; whether to go on at once.
+
+        Nodes of an earlier version do not make others forget which definitions are deployed, either.
+        """
+        if self._index_check.begins:
+            await self._store.put(*DEPLOYED, b"")
         self._index_check.cursor = await self._store.reindex(self._index_check.cursor or "")
         return self._index_check.hurries
 
@@ -243,6 +248,11 @@ class _IndexCheck:
         if (legacy and now >= self._full_at) or (self._legacy and not legacy):
             self.cursor, self._full, self._full_at = "", True, now + _REVIEW
         self._legacy = legacy
+
+    @property
+    def begins(self) -> bool:
+        """Whether the comparison of the whole index is at its beginning."""
+        return self._full and self.cursor == ""
 
     @property
     def hurries(self) -> bool:

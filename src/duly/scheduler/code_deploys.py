@@ -60,10 +60,11 @@ class CodeDeploys:
         if len(specs) <= _SLICE:  # one call compares them
             await self._compare(specs, code_since)
             return
+        if any(node.protocol < PROTOCOL for node in await self._coordinator.nodes()):
+            await self._compare(specs, code_since)  # nodes of 0.1.0 forget nothing when they redefine a job
+            return
         item = await self._store.get(*DEPLOYED)
         known = _digests(item)
-        if known and any(node.protocol < PROTOCOL for node in await self._coordinator.nodes()):
-            known = []  # nodes of 0.1.0 forget nothing when they redefine a job
         parts = {_digest(part): part for part in _parts(specs)}
         missing = {digest: part for digest, part in parts.items() if digest not in known}
         found = {digest for digest, part in missing.items() if await self._compare(part, code_since)}
