@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -23,6 +24,7 @@ from duly.scheduler import Job
 from duly.scheduler.client import Client
 
 MAX_DEFINITIONS = 1000
+_AT_A_TIME = 50  # definitions checked before other calls get their turn
 _ITEM = "definition"
 # Fields that `Job` takes in another form.
 _CONVERTED = {"handler", "schedule", "timezone", "payload", "timeout", "retry"}
@@ -83,6 +85,8 @@ async def define_each(call: Call[None, Any], bodies: Sequence[Definition]) -> Re
     schedules = await call.context.threads.run(lambda: _schedules(bodies))
     jobs, guards = [], []
     for index, (body, (named, home), schedule) in enumerate(zip(bodies, handlers, schedules, strict=True)):
+        if index % _AT_A_TIME == 0:
+            await asyncio.sleep(0)
         with problems_in(_ITEM, index):
             jobs.append(job := _job(body, named, schedule))
         guards.append(partial(_guarded, index, partial(defining.guard, job, home)))
