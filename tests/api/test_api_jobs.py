@@ -173,6 +173,62 @@ async def test_a_definition_that_makes_no_sense_is_refused(caller, memory, field
     assert not await memory.jobs()
 
 
+async def test_an_array_defines_many_and_is_answered_in_order(admin, scheduler):
+    names = [f"job{number}" for number in (3, 1, 2)]
+    created = await admin.post("/jobs", [report(name) for name in names])
+    assert created.status == 201
+    assert created.json == [{"name": name, "revision": 1, "created": True} for name in names]
+    again = await admin.post("/jobs", [report("job1"), report("job2", priority=3), report("job4")])
+    assert again.json == [
+        {"name": "job1", "revision": 1, "created": False},
+        {"name": "job2", "revision": 2, "created": False},
+        {"name": "job4", "revision": 1, "created": True},
+    ]
+    assert (await admin.post("/jobs", [report("job4")])).status == 200
+    assert [view.priority for view in await scheduler.jobs()] == [0, 3, 0, 0]
+    entries = (await admin.get("/audit")).json
+    assert [entry["target"] for entry in entries] == [f"job {name}" for name in (*names, "job2", "job4")]
+
+
+@pytest.mark.parametrize(
+    ("bad", "status", "pointer"),
+    [
+        ({"handler": "nobody"}, 422, "/1"),
+        ({"schedule": {"cron": "61 * * * *"}}, 422, "/1"),
+        ({"payload": {"colour": 1}}, 422, "/1/payload"),
+        ({"max_runs": 0}, 422, "/1/max_runs"),
+        ({"name": "good"}, 422, "/1/name"),
+        ({"name": "beat"}, 409, "/1"),
+        ({"delivery": "at_most_once", "retry": 3}, 422, "/1"),
+    ],
+    ids=str,
+)
+async def test_one_bad_definition_of_many_defines_none(caller, memory, bad, status, pointer):
+    @memory.job(name="beat")
+    async def beat() -> None: ...
+
+    async with memory:
+        answer = await caller.post("/jobs", [report("good"), report("bad") | bad])
+        assert answer.status == status
+        assert answer.problem["errors"][0]["pointer"].startswith(pointer)
+        assert "definition 1" in answer.problem["detail"] or pointer.count("/") > 1
+        assert "good" not in {view.name for view in await memory.jobs()}
+
+
+async def test_a_condition_holds_for_every_definition_of_an_array(admin, scheduler):
+    await admin.post("/jobs", report("old"))
+    answer = await admin.post("/jobs", [report("new"), report("old", priority=1)], if_none_match="*")
+    assert answer.status == 409
+    assert "definition 1" in answer.problem["detail"]
+    assert [view.name for view in await scheduler.jobs()] == ["old"]
+
+
+async def test_an_array_of_too_many_definitions_is_refused(caller):
+    answer = await caller.post("/jobs", [report(f"job{number}") for number in range(1001)])
+    assert answer.status == 422
+    assert "1 to 1000 definitions, not of 1001" in answer.problem["detail"]
+
+
 async def test_jobs_are_listed_by_name_in_pages(admin):
     for number in range(7):
         await admin.post("/jobs", report(f"job{number}", tags=["odd" if number % 2 else "even"]))

@@ -11,9 +11,10 @@ from duly import Every, Job, RetryPolicy, RunNotFound, Scheduler, State
 from duly.backends.memory import MemoryBackend
 from duly.backends.memory.backend import CAPABILITIES
 from duly.errors import ResultExpired
-from duly.model import JobStatus, Origin, Retention
+from duly.model import JobStatus, Node, Origin, Retention
 from duly.model.event import JobSaved, PlanFailed, PromisesChanged, ServiceFailed
 from duly.model.holds import hold_for_job
+from duly.model.job import DEPLOYED
 from duly.rules import job_changes
 
 
@@ -284,3 +285,89 @@ def test_the_leader_tells_when_the_stores_settings_no_longer_keep_starts_and_whe
         assert [event.durable_start for event in told()] == [first.durable_start, False, True]
 
     company.play(act())
+
+
+# --- the cost of a review
+
+
+class Reads:
+    """Counts the jobs that a store returns to reviews."""
+
+    def __init__(self, store):
+        self.jobs = 0
+        jobs_of = store.jobs_of
+
+        async def counted(handler, **options):
+            found = await jobs_of(handler, **options)
+            self.jobs += len(found)
+            return found
+
+        store.jobs_of = counted
+
+    def taken(self):
+        jobs, self.jobs = self.jobs, 0
+        return jobs
+
+
+@played
+async def test_jobs_of_a_missing_handler_are_read_once(company):
+    leader = await company.start("old", program("kept"), misfire_grace=60)
+    shared = program("report")
+    for number in range(30):
+        shared.add(Job(name=f"report-{number}", handler="report", schedule=Every(seconds=3600)))
+    other = await company.start("other", shared)
+    await asyncio.sleep(15)
+    reads = Reads(leader.running.client.backend.store)
+    await asyncio.sleep(700)
+    assert reads.taken() == 0, "all handlers are there"
+    await company.stop(other)
+    await asyncio.sleep(55)
+    assert reads.taken() == 0, "the grace lasts"
+    await company.until(lambda: retired(company, "report-29"))
+    await asyncio.sleep(700)
+    assert reads.taken() == 31, "they are retired"
+    await company.start("other", shared)
+    await company.until(lambda: active(company, "report-29"))
+    await asyncio.sleep(700)
+    assert reads.taken() == 31, "they are back"
+
+
+@played
+async def test_many_jobs_are_retired_in_slices(company):
+    leader = await company.start("old", program("kept"), misfire_grace=60)
+    shared = program("report")
+    for number in range(1500):
+        shared.add(Job(name=f"report-{number}", handler="report", schedule=Every(seconds=360000)))
+    other = await company.start("other", shared)
+    await company.stop(other)
+    await company.until(lambda: retired(company, "report-999"))
+    await asyncio.sleep(30)
+    changed = [event for event in leader.events(JobSaved) if event.what == "retired"]
+    assert len(changed) == 1501
+
+
+@played
+async def test_a_node_of_an_earlier_version_lets_the_index_be_compared_and_what_is_deployed_be_forgotten(company):
+    leader = await company.start("new", program("kept"))
+    store = leader.running.client.backend.store
+    compared, reindex = [], store.reindex
+
+    async def watched(cursor=""):
+        compared.append(cursor)
+        await reindex(cursor)
+        return {"": "more", "more": "last"}.get(cursor)
+
+    store.reindex = watched
+    await store.put(*DEPLOYED, b'["digest"]')
+    await asyncio.sleep(35)
+    assert (await store.get(*DEPLOYED)).value == b'["digest"]'
+    assert len(compared) <= 4, "one slice with each tick"
+    old = Node(id="old", host="h", pid=1, started_at=company.clock.now(), handlers=frozenset(), protocol=1)
+    await leader.running.client.backend.coordinator.announce(old, 12)
+    compared.clear()
+    await asyncio.sleep(11)
+    assert compared[:3] == ["", "more", "last"], "as a whole at once"
+    assert (await store.get(*DEPLOYED)).value == b""
+    compared.clear()
+    await asyncio.sleep(15)
+    assert compared[:3] == ["", "more", "last"], "once more when it has gone"

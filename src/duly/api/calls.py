@@ -73,5 +73,10 @@ class Call(Struct, Generic[Q, B], frozen=True):
 
     async def record(self, action: str, target: str, before: object = None, after: object = None) -> None:
         """Record an action of the caller in the audit log."""
+        await self.record_each([(action, target, before, after)])
+
+    async def record_each(self, actions: Sequence[tuple[str, str, object, object]]) -> None:
+        """The same for actions that were done together, each with its target, and what was before and after."""
         plain = msgspec.to_builtins
-        await self.context.record(self.principal.name, action, target, plain(before), plain(after))
+        entries = [(action, target, plain(before), plain(after)) for action, target, before, after in actions]
+        await self.context.record_each(self.principal.name, entries)

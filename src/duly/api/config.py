@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
@@ -21,7 +21,7 @@ from duly.observe.metrics import MetricsRecorder
 from duly.ports import Store, SystemClock
 from duly.rules.cluster_settings import InForce
 from duly.scheduler import Scheduler
-from duly.scheduler.audit_check import Recorded
+from duly.scheduler.audit_check import Deed, Recorded
 from duly.scheduler.client import Client
 from duly.scheduler.event_reader import EventReader
 from duly.scheduler.submitting import LONGEST_UNIQUE
@@ -157,9 +157,13 @@ class ApiContext:
     async def _event_reader(self) -> EventReader:
         return EventReader(await self.store())
 
-    async def record(self, actor: str, action: str, target: str, before: object, after: object) -> None:
-        """Append an entry to the audit log."""
-        await (await self.client()).audit.record(actor, action, target, await self.now(), before, after)
+    async def record_each(self, actor: str, actions: Sequence[tuple[str, str, object, object]]) -> None:
+        """Append entries to the audit log: action, target, before, after."""
+        if actions:
+            now = await self.now()
+            await (await self.client()).audit.record_each(
+                [Deed(actor, action, target, now, before, after) for action, target, before, after in actions]
+            )
 
     async def audit_entries(self, after: int, limit: int) -> list[Recorded]:
         """Entries of the audit log."""

@@ -6,7 +6,8 @@ only this id.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 
 import msgspec
@@ -56,9 +57,9 @@ class Problem(Exception):
         self.pointer = None if pointer is None else _short(pointer)
         self.headers = tuple(headers)
 
-    def within(self, index: int) -> Problem:
+    def within(self, what: str, index: int) -> Problem:
         """The same problem in one item of an array."""
-        detail = f"submission {index}: {self.detail}"
+        detail = f"{what} {index}: {self.detail}"
         return Problem(self.status, self.kind, detail, pointer=f"/{index}{self.pointer or ''}", headers=self.headers)
 
     def document(self) -> ProblemDocument:
@@ -109,3 +110,17 @@ def not_found(what: str, name: str) -> Problem:
     """The same problem for what does not exist and for what the caller may not see."""
     way_out = "see `GET /jobs`" if what == "job" else "it never existed, or retention has purged it"
     return Problem(404, "not-found", f"there is no {what} {name!r}: {way_out}")
+
+
+@contextmanager
+def problems_in(what: str, index: int) -> Iterator[None]:
+    """Add the index of an array's item to its problems."""
+    try:
+        yield
+    except Problem as problem:
+        raise problem.within(what, index) from problem
+    except DulyError as error:
+        found = problem_of(error)
+        if found is None or found.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise
+        raise found.within(what, index) from error

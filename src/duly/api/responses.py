@@ -34,6 +34,14 @@ def _plain(value: Any) -> Any:
     return iso(value) if isinstance(value, datetime) else value
 
 
+class Defined(Struct, frozen=True):
+    """A job of an array of definitions: its revision, and whether it was created or existed already."""
+
+    name: str
+    revision: int
+    created: bool
+
+
 class Accepted(Struct, frozen=True, omit_defaults=True):
     """A submitted run that is in the store since `created_at`.
 

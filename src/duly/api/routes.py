@@ -21,6 +21,7 @@ from duly.api.responses import (
     Accepted,
     AuditAnswer,
     CancelAnswer,
+    Defined,
     ExplanationAnswer,
     HealthAnswer,
     JobAnswer,
@@ -96,14 +97,15 @@ _PUBLIC, _READ, _SUBMIT = Permission.PUBLIC, Permission.READ, Permission.SUBMIT
 _OPERATE, _ADMINISTER = Permission.OPERATE, Permission.ADMINISTER
 
 _CREATED = dict.fromkeys((201, 200), Accepted | list[Accepted])
-_DEFINED = dict.fromkeys((201, 200), Accepted | list[Accepted] | JobAnswer)
+_DEFINED = dict.fromkeys((201, 200), Accepted | list[Accepted] | JobAnswer | list[Defined])
 _CANCELLED = dict.fromkeys((200, 202), CancelAnswer)
 _JOB_OR_RUN = JobAnswer | RunDetail
 _JOBS_OR_RUNS = list[JobAnswer] | list[RunAnswer]
 _EVENTS = Streamed((PublishedEvent, events.Gap))
 
 _SUBMISSIONS = Body(submissions.read_submissions, (requests.Submission, list[requests.Submission]))
-_DEFINITION = Body(submissions.read_job_or_submissions, (*_SUBMISSIONS.kinds, requests.Definition))
+_DEFINITIONS = (requests.Definition, list[requests.Definition])
+_DEFINITION = Body(submissions.read_job_or_submissions, (*_SUBMISSIONS.kinds, *_DEFINITIONS))
 _PAUSE = _one(requests.PauseBody, required=False)
 _TRIGGER = _one(requests.TriggerBody, required=False)
 _CANCEL = _one(requests.CancelBody, required=False)

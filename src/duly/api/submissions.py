@@ -1,43 +1,29 @@
-"""Submissions, which become runs, and definitions, which become jobs."""
+"""Submissions, which become runs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import UnsetType
 
 from duly.api import requests
 from duly.api.calls import Call, Reply, answer
-from duly.api.conditions import condition_of
+from duly.api.definitions import Definitions, define, define_each, is_definition, read_definitions
 from duly.api.json_input import converted
 from duly.api.permissions import Permission
-from duly.api.problems import Problem, not_found, problem_of
+from duly.api.problems import Problem, problems_in
 from duly.api.requests import Definition, Submission
-from duly.api.responses import Accepted, accepted, job_answer
-from duly.api.visibility import require_definition, require_start, sees_job, sees_run
-from duly.errors import DulyError
-from duly.model import JobRecord, JobSpec, Put, Run, State, iso
+from duly.api.responses import Accepted, accepted
+from duly.api.visibility import require_start, sees_run
+from duly.model import Put, Run, State, iso
 from duly.model.trace import trace_headers
-from duly.scheduler import Job
 from duly.scheduler.client import Client
 from duly.scheduler.submitting import Options
 
 MAX_SUBMISSIONS = 1000
-_SERVER_ERROR = 500
-_CONVERTED = {
-    "handler",
-    "schedule",
-    "timezone",
-    "payload",
-    "timeout",
-    "retry",
-}  # fields that `Job` takes in another form
-
-JobOrSubmissions = Submission | Definition | list[Submission]
+JobOrSubmissions = Submission | Definition | list[Submission] | Definitions
 
 
 def read_submissions(document: Any) -> Submission | list[Submission]:
@@ -52,9 +38,11 @@ def read_submissions(document: Any) -> Submission | list[Submission]:
 
 
 def read_job_or_submissions(document: Any) -> JobOrSubmissions:
-    """The body of `POST /jobs`: an object with a schedule or a name is a definition."""
-    if isinstance(document, dict) and ("schedule" in document or "name" in document):
+    """The body of `POST /jobs`: an object with a schedule or a name is a definition, and so an array that begins so."""
+    if is_definition(document):
         return converted(document, Definition)
+    if isinstance(document, list) and document and is_definition(document[0]):
+        return read_definitions(document)
     return read_submissions(document)
 
 
@@ -80,7 +68,7 @@ async def _submit_each(call: Call[None, Any], submissions: Sequence[Submission])
     client = await call.context.client()
     runs = []
     for index, each in enumerate(submissions):
-        with _problems_in(index):
+        with problems_in("submission", index):
             runs.append(await _composed(call, each, client))
     limits = call.context.limits(client)
     if limits.handlers:
@@ -88,20 +76,6 @@ async def _submit_each(call: Call[None, Any], submissions: Sequence[Submission])
     puts = await client.submitter.put_each(runs)
     answers = [await _answer(call, put) or _hidden_duplicate(client) for put in puts]
     return answer(answers, 201 if any(put.created for put in puts) else 200)
-
-
-@contextmanager
-def _problems_in(index: int) -> Iterator[None]:
-    """Add the index of an array's item to its problems."""
-    try:
-        yield
-    except Problem as problem:
-        raise problem.within(index) from problem
-    except DulyError as error:
-        found = problem_of(error)
-        if found is None or found.status >= _SERVER_ERROR:
-            raise
-        raise found.within(index) from error
 
 
 async def _answer(call: Call[None, Any], put: Put) -> Accepted | None:
@@ -168,60 +142,9 @@ def _unique_for(call: Call[None, Any], body: Submission) -> float | None:
 
 
 async def submit_or_define(call: Call[None, JobOrSubmissions]) -> Reply:
-    """Submit runs, or create or replace a recurring job."""
+    """Submit runs, or create or replace recurring jobs."""
     body = call.body
-    if not isinstance(body, Definition):
+    if not isinstance(body, Definition | Definitions):
         return await submit(call)  # type: ignore[arg-type]  # the body is one of the other two
     call.principal.require(Permission.OPERATE)
-    return await _define(call, body)
-
-
-async def _define(call: Call[None, JobOrSubmissions], body: Definition) -> Reply:
-    client = await call.context.client()
-    condition = condition_of(call.headers)
-    named, home = await _handler(call, body, client)
-    job = await _job(call, body, named)
-    becomes = JobSpec(name=job.name, handler=job.handler_name, queue=job.queue)
-
-    def guard(before: JobRecord | None) -> None:
-        require_definition(call.principal, before, becomes, home, named)
-        condition.check(job.name, None if before is None else before.revision)
-
-    guard(await client.backend.store.job(job.name))  # before any error about the definition itself
-    record, before = await client.definitions.define(job, guard)
-    if before is None or record.revision != before.revision:
-        await call.record("define", f"job {job.name}", before and _audited(before.spec), _audited(record.spec))
-    view = await client.definitions.view(job.name)
-    if not sees_job(call.principal, view):  # it was moved in between
-        raise not_found("job", job.name)
-    headers = ((b"etag", b'"%d"' % record.revision), call.location(f"/jobs/{job.name}"))
-    return answer(job_answer(view), 201 if before is None else 200, headers)
-
-
-async def _handler(call: Call[None, Any], body: Definition, client: Client) -> tuple[str, Run]:
-    """The handler that a definition names, and what its own runs are alike."""
-    registered = body.handler or (body.name if client.knows(body.name) else None)
-    name = registered or call.context.scheduler.config.default_handler
-    if call.principal.limited and name is not None:
-        alike = (await client.submitter.blueprint(name)).alike
-        require_start(call.principal, name, alike, body.queue)
-    named = await call.context.handler(registered, client, call.principal)
-    return named, (await client.submitter.blueprint(named)).alike
-
-
-def _audited(spec: JobSpec) -> dict[str, Any]:
-    """A definition for the audit log, with its payload as JSON."""
-    return {**msgspec.to_builtins(spec), "payload": msgspec.json.decode(spec.payload)}
-
-
-async def _job(call: Call[None, Any], body: Definition, handler: str) -> Job:
-    schedule = await call.context.threads.run(lambda: requests.schedule(body.schedule, body.timezone))
-    same = {name: getattr(body, name) for name in Definition.__struct_fields__ if name not in _CONVERTED}
-    return Job(
-        **same,
-        handler=handler,
-        schedule=schedule,
-        payload=requests.arguments(body.payload),
-        timeout=None if body.timeout is None else requests.seconds(body.timeout),
-        retry=body.retry if isinstance(body.retry, UnsetType) else requests.retry_policy(body.retry),
-    )
+    return await (define(call, body) if isinstance(body, Definition) else define_each(call, body.jobs))

@@ -20,6 +20,7 @@ Hook = Callable[..., Any]
 Duration = float | timedelta
 
 _DAY = 86400.0
+LEAST_HORIZON = 30.0  # seconds ahead that runs are made at least, whatever the settings
 
 # The settings that can change while nodes run (`rules.cluster_settings`).
 CHANGEABLE = (
@@ -283,7 +284,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     @property
     def horizon(self) -> timedelta:
         """How far ahead runs are made: long enough to outlast a change of leaders."""
-        return timedelta(seconds=max(30.0, 3 * self.leader_lease))
+        return timedelta(seconds=max(LEAST_HORIZON, 3 * self.leader_lease))
 
     @property
     def queue_names(self) -> tuple[str, ...] | None:

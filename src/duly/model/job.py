@@ -85,6 +85,8 @@ ScheduleSpec = CronSpec | EverySpec | OnceSpec | CustomSpec
 JOB_SHARD = "job:"  # begins the planning lease of one job whose schedule only code can compute
 
 
+DEPLOYED = ("deployed", "code")  # kind and key of the value that says which definitions of code are in the store
+
 COMMAND_HANDLER = "duly:command"  # runs what the job's `command` says; no job can have this name
 
 
@@ -212,6 +214,11 @@ class JobRecord(Struct, frozen=True):
         return JobStatus.ACTIVE
 
     @property
+    def needs_handler(self) -> bool:
+        """Whether it is worth planning only while a live node has its handler: it recurs and is not removed."""
+        return self.spec.schedule is not None and self.removed_at is None and self.damage is None
+
+    @property
     def plannable(self) -> bool:
         """Whether the planner may make runs of it now."""
         return self.cursor is not None and self.status is JobStatus.ACTIVE
@@ -230,7 +237,8 @@ class JobChange(Struct, frozen=True):
     """One atomic edit: the record as it shall be, the revision it replaces (None: the name must be free).
 
     The planner may advance the stored cursor between reading a record and changing it; so the record's own cursor is
-    taken only where the change `moves_cursor`.
+    taken only where the change `moves_cursor`. With `redefines`, a definition of code is replaced, removed or restored:
+    what is known about deployed definitions (`DEPLOYED`) is forgotten in the same step.
     """
 
     record: JobRecord
@@ -238,6 +246,7 @@ class JobChange(Struct, frozen=True):
     waiting: Waiting = Waiting.KEEP
     moves_cursor: bool = False
     ledger: tuple[Run, ...] = ()
+    redefines: bool = False
 
 
 class Firing(Struct, frozen=True):

@@ -23,7 +23,8 @@ class JobStore(Protocol):
         Deleting them lowers `planned` by their number. CANCEL ends every other waiting run with the reason
         `rules.admission.REMOVED`, also where the job had another `uid` then. REWIND, which excludes `moves_cursor`,
         also sets the cursor back to the earliest deleted instant and `plan_at` to now. The ledger is inserted as `fire`
-        inserts runs. Returns each record as stored, None for a lost race.
+        inserts runs. A change that `redefines` also empties the value `DEPLOYED` and raises its version. Returns each
+        record as stored, None for a lost race.
 
         Where CANCEL applies to very many runs, a store may cancel most of them in slices before that step, so that it
         blocks no other call. If the call is cut off then, the record is unchanged, and a repeat continues.
@@ -48,6 +49,35 @@ class JobStore(Protocol):
 
         Only those whose name is greater than `after`, and at most `limit` of them: a caller can read many in slices.
         Unknown names are left out.
+        """
+        ...
+
+    async def handlers(self, *, retired: bool) -> set[str]:
+        """The handlers of the jobs that need one (`JobRecord.needs_handler`), of the retired ones or of the others.
+
+        The cost depends on the number of handlers, not on the number of jobs.
+        """
+        ...
+
+    async def jobs_of(self, handler: str, *, retired: bool, after: str = "", limit: int) -> list[JobRecord]:
+        """The jobs of a handler among those in `handlers`, in slices by name as in `jobs`.
+
+        The cost depends on what is returned.
+        """
+        ...
+
+    async def reindex(self, cursor: str = "") -> str | None:
+        """Compare a slice of the records with the index that `jobs`, `handlers` and `jobs_of` use, and correct it.
+
+        Nodes of an earlier version may not keep that index. Returns the `cursor` of the next slice, None at the end, at
+        once where the store itself keeps the index for all versions.
+        """
+        ...
+
+    async def next_plans(self, limit: int) -> list[tuple[str, datetime]]:
+        """The names of plannable jobs of all shards and their `plan_at`, by that time, then by name.
+
+        The cost depends on `limit` and the number of shards, not on how many jobs are registered.
         """
         ...
 

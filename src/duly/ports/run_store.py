@@ -30,8 +30,12 @@ class RunStore(Protocol):
         """Waiting runs without a hold, or held under `place`, by ready time, then id."""
         ...
 
-    async def next_runs(self, *, now: datetime | None = None) -> dict[str, datetime]:
-        """For every job that has runs as in `upcoming`: the earliest ready time among them."""
+    async def next_runs(self, jobs: Sequence[str] | None = None, *, now: datetime | None = None) -> dict[str, datetime]:
+        """For every job that has runs as in `upcoming`, or for those of the given names: the earliest ready time.
+
+        With names, the cost depends on their number, not on how many runs wait: of a job that has very many waiting
+        runs, a store may look at the first ones of its queue and at the job's newest ones only.
+        """
         ...
 
     async def covering(self, uid: str, at: datetime) -> Run | None:

@@ -46,7 +46,8 @@ def restore(
 ) -> JobChange:
     """A removed job that is registered again: a new identity in the old place."""
     born = create(uid, spec, schedule, tombstone.origin, now, code_since).record
-    return JobChange(replace(born, revision=tombstone.revision + 1), tombstone.revision, moves_cursor=True)
+    again = replace(born, revision=tombstone.revision + 1)
+    return JobChange(again, tombstone.revision, moves_cursor=True, redefines=True)
 
 
 def deploy(
@@ -61,13 +62,14 @@ def deploy(
     if code_since is not None and record.code_since is not None and code_since < record.code_since:
         return None  # a newer node's code is in force
     after = _next(record, now, spec=spec, code_since=code_since)
+    redefines = record.origin is Origin.CODE
     if spec.schedule == record.spec.schedule:
-        return JobChange(after, record.revision, Waiting.REWIND)
+        return JobChange(after, record.revision, Waiting.REWIND, redefines=redefines)
     cursor = None if schedule is None else first_instant(schedule, now)
     unplanned = record.cursor if record.cursor is not None and record.cursor <= now else None
     ledger = () if unplanned is None else (skipped(record, unplanned, now, CHANGED),)
     moved = replace(after, cursor=cursor, plan_at=None if cursor is None else now)
-    return JobChange(moved, record.revision, Waiting.DROP, moves_cursor=True, ledger=ledger)
+    return JobChange(moved, record.revision, Waiting.DROP, moves_cursor=True, ledger=ledger, redefines=redefines)
 
 
 def pause(record: JobRecord, now: datetime, note: str) -> JobChange | None:
@@ -102,7 +104,8 @@ def remove(record: JobRecord, now: datetime) -> JobChange | None:
     """Leave a tombstone, so that the next deploy does not bring the job back. None if it is removed already."""
     if record.removed_at is not None:
         return None
-    return JobChange(_next(record, now, removed_at=now), record.revision, Waiting.CANCEL)
+    redefines = record.origin is Origin.CODE
+    return JobChange(_next(record, now, removed_at=now), record.revision, Waiting.CANCEL, redefines=redefines)
 
 
 def _next(record: JobRecord, now: datetime, **changes: object) -> JobRecord:

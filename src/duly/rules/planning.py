@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.model import Cause, Firing, JobRecord, Misfire, Overlap, Run, State, recurring_id
+from duly.model.config import LEAST_HORIZON
 from duly.rules.admission import group_of
 from duly.rules.misfires import MISFIRE, start_by
 from duly.rules.placement import is_assigned, to_place
@@ -103,6 +104,17 @@ def _plan_again(cursor: datetime | None, planned: list[Run], now: datetime, outl
     if planned:
         off = min(off, (cursor - planned[-1].due) / 2)
     return cursor - outlook.horizon - off
+
+
+def earliest_instant(plan_at: datetime, now: datetime, limit: int) -> datetime:
+    """The earliest instant beyond those planned that a job with this `plan_at`, or a later one, can have.
+
+    As far as it can be among the first `limit` of all runs: a job with a fast schedule is planned later than the
+    horizon before its cursor, but has half of `MOST_AHEAD` runs before it. Planning that was put off counts from then.
+    """
+    if plan_at <= now or limit > MOST_AHEAD // 2:
+        return plan_at
+    return plan_at + timedelta(seconds=LEAST_HORIZON)
 
 
 def _missed(

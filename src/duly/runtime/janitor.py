@@ -7,13 +7,14 @@ promised.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from duly.model import JobChange, JobRecord, State, shift
 from duly.model.event import JobSaved, PromisesChanged
 from duly.model.holds import held_job, hold_for_job
-from duly.model.job import JOB_SHARD
+from duly.model.job import DEPLOYED, JOB_SHARD
+from duly.model.node import PROTOCOL
 from duly.ports import Backend
 from duly.rules import job_changes
 from duly.rules.schedules import Schedule, ScheduleInCode, schedule_of
@@ -21,10 +22,13 @@ from duly.runtime.elector import MAIN, Elector
 from duly.runtime.environment import Environment, NodeService
 
 _PERIOD = 10.0
-_REVIEW = 300.0  # all jobs are looked at when the nodes' handlers change, and periodically
+_REVIEW = 300.0  # jobs are reviewed when the nodes' handlers change, and periodically
+_TOGETHER = 100  # jobs changed with one call
 _BEYOND = 60.0  # how long what is kept for a time may be kept beyond it, at most
 _PROMISES = 60.0  # how long a change of the server's settings may go unnoticed
 _SLICE = 1000
+
+Decide = Callable[[JobRecord], JobChange | None]
 
 
 class Janitor(NodeService):
@@ -53,6 +57,7 @@ class Janitor(NodeService):
         self._missing_since: dict[str, float] = {}
         self._known: set[str] = set()
         self._review_at = 0.0
+        self._index_check = _IndexCheck()
         self._purge_at: dict[State | None, float] = {}
         self._durable_start = backend.capabilities.durable_start
         self._look_at = env.clock.monotonic() + _PROMISES
@@ -63,7 +68,8 @@ class Janitor(NodeService):
             self._missing_since.clear()
             return _PERIOD
         more = await self._purge()
-        await self._review_jobs()
+        more |= await self._review_jobs()
+        more |= await self._check_index()
         await self._release_holds()
         await self._look_at_promises()
         return 0.0 if more else _PERIOD
@@ -118,51 +124,53 @@ class Janitor(NodeService):
         retired = [record for record in await self._store.jobs(names) if record.retired_at] if names else []
         if retired:
             known = await self._handlers()
-            for record in retired:
-                if record.spec.handler in known:
-                    await self._revive(record)
+            back = [record for record in retired if record.spec.handler in known]
+            await self._save([(record, self._revival(record)) for record in back], "back")
 
     async def _handlers(self) -> set[str]:
         """The handlers that live nodes announce."""
-        known: set[str] = set()
-        for node in await self._coordinator.nodes():
-            known |= node.handlers
-        return known
+        nodes = await self._coordinator.nodes()
+        self._index_check.look(any(node.protocol < PROTOCOL for node in nodes), self._clock.monotonic())
+        return set().union(*(node.handlers for node in nodes))
 
-    async def _review_jobs(self) -> None:
+    async def _review_jobs(self) -> bool:
+        """Compare the handlers of jobs with those of nodes, and read only jobs of which one has gone or come back.
+
+        Changes at most a slice of them; whether there may be more.
+        """
         known = await self._handlers()
         now = self._clock.monotonic()
         if known == self._known and not self._missing_since and now < self._review_at:
-            return
-        self._known, self._review_at = known, now + _REVIEW
+            return False
+        missing = await self._store.handlers(retired=False) - known
+        self._missing_since = {handler: self._missing_since.get(handler, now) for handler in missing}
         grace = self._live.config.grace.total_seconds()
-        missing: dict[str, float] = {}
-        async for record in self._jobs():
-            handler = record.spec.handler
-            if record.spec.schedule is None or record.removed_at is not None:
-                continue
-            if handler in known:
-                await self._revive(record)
-            elif record.retired_at is None:
-                missing[handler] = self._missing_since.get(handler, now)
-                if now - missing[handler] >= grace:
-                    await self._save(record, job_changes.retire(record, self._clock.now()), "retired")
-        self._missing_since = missing
+        gone = sorted(handler for handler, since in self._missing_since.items() if now - since >= grace)
+        back = sorted(await self._store.handlers(retired=True) & known)
+        left = await self._change(back, retired=True, what="back", decide=self._revival, most=_SLICE)
+        left = await self._change(gone, retired=False, what="retired", decide=self._retirement, most=left)
+        if left <= 0:
+            return True
+        self._known, self._review_at = known, now + _REVIEW
+        return False
 
-    async def _jobs(self) -> AsyncIterator[JobRecord]:
-        """All jobs, a slice at a time: thousands of records at once would stay with the process as memory."""
-        after = ""
-        while part := await self._store.jobs(after=after, limit=_SLICE):
-            for record in part:
-                yield record
-            after = part[-1].name
+    async def _change(self, handlers: Sequence[str], *, retired: bool, what: str, decide: Decide, most: int) -> int:
+        """Change jobs of these handlers in slices, at least `most` if there are as many; `most` less their number."""
+        for handler in handlers:
+            after = ""
+            while most > 0 and (
+                part := await self._store.jobs_of(handler, retired=retired, after=after, limit=_TOGETHER)
+            ):
+                most -= await self._save([(each, decide(each)) for each in part], what)
+                after = part[-1].name
+        return most
 
-    async def _revive(self, record: JobRecord) -> None:
-        if record.retired_at is None:
-            return
+    def _revival(self, record: JobRecord) -> JobChange | None:
         schedule = self._schedule(record)
-        if schedule is not None:
-            await self._save(record, job_changes.revive(record, schedule, self._clock.now()), "back")
+        return None if schedule is None else job_changes.revive(record, schedule, self._clock.now())
+
+    def _retirement(self, record: JobRecord) -> JobChange | None:
+        return job_changes.retire(record, self._clock.now())
 
     def _schedule(self, record: JobRecord) -> Schedule | None:
         try:
@@ -170,13 +178,27 @@ class Janitor(NodeService):
         except ValueError:
             return None  # a node that has the code brings it back
 
-    async def _save(self, record: JobRecord, change: JobChange | None, what: str) -> None:
-        if change is None:
-            return
-        [saved] = await self._store.save([change])
-        if saved is not None:
-            self._emit(JobSaved.of(saved, what))
+    async def _save(self, wanted: Sequence[tuple[JobRecord, JobChange | None]], what: str) -> int:
+        """Save changes; how many there were to save. One that loses a race is decided again at the next review."""
+        changes = [change for _, change in wanted if change is not None]
+        saved = [record for record in await self._store.save(changes) if record is not None] if changes else []
+        for record in saved:
+            self._emit(JobSaved.of(record, what))
+        if saved:
             self._changed()
+        return len(changes)
+
+    # --- the index of jobs
+
+    async def _check_index(self) -> bool:
+        """Compare a slice of the index of jobs with their records; whether to go on at once.
+
+        Nodes of an earlier version do not make others forget which definitions are deployed, either.
+        """
+        if self._index_check.begins:
+            await self._store.put(*DEPLOYED, b"")
+        self._index_check.cursor = await self._store.reindex(self._index_check.cursor or "")
+        return self._index_check.hurries
 
     # --- holds
 
@@ -205,3 +227,35 @@ class Janitor(NodeService):
 
 def _stops(record: JobRecord) -> bool:
     return record.paused is not None or record.removed_at is not None
+
+
+class _IndexCheck:
+    """How far the index of jobs has been compared with their records.
+
+    A node of an earlier version may not keep the index: while one is alive it is compared as a whole with each review,
+    and once more when the last has gone. Otherwise the comparison goes on by one slice with each tick, in case a client
+    of an earlier version has written.
+    """
+
+    def __init__(self) -> None:
+        self.cursor: str | None = ""
+        self._legacy = False
+        self._full_at = 0.0
+        self._full = False
+
+    def look(self, legacy: bool, now: float) -> None:
+        """Note whether nodes of an earlier version are alive."""
+        if (legacy and now >= self._full_at) or (self._legacy and not legacy):
+            self.cursor, self._full, self._full_at = "", True, now + _REVIEW
+        self._legacy = legacy
+
+    @property
+    def begins(self) -> bool:
+        """Whether the comparison of the whole index is at its beginning."""
+        return self._full and self.cursor == ""
+
+    @property
+    def hurries(self) -> bool:
+        """Whether the comparison of the whole index is not yet at its end."""
+        self._full = self._full and self.cursor is not None
+        return self._full

@@ -9,7 +9,7 @@ a finding, never an exception: `record` writes it down and goes on, `verify` lis
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -43,12 +43,15 @@ class Audit:
         Where the log is not as it was left, an entry before this one says so. Always returns or raises after a bounded
         number of calls to the store.
         """
-        deed = Deed(actor, action, target, at, before, after)
+        return await self.record_each([Deed(actor, action, target, at, before, after)])
+
+    async def record_each(self, deeds: Sequence[Deed]) -> int:
+        """The same for several entries, at least one; returns the number of the last."""
         async with self._writing:
             for _ in range(_ATTEMPTS):
                 end, damage = await self._end()
                 values, head = [], end
-                for each in [deed] if damage is None else [_finding(damage, at), deed]:
+                for each in deeds if damage is None else [_finding(damage, deeds[0].at), *deeds]:
                     value, head = chained(each, head, self._key)
                     values.append(value)
                 if await self._store.append(LOG, values, expect=end.sequence) is not None:

@@ -7,8 +7,8 @@ again from the start.
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 
 from duly.errors import ConfigurationError, InvalidSchedule, JobChanged, JobNotFound, shown
@@ -16,34 +16,44 @@ from duly.model import (
     Ids,
     JobChange,
     JobRecord,
+    JobSpec,
     JobStatistics,
     JobStatus,
     Origin,
     is_job_name,
     sanitize,
 )
-from duly.model.event import Emit, JobConflict, JobSaved
+from duly.model.event import Emit, JobSaved
 from duly.model.holds import hold_for_job
 from duly.ports import Backend
 from duly.rules import job_changes
-from duly.rules.planning import run_for
+from duly.rules.planning import earliest_instant, run_for
 from duly.rules.schedules import Schedule, schedule_of, step
 from duly.runtime.live_config import LiveConfig
 from duly.scheduler.capability_checks import check_deliveries, check_placement
 from duly.scheduler.job import Job, bound_schedule
+from duly.scheduler.next_instants import NextInstants
 from duly.scheduler.registry import Registry
 from duly.scheduler.views import JobView, Upcoming, job_view
 
 _SLICE = 500
 _RACES = 20
-_AT_A_TIME = 8  # schedules computed before others get their turn; one takes up to 20 ms
+_AT_A_TIME = 50
+_LOOKED_AT = 50  # jobs that `upcoming` reads with one call, besides as many as are asked for
+_MOST_LOOKED_AT = 2_000  # jobs whose instants `upcoming` compares
 
 Decide = Callable[[JobRecord], JobChange | None]
 Guard = Callable[[JobRecord | None], None]
+About = Callable[[int], AbstractContextManager[None]]
 
 
 def unguarded(_: JobRecord | None) -> None:
     """A guard that lets everything pass."""
+
+
+def unnumbered(_: int) -> AbstractContextManager[None]:
+    """Adds nothing to errors."""
+    return nullcontext()
 
 
 class JobAdmin:
@@ -73,76 +83,62 @@ class JobAdmin:
         self._emit = emit
         self._changed = changed
 
-    # --- deploying
-
-    async def deploy(self, jobs: Sequence[Job], code_since: datetime) -> None:
-        """Bring the store in line with the code; what did not change is not touched."""
-        for start in range(0, len(jobs), _SLICE):
-            part = {job.name: job for job in jobs[start : start + _SLICE]}
-            for _ in range(_RACES):
-                part = await self._deploy(part, code_since)
-                if not part:
-                    break
-
-    async def _deploy(self, jobs: dict[str, Job], code_since: datetime) -> dict[str, Job]:
-        """Save what is new or changed; returns what lost a race."""
-        stored = {record.name: record for record in await self._store.jobs(list(jobs))}
-        wanted: list[tuple[Job, JobChange]] = []
-        for job in jobs.values():
-            change = self._change(job, stored.get(job.name), code_since)
-            if change is not None:
-                wanted.append((job, change))
-        if not wanted:
-            return {}
-        saved = await self._store.save([change for _, change in wanted])
-        for record in saved:
-            if record is not None:
-                self._emit(JobSaved.of(record, "deployed"))
-        self._changed()
-        return {job.name: job for (job, _), record in zip(wanted, saved, strict=True) if record is None}
-
-    def _change(self, job: Job, record: JobRecord | None, code_since: datetime) -> JobChange | None:
-        spec = self._registry.spec(job, self._live.config)
-        now = self._now()
-        if record is None:
-            return job_changes.create(self._ids.new(), spec, bound_schedule(job, spec), Origin.CODE, now, code_since)
-        if record.origin is not Origin.CODE:
-            self._emit(JobConflict(job.name, f"the {record.origin.value} defines it; code does not overwrite that"))
-            return None
-        if record.status is JobStatus.REMOVED:
-            if job.restore:
-                return job_changes.restore(self._ids.new(), record, spec, bound_schedule(job, spec), now, code_since)
-            self._emit(JobConflict(job.name, "it was removed; register it with restore=True to bring it back"))
-            return None
-        return job_changes.deploy(record, spec, bound_schedule(job, spec), now, code_since)
+    # --- defining
 
     async def define(self, job: Job, guard: Guard = unguarded) -> tuple[JobRecord, JobRecord | None]:
         """Create or replace a job of the API's; the record, and the one before it.
 
         `JobChanged` if the job is not the API's.
         """
-        await check_deliveries({job.name: job.delivery}, self._backend, self._live.config)
-        check_placement(job.name, job.selector, self._live.config)
-        spec = self._registry.spec_for_handler(job, self._live.config)
+        [defined] = await self.define_each([job], [guard])
+        return defined
+
+    async def define_each(
+        self, jobs: Sequence[Job], guards: Sequence[Guard], about: About = unnumbered
+    ) -> list[tuple[JobRecord, JobRecord | None]]:
+        """The same for jobs of different names: nothing is written unless all can be.
+
+        `about` is entered around what concerns one job, with its place, so that errors can say which one it is.
+        """
+        await check_deliveries({job.name: job.delivery for job in jobs}, self._backend, self._live.config)
+        specs = []
+        for place, job in enumerate(jobs):
+            await _share_loop(place)
+            with about(place):
+                check_placement(job.name, job.selector, self._live.config)
+                specs.append(self._registry.spec_for_handler(job, self._live.config))
+        defined: dict[int, tuple[JobRecord, JobRecord | None]] = {}
         for _ in range(_RACES):
-            record = await self._store.job(job.name)
-            guard(record)
-            _refuse_foreign(job.name, record)
-            now, schedule = self._now(), bound_schedule(job, spec)
-            change = (
-                job_changes.create(self._ids.new(), spec, schedule, Origin.API, now, None)
-                if record is None
-                else job_changes.deploy(record, spec, schedule, now, None)
-            )
-            if change is None:
-                assert record is not None
-                return record, record
-            [saved] = await self._store.save([change])
-            if saved is not None:
-                self._emit(JobSaved.of(saved, "defined"))
+            left = [place for place in range(len(jobs)) if place not in defined]
+            if not left:
+                return [defined[place] for place in range(len(jobs))]
+            stored = {record.name: record for record in await self._store.jobs([jobs[place].name for place in left])}
+            wanted: list[tuple[int, JobChange]] = []
+            for place in left:
+                job, record = jobs[place], stored.get(jobs[place].name)
+                await _share_loop(place)
+                with about(place):
+                    guards[place](record)
+                    change = self._definition(job, specs[place], record)
+                if change is not None:
+                    wanted.append((place, change))
+                elif record is not None:
+                    defined[place] = record, record
+            saved = await self._store.save([change for _, change in wanted]) if wanted else []
+            for (place, _), record in zip(wanted, saved, strict=True):
+                if record is not None:
+                    defined[place] = record, stored.get(record.name)
+                    self._emit(JobSaved.of(record, "defined"))
+            if any(saved):
                 self._changed()
-                return saved, record
-        raise _busy(job.name)
+        raise _busy(next(job.name for place, job in enumerate(jobs) if place not in defined))
+
+    def _definition(self, job: Job, spec: JobSpec, record: JobRecord | None) -> JobChange | None:
+        _refuse_foreign(job.name, record)
+        now, schedule = self._now(), bound_schedule(job, spec)
+        if record is None:
+            return job_changes.create(self._ids.new(), spec, schedule, Origin.API, now, None)
+        return job_changes.deploy(record, spec, schedule, now, None)
 
     # --- operating
 
@@ -200,22 +196,26 @@ class JobAdmin:
     async def view(self, name: str) -> JobView:
         record = await self.record(name)
         statistics = await self._store.statistics([name])
-        waiting = await self._store.upcoming(1, name)
-        return self._view(record, statistics.get(name), waiting[0].ready_at if waiting else None)
+        first = await self._store.next_runs([name])
+        return self._view(record, statistics.get(name), first.get(name))
 
     async def views(self, *, removed: bool = False) -> list[JobView]:
-        records = [record for record in await self._store.jobs() if removed or record.status is not JobStatus.REMOVED]
-        statistics = await self._store.statistics()
-        first = await self._store.next_runs()
-        return [self._view(record, statistics.get(record.name), first.get(record.name)) for record in records]
+        """All jobs, read in pages, so that no call to the store is long."""
+        views: list[JobView] = []
+        after: str | None = ""
+        while after is not None:
+            some, after = await self.page(after, _SLICE, removed=removed)
+            views += some
+        return views
 
     async def page(self, after: str, limit: int, *, removed: bool = False) -> tuple[list[JobView], str | None]:
         """Jobs by name, those after `after`, at most `limit`; and where to go on, None at the end."""
         records = await self._store.jobs(after=after, limit=limit + 1)
         more, records = len(records) > limit, records[:limit]
         alive = [record for record in records if removed or record.status is not JobStatus.REMOVED]
-        statistics = await self._store.statistics([record.name for record in alive])
-        first = await self._store.next_runs()
+        names = [record.name for record in alive]
+        statistics = await self._store.statistics(names)
+        first = await self._store.next_runs(names)
         views = [self._view(record, statistics.get(record.name), first.get(record.name)) for record in alive]
         return views, records[-1].name if more else None
 
@@ -227,40 +227,45 @@ class JobAdmin:
     async def upcoming(self, limit: int, job: str | None) -> list[Upcoming]:
         """The next runs, those that are made already and those that the schedules will ask for.
 
-        Schedules are computed a few at a time, so that others on the event loop get their turn.
+        Looks at the jobs that are planned next, and stops where the others come later. It looks at a bounded number of
+        jobs: while the planner is far behind, or where thousands of jobs share an instant, one of the others may be
+        earlier. Schedules are computed a few at a time, so that others on the event loop get their turn.
         """
         sanitize.checked_whole("limit", limit, 1, sanitize.MOST_LISTED)
         if job is not None and not is_job_name(job):
             return []
         made = [Upcoming(run.job, run.ready_at, run.due, run.id) for run in await self._store.upcoming(limit, job)]
-        heap: list[tuple[datetime, int, Upcoming, Iterator[Upcoming]]] = []
-        for number, record in enumerate(await self._store.jobs(None if job is None else [job])):
-            await _share_loop(number)
-            instants = self._instants(record)
-            for first in instants:
-                heap.append((first.at, number, first, instants))
-                break
-        heapq.heapify(heap)
-        for taken in range(limit):
-            if not heap:
-                break
-            await _share_loop(taken)
-            _, number, found, instants = heap[0]
-            made.append(found)
-            following = next(instants, None)
-            if following is None:
-                heapq.heappop(heap)
-            else:
-                heapq.heapreplace(heap, (following.at, number, following, instants))
-        return sorted(made, key=lambda upcoming: upcoming.at)[:limit]
+        coming = NextInstants(made, limit)
+        if job is not None:
+            coming.add(self._instants(record) for record in await self._store.jobs([job]))
+        else:
+            await self._look_ahead(coming, limit)
+        return await coming.first()
+
+    async def _look_ahead(self, coming: NextInstants, limit: int) -> None:
+        """Add the instants of the jobs that are planned next, until those of all others come later."""
+        now, known = await self._store.time(), 0
+        for most in (_LOOKED_AT + limit, max(_MOST_LOOKED_AT, 2 * limit)):
+            plans = await self._store.next_plans(most)
+            while known < len(plans):
+                part = plans[known : known + _LOOKED_AT + limit]
+                if coming.complete(earliest_instant(part[0][1], now, limit)):
+                    return
+                records = {record.name: record for record in await self._store.jobs([name for name, _ in part])}
+                coming.add(self._instants(records[name]) for name, _ in part if name in records)
+                known += len(part)
+                await asyncio.sleep(0)
+            if len(plans) < most or coming.complete(earliest_instant(plans[-1][1], now, limit)):
+                return
 
     def _instants(self, record: JobRecord) -> Iterator[Upcoming]:
         """The instants of a job beyond those planned: of a schedule that only other code knows, the next one."""
-        schedule = self.schedule(record)
         due = record.cursor if record.plannable else None
         left = None if record.spec.max_runs is None else record.spec.max_runs - record.planned
+        schedule = None
         while due is not None and left != 0:
             yield Upcoming(record.name, run_for(record, due).ready_at, due)
+            schedule = schedule or self.schedule(record)
             due = None if schedule is None else step(schedule, due)
             left = None if left is None else left - 1
 
@@ -272,8 +277,9 @@ class JobAdmin:
             return None
 
 
-async def _share_loop(number: int) -> None:
-    if number % _AT_A_TIME == _AT_A_TIME - 1:
+async def _share_loop(place: int) -> None:
+    """Let others on the event loop have their turn while many jobs are checked."""
+    if place % _AT_A_TIME == _AT_A_TIME - 1:
         await asyncio.sleep(0)
 
 

@@ -75,7 +75,7 @@ class RunningNode:
         """Check the code against the store, and save what is new or changed."""
         jobs = self._registry.jobs()
         await self._adopt(jobs)
-        await self.client.definitions.deploy(jobs, self._started_at)
+        await self.client.code_deploys.deploy(jobs, self._started_at)
         if self._job_file is not None:
             await self.client.job_files.deploy(*self._job_file, by=self._actor)
 
@@ -104,7 +104,7 @@ class RunningNode:
     async def register(self, job: Job) -> None:
         """Add a job while running."""
         await self._adopt([job])
-        await self.client.definitions.deploy([job], self._started_at)
+        await self.client.code_deploys.deploy([job], self._started_at)
         await self.client.backend.coordinator.announce(self.node.card_now(), self.config.lease)
 
     async def stop(self, timeout: float | None) -> ShutdownReport:

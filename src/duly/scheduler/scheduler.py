@@ -384,7 +384,7 @@ class Scheduler(Subscriptions):
         if self._running is not None:
             await self._running.register(job)
         else:
-            await client.definitions.deploy([job], client.clock.now())
+            await client.code_deploys.deploy([job], client.clock.now())
 
     async def remove(self, name: str) -> None:
         """Stop planning a job and cancel its waiting runs; what runs may end. History stays."""

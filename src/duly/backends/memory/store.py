@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -43,6 +44,7 @@ from duly.model import (
     to_micros,
 )
 from duly.model.holds import UNPLACED
+from duly.model.job import DEPLOYED
 from duly.ports import Transaction
 from duly.rules.admission import REMOVED
 from duly.rules.history import history_of
@@ -79,6 +81,9 @@ class MemoryStore:
         self._contents.keep(record)
         for run in change.ledger:
             self._insert(run, now)
+        if change.redefines:
+            present = self._contents.items.get(DEPLOYED)
+            self._contents.items[DEPLOYED] = Item(DEPLOYED[1], b"", present.version + 1 if present else 1)
         return record
 
     def _clear(self, record: JobRecord, waiting: Waiting, now: datetime) -> JobRecord:
@@ -118,6 +123,22 @@ class MemoryStore:
         wanted = self._contents.jobs if names is None else set(names) & self._contents.jobs.keys()
         chosen = sorted(name for name in wanted if name > after)
         return [self._contents.jobs[name] for name in chosen[:limit]]
+
+    async def handlers(self, *, retired: bool) -> set[str]:
+        return {record.spec.handler for record in self._contents.jobs.values() if _needs_handler(record, retired)}
+
+    async def jobs_of(self, handler: str, *, retired: bool, after: str = "", limit: int) -> list[JobRecord]:
+        records = await self.jobs(after=after)
+        found = [each for each in records if each.spec.handler == handler and _needs_handler(each, retired)]
+        return found[:limit]
+
+    async def reindex(self, cursor: str = "") -> str | None:
+        return None
+
+    async def next_plans(self, limit: int) -> list[tuple[str, datetime]]:
+        jobs = self._contents.jobs.values()
+        planned = [(each.plan_at, each.name) for each in jobs if each.plannable and each.plan_at is not None]
+        return [(name, plan_at) for plan_at, name in heapq.nsmallest(limit, planned)]
 
     async def install(self, shard: str, proposed: int) -> int:
         epoch = max(proposed, self._contents.epochs.get(shard, 0) + 1)
@@ -172,10 +193,10 @@ class MemoryStore:
         chosen = [run for run in waiting if job is None or run.job == job]
         return [_as_it_stands(run, at) for run in sorted(chosen, key=lambda run: (run.ready_at, run.id))[:limit]]
 
-    async def next_runs(self, *, now: datetime | None = None) -> dict[str, datetime]:
+    async def next_runs(self, jobs: Sequence[str] | None = None, *, now: datetime | None = None) -> dict[str, datetime]:
         first: dict[str, datetime] = {}
         for run in self._runs.by_id.values():
-            if run.state in WAITING and run.hold in (None, UNPLACED):
+            if run.state in WAITING and run.hold in (None, UNPLACED) and (jobs is None or run.job in jobs):
                 first[run.job] = min(run.ready_at, first.get(run.job, run.ready_at))
         return first
 
@@ -370,6 +391,10 @@ class MemoryStore:
 
 def _no_transactions() -> NoReturn:
     raise BackendError("memory:// has no transactions: use sqlite:// or postgresql://")
+
+
+def _needs_handler(record: JobRecord, retired: bool) -> bool:
+    return record.needs_handler and (record.retired_at is not None) is retired
 
 
 def _not_yet_due(run: Run, uid: str, now: datetime) -> bool:

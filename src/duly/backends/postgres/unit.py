@@ -79,6 +79,17 @@ WORDS = {
     "false": "false",
     "paused": "paused",
     "plannable": "plannable",
+    # By its key, as above: a slice of jobs must not make the planner read all plans.
+    "with_plan": "CROSS JOIN LATERAL (SELECT * FROM {ns}.plans AS at WHERE at.name = j.name LIMIT 1) AS p",
+    "needed_handler": '({ns}.needed_handler(record)) COLLATE "C"',
+    "is_retired": "{ns}.is_retired(record)",
+    "job": "r.job",
+    "jobs_named": "unnest($1::text[]) AS j (job)",
+    "run_of_job": "r.job = j.job",
+    "is_upcoming": f"""(
+        EXISTS (SELECT 1 FROM {{ns}}.waiting AS w WHERE {_HERE})
+        OR EXISTS (SELECT 1 FROM {{ns}}.held AS w WHERE w.seq = r.seq AND w.hold = 'place')
+    )""",
     "member": "member",
     "entered": "(SELECT * FROM {ns}.waiting WHERE NOT entering)",
     "entrants": "(SELECT * FROM {ns}.waiting WHERE entering)",

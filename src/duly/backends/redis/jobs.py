@@ -86,7 +86,19 @@ def change_arguments(change: JobChange) -> tuple[Argument, ...]:
         change.waiting.value,
         encode_job(change.record),
         *batch_arguments(change.ledger),
+        place_of(change.record),
+        "1" if change.redefines else "",
     )
+
+
+def place_of(record: JobRecord) -> str:
+    """Where a job is in the index of handlers (`lib/job_index.lua`)."""
+    return index_place(record.spec.handler, record.retired_at is not None) if record.needs_handler else ""
+
+
+def index_place(handler: str, retired: bool) -> str:
+    """Where the jobs of a handler are."""
+    return f"{'r' if retired else 'a'}{handler}"
 
 
 def firing_arguments(firings: Sequence[Firing]) -> tuple[bytes, *BatchArguments]:

@@ -65,9 +65,12 @@ class RedisQueue:
         if len(runs) <= _PUT:
             return await self._put_alone(runs, now) or await self._put_slice(runs, now) if runs else []
         window = asyncio.Semaphore(_CONCURRENT_PUTS)
+        first, *others = slices_of(runs, _PUT)
+        # The first goes alone: if the server lacks the script, it would be repeated after the others.
+        answers = await self._put_slice(first, now)
         async with asyncio.TaskGroup() as tasks:  # one connection: the slices arrive in order
-            slices = [tasks.create_task(self._put_in_turn(some, now, window)) for some in slices_of(runs, _PUT)]
-        return [put for some in slices for put in some.result()]
+            slices = [tasks.create_task(self._put_in_turn(some, now, window)) for some in others]
+        return answers + [put for some in slices for put in some.result()]
 
     async def _put_alone(self, runs: Sequence[Run], now: datetime | None) -> list[Put] | None:
         """Put one run that is ready and needs nothing else by a shorter script. None: it needs the general one."""

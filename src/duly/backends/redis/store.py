@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import struct
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
@@ -22,11 +23,20 @@ from duly.backends.redis.codec import (
     instant_of,
     optional_instant,
     parse_queue_key,
+    score_of,
 )
-from duly.backends.redis.jobs import change_arguments, decode_job, decode_jobs, firing_arguments, slices_by_runs
+from duly.backends.redis.jobs import (
+    change_arguments,
+    decode_job,
+    decode_jobs,
+    firing_arguments,
+    index_place,
+    place_of,
+    slices_by_runs,
+)
 from duly.backends.redis.listing import decoded
 from duly.backends.redis.pubsub import MISSED, Listener
-from duly.errors import BackendError
+from duly.errors import BackendError, BackendUnavailable
 from duly.model import (
     FINAL,
     Attempt,
@@ -61,6 +71,9 @@ _ENDED = "ended"
 _SAVE = 100
 _FIRE = 1000
 _NAMES = 1000
+_SCANNED = 100
+_HANDLERS = 500
+_REINDEXED = 3
 _VERSION = struct.Struct(">Q")
 _TIME = struct.Struct(">q")
 _COUNTERS = struct.Struct(">7qB8x")  # as job_counters.lua writes them
@@ -106,7 +119,7 @@ class RedisStore:
         self, names: Sequence[str] | None = None, *, after: str = "", limit: int | None = None
     ) -> list[JobRecord]:
         if names is None:
-            names = decoded(await self._client.on_key("HKEYS", "jobs"))
+            return await self._page(after, limit)
         wanted = sorted({name for name in names if name > after})
         records: list[JobRecord] = []
         for some in slices_of(wanted, _NAMES):
@@ -114,6 +127,73 @@ class RedisStore:
                 break
             records += decode_jobs(some, await self._client.on_key("HMGET", "jobs", *some))
         return records[:limit]
+
+    async def _page(self, after: str, limit: int | None) -> list[JobRecord]:
+        records: list[JobRecord] = []
+        while limit is None or len(records) < limit:
+            wanted = _NAMES if limit is None else min(_NAMES, limit - len(records))
+            names, texts = await self._from_index("job_page", after, wanted)
+            records += decode_jobs(names, texts)
+            if len(names) < wanted:
+                break
+            after = names[-1].decode()
+        return records
+
+    async def handlers(self, *, retired: bool) -> set[str]:
+        found: set[str] = set()
+        after = b""
+        while some := await self._from_index("handlers_of_jobs", index_place("", retired), after, _HANDLERS):
+            found.update(decoded(some))
+            after = some[-1]
+        return found
+
+    async def jobs_of(self, handler: str, *, retired: bool, after: str = "", limit: int) -> list[JobRecord]:
+        place, found = index_place(handler, retired), list[JobRecord]()
+        while len(found) < limit:
+            wanted = min(_NAMES, limit - len(found))
+            names, texts = await self._from_index("jobs_of_handler", place, after, wanted)
+            records = decode_jobs(names, texts)
+            found += [record for record in records if place_of(record) == place]
+            await self._index([record for record in records if place_of(record) != place], place)
+            if len(names) < wanted:
+                break
+            after = names[-1].decode()
+        return found
+
+    async def _from_index(self, script: str, *arguments: str | bytes | int) -> Any:
+        """What a script reads by the index of jobs, which is completed before if a process of 0.1.0 has left gaps."""
+        for _ in range(_REINDEXED):
+            found = await self._client.call(script, *arguments)
+            if found is not None:
+                return found
+            cursor: str | None = ""
+            while cursor is not None:
+                cursor = await self.reindex(cursor)
+        raise BackendUnavailable("a process of Duly 0.1.0 keeps adding jobs, so they cannot be listed: try again")
+
+    async def reindex(self, cursor: str = "") -> str | None:
+        part, _, position = cursor.partition(":")
+        if part != "names":
+            following, flat = await self._client.on_key("HSCAN", "jobs", position or "0", "COUNT", _SCANNED)
+            await self._index(decode_jobs(flat[::2], flat[1::2]))
+            return "names:" if following == b"0" else f"jobs:{following.decode()}"
+        names = await self._client.on_key("ZRANGEBYLEX", "names", f"({position}", "+", "LIMIT", 0, _SCANNED)
+        texts = await self._client.on_key("HMGET", "jobs", *names) if names else []
+        gone = [name for name, text in zip(names, texts, strict=True) if text is None]
+        if gone:
+            await self._client.call("index_jobs", *[each for name in gone for each in (name, -1, "", "")])
+        return f"names:{names[-1].decode()}" if len(names) == _SCANNED else None
+
+    async def _index(self, records: Sequence[JobRecord], former: str = "") -> None:
+        """Correct the index for these jobs, which are not at a place where the index had them."""
+        for some in slices_of(records, _SCANNED):
+            entries = [(each.name, each.revision, place_of(each), former) for each in some]
+            await self._client.call("index_jobs", *[argument for entry in entries for argument in entry])
+
+    async def next_plans(self, limit: int) -> list[tuple[str, datetime]]:
+        shards = await self._client.call("next_plans", limit)
+        plans = [(score_of(at), name) for flat in shards for name, at in zip(flat[::2], flat[1::2], strict=True)]
+        return [(name.decode(), from_micros(at)) for at, name in heapq.nsmallest(limit, plans)]
 
     async def install(self, shard: str, proposed: int) -> int:
         epoch: int = await self._client.call("install_epoch", shard, proposed)
@@ -151,8 +231,11 @@ class RedisStore:
     async def upcoming(self, limit: int, job: str | None = None, *, now: datetime | None = None) -> list[Run]:
         return await listing.upcoming(self._client, limit, job, _micros(now))
 
-    async def next_runs(self, *, now: datetime | None = None) -> dict[str, datetime]:
-        first = await listing.next_runs(self._client)
+    async def next_runs(self, jobs: Sequence[str] | None = None, *, now: datetime | None = None) -> dict[str, datetime]:
+        if jobs is None:
+            first = await listing.next_runs(self._client)
+        else:
+            first = await listing.next_runs_of(self._client, jobs)
         return {job: instant_of(ready) for job, ready in first.items()}
 
     async def covering(self, uid: str, at: datetime) -> Run | None:
@@ -166,9 +249,14 @@ class RedisStore:
     async def statistics(self, jobs: Sequence[str] | None = None) -> dict[str, JobStatistics]:
         while await self._client.call("add_pending_counters", _COUNTED):
             pass
+        counted: dict[str, bytes | None] = {}
         if jobs is None:
-            flat = await self._client.on_key("HGETALL", "statistics")
-            counted = {job.decode(): text for job, text in zip(flat[::2], flat[1::2], strict=True)}
+            cursor = b"0"
+            while True:
+                cursor, flat = await self._client.on_key("HSCAN", "statistics", cursor, "COUNT", _NAMES)
+                counted |= {job.decode(): text for job, text in zip(flat[::2], flat[1::2], strict=True)}
+                if cursor == b"0":
+                    break
         else:
             texts = await self._client.on_key("HMGET", "statistics", *jobs) if jobs else []
             counted = dict(zip(jobs, texts, strict=True))

@@ -53,6 +53,29 @@ SELECT job, completed, failed, cancelled, lost, retried, seconds, last_run_at, l
 _STATISTICS_OF = _STATISTICS + "WHERE job = ANY($1::text[])"
 _ENDED = "SELECT state, sum(ended)::bigint FROM {ns}.totals GROUP BY state"
 
+# The first runs of some jobs without looking at all that waits: an index by job would make every claim pay for it.
+_FRONT = 500
+_NEWEST_OF_JOB = 20
+_READY_OF = """
+SELECT job, ready_at FROM (SELECT {job} AS job, r.ready_at FROM {ns}.runs AS r WHERE r.seq = ANY($1::bigint[])) AS front
+WHERE job = ANY($2::text[])
+"""
+# Ids of a schedule's runs sort like their instants.
+_FIRST_OF_SCHEDULE = """
+SELECT p.name, (
+    SELECT r.ready_at FROM {ns}.runs AS r
+    WHERE r.id >= p.uid || $2::text AND r.id < p.uid || '.' AND {is_upcoming} ORDER BY r.id LIMIT 1
+)
+FROM {ns}.plans AS p WHERE p.name = ANY($1::text[])
+"""
+_FIRST_OF_NEWEST = """
+SELECT j.job, (
+    SELECT min(r.ready_at) FROM (SELECT * FROM {ns}.runs AS r WHERE {run_of_job} ORDER BY r.seq DESC LIMIT $2) AS r
+    WHERE {is_upcoming}
+)
+FROM {jobs_named}
+"""
+
 _FEW = 50_000
 _RUNS = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE "
 _NEWEST = " ORDER BY r.seq DESC LIMIT "
@@ -118,6 +141,22 @@ async def upcoming(unit: Unit, limit: int, job: str | None, now: int) -> list[Ru
 async def next_runs(unit: Unit) -> dict[str, datetime]:
     """For every job that has upcoming runs: the earliest ready time among them."""
     return {job: from_micros(ready_at) for job, ready_at in await unit.all("{first_ready}", UNPLACED)}
+
+
+async def next_runs_of(unit: Unit, jobs: Sequence[str], now: int) -> dict[str, datetime]:
+    """The same for some jobs: among the first of all runs, the first of each schedule, and the newest of each job."""
+    front = await unit.dialect.soonest(unit, _FRONT, None, now)
+    found = [
+        *await unit.all(_READY_OF, front, list(jobs)),
+        *await unit.all(_FIRST_OF_SCHEDULE, list(jobs), recurring_id("", from_micros(now))),
+        *await unit.all(_FIRST_OF_NEWEST, list(jobs), _NEWEST_OF_JOB),
+    ]
+    first: dict[str, datetime] = {}
+    for job, ready_at in found:
+        if ready_at is not None:
+            ready = from_micros(ready_at)
+            first[job] = min(ready, first.get(job, ready))
+    return first
 
 
 # --- counters

@@ -5,15 +5,18 @@ The row of a job in `plans` is its lock: who changes the job or moves its cursor
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
+from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.codec import Record, job_text, micros, read_job
+from duly.backends.sql import values
 from duly.backends.sql.moves import by_seqs, end, forget, read_records
 from duly.backends.sql.notify import WORK
-from duly.backends.sql.unit import EVERYTHING, Column, Insert, Unit, Update, columns
+from duly.backends.sql.unit import EVERYTHING, Column, Insert, Row, Unit, Update, columns
 from duly.model import (
     Cause,
     Fired,
@@ -27,17 +30,35 @@ from duly.model import (
     recurring_id,
     to_micros,
 )
+from duly.model.job import DEPLOYED, JOB_SHARD
 from duly.rules.admission import REMOVED
 
+_AFTER_JOB_SHARDS = JOB_SHARD[:-1] + chr(ord(JOB_SHARD[-1]) + 1)  # greater than the names of all shards of single jobs
 _BLOCKING = frozenset({JobStatus.PAUSED, JobStatus.REMOVED})
 
 _JOB = """
 SELECT j.record, p.cursor, p.plan_at, p.planned, p.name, p.uid, p.revision
-FROM {ns}.jobs AS j INNER JOIN {ns}.plans AS p ON p.name = j.name
+FROM {ns}.jobs AS j {with_plan}
 """
 _JOB_NAMED = _JOB + "WHERE j.name = $1"
 _JOBS = _JOB + "WHERE j.name > $1 ORDER BY j.name LIMIT $2"
 _JOBS_NAMED = _JOB + "WHERE j.name > $1 AND j.name = ANY($3::text[]) ORDER BY j.name LIMIT $2"
+# The handlers of jobs, found by leaping from one to the next.
+_HANDLERS = """
+WITH RECURSIVE handlers (handler) AS (
+    SELECT (SELECT {needed_handler} FROM {ns}.jobs WHERE {is_retired} = $1 AND {needed_handler} > '' ORDER BY 1 LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT {needed_handler} FROM {ns}.jobs WHERE {is_retired} = $1 AND {needed_handler} > handlers.handler
+        ORDER BY 1 LIMIT 1
+    )
+    FROM handlers WHERE handlers.handler IS NOT NULL
+)
+SELECT handler FROM handlers WHERE handler IS NOT NULL
+"""
+_JOBS_OF = """
+SELECT name FROM {ns}.jobs WHERE {is_retired} = $1 AND {needed_handler} = $2 AND name > $3 ORDER BY name LIMIT $4
+"""
 _LOCK_PLAN = "SELECT 1 FROM {ns}.plans WHERE name = $1 FOR UPDATE"
 
 _PLAN = columns(
@@ -99,6 +120,30 @@ INNER JOIN {ns}.jobs AS j ON j.name = p.name
 ORDER BY p.plan_at, p.name
 """
 
+# The shards of plannable jobs, found by leaping from one to the next; those of single jobs, of which each has its own,
+# count as one.
+_SHARDS = """
+WITH RECURSIVE shards (shard) AS (
+    SELECT (SELECT min(shard) FROM {ns}.plans WHERE {plannable} AND plan_at IS NOT NULL)
+    UNION ALL
+    SELECT (
+        SELECT min(shard) FROM {ns}.plans
+        WHERE {plannable} AND plan_at IS NOT NULL
+            AND shard > CASE WHEN shards.shard >= $1 AND shards.shard < $2 THEN $2 ELSE shards.shard END
+    )
+    FROM shards WHERE shards.shard IS NOT NULL
+)
+SELECT shard FROM shards WHERE shard IS NOT NULL
+"""
+_PLANS_OF = """
+SELECT plan_at, name FROM {ns}.plans WHERE shard = $1 AND {plannable} AND plan_at IS NOT NULL
+ORDER BY plan_at, name LIMIT $2
+"""
+_PLANS_OF_JOBS = """
+SELECT plan_at, name FROM {ns}.plans WHERE shard >= $1 AND shard < $2 AND {plannable} AND plan_at IS NOT NULL
+ORDER BY plan_at, name LIMIT $3
+"""
+
 _STANDING = """
 SELECT name, uid, revision, cursor, plannable, planned FROM {ns}.plans
 WHERE name = ANY($1::text[]) ORDER BY name FOR UPDATE
@@ -128,6 +173,28 @@ async def find_jobs(unit: Unit, names: Sequence[str] | None, after: str, limit: 
     else:
         rows = await unit.all(_JOBS_NAMED, after, most, list(names))
     return [read_job(row) for row in rows]
+
+
+async def handlers(unit: Unit, retired: bool) -> set[str]:
+    """The handlers of jobs that need one."""
+    return {row[0] for row in await unit.all(_HANDLERS, retired)}
+
+
+async def jobs_of(unit: Unit, handler: str, retired: bool, after: str, limit: int) -> list[JobRecord]:
+    """A slice of the jobs of a handler, by name."""
+    names = [row[0] for row in await unit.all(_JOBS_OF, retired, handler, after, limit)]
+    return await find_jobs(unit, names, "", limit) if names else []
+
+
+async def next_plans(unit: Unit, limit: int) -> list[tuple[str, datetime]]:
+    """The plannable jobs of all shards that are planned first."""
+    found: list[Row] = []
+    for (shard,) in await unit.all(_SHARDS, JOB_SHARD, _AFTER_JOB_SHARDS):
+        if shard.startswith(JOB_SHARD):
+            found += await unit.all(_PLANS_OF_JOBS, JOB_SHARD, _AFTER_JOB_SHARDS, limit)
+        else:
+            found += await unit.all(_PLANS_OF, shard, limit)
+    return [(name, from_micros(plan_at)) for plan_at, name in heapq.nsmallest(limit, map(tuple, found))]
 
 
 async def _keep(unit: Unit, records: Sequence[JobRecord], *, new: bool) -> set[str]:
@@ -186,6 +253,8 @@ async def change(unit: Unit, change: JobChange, now: int) -> JobRecord | None:
         return None
     if change.ledger:
         await unit.dialect.add(unit, change.ledger, now)
+    if change.redefines:
+        await values.put(unit, *DEPLOYED, b"", None)
     unit.rings |= WORK
     return record
 

@@ -90,6 +90,18 @@ class SqlStore(ABC):
     ) -> list[JobRecord]:
         return await self._list(lambda unit: planning.find_jobs(unit, names, after, limit))
 
+    async def handlers(self, *, retired: bool) -> set[str]:
+        return await self._list(lambda unit: planning.handlers(unit, retired))
+
+    async def jobs_of(self, handler: str, *, retired: bool, after: str = "", limit: int) -> list[JobRecord]:
+        return await self._list(lambda unit: planning.jobs_of(unit, handler, retired, after, limit))
+
+    async def reindex(self, cursor: str = "") -> str | None:
+        return None
+
+    async def next_plans(self, limit: int) -> list[tuple[str, datetime]]:
+        return await self._list(lambda unit: planning.next_plans(unit, limit))
+
     async def install(self, shard: str, proposed: int) -> int:
         return await self._session.write_each(STORE, lambda unit: planning.install(unit, shard, proposed))
 
@@ -117,8 +129,10 @@ class SqlStore(ABC):
     async def upcoming(self, limit: int, job: str | None = None, *, now: datetime | None = None) -> list[Run]:
         return await self._list(_shown(now, listing.upcoming, limit, job))
 
-    async def next_runs(self, *, now: datetime | None = None) -> dict[str, datetime]:
-        return await self._list(listing.next_runs)
+    async def next_runs(self, jobs: Sequence[str] | None = None, *, now: datetime | None = None) -> dict[str, datetime]:
+        if jobs is None:
+            return await self._list(listing.next_runs)
+        return await self._list(_shown(now, listing.next_runs_of, jobs))
 
     async def covering(self, uid: str, at: datetime) -> Run | None:
         return await self._session.read(_shown(None, listing.covering, uid, at))

@@ -247,6 +247,17 @@ WORDS = {
     "false": "0",
     "paused": "paused = 1",
     "plannable": "plannable = 1",
+    "with_plan": "INNER JOIN {ns}.plans AS p ON p.name = j.name",
+    "needed_handler": "handler",
+    "job": "(SELECT job FROM {ns}.kinds WHERE number = r.kind)",
+    "jobs_named": "{ns}.kinds AS j WHERE j.job = ANY($1::text[])",
+    "run_of_job": "r.kind = j.number",
+    "is_upcoming": """(
+        EXISTS (SELECT 1 FROM {ns}.waiting AS w WHERE w.line = r.line AND w.ready_at = r.ready_at AND w.id = r.id)
+        OR EXISTS (SELECT 1 FROM {ns}.entrants AS w WHERE w.line = r.line AND w.ready_at = r.ready_at AND w.id = r.id)
+        OR EXISTS (SELECT 1 FROM {ns}.held AS w WHERE w.seq = r.seq AND w.hold = 'place')
+    )""",
+    "is_retired": "retired",
     "member": "member = 1",
     "entered": "{ns}.waiting",
     "entrants": "{ns}.entrants",

@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from msgspec.structs import replace
 
-from duly.model import CommandSpec, CronSpec, JobChange, JobSpec, Misfire, Origin, Overlap, RetrySpec, RunPolicy
+from duly.model import (
+    CommandSpec,
+    CronSpec,
+    JobChange,
+    JobRecord,
+    JobSpec,
+    Misfire,
+    Origin,
+    Overlap,
+    Pause,
+    RetrySpec,
+    RunPolicy,
+)
+from duly.model.job import DEPLOYED
 from duly.testing.conformance.world import NIGHTLY, World, part, scenario
+
+
+def _of(world: World, name: str, handler: str, **fields: Any) -> JobRecord:
+    """A recurring job of another handler than its own."""
+    record = world.record(name, **fields)
+    return replace(record, spec=replace(record.spec, handler=handler))
 
 
 @part
@@ -64,6 +84,85 @@ class JobSuite:
         assert [record.name for record in await world.store.jobs(after="_d", limit=2)] == names[2:4]
         assert [record.name for record in await world.store.jobs(["e", "a", "C"], after="C", limit=1)] == ["a"]
         assert await world.store.jobs(after="e", limit=2) == []
+
+    @scenario
+    async def test_handlers_are_those_of_recurring_jobs_that_are_not_removed(self, world: World) -> None:
+        assert await world.store.handlers(retired=False) == set()
+        await world.create(
+            _of(world, "a", "mail"),
+            _of(world, "b", "mail"),
+            _of(world, "c", "sms"),
+            _of(world, "paused", "duly:command", paused=Pause(world.now)),
+            _of(world, "gone", "fax", removed_at=world.now),
+            _of(world, "back", "post", retired_at=world.now),
+            world.record("submitted", every=None),
+        )
+        assert await world.store.handlers(retired=False) == {"mail", "sms", "duly:command"}
+        assert await world.store.handlers(retired=True) == {"post"}
+
+    @scenario
+    async def test_jobs_of_a_handler_are_read_in_slices(self, world: World) -> None:
+        names = ["C", "_d", "a", "b", "e"]
+        await world.create(*[_of(world, name, "mail") for name in names], _of(world, "other", "mail.now"))
+        await world.create(_of(world, "f", "mail", retired_at=world.now))
+
+        async def read(after: str, limit: int, retired: bool = False) -> list[str]:
+            found = await world.store.jobs_of("mail", retired=retired, after=after, limit=limit)
+            return [record.name for record in found]
+
+        assert await read("", 2) == names[:2]
+        assert await read("_d", 9) == names[2:]
+        assert await read("e", 9) == []
+        assert await read("", 9, retired=True) == ["f"]
+        assert await world.store.jobs_of("nobody", retired=False, limit=9) == []
+
+    @scenario
+    async def test_a_change_moves_a_job_between_handlers(self, world: World) -> None:
+        await world.create(record := _of(world, "a", "mail"), other := _of(world, "b", "mail"))
+        moved = replace(record, revision=2, spec=replace(record.spec, handler="sms"))
+        await world.store.save([JobChange(moved, 1)], now=world.now)
+        assert await world.store.handlers(retired=False) == {"mail", "sms"}
+        assert await world.store.jobs_of("mail", retired=False, limit=9) == [other]
+        assert await world.store.jobs_of("sms", retired=False, limit=9) == [moved]
+        retired = replace(moved, revision=3, retired_at=world.now, paused=Pause(world.now))
+        await world.store.save([JobChange(retired, 2)], now=world.now)
+        await world.store.save([JobChange(replace(other, revision=2, removed_at=world.now), 1)], now=world.now)
+        assert await world.store.handlers(retired=False) == set()
+        assert await world.store.handlers(retired=True) == {"sms"}
+        assert await world.store.jobs_of("sms", retired=True, limit=9) == [retired]
+        removed = replace(retired, revision=4, removed_at=world.now)
+        await world.store.save([JobChange(removed, 3)], now=world.now)
+        assert await world.store.handlers(retired=True) == set()
+        assert await world.store.jobs_of("sms", retired=True, limit=9) == []
+
+    @scenario
+    async def test_comparing_the_index_with_the_records_changes_no_answer(self, world: World) -> None:
+        await world.create(*[_of(world, name, "mail") for name in ("a", "b")], world.record("c", every=None))
+        cursor = await world.store.reindex()
+        while cursor is not None:
+            cursor = await world.store.reindex(cursor)
+        assert [record.name for record in await world.store.jobs()] == ["a", "b", "c"]
+        assert await world.store.handlers(retired=False) == {"mail"}
+
+    @scenario
+    async def test_a_change_that_redefines_forgets_what_is_deployed(self, world: World) -> None:
+        await world.create(record := world.record())
+        assert await world.store.get(*DEPLOYED) is None
+        second, third, fourth = (replace(record, revision=revision) for revision in (2, 3, 4))
+        await world.store.save([JobChange(second, 1, redefines=True)], now=world.now)
+        emptied = await world.store.get(*DEPLOYED)
+        assert emptied is not None
+        assert emptied.value == b""
+        written = await world.store.put(*DEPLOYED, b"known", expect=emptied.version)
+        assert written is not None
+        assert await world.store.save([JobChange(third, 1, redefines=True)], now=world.now) == [None]
+        await world.store.save([JobChange(third, 2)], now=world.now)
+        assert await world.store.get(*DEPLOYED) == written
+        await world.store.save([JobChange(fourth, 3, redefines=True)], now=world.now)
+        assert await world.store.put(*DEPLOYED, b"late", expect=written.version) is None
+        again = await world.store.get(*DEPLOYED)
+        assert again is not None
+        assert again.value == b""
 
     @scenario
     async def test_a_name_is_created_once(self, world: World) -> None:

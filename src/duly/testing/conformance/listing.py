@@ -76,6 +76,20 @@ class ListingSuite:
         assert [run.id for run in await world.store.upcoming(1, now=world.now)] == [now.id]
         assert [run.id for run in await world.store.upcoming(10, "sms", now=world.now)] == [soon.id]
         assert await world.store.next_runs(now=world.now) == {"mail": now.ready_at, "sms": soon.ready_at}
+        assert await world.store.next_runs(["sms", "nobody"], now=world.now) == {"sms": soon.ready_at}
+        assert await world.store.next_runs([], now=world.now) == {}
+
+    @scenario
+    async def test_the_next_run_of_a_job_is_one_that_waits(self, world: World) -> None:
+        runs = [world.run(delay=delay) for delay in (0, 10, 20)]
+        await world.put(*runs)
+        [claim] = await world.claim(limit=1)
+        assert await world.store.next_runs(["mail"], now=world.now) == {"mail": runs[1].ready_at}
+        await world.settle(claim, failed())
+        stored = await world.stored(runs[0])
+        assert await world.store.next_runs(["mail"], now=world.now) == {"mail": min(stored.ready_at, runs[1].ready_at)}
+        await world.store.cancel([run.id for run in runs], now=world.now)
+        assert await world.store.next_runs(["mail"], now=world.now) == {}
 
     @scenario
     async def test_runs_to_be_placed_are_upcoming_and_other_held_ones_are_not(self, world: World) -> None:
@@ -84,6 +98,7 @@ class ListingSuite:
         assert [run.id for run in await world.store.upcoming(10, now=world.now)] == [sooner.id, later.id]
         assert [run.id for run in await world.store.upcoming(1, "mail", now=world.now)] == [sooner.id]
         assert await world.store.next_runs(now=world.now) == {"mail": sooner.ready_at}
+        assert await world.store.next_runs(["mail"], now=world.now) == {"mail": sooner.ready_at}
 
     # --- counts
 

@@ -65,6 +65,30 @@ class PlanningSuite:
         assert ([record.name for record in records], next_at) == (["early"], soon.plan_at)
 
     @scenario
+    async def test_the_next_plans_of_all_shards_are_ordered_by_time(self, world: World) -> None:
+        moon = JobSpec(name="moon", handler="moon", schedule=CustomSpec("tides.Moon"))
+        await world.create(
+            world.record("later", plan_at=world.after(7)),
+            world.record("moon", spec=moon, plan_at=world.after(3)),
+            world.record("b", plan_at=world.now),
+            world.record("a", plan_at=world.now),
+            world.record("paused", paused=Pause(world.now, "why")),
+            world.record("never", every=None),
+        )
+        plans = [("a", world.now), ("b", world.now), ("moon", world.after(3)), ("later", world.after(7))]
+        assert await world.store.next_plans(10) == plans
+        assert await world.store.next_plans(3) == plans[:3]
+        stored = await world.store.job("moon")
+        assert stored is not None
+        change = JobChange(replace(stored, revision=2, spec=_plain("moon")), 1)
+        await world.store.save([change], now=world.now)
+        assert await world.store.next_plans(10) == plans
+        assert await world.store.remove("moon", 2, now=world.now)
+        assert await world.store.next_plans(10) == [*plans[:2], plans[3]]
+        assert "moon" not in await world.store.handlers(retired=False)
+        assert "moon" not in [record.name for record in await world.store.jobs()]
+
+    @scenario
     async def test_due_leaves_out_what_is_not_planned(self, world: World) -> None:
         await world.create(
             world.record("paused", paused=Pause(world.now, "why")),

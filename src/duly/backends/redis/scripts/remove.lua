@@ -1,4 +1,4 @@
---! use clock job_runs notify
+--! use clock job_runs job_index notify
 -- remove: deletes a job's record if it has the expected revision, with its waiting runs: those not yet due are deleted, the
 -- others cancelled.
 --
@@ -10,6 +10,8 @@ if not job or job.revision ~= tonumber(ARGV[3]) then return 0 end
 clear_waiting(name, job.uid, true, (now_or(ARGV[1])))
 call('HDEL', JOBS, name)
 call('SREM', P .. 'blocked', name)
-call('ZREM', P .. 'due:' .. job.shard, name)
+leave_shard(name, job.shard)
+unindex(name, job.rest)
+call('ZREM', NAMES, name)
 if unheld > 0 then notify() end
 return 1

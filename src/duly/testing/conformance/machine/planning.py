@@ -40,7 +40,7 @@ class PlanningMachine(WorkMachine):
         5,
         name=_NAMES,
         back=BACK,
-        edit=st.sampled_from(["touch", "pause", "resume", "retire", "remove", "restore", "every", "custom"]),
+        edit=st.sampled_from(["touch", "pause", "resume", "retire", "remove", "restore", "every", "custom", "handler"]),
         waiting=st.sampled_from(Waiting),
         moves_cursor=st.sampled_from([None, None, -5.0, 20.0]),
         ledger=st.booleans(),
@@ -78,6 +78,8 @@ class PlanningMachine(WorkMachine):
                 return replace(record, spec=replace(record.spec, schedule=EverySpec(timedelta(seconds=7))))
             case "custom":
                 return replace(record, spec=replace(record.spec, schedule=CustomSpec("tides.Moon")))
+            case "handler":
+                return replace(record, spec=replace(record.spec, handler="common"))
             case _:
                 return record
 
@@ -167,3 +169,17 @@ class PlanningMachine(WorkMachine):
     def list_upcoming(self, name: str) -> None:
         answers = self.twins.ask(lambda backend: backend.store.upcoming(3, name, now=self.now))
         self.twins.alike("upcoming", *answers)
+
+    @step(name=_NAMES)
+    def look_at_next_runs(self, name: str) -> None:
+        answers = self.twins.ask(lambda backend: backend.store.next_runs([name], now=self.now))
+        agree("next_runs", *answers)
+
+    @step(2, handler=st.one_of(_NAMES, st.just("common")), retired=st.booleans(), after=_NAMES)
+    def look_at_handlers(self, handler: str, retired: bool, after: str) -> None:
+        self.twins.same("handlers", lambda backend: backend.store.handlers(retired=retired))
+        self.twins.same("jobs_of", lambda backend: backend.store.jobs_of(handler, retired=retired, limit=9))
+        self.twins.same(
+            "jobs_of", lambda backend: backend.store.jobs_of(handler, retired=retired, after=after, limit=1)
+        )
+        self.twins.same("next_plans", lambda backend: backend.store.next_plans(9))

@@ -27,11 +27,18 @@ local function write_job(job)
         .. encode(job.uid) .. encode(job.shard) .. job.rest
 end
 
+-- Removes a job from the planning index of a shard. `shards` lists those that have jobs, except for 'main'.
+local function leave_shard(name, shard)
+    call('ZREM', P .. 'due:' .. shard, name)
+    if shard ~= 'main' and call('EXISTS', P .. 'due:' .. shard) == 0 then call('SREM', P .. 'shards', shard) end
+end
+
 -- Adds a job to the planning index of its shard, or removes it from there.
 local function index_job(name, job)
     if job.active and job.cursor and job.plan_at then
         call('ZADD', P .. 'due:' .. job.shard, job.plan_at, name)
+        if job.shard ~= 'main' then call('SADD', P .. 'shards', job.shard) end
     else
-        call('ZREM', P .. 'due:' .. job.shard, name)
+        leave_shard(name, job.shard)
     end
 end

@@ -1,0 +1,156 @@
+"""Deploys: the jobs that this process's code defines, brought into the store.
+
+Where there are many, comparing each with its record would make every start read all definitions. So the store keeps the
+digests of parts that were found to be in it as they are (`DEPLOYED`), and a part with a known digest is not read. Every
+change that could make one of them wrong forgets them in the same step, and they are written only if nothing was
+forgotten since the comparison began. See decision 0064.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from duly.model import Ids, Item, JobChange, JobRecord, JobSpec, JobStatus, Origin
+from duly.model.event import Emit, JobConflict, JobSaved
+from duly.model.job import DEPLOYED
+from duly.model.node import PROTOCOL
+from duly.ports import Backend
+from duly.rules import job_changes
+from duly.runtime.live_config import LiveConfig
+from duly.scheduler.job import Job, bound_schedule
+from duly.scheduler.registry import Registry
+
+_SLICE = 500
+_RACES = 20
+_PART = 200  # jobs in a part, about
+_MOST_KNOWN = 4  # digests kept for each part: other programs may define their jobs in the same store
+
+Specs = Mapping[str, tuple[Job, JobSpec]]
+
+
+class CodeDeploys:
+    """Saves what is new or changed in the code. `changed` is called after every write."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        registry: Registry,
+        live: LiveConfig,
+        ids: Ids,
+        now: Callable[[], datetime],
+        emit: Emit,
+        changed: Callable[[], None],
+    ) -> None:
+        self._store = backend.store
+        self._coordinator = backend.coordinator
+        self._registry = registry
+        self._live = live
+        self._ids = ids
+        self._now = now
+        self._emit = emit
+        self._changed = changed
+
+    async def deploy(self, jobs: Sequence[Job], code_since: datetime) -> None:
+        """Bring the store in line with the code; what did not change is not touched."""
+        specs = {job.name: (job, self._registry.spec(job, self._live.config)) for job in jobs}
+        if len(specs) <= _SLICE:  # one call compares them
+            await self._compare(specs, code_since)
+            return
+        if any(node.protocol < PROTOCOL for node in await self._coordinator.nodes()):
+            await self._compare(specs, code_since)  # nodes of 0.1.0 forget nothing when they redefine a job
+            return
+        item = await self._store.get(*DEPLOYED)
+        known = _digests(item)
+        parts = {_digest(part): part for part in _parts(specs)}
+        missing = {digest: part for digest, part in parts.items() if digest not in known}
+        found = {digest for digest, part in missing.items() if await self._compare(part, code_since)}
+        if found:
+            kept = [digest for digest in known if digest not in parts][: (_MOST_KNOWN - 1) * len(parts)]
+            standing = [digest for digest in parts if digest in found or digest not in missing]
+            value = msgspec.json.encode([*standing, *kept])
+            await self._store.put(*DEPLOYED, value, expect=item.version if item else 0)
+
+    async def _compare(self, specs: Specs, code_since: datetime) -> bool:
+        """Save what is new or changed; whether all of it is in the store as the code defines it, without exception."""
+        names, in_line = list(specs), True
+        for start in range(0, len(names), _SLICE):
+            some: Specs = {name: specs[name] for name in names[start : start + _SLICE]}
+            for _ in range(_RACES):
+                some, good = await self._save(some, code_since)
+                in_line &= good
+                if not some:
+                    break
+            in_line &= not some
+        return in_line
+
+    async def _save(self, specs: Specs, code_since: datetime) -> tuple[Specs, bool]:
+        """Save what is new or changed; returns what lost a race, and whether all others are as defined here."""
+        stored = {record.name: record for record in await self._store.jobs(list(specs))}
+        wanted: list[JobChange] = []
+        in_line = True
+        for name, (job, spec) in specs.items():
+            record = stored.get(name)
+            change = self._change(job, spec, record, code_since)
+            if change is not None:
+                wanted.append(change)
+                in_line &= change.expect is None
+            else:
+                in_line &= record is not None and record.origin is Origin.CODE and _is_deployed(record, spec)
+        if not wanted:
+            return {}, in_line
+        saved = await self._store.save(wanted)
+        for record in saved:
+            if record is not None:
+                self._emit(JobSaved.of(record, "deployed"))
+        self._changed()
+        lost = [change.record.name for change, record in zip(wanted, saved, strict=True) if record is None]
+        return {name: specs[name] for name in lost}, in_line
+
+    def _change(self, job: Job, spec: JobSpec, record: JobRecord | None, code_since: datetime) -> JobChange | None:
+        now = self._now()
+        if record is None:
+            return job_changes.create(self._ids.new(), spec, bound_schedule(job, spec), Origin.CODE, now, code_since)
+        if record.origin is not Origin.CODE:
+            self._emit(JobConflict(job.name, f"the {record.origin.value} defines it; code does not overwrite that"))
+            return None
+        if record.status is JobStatus.REMOVED:
+            if job.restore:
+                return job_changes.restore(self._ids.new(), record, spec, bound_schedule(job, spec), now, code_since)
+            self._emit(JobConflict(job.name, "it was removed; register it with restore=True to bring it back"))
+            return None
+        if _is_deployed(record, spec):
+            return None
+        return job_changes.deploy(record, spec, bound_schedule(job, spec), now, code_since)
+
+
+def _is_deployed(record: JobRecord, spec: JobSpec) -> bool:
+    return record.status is not JobStatus.REMOVED and record.spec.digest() == spec.digest()
+
+
+def _parts(specs: Specs) -> list[Specs]:
+    """The jobs in parts that stay the same when others are added or removed, as long as their number does."""
+    number = 1 << (len(specs) // _PART).bit_length()
+    parts: list[dict[str, tuple[Job, JobSpec]]] = [{} for _ in range(number)]
+    for name, each in sorted(specs.items()):
+        parts[_place(name, number)][name] = each
+    return [part for part in parts if part]
+
+
+def _place(name: str, number: int) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "big") % number
+
+
+def _digest(part: Specs) -> str:
+    """A hash of these definitions."""
+    whole = hashlib.blake2b(digest_size=12)
+    for name, (_, spec) in part.items():
+        whole.update(f"{name}:{spec.digest()};".encode())
+    return whole.hexdigest()
+
+
+def _digests(item: Item | None) -> list[str]:
+    return msgspec.json.decode(item.value, type=list[str]) if item is not None and item.value else []
