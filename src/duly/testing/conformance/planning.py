@@ -48,9 +48,7 @@ async def _job(world: World, name: str) -> JobRecord:
     return record
 
 
-async def _moved(
-    world: World, name: str, shard: str, plan_at: datetime, record: JobRecord | None = None
-) -> JobRecord:
+async def _moved(world: World, name: str, shard: str, plan_at: datetime, record: JobRecord | None = None) -> JobRecord:
     """A job that was moved to a shard, nothing of it planned, to be planned at that time."""
     await world.create(record := record or world.record(name))
     epoch = await world.store.install("main", 1)
