@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -70,7 +71,7 @@ async def check_instants(company, since):
     now = company.clock.now()
     for name in JOBS:
         due = [run.due for run in await company.runs(name) if since < run.due < now - timedelta(seconds=1)]
-        gaps = {(after - before).total_seconds() for before, after in zip(due, due[1:], strict=False)}
+        gaps = {(after - before).total_seconds() for before, after in pairwise(due)}
         assert gaps <= {10.0}, (name, gaps)
         assert len(due) >= (now - since).total_seconds() // 10 - 2, name
 
@@ -121,11 +122,9 @@ def test_the_shards_of_a_killed_node_are_led_again_within_one_and_a_half_leases(
 @pytest.mark.parametrize("seed", range(4))
 def test_a_new_node_gets_its_share_and_nothing_else_moves(seed):
     company = Company(seed)
-    members = []
 
     async def act():
-        for name in ("a", "b", "c"):
-            members.append(await company.start(name, program(), shards=12))
+        members = [await company.start(name, program(), shards=12) for name in ("a", "b", "c")]
         before = await spread(company, 12, 3)
         await asyncio.sleep(30)
         changes = [len(member.events(LeaderElected, LeaderLost)) for member in members]
