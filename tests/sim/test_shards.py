@@ -94,7 +94,8 @@ def test_the_shards_of_a_killed_node_are_led_again_within_one_and_a_half_leases(
     company = Company(seed)
 
     async def act():
-        members = {name: await company.start(name, program(), shards=8) for name in ("a", "b", "c", "d")}
+        settings = {"shards": 8, "lock_ttl": 12}  # the dead node counts for longer than its leases last
+        members = {name: await company.start(name, program(), **settings) for name in ("a", "b", "c", "d")}
         await spread(company, 8, 4)
         await moved_home(company, 8)
         began = company.clock.now()
@@ -115,6 +116,23 @@ def test_the_shards_of_a_killed_node_are_led_again_within_one_and_a_half_leases(
         await asyncio.sleep(60)
         await check_instants(company, began)
         assert max(Counter((await leaders(company, 8)).values()).values()) <= 3
+
+    company.play(act())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_shards_of_a_killed_node_stay_with_those_who_took_them_over(seed):
+    """A node that has died counts for a while: meanwhile nobody hands anything over to it."""
+    company = Company(seed)
+
+    async def act():
+        members = [await company.start(name, program(), shards=8, lock_ttl=12) for name in ("a", "b", "c", "d")]
+        await spread(company, 8, 4)
+        victim = members.pop(seed)
+        victim.node.kill()
+        await asyncio.sleep(60)
+        await spread(company, 8, 3)
+        assert sum(len(member.events(LeaderLost)) for member in members) <= 6  # those of the first sharing out
 
     company.play(act())
 
