@@ -159,7 +159,10 @@ class Elector(NodeService):
     async def _balance_shards(self) -> float:
         """Take free shards and hand over what exceeds this node's share; the seconds until it is worth trying again."""
         names = self._layout.names()
-        others = {shard: await self._coordinator.holder(shard) for shard in names if shard not in self._held}
+        unheld = [shard for shard in names if shard not in self._held]
+        # All at once: the next renewal waits for the answers.
+        leases = await asyncio.gather(*map(self._coordinator.holder, unheld))
+        others = dict(zip(unheld, leases, strict=True))
         nodes = sharers(await self._coordinator.nodes(), self._node_id, self._layout.known)
         holders = {shard: self._other_holder(lease) for shard, lease in others.items()}
         held = [shard for shard in names if shard in self._held]

@@ -17,7 +17,7 @@ from duly.errors import DulyError
 from duly.scheduler import Scheduler
 
 _FIRST_RUNS = 300.0
-_SPREAD = 180.0
+_SPREAD = 400.0
 _TAKEOVER = 60.0
 _AFTER = 45.0  # longer than the time for which runs are planned ahead
 _LOOK = 0.1
