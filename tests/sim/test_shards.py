@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from duly import Every, Job, Scheduler
+from duly.model import Node
 from duly.model.event import LeaderElected, LeaderLost
 from duly.rules.shards import shard_names, shard_of
 from duly.scheduler.cluster_settings import ClusterSettings
@@ -253,3 +254,59 @@ def test_a_node_without_shards_plans_what_others_have_left_in_shards():
         assert set((await leaders(company, 4)).values()) == {first.running.node.id}
 
     company.play(act())
+
+
+def test_beside_a_node_of_0_1_0_all_jobs_are_planned_in_the_first_shard():
+    """A node of 0.1.0 leads no other shard, and may be the last one that is left."""
+    company = Company(6)
+
+    async def act():
+        for name in ("a", "b"):
+            await company.start(name, program(), shards=4)
+        await moved_home(company, 4)
+        began = company.clock.now()
+        coordinator = company.office.backend.coordinator
+        old = Node("old", "elsewhere", 1, began, protocol=1)
+        await coordinator.announce(old, 3600)
+        await moved_home(company, 1)
+        await asyncio.sleep(60)
+        assert set((await homes(company)).values()) == {"main"}
+        await coordinator.retire("old")
+        await moved_home(company, 4)
+        await check_instants(company, began)
+
+    company.play(act())
+
+
+def test_the_shards_of_a_cluster_survive_the_loss_of_its_settings():
+    """The settings are the coordinator's. The store itself knows in which shards there are jobs."""
+    company = Company(8)
+
+    async def act():
+        await company.start("a", program())
+        await set_shards(company, 4)
+        await moved_home(company, 4)
+        began = company.clock.now()
+        company.loop.nodes[-1].kill()
+        company.contents.shared.clear()
+        await company.start("b", program())
+        await moved_home(company, 1)
+        await asyncio.sleep(60)
+        await check_instants(company, began)
+
+    company.play(act())
+
+
+def test_one_shard_costs_one_small_reading_every_half_minute():
+    company = Company(9)
+
+    async def act():
+        await company.start("a", program())
+        await asyncio.sleep(40)
+        before = len(company.history.events)
+        await asyncio.sleep(120)
+        return Counter(getattr(event, "method", None) for event in company.history.events[before:])
+
+    calls = company.play(act())
+    assert calls["store.get"] == 4
+    assert (calls["store.put"], calls["coordinator.holder"], calls["coordinator.acquire"]) == (0, 0, 0)

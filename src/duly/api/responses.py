@@ -354,7 +354,7 @@ class HealthAnswer(Struct, frozen=True):
     authentication: str
 
 
-class LeaderAnswer(Struct, frozen=True):
+class LeaderAnswer(Struct, frozen=True, omit_defaults=True):
     """The leader of the cluster; `shards` names the leader of each planning shard where there are several."""
 
     current_leader: str | None

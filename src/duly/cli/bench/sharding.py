@@ -35,7 +35,8 @@ async def shards(nodes: int, shards: int, assignment: Assignment, progress: Prog
         await workers.go()
         async with start_workers(one) as planners:
             await planners.go()
-            await until(workers, 1, _FIRST_RUNS, lambda _: progress("first runs", 0, 1))
+            total = assignment.schedules
+            await until(workers, total, _FIRST_RUNS, lambda done: progress("first runs", done, total))
             first = _next_minute()
             alone = await _measured(planners, first, progress)
             await planners.stop()
