@@ -68,7 +68,7 @@ def test_a_move_that_loses_its_job_is_noticed(monkeypatch):
 
     def forgetful(self, shard, limit, now):
         records, next_at = honest(self, shard, limit, now)
-        return [record for record in records if record.planned_in == MAIN], next_at
+        return [record for record in records if record.shard == MAIN], next_at
 
     monkeypatch.setattr(Contents, "due", forgetful)
     assert "L1" in invariants("storm-shards")

@@ -294,13 +294,13 @@ def priority_of(rank: int) -> int:
 
 def job_text(record: JobRecord) -> str:
     """A record as it is kept: without what its plan keeps."""
-    return to_json(replace(record, cursor=None, plan_at=None, planned=0, planned_in=MAIN))
+    return to_json(replace(record, cursor=None, plan_at=None, planned=0, planned_in=None))
 
 
 def in_shard(record: JobRecord, shard: str) -> JobRecord:
     """The record of a job that is kept in this shard."""
     apart = isinstance(record.spec.schedule, CustomSpec) or shard.startswith(JOB_SHARD)
-    home = MAIN if apart else shard
+    home = None if apart or shard == MAIN else shard
     return record if record.planned_in == home else replace(record, planned_in=home)
 
 

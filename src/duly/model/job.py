@@ -171,7 +171,7 @@ class JobRecord(Struct, frozen=True):
     started whose code this is: among code versions the newest started node's stands. `job_file` names the file that
     defines this job: no other file may change it. `damage` says why the stored definition cannot be
     read: such a record has a name and a revision, and can only be replaced or removed. `planned_in` is the shard that
-    the planner moved the job to; it has no effect on a job whose schedule only code can compute.
+    the planner moved the job to, None for the first one and for a job whose schedule only code can compute.
     """
 
     uid: str
@@ -189,7 +189,7 @@ class JobRecord(Struct, frozen=True):
     code_since: datetime | None = None
     job_file: str | None = field(name="fleet", default=None)  # stored under the name that 0.1.0 gave it
     damage: str | None = None
-    planned_in: str = MAIN
+    planned_in: str | None = None
 
     @property
     def name(self) -> str:
@@ -198,7 +198,7 @@ class JobRecord(Struct, frozen=True):
     @property
     def shard(self) -> str:
         """The planning lease under which this job is planned."""
-        return f"{JOB_SHARD}{self.spec.name}" if isinstance(self.spec.schedule, CustomSpec) else self.planned_in
+        return f"{JOB_SHARD}{self.spec.name}" if isinstance(self.spec.schedule, CustomSpec) else self.planned_in or MAIN
 
     @property
     def status(self) -> JobStatus:
