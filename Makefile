@@ -46,11 +46,11 @@ imports: $(VENV)/.dev  ## check which layer imports which
 bench: figures bench-peers  ## measure Duly alone and beside other systems (takes long)
 
 figures: $(VENV)/.dev  ## measure the figures of the README on this machine
-	-$(BIN)/python bench/figures.py --awake
+	-$(BIN)/python -m bench.figures --awake
 
-bench-peers: $(VENV)/.dev  ## measure Duly beside other job systems (ONLY=duly,saq MEASURES=drain ROUNDS=3 JOBS=100000)
+bench-peers: $(VENV)/.dev  ## measure Duly beside other job systems (ONLY=duly,saq MEASURES=drain ROUNDS=3 JOBS=100000 AWAKE=yes DURABLE=yes)
 	$(BIN)/python -m bench.side_by_side $(if $(ONLY),--only $(ONLY)) $(if $(MEASURES),--measures $(MEASURES)) \
-		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(INTO),--into $(INTO))
+		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(INTO),--into $(INTO)) $(if $(AWAKE),--awake) $(if $(DURABLE),--durable)
 
 sim: $(VENV)/.dev  ## run a long simulation campaign (SEEDS=0-5000)
 	$(BIN)/python -m tests.sim.campaign --seeds $(or $(SEEDS),0-5000)
