@@ -125,6 +125,7 @@ def test_meters_count_what_is_told():
         events.ClaimsLost(("a",)),
         events.LeaderElected(Lease("main", "n", 1, NOON), 1),
         events.LeaderLost("main", resigned=True),
+        events.LeaderElected(Lease("main/3", "n", 1, NOON), 1),
         events.LoopStalled(5.0, ""),
     ):
         meters(event)
@@ -137,6 +138,7 @@ def test_meters_count_what_is_told():
     assert value(text, "duly_run_lateness_seconds_bucket", job="report", le="0.01") == 0
     assert value(text, "duly_claim_batch_runs_sum") == 7
     assert value(text, "duly_leader_changes_total") == 2
+    assert value(text, "duly_shard_changes_total") == 1
     assert value(text, "duly_reaped_total") == 2
     assert value(text, "duly_claims_lost_total") == 1
     assert value(text, "duly_loop_stalls_total") == 1

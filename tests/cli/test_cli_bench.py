@@ -46,6 +46,11 @@ def test_memory_has_no_layouts():
     assert "--layout full needs several processes, which memory:// does not support" in message
 
 
+def test_memory_has_no_several_scheduler_nodes():
+    message = invoke("bench", "shards", "--url", "memory://", code=2).stderr
+    assert "several nodes need several processes, which memory:// does not support" in message
+
+
 def test_memory_cannot_lose_a_worker():
     message = invoke("bench", "recovery", "--url", "memory://", "--seconds", "0.1", code=1).stderr
     assert "memory:// has only one process" in message

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 
 import pytest
-from tests.cli.cli_support import ask, document, invoke, run_on_terminal, run_process
+from tests.cli.cli_support import ask, document, invoke, run_on_terminal, run_process, until
 
 from duly import Attempt, Every, Explanation, Job, JobView, Node, Run, Scheduler, SchedulerConfig
 from duly.cli import doctor as doctor_module
@@ -256,6 +256,13 @@ def test_nodes_as_json_and_text(nodes, tmp_path):
     assert row.startswith("n1 ")
     assert "scheduler, worker" in row
     assert "gpu=yes" in row
+
+
+def test_nodes_and_doctor_say_who_leads_how_many_shards(nodes, tmp_path):
+    nodes.ready(nodes.start("--node-id", "n1"))
+    invoke("config", "set", "shards=3")
+    until(lambda: "leads, 3 of 3 shards" in invoke("nodes").stdout)
+    assert re.search(r"^ok +shards +n1 leads 3$", invoke("doctor").stdout, re.MULTILINE)
 
 
 def test_an_unplaced_run_says_why_it_waits(tmp_path):

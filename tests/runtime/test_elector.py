@@ -8,10 +8,12 @@ import pytest
 from duly.backends.memory import open_url
 from duly.model import SchedulerConfig
 from duly.model.event import LeaderElected, LeaderLost
+from duly.model.job import MAIN
 from duly.ports import Opening, StoreClock, SystemClock
-from duly.runtime.elector import MAIN, Elector
+from duly.runtime.elector import Elector
 from duly.runtime.environment import Environment, make_card
 from duly.runtime.live_config import LiveConfig
+from duly.runtime.shard_layout import ShardLayout
 
 
 class Slow:
@@ -46,7 +48,7 @@ async def test_who_resigns_while_it_asks_for_a_lease_does_not_keep_it(verb):
     env = Environment(card, LiveConfig(config), clock, events.append, random.Random(1))
     async with open_url("memory://", Opening()) as backend:
         slow = Slow(backend.coordinator, verb)
-        elector = Elector(env, slow, backend.store, lambda: [MAIN], elected=lambda: None)
+        elector = Elector(env, slow, backend.store, lambda: [MAIN], lambda: None, ShardLayout(env, backend.store))
         if verb == "renew":
             await elector.tick()
             assert elector.leads

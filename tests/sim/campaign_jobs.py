@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 from typing import Literal
 
 from duly.errors import BackendUnavailable
@@ -14,6 +15,7 @@ from duly.rules.schedules import Every, from_spec
 from duly.runtime.context import Context
 from duly.scheduler import Scheduler
 from duly.scheduler.client import Client
+from duly.scheduler.cluster_settings import ClusterSettings
 from duly.scheduler.running_node import RunningNode
 from duly.scheduler.submitting import Options
 from duly.testing.sim.history import History
@@ -77,8 +79,9 @@ def schedules(record: JobRecord) -> NextRun | None:
 class Actor:
     """One life of a node. `running` is there once it has reached the store."""
 
-    def __init__(self, seed: int, history: History, *, failing: float, placement: Placement) -> None:
+    def __init__(self, seed: int, history: History, *, failing: float, placement: Placement, shards: int) -> None:
         self._seed = seed
+        self._shards = shards
         self._placement = placement
         self._history = history
         self._failing = failing
@@ -96,6 +99,7 @@ class Actor:
             max_concurrent=6,
             shutdown_timeout=5,
             placement=self._placement,
+            shards=self._shards,
         )
         while True:
             try:
@@ -126,6 +130,19 @@ class Operator:
         while loop.time() < end:
             await self._submit(self._rng.choice(SUBMITTED))
             await asyncio.sleep(self._rng.uniform(0.2, 2.0))
+
+    async def reshard_for(self, seconds: float) -> None:
+        """Change the number of shards of the running cluster now and then."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        settings = ClusterSettings(self._found)
+        while loop.time() < end:
+            await asyncio.sleep(self._rng.uniform(1.0, 12.0))
+            with suppress(BackendUnavailable):
+                await settings.set("shards", self._rng.choice((1, 2, 4, 7)))
+
+    async def _found(self) -> Client:
+        return self._client
 
     async def _submit(self, name: str) -> None:
         delay = self._rng.choice((0, 0, 1.5, 6.0))

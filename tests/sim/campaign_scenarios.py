@@ -55,7 +55,7 @@ class Verdict(Struct, frozen=True):
 class Stage:
     """Everything one seed plays with."""
 
-    def __init__(self, seed: int, *, failing: float = 0.15, placement: Placement = "queue") -> None:
+    def __init__(self, seed: int, *, failing: float = 0.15, placement: Placement = "queue", shards: int = 1) -> None:
         self.seed = seed
         self.placement = placement
         self.loop = SimLoop(seed, max_steps=5_000_000)
@@ -63,7 +63,7 @@ class Stage:
         contents = TapedContents(self.clock)
         self.history = History(self.loop.time, contents.clock.now)
         self.network = Network(self.loop, contents, self.history)
-        self.actor = Actor(seed, self.history, failing=failing, placement=placement)
+        self.actor = Actor(seed, self.history, failing=failing, placement=placement, shards=shards)
         self.cluster = SimCluster(self.network, self.actor.serve)
         self.dice = random.Random(f"stage/{seed}")
 
@@ -83,6 +83,16 @@ async def storm(stage: Stage) -> None:
     stage.enter()
     async with asyncio.TaskGroup() as acts:
         acts.create_task(stage.operator().submit_for(STORM))
+        acts.create_task(FaultPlan().rage(stage.cluster, stage.clock, STORM))
+    await asyncio.sleep(QUIET)
+
+
+async def resharding(stage: Stage) -> None:
+    """A storm, in which the number of shards changes again and again."""
+    stage.enter()
+    async with asyncio.TaskGroup() as acts:
+        acts.create_task(stage.operator().submit_for(STORM))
+        acts.create_task(stage.operator().reshard_for(STORM))
         acts.create_task(FaultPlan().rage(stage.cluster, stage.clock, STORM))
     await asyncio.sleep(QUIET)
 
@@ -141,6 +151,7 @@ class Play(Struct, frozen=True):
     failing: float = 0.15
     once: tuple[str, ...] = ()
     placement: Placement = "queue"
+    shards: int = 1
 
 
 SCENARIOS: dict[str, Play] = {
@@ -148,6 +159,8 @@ SCENARIOS: dict[str, Play] = {
     "steps": Play(steps),
     "outage": Play(outage, failing=0.0, once=("report", "digest", "mail", "sms")),
     "rolling": Play(rolling, failing=0.0, once=("report", "digest", "mail", "sms", "urgent")),
+    "storm-shards": Play(storm, shards=4),
+    "resharding": Play(resharding, shards=4),
     "storm-assign": Play(storm, placement="assign"),
     "steps-assign": Play(steps, placement="assign"),
     "outage-assign": Play(outage, failing=0.0, once=("report", "digest", "mail", "sms"), placement="assign"),
@@ -160,7 +173,7 @@ SCENARIOS: dict[str, Play] = {
 def play(scenario: str, seed: int) -> Verdict:
     """Play one seed and judge it."""
     chosen = SCENARIOS[scenario]
-    stage = Stage(seed, failing=chosen.failing, placement=chosen.placement)
+    stage = Stage(seed, failing=chosen.failing, placement=chosen.placement, shards=chosen.shards)
     stage.network.weather = FAIR
     stage.loop.run(chosen.act(stage))
     facts = read(stage.history)

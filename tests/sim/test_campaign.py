@@ -13,6 +13,8 @@ SEEDS = {
     "steps": 40,
     "outage": 50,
     "rolling": 30,
+    "storm-shards": 40,
+    "resharding": 40,
     "storm-assign": 8,
     "steps-assign": 3,
     "outage-assign": 3,

@@ -266,6 +266,27 @@ async def test_nobody_led(company):
 
 
 @played
+async def test_nobody_led_the_shard_of_the_job(company):
+    """The other shard has a leader, which does not plan this job."""
+    await company.start("one", reports(), shards=8)
+    await asyncio.sleep(60)
+    assert (await company.record("report")).shard == "main/4"
+    leader = company.loop.nodes[-1]
+    await company.start("worker", reports(), roles=("worker",))
+    leader.kill()
+    await asyncio.sleep(200)
+    coordinator = company.office.backend.coordinator
+    await coordinator.acquire("main", "other", 60)
+    at = company.clock.now() - timedelta(seconds=40)
+    verdict, text, setting = await told_of(company, at)
+    assert (verdict, setting) == ("not_planned", "leader")
+    assert "nobody leads main/4, where it is planned" in text
+    await coordinator.acquire("main/4", "another", 60)
+    _, text, _ = await told_of(company, at)
+    assert "another leads main/4 and has come as far as" in text
+
+
+@played
 async def test_no_node_is_alive_to_plan(company):
     node = await company.start("one", reports())
     await asyncio.sleep(30)

@@ -65,16 +65,17 @@ async def _set_paused(call: Call[None, None], *, paused: bool) -> Reply:
 
 async def list_nodes(call: Call[None, None]) -> Reply:
     """The live nodes."""
-    leader = (await call.context.scheduler.health()).leader
+    health = await call.context.scheduler.health()
     nodes = [node_seen(call.principal, node) for node in await call.context.scheduler.nodes()]
-    return answer([node_answer(node, leader) for node in nodes])
+    return answer([node_answer(node, health) for node in nodes])
 
 
 async def leader(call: Call[None, None]) -> Reply:
     """The leader, and whether it is this process."""
     await call.context.client()
     health = await call.context.scheduler.health()
-    return answer(LeaderAnswer(health.leader, health.is_leader, health.node_id or call.context.instance_id))
+    instance_id = health.node_id or call.context.instance_id
+    return answer(LeaderAnswer(health.leader, health.is_leader, instance_id, health.shards))
 
 
 async def audit(call: Call[AuditQuery, None]) -> Reply:

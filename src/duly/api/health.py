@@ -114,12 +114,13 @@ async def prometheus(call: Call[None, None]) -> Reply:
     counts = await client.backend.store.counts()
     health = await context.scheduler.health()
     snapshot = Snapshot(
-        context.meters,
-        counts,
-        await client.backend.store.time(),
-        health.is_leader,
-        health.busy,
-        context.settings.process,
+        meters=context.meters,
+        counts=counts,
+        now=await client.backend.store.time(),
+        leads=health.is_leader,
+        busy=health.busy,
+        shards=len(health.led),
+        process=context.settings.process,
     )
     text, content_type = exposition(snapshot, call.header(b"accept") or "")
     return Reply(200, text, content_type.encode())

@@ -16,7 +16,7 @@ from duly import model
 from duly.model import iso
 from duly.rules.explain import Explanation
 from duly.scheduler.audit_check import Recorded
-from duly.scheduler.views import JobView
+from duly.scheduler.views import Health, JobView
 
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
@@ -273,11 +273,15 @@ class NodeAnswer(Struct, frozen=True):
     capacity: int
     version: str
     is_leader: bool
+    shards: tuple[str, ...]
     metrics: dict[str, float]
 
 
-def node_answer(node: model.Node, leader: str | None) -> NodeAnswer:
-    return response(NodeAnswer, node, handlers=tuple(sorted(node.handlers)), is_leader=node.id == leader)
+def node_answer(node: model.Node, health: Health) -> NodeAnswer:
+    """A node; `shards` are those that it leads, where there are several."""
+    led = tuple(shard for shard, leader in health.shards.items() if leader == node.id)
+    handlers = tuple(sorted(node.handlers))
+    return response(NodeAnswer, node, handlers=handlers, is_leader=node.id == health.leader, shards=led)
 
 
 class AuditAnswer(Struct, frozen=True):
@@ -362,10 +366,13 @@ class HealthAnswer(Struct, frozen=True):
     authentication: str
 
 
-class LeaderAnswer(Struct, frozen=True):
+class LeaderAnswer(Struct, frozen=True, omit_defaults=True):
+    """The leader of the cluster; `shards` names the leader of each planning shard where there are several."""
+
     current_leader: str | None
     is_leader: bool
     instance_id: str
+    shards: dict[str, str | None] = {}
 
 
 class MetricsAnswer(Struct, frozen=True):

@@ -13,7 +13,7 @@ from duly.api.permissions import Principal
 from duly.api.problems import Problem
 from duly.model import JobRecord, JobSpec, Node, Run
 from duly.model.published_event import PublishedEventKind
-from duly.runtime.elector import MAIN
+from duly.rules.shards import is_shared
 from duly.runtime.rates import ENDED, STARTED
 from duly.scheduler.event_reader import ReadEvent
 from duly.scheduler.views import JobView
@@ -61,7 +61,7 @@ def sees_event(principal: Principal, event: ReadEvent) -> bool:
     if words.queue is None:
         if (words.job, words.handler, words.run_id) != (None, None, None):
             return False
-        return words.shard in (None, MAIN) and words.kind in _FOR_ALL
+        return (words.shard is None or is_shared(words.shard)) and words.kind in _FOR_ALL
     if words.shard is not None:
         return False
     if words.handler is None:

@@ -22,6 +22,7 @@ from duly.model import (
     Cause,
     Claim,
     Counts,
+    CustomSpec,
     Delivery,
     Depth,
     Failure,
@@ -37,6 +38,7 @@ from duly.model import (
     from_micros,
     to_micros,
 )
+from duly.model.job import JOB_SHARD, MAIN
 
 T = TypeVar("T")
 Row = Sequence[Any]
@@ -212,7 +214,7 @@ def kept_progress(progress: Progress | None) -> Progress | None:
 def kept_job(record: JobRecord) -> JobRecord:
     """The same for a definition."""
     plan = (micros(record.cursor), micros(record.plan_at), record.planned)
-    return read_job((job_text(record), *plan, record.name, record.uid, record.revision))
+    return read_job((job_text(record), *plan, record.name, record.uid, record.revision, record.shard))
 
 
 # --- policies: few, and mostly the same objects again and again
@@ -292,17 +294,25 @@ def priority_of(rank: int) -> int:
 
 def job_text(record: JobRecord) -> str:
     """A record as it is kept: without what its plan keeps."""
-    return to_json(replace(record, cursor=None, plan_at=None, planned=0))
+    return to_json(replace(record, cursor=None, plan_at=None, planned=0, planned_in=None))
+
+
+def in_shard(record: JobRecord, shard: str) -> JobRecord:
+    """The record of a job that is kept in this shard."""
+    apart = isinstance(record.spec.schedule, CustomSpec) or shard.startswith(JOB_SHARD)
+    home = None if apart or shard == MAIN else shard
+    return record if record.planned_in == home else replace(record, planned_in=home)
 
 
 def read_job(row: Row) -> JobRecord:
-    """The record as it was saved, then cursor, time to plan and count as they are now; name, uid and revision."""
+    """The record as it was saved, then cursor, time to plan and count as they are now; name, uid, revision, shard."""
     text, cursor, plan_at, planned = row[:4]
     try:
         record = _record.decode(text)
     except UNREADABLE as exc:
         name, uid, revision = row[4:7]
         record = damaged_job(name, uid, revision, exc)
+    record = in_shard(record, row[7])
     return replace(record, cursor=instant(cursor), plan_at=instant(plan_at), planned=planned)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import zoneinfo
+from collections import Counter
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from duly.version import __version__
 
 if TYPE_CHECKING:
     from duly.scheduler import Scheduler
+    from duly.scheduler.views import Health
 
 _MARKS = {Severity.OK: ("ok", GOOD), Severity.WARNING: ("warning", WARN), Severity.PROBLEM: ("problem", BAD)}
 _RELEASED = datetime(2026, 1, 1, tzinfo=UTC)  # a correct clock shows a later time
@@ -104,4 +106,16 @@ async def _examine(scheduler: Scheduler) -> list[Finding]:
         ]
     alive = f"{len(nodes)} alive, {health.leader} leads" if health.leader else f"{len(nodes)} alive"
     led = Severity.OK if health.leader else Severity.WARNING
-    return [*found, Finding(led, "nodes", alive if health.leader else f"{alive}, no leader: nothing is planned")]
+    words = alive if health.leader else f"{alive}, no leader: nothing is planned"
+    return [*found, Finding(led, "nodes", words), *_shards(health)]
+
+
+def _shards(health: Health) -> list[Finding]:
+    """Which node leads which shard, where there are several."""
+    if not health.shards:
+        return []
+    unled = [shard for shard, leader in health.shards.items() if leader is None]
+    if unled:
+        return [Finding(Severity.WARNING, "shards", f"nobody leads {', '.join(unled)}: their jobs are not planned")]
+    led = Counter(health.shards.values())
+    return [Finding(Severity.OK, "shards", ", ".join(f"{node} leads {number}" for node, number in led.items()))]

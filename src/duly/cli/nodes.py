@@ -13,6 +13,7 @@ from duly.model import Node
 
 if TYPE_CHECKING:
     from duly.scheduler import Scheduler
+    from duly.scheduler.views import Health
 
 _COLUMNS = (
     Column("NODE", wraps=True),
@@ -32,19 +33,29 @@ _COLUMNS = (
 @store_option
 @json_option
 def nodes(url: str | None, as_json: bool) -> None:
-    """List the live nodes: their roles, how busy they are, and which one leads."""
-    (found, leader), now = ask_with_time(url, _find)
+    """List the live nodes: their roles, how busy they are, and which one leads.
+
+    Where planning is spread over several shards, LEADER also says how many shards a node leads.
+    """
+    (found, health), now = ask_with_time(url, _find)
     if as_json:
         write_json(found)
     else:
-        write_list(found, _COLUMNS, lambda node: _row(node, leader, now), "no node is alive: duly run starts one")
+        write_list(found, _COLUMNS, lambda node: _row(node, health, now), "no node is alive: duly run starts one")
 
 
-async def _find(scheduler: Scheduler) -> tuple[list[Node], str | None]:
-    return await scheduler.nodes(), (await scheduler.health()).leader
+async def _find(scheduler: Scheduler) -> tuple[list[Node], Health]:
+    return await scheduler.nodes(), await scheduler.health()
 
 
-def _row(node: Node, leader: str | None, now: datetime) -> Row:
+def _leads(node: Node, health: Health) -> str | Cell:
+    words = ["leads"] if node.id == health.leader else []
+    if led := sum(leader == node.id for leader in health.shards.values()):
+        words.append(f"{led} of {len(health.shards)} shards")
+    return Cell(", ".join(words), GOOD) if words else "–"
+
+
+def _row(node: Node, health: Health, now: datetime) -> Row:
     busy, slots = node.metrics.get("running"), node.metrics.get("slots", node.capacity)
     return (
         node.id,
@@ -54,7 +65,7 @@ def _row(node: Node, leader: str | None, now: datetime) -> Row:
         "all" if node.queues is None else ", ".join(node.queues),
         ", ".join(f"{name}={value}" for name, value in sorted(node.labels.items())) or "–",
         "–" if busy is None else f"{busy:.0f}/{slots:.0f}",
-        Cell("leads", GOOD) if node.id == leader else "–",
+        _leads(node, health),
         relative(node.started_at, now),
         node.version or "–",
     )

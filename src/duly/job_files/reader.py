@@ -77,6 +77,7 @@ _SETTINGS: dict[str, Convert] = {
     "queues": _setting("queues"),
     "placement": _setting("placement"),
     "assign_ahead": _setting("assign_ahead"),
+    "shards": _setting("shards"),
     "max_losses": _setting("max_losses"),
     "labels": _setting("labels"),
     "shutdown_timeout": _setting("shutdown_timeout", seconds),

@@ -21,6 +21,7 @@ Duration = float | timedelta
 
 _DAY = 86400.0
 LEAST_HORIZON = 30.0  # seconds ahead that runs are made at least, whatever the settings
+MOST_SHARDS = 64
 
 # The settings that can change while nodes run (`rules.cluster_settings`).
 CHANGEABLE = (
@@ -29,6 +30,7 @@ CHANGEABLE = (
     "misfire_grace",
     "max_losses",
     "assign_ahead",
+    "shards",
     "shutdown_timeout",
     "transaction_timeout",
     "max_payload_bytes",
@@ -143,6 +145,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     it was the only one there the last time; use the same number on all nodes. `queues` is None for all, a list, or a
     dict of weights. With `placement` "assign" the leader says which node starts a run, and gives each up to
     `assign_ahead` runs ahead of their time; `labels` are what a job's selector asks for.
+    Jobs are spread over `shards`, each of which is planned by one scheduler node; use the same number on all nodes.
     `allow_commands` lets jobs in code run commands; "stored" lets the node also run those that definitions in the store
     name, such as the jobs of a file. `publish_events` writes what happens to runs, jobs and nodes into a log of the
     store that others can follow, the newest `keep_events` of them; None is off, but on in processes that serve. With
@@ -171,6 +174,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     registry: Literal["live", "frozen"] = "live"
     placement: Literal["queue", "assign"] = "queue"
     assign_ahead: int = 2
+    shards: int = 1
     default_handler: str | None = None
     allow_commands: bool | Literal["stored"] = False
     accept_data_loss: bool = False
@@ -189,6 +193,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
         checked_whole("max_payload_bytes", self.max_payload_bytes, 2, 1 << 30)
         checked_whole("max_result_bytes", self.max_result_bytes, 2, 1 << 30)
         checked_whole("assign_ahead", self.assign_ahead, 1, 1000)
+        checked_whole("shards", self.shards, 1, MOST_SHARDS)
         checked_whole("keep_events", self.keep_events, 1, 10_000_000)
         _choice("publish_events", self.publish_events, (None, False, True))
         _choice("registry", self.registry, ("live", "frozen"))

@@ -82,6 +82,7 @@ class CustomSpec(Struct, frozen=True, tag="custom", gc=False):
 
 ScheduleSpec = CronSpec | EverySpec | OnceSpec | CustomSpec
 
+MAIN = "main"  # the first shard; its leader is the leader of the cluster
 JOB_SHARD = "job:"  # begins the planning lease of one job whose schedule only code can compute
 
 
@@ -171,7 +172,8 @@ class JobRecord(Struct, frozen=True):
     that has no run yet (None: no more); `plan_at` is when the planner should look again. `code_since` is when the node
     started whose code this is: among code versions the newest started node's stands. `job_file` names the file that
     defines this job: no other file may change it. `damage` says why the stored definition cannot be
-    read: such a record has a name and a revision, and can only be replaced or removed.
+    read: such a record has a name and a revision, and can only be replaced or removed. `planned_in` is the shard that
+    the planner moved the job to, None for the first one and for a job whose schedule only code can compute.
     """
 
     uid: str
@@ -189,6 +191,7 @@ class JobRecord(Struct, frozen=True):
     code_since: datetime | None = None
     job_file: str | None = field(name="fleet", default=None)  # stored under the name that 0.1.0 gave it
     damage: str | None = None
+    planned_in: str | None = None
 
     @property
     def name(self) -> str:
@@ -197,7 +200,7 @@ class JobRecord(Struct, frozen=True):
     @property
     def shard(self) -> str:
         """The planning lease under which this job is planned."""
-        return f"{JOB_SHARD}{self.spec.name}" if isinstance(self.spec.schedule, CustomSpec) else "main"
+        return f"{JOB_SHARD}{self.spec.name}" if isinstance(self.spec.schedule, CustomSpec) else self.planned_in or MAIN
 
     @property
     def status(self) -> JobStatus:
@@ -250,7 +253,10 @@ class JobChange(Struct, frozen=True):
 
 
 class Firing(Struct, frozen=True):
-    """One step of planning: advance a job's cursor if it is still `expect`, and insert the runs between."""
+    """One step of planning: advance a job's cursor if it is still `expect`, and insert the runs between.
+
+    `move_to` names the shard in which the job is planned from then on; None leaves it where it is.
+    """
 
     uid: str
     name: str
@@ -259,6 +265,7 @@ class Firing(Struct, frozen=True):
     cursor: datetime | None
     plan_at: datetime | None
     runs: tuple[Run, ...] = ()
+    move_to: str | None = None
 
 
 class Fired(StrEnum):

@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 
 from duly.model import Failure, OutcomeKind
 from duly.model import event as events
+from duly.model.job import MAIN
 
 
 @runtime_checkable
@@ -85,9 +86,9 @@ class Collecting:
                 collector.runs_reaped(len(run_ids))
             case events.ClaimsLost(run_ids):
                 collector.claims_lost(len(run_ids))
-            case events.LeaderElected():
+            case events.LeaderElected(lease) if lease.name == MAIN:
                 collector.leader_changed(leads=True)
-            case events.LeaderLost():
+            case events.LeaderLost(shard) if shard == MAIN:
                 collector.leader_changed(leads=False)
             case events.StoreAway(service):
                 collector.store_away(service)

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 
 from duly.model import event as events
+from duly.model.job import MAIN
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 LATENESS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0)
@@ -111,8 +112,10 @@ class MetricsRecorder:
     def _count(self, event: events.Event) -> None:
         """Things that are only counted."""
         match event:
-            case events.LeaderElected() | events.LeaderLost():
-                self.events["leader_changes"] += 1
+            case events.LeaderElected():
+                self._count_leader(event.lease.name)
+            case events.LeaderLost():
+                self._count_leader(event.shard)
             case events.SettlementRefused():
                 self.events["settlements_refused"] += 1
             case events.SettlementAbandoned():
@@ -131,6 +134,9 @@ class MetricsRecorder:
                 self.events["loop_stalls"] += 1
             case _:
                 pass
+
+    def _count_leader(self, shard: str) -> None:
+        self.events["leader_changes" if shard == MAIN else "shard_changes"] += 1
 
     def _name(self, job: str) -> str:
         """The job's name; past a thousand of them, one name for all others: a scraper must not drown."""

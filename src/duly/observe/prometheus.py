@@ -25,6 +25,7 @@ except ImportError as exc:
 
 _EVENTS = {
     "leader_changes": "Times this process won or lost the leadership.",
+    "shard_changes": "Times this process won or lost the leadership of another shard.",
     "claims_lost": "Leases this process could not keep.",
     "reaped": "Runs of vanished workers that this process took over.",
     "settlements_refused": "Results that came back too late.",
@@ -50,6 +51,7 @@ class Snapshot(Struct, frozen=True):
     now: datetime | None = None
     leads: bool = False
     busy: int = 0
+    shards: int = 0
     process: int | None = None
 
 
@@ -118,6 +120,9 @@ def _runs(meters: MetricsRecorder) -> Iterator[Metric]:
 def _node(snapshot: Snapshot) -> Iterator[Metric]:
     meters = snapshot.meters
     yield GaugeMetricFamily("duly_is_leader", "Whether this process leads.", value=float(snapshot.leads))
+    yield GaugeMetricFamily(
+        "duly_shards_led", "Shards that this process leads and plans.", value=float(snapshot.shards)
+    )
     yield GaugeMetricFamily("duly_slots_busy", "Handlers that run here.", value=float(snapshot.busy))
     for name, words in _EVENTS.items():
         yield CounterMetricFamily(f"duly_{name}", words, value=float(meters.events[name]))

@@ -17,10 +17,10 @@ class JobStore(Protocol):
 
         Each change is one atomic step: replace the record, treat waiting runs as `waiting` says, insert the runs of the
         ledger whose id is new. `cursor` and `plan_at` are taken from the change for a new job and with `moves_cursor`;
-        otherwise the stored ones stay, because the planner may have moved them meanwhile. `planned` of an existing job
-        is always the stored one. The runs of a job are those with its name; "not yet due" are those with the record's
-        `uid` and cause "schedule" that are pending, without failures and losses, and due after now, held or not.
-        Deleting them lowers `planned` by their number. CANCEL ends every other waiting run with the reason
+        otherwise the stored ones stay, because the planner may have moved them meanwhile. `planned` and `planned_in` of
+        an existing job are always the stored ones. The runs of a job are those with its name; "not yet due" are those
+        with the record's `uid` and cause "schedule" that are pending, without failures and losses, and due after now,
+        held or not. Deleting them lowers `planned` by their number. CANCEL ends every other waiting run with the reason
         `rules.admission.REMOVED`, also where the job had another `uid` then. REWIND, which excludes `moves_cursor`,
         also sets the cursor back to the earliest deleted instant and `plan_at` to now. The ledger is inserted as `fire`
         inserts runs. A change that `redefines` also empties the value `DEPLOYED` and raises its version. Returns each
@@ -95,7 +95,8 @@ class JobStore(Protocol):
         """The shard's plannable records whose `plan_at` has come, earliest first; and the next `plan_at` after those.
 
         `JobRecord.shard` and `plannable` decide; a change may move a job to another shard. The next `plan_at` is in the
-        past if `limit` cut the list. The cost depends on what is returned, not on how many jobs are registered.
+        past if `limit` cut the list. With a later `now`, records that are to be planned later are found too. The cost
+        depends on what is returned, not on how many jobs are registered.
         """
         ...
 
@@ -105,9 +106,9 @@ class JobStore(Protocol):
         """Advance cursors and insert runs; one atomic step per firing, in order.
 
         STALE_EPOCH, whatever else is so, if `epoch` is not the installed one. A firing applies if the job's uid,
-        revision and cursor are as expected, and the job is plannable. Then the store sets cursor and plan_at, inserts
-        the runs whose id is new (waiting, held if they carry a hold, or skipped as they are with `finished_at` now),
-        and raises `planned` by the number of those that are not skipped. A repeat answers STALE_JOB and changes
-        nothing.
+        revision and cursor are as expected, and the job is plannable. Then the store sets cursor and plan_at, moves the
+        job to the shard `move_to` if that is given (never a job whose schedule only code can compute), inserts the runs
+        whose id is new (waiting, held if they carry a hold, or skipped as they are with `finished_at` now), and raises
+        `planned` by the number of those that are not skipped. A repeat answers STALE_JOB and changes nothing.
         """
         ...

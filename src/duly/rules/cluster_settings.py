@@ -34,6 +34,7 @@ _COUNTS = frozenset(
         "max_concurrent",
         "max_losses",
         "assign_ahead",
+        "shards",
         "max_payload_bytes",
         "keep_events",
         "retention.max_completed",

@@ -23,6 +23,7 @@ from duly.model import (
     State,
     seconds_between,
 )
+from duly.model.job import MAIN
 from duly.model.loss import Loss
 from duly.model.outage import Outage
 from duly.rules.admission import OVERLAP, REPLACED
@@ -319,11 +320,15 @@ def _why_unplanned(facts: Facts, cursor: datetime) -> str:
         return "the coordinator is away, so nobody can lead and plan"
     if not situation.nodes:
         return "no node is alive"
-    if situation.leader is None:
-        return "nobody leads, and only a leader plans"
+    shard = MAIN if facts.record is None else facts.record.shard
+    if situation.planner is None:
+        return (
+            "nobody leads, and only a leader plans" if shard == MAIN else f"nobody leads {shard}, where it is planned"
+        )
     if situation.doubt:
         return f"the store's clock has jumped by {situation.doubt:+.0f} s, which is not believed yet"
-    return f"{situation.leader} leads and has come as far as {instant(cursor)}"
+    leads = "leads" if shard == MAIN else f"leads {shard}"
+    return f"{situation.planner} {leads} and has come as far as {instant(cursor)}"
 
 
 def _tell_forgotten(facts: Facts, due: datetime) -> tuple[str, str, str | None]:

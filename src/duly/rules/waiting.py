@@ -26,11 +26,13 @@ class Situation(Struct, frozen=True):
 
     `nodes` are those that live, None where nobody knows because the coordinator is away. `record` is the definition of
     the run's job, `blocker` an unfinished run of its group, `doubt` by how many seconds the store's clock has jumped.
+    `leader` leads the cluster, `planner` the shard that the job is in.
     """
 
     now: datetime
     nodes: Sequence[Node] | None = ()
     leader: str | None = None
+    planner: str | None = None
     paused_queues: Collection[str] = ()
     record: JobRecord | None = None
     blocker: Run | None = None

@@ -1,7 +1,8 @@
 """The elector: competes for the planning leases and knows which of them this node holds.
 
 Leadership ends here by a clock that does not jump, before it ends in the store; and a new leader installs its epoch
-before it writes. Seniority only orders who asks first when a lease is free.
+before it writes. Seniority only orders who asks first when a lease is free; where there are several shards, each has an
+order of its own (`rules.shards`).
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from msgspec.structs import replace
 from duly.errors import BackendUnavailable
 from duly.model import Lease, Role, seconds_between
 from duly.model.event import LeaderElected, LeaderLost
+from duly.model.job import MAIN
 from duly.ports import Coordinator, JobStore
 from duly.rules.lease_limits import trusted_until
+from duly.rules.shards import STOPPING, is_shared, sharers
 from duly.runtime.environment import Environment, NodeService
+from duly.runtime.shard_balance import ShardBalance
+from duly.runtime.shard_layout import ShardLayout
 
-MAIN = "main"
-STOPPING = "stopping"  # among a node's metrics: it takes nothing over any more
 _PER_RANK = 0.02
 _REACTION = 0.1  # how late a busy node may learn of a free lease: hints are passed on at this rate (`node`)
 _LONGEST_WAIT = 0.2
@@ -46,6 +49,7 @@ class Elector(NodeService):
         store: JobStore,
         shards: Callable[[], Collection[str]],
         elected: Callable[[], None],
+        layout: ShardLayout,
     ) -> None:
         super().__init__(env)
         self._node_id = env.card.id
@@ -54,6 +58,8 @@ class Elector(NodeService):
         self._shards = shards
         self._ttl = env.config.leader_lease
         self._elected = elected
+        self._layout = layout
+        self._balance = ShardBalance(self._node_id, self._ttl, env.config.lease)
         self._held: dict[str, Leadership] = {}
         self._patient = True
         self._leaderless_since: float | None = None
@@ -72,10 +78,12 @@ class Elector(NodeService):
     def leads(self) -> bool:
         return self.epoch(MAIN) is not None
 
-    def leaderless_for(self) -> float:
-        """How many seconds nobody has led, as far as this node knows."""
-        since = self._leaderless_since
-        return 0.0 if since is None else self._clock.monotonic() - since
+    def leaderless_for(self) -> dict[str, float]:
+        """The shards that nobody leads, as far as this node knows, and for how many seconds."""
+        now = self._clock.monotonic()
+        if self._layout.known > 1:
+            return self._balance.free_for(now)
+        return {} if self._leaderless_since is None else {MAIN: now - self._leaderless_since}
 
     def led(self) -> list[str]:
         """The shards this node leads."""
@@ -97,7 +105,12 @@ class Elector(NodeService):
         if self.resigned:
             return self._ttl
         await self._keep()
-        delays = [await self._compete(shard) for shard in self._shards() if shard not in self._held]
+        await self._layout.refresh()
+        if self._layout.known == 1:
+            wanted, delays = self._shards(), []
+        else:
+            wanted, delays = [each for each in self._shards() if not is_shared(each)], [await self._balance_shards()]
+        delays += [await self._compete(shard) for shard in wanted if shard not in self._held]
         return min([self._ttl / 3, *delays])
 
     async def _keep(self) -> None:
@@ -140,6 +153,37 @@ class Elector(NodeService):
             self._patient = False
             await asyncio.sleep(await self._turn())
         return await self._acquire(shard)
+
+    # --- several shards
+
+    async def _balance_shards(self) -> float:
+        """Take free shards and hand over what exceeds this node's share; the seconds until it is worth trying again."""
+        names = self._layout.names()
+        unheld = [shard for shard in names if shard not in self._held]
+        # All at once: the next renewal waits for the answers.
+        leases = await asyncio.gather(*map(self._coordinator.holder, unheld))
+        others = dict(zip(unheld, leases, strict=True))
+        nodes = sharers(await self._coordinator.nodes(), self._node_id, self._layout.known)
+        holders = {shard: self._other_holder(lease) for shard, lease in others.items()}
+        held = [shard for shard in names if shard in self._held]
+        step = self._balance.step(held, holders, nodes, self._clock.monotonic())
+        for shard in step.take:
+            await self._acquire(shard)
+        if step.hand_over is not None:
+            await self._hand_over(step.hand_over)
+        return min([step.again, *(self._until_free(lease) for lease in others.values() if lease is not None)])
+
+    def _other_holder(self, lease: Lease | None) -> str | None:
+        """A lease that this node has, but does not know of, is as good as free: asking for it returns it."""
+        return None if lease is None or lease.holder == self._node_id else lease.holder
+
+    async def _hand_over(self, shard: str) -> None:
+        leadership = self._held.pop(shard, None)
+        if leadership is not None:
+            self._emit(LeaderLost(shard, resigned=True))
+            await self._coordinator.release([leadership.lease])
+
+    # --- one shard
 
     def _note_leader(self, present: Lease | None) -> None:
         if present is not None:

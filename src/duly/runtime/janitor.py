@@ -18,7 +18,8 @@ from duly.model.node import PROTOCOL
 from duly.ports import Backend
 from duly.rules import job_changes
 from duly.rules.schedules import Schedule, ScheduleInCode, schedule_of
-from duly.runtime.elector import MAIN, Elector
+from duly.rules.shards import is_shared
+from duly.runtime.elector import Elector
 from duly.runtime.environment import Environment, NodeService
 
 _PERIOD = 10.0
@@ -119,8 +120,7 @@ class Janitor(NodeService):
 
     async def _revive_own(self) -> None:
         """Bring back the jobs whose schedules only code can compute: the leader may not have it."""
-        led = set(self._elector.led()) - {MAIN}
-        names = [shard.removeprefix(JOB_SHARD) for shard in led]
+        names = [shard.removeprefix(JOB_SHARD) for shard in self._elector.led() if not is_shared(shard)]
         retired = [record for record in await self._store.jobs(names) if record.retired_at] if names else []
         if retired:
             known = await self._handlers()

@@ -17,11 +17,13 @@ from duly.errors import BackendError, BackendUnavailable, ConfigurationError
 from duly.model import Node as NodeCard
 from duly.model import Role
 from duly.model.event import NodeIdShared, NodeStarted, NodeStopped
+from duly.model.job import MAIN
 from duly.ports import Backend
 from duly.ports.waiting import noticed
 from duly.rules.cluster_settings import InForce
 from duly.rules.namesakes import describe, is_other, surely_lives
 from duly.rules.schedules import ScheduleInCode
+from duly.rules.shards import KNOWN_SHARDS, SHARDS, STOPPING
 from duly.rules.waiting import CLOSED
 from duly.runtime.active_runs import ActiveRuns
 from duly.runtime.assigner import Assigner
@@ -29,7 +31,7 @@ from duly.runtime.attempt import Attempts
 from duly.runtime.context_link import NodeContexts
 from duly.runtime.deadlines import Deadlines
 from duly.runtime.dispatcher import Dispatcher, Listener
-from duly.runtime.elector import MAIN, STOPPING, Elector
+from duly.runtime.elector import Elector
 from duly.runtime.environment import Environment, process_began
 from duly.runtime.executors import BuiltinExecutor
 from duly.runtime.handler import Catalog
@@ -46,6 +48,7 @@ from duly.runtime.rates import ENDED, LAST_START, STARTED
 from duly.runtime.reaper import Reaper
 from duly.runtime.service import LONGEST_RETRY, Nudge, Service, ServiceHealth, Signal, serve
 from duly.runtime.settler import Settler
+from duly.runtime.shard_layout import ShardLayout
 from duly.runtime.stages import Stages
 from duly.runtime.stalls import LONGEST_SILENCE, LoopWatch
 from duly.runtime.timekeeper import Timekeeper
@@ -63,6 +66,7 @@ _RETIRED_AFTER = 1.62
 _ASK_AGAIN = 0.1
 _STEP = 1.0  # what stepping back gives the store for one answer, beside the draining
 _HINT_PERIOD = 0.1
+_BALANCE_PERIOD = 0.5  # a look at all shards costs more, and the runs of the next half minute are planned
 _PLACE_PERIOD = 0.01  # a submitted run waits for it, under `assign`
 _GIVE_BACK = 500
 
@@ -121,6 +125,7 @@ class Node:
         self.heartbeat, self.presence, self.timekeeper = self._make_heartbeat(env, backend, at_once)
         self._heartbeat_thread: HeartbeatThread | None = None
         self._nudge_elector = Nudge(self.elector.signal, _HINT_PERIOD)
+        self._nudge_balance = Nudge(self.elector.signal, _BALANCE_PERIOD)
         self._nudge_planner = Nudge(self.planner.signal, _HINT_PERIOD)
         period = _PLACE_PERIOD if env.config.placement == "assign" else _HINT_PERIOD
         self._nudge_assigner = Nudge(self.assigner.signal, period)
@@ -148,11 +153,14 @@ class Node:
 
     def _build_scheduler(self, code: Code) -> None:
         env, store = self._env, self._backend.store
-        self.elector = Elector(env, self._backend.coordinator, store, code.shards, elected=self._became_leader)
+        self.layout = layout = ShardLayout(env, store)
+        self.elector = Elector(env, self._backend.coordinator, store, code.shards, self._became_leader, layout)
         self.assigner = Assigner(env, self._backend, self.elector)
         wake = self.assigner.signal.wake
         coordinator = self._backend.coordinator
-        self.planner = Planner(env, store, coordinator, self.elector, code.schedules, self.next_due, to_place=wake)
+        self.planner = Planner(
+            env, store, coordinator, self.elector, layout, code.schedules, self.next_due, to_place=wake
+        )
         self.janitor = Janitor(env, self._backend, self.elector, code.schedules, changed=self.planner.signal.wake)
 
     def _make_heartbeat(
@@ -188,6 +196,10 @@ class Node:
         if in_force.revision:
             metrics[SETTINGS] = float(in_force.revision)
         metrics |= {f"{PINNED}{name}": 1.0 for name in in_force.pinned}
+        if self.layout.wanted > 1:
+            metrics[SHARDS] = float(self.layout.wanted)
+        if self.layout.known > 1:
+            metrics[KNOWN_SHARDS] = float(self.layout.known)
         if failing := self.health.failing():
             metrics[FAILING] = float(len(failing))
         if doubt := self._env.clock.doubt:
@@ -235,15 +247,23 @@ class Node:
         if self._works:
             self.dispatcher.look()
         if self._schedules:
-            (self._nudge_planner if self.elector.leads else self._nudge_elector)()
-            if self.elector.leads:
-                self._nudge_assigner()
+            self._heard_by_scheduler()
         if len(self.active_runs) == 0:
             return
         if self._heartbeat_thread is not None:
             self._heartbeat_thread.nudge()
         else:
             self._nudge_heartbeat()
+
+    def _heard_by_scheduler(self) -> None:
+        if self.layout.known > 1:
+            self._nudge_balance()
+            if self.elector.led():
+                self._nudge_planner()
+        else:
+            (self._nudge_planner if self.elector.leads else self._nudge_elector)()
+        if self.elector.leads:
+            self._nudge_assigner()
 
     def _meet(self, other: NodeCard | None) -> None:
         """Another process has announced itself under this node's id, or has not for a while."""
@@ -254,7 +274,7 @@ class Node:
     def _reconfigured(self, _before: InForce, _after: InForce) -> None:
         """The settings have changed: what sleeps by the old ones looks again."""
         self.worker.look()
-        for service in (self.worker, self.dispatcher, self.planner, self.assigner, self.janitor):
+        for service in (self.worker, self.dispatcher, self.elector, self.planner, self.assigner, self.janitor):
             service.signal.wake()
         if self._heartbeat_thread is not None:
             self._heartbeat_thread.announce()
@@ -421,7 +441,13 @@ class Node:
         self._ignore_settings()
         self._deadlines.close()
         self._hooks.close()
-        for nudge in (self._nudge_elector, self._nudge_planner, self._nudge_assigner, self._nudge_heartbeat):
+        for nudge in (
+            self._nudge_elector,
+            self._nudge_balance,
+            self._nudge_planner,
+            self._nudge_assigner,
+            self._nudge_heartbeat,
+        ):
             nudge.close()
         if self._watch is not None:
             self._watch.close()

@@ -9,7 +9,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 
 from duly.errors import BackendUnavailable
 from duly.model import Fired, Firing, JobRecord, State, seconds_between
@@ -18,16 +18,19 @@ from duly.model.node import PROTOCOL
 from duly.ports import Coordinator, JobStore
 from duly.rules.planning import Outlook, plan, postpone
 from duly.rules.schedules import ScheduleInCode, schedule_of
+from duly.rules.shards import homeward, is_shared, relocation, shard_names
 from duly.runtime.elector import Elector
 from duly.runtime.environment import Environment, NodeService
 from duly.runtime.failures import failure_of
 from duly.runtime.isolation import Refused, send_isolated
 from duly.runtime.next_due import NextDue
+from duly.runtime.shard_layout import ShardLayout
 
 _SLICE = 200
 _PAUSE_AFTER = 0.003
 _SOONEST = 0.05
 _LOOK_AROUND = 5.0  # how old the list of nodes may be
+_FAR = datetime.max.replace(tzinfo=UTC)
 
 
 class Planner(NodeService):
@@ -41,6 +44,7 @@ class Planner(NodeService):
         store: JobStore,
         coordinator: Coordinator,
         elector: Elector,
+        layout: ShardLayout,
         schedules: ScheduleInCode,
         next_due: NextDue,
         to_place: Callable[[], None],
@@ -49,6 +53,7 @@ class Planner(NodeService):
         self._store = store
         self._coordinator = coordinator
         self._elector = elector
+        self._layout = layout
         self._schedules = schedules
         self._next_due = next_due
         self._to_place = to_place
@@ -70,6 +75,7 @@ class Planner(NodeService):
         with suppress(BackendUnavailable):  # then as before
             nodes = await self._coordinator.nodes()
             self._legacy = any(node.protocol < PROTOCOL for node in nodes)
+            self._layout.agree(nodes)
             self._look_at = now + _LOOK_AROUND
 
     async def _plan(self, shard: str) -> float:
@@ -77,6 +83,8 @@ class Planner(NodeService):
         epoch = self._elector.epoch(shard)
         if epoch is None:
             return math.inf
+        if is_shared(shard) and shard not in shard_names(self._layout.count):
+            return await self._empty(shard, epoch)
         records, next_at = await self._store.due(shard, _SLICE)
         firings = await self._decide(records)
         if firings:
@@ -88,13 +96,22 @@ class Planner(NodeService):
         # The store's clock decides, and it may be behind ours: then asking again at once would bring nothing.
         return max(_SOONEST, seconds_between(self._clock.now(), next_at))
 
+    async def _empty(self, shard: str, epoch: int) -> float:
+        """Move one slice of a shard that is no longer used to the shards that are; they are planned there."""
+        records, _ = await self._store.due(shard, _SLICE, now=_FAR)
+        count = self._layout.count
+        if records:
+            await self._fire([relocation(record, count) for record in records], records, shard, epoch)
+        return 0.0 if records else math.inf
+
     async def _decide(self, records: list[JobRecord]) -> list[Firing]:
         now, config = self._clock.now(), self._live.config
         outlook = Outlook(config.horizon, config.grace, config.placement, self._legacy)
         firings: list[Firing] = []
+        count = self._layout.count
         since = self._clock.monotonic()
         for record in records:
-            firings.append(self._decide_one(record, now, outlook))
+            firings.append(homeward(self._decide_one(record, now, outlook), record, count))
             if self._clock.monotonic() - since > _PAUSE_AFTER:
                 await asyncio.sleep(0)
                 since = self._clock.monotonic()

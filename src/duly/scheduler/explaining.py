@@ -25,6 +25,7 @@ from duly.model import (
     is_run_id,
     shift,
 )
+from duly.model.job import MAIN
 from duly.model.loss import Loss
 from duly.model.outage import KEPT_OUTAGES, OUTAGES, Outage
 from duly.ports import Backend
@@ -35,9 +36,9 @@ from duly.rules.explain import Explanation, Facts, explain, nearest
 from duly.rules.misfires import MISFIRE
 from duly.rules.schedules import Schedule
 from duly.rules.waiting import Situation, why_waiting
-from duly.runtime.elector import MAIN
 from duly.runtime.node import CLOCK_DOUBT
 from duly.scheduler.losses import losses_of
+from duly.scheduler.shard_leaders import leader_of
 
 _EARLIER_RUNS = 20
 _NAMED_LOSSES = 3
@@ -126,12 +127,13 @@ class Explainer:
     # --- what is so now
 
     async def _situation(self, record: JobRecord | None, run: Run | None, seen: Seen) -> Situation:
-        nodes, leader = await self._cluster()
+        nodes, leader, planner = await self._cluster(MAIN if record is None else record.shard)
         now, doubt = self._time(nodes or ())
         return Situation(
             now=now,
             nodes=None if nodes is None else [seen(node) for node in nodes],
             leader=leader,
+            planner=planner,
             paused_queues=await self._store.paused(),
             record=record,
             blocker=await self._blocker(run),
@@ -148,16 +150,16 @@ class Explainer:
         announced = next((seconds for node in nodes if (seconds := node.metrics.get(CLOCK_DOUBT))), 0.0)
         return (now, doubt) if doubt or not announced else (shift(now, -announced), announced)
 
-    async def _cluster(self) -> tuple[list[Node] | None, str | None]:
-        """Who lives and who leads; None where the coordinator is away and nobody knows."""
-        coordinator = self._backend.coordinator
+    async def _cluster(self, shard: str) -> tuple[list[Node] | None, str | None, str | None]:
+        """Who lives, who leads, and who leads this shard; None where the coordinator is away and nobody knows."""
         try:
-            lease = await coordinator.holder(MAIN)
-            return await coordinator.nodes(), None if lease is None else lease.holder
+            leader = await leader_of(self._backend, MAIN)
+            planner = leader if shard == MAIN else await leader_of(self._backend, shard)
+            return await self._backend.coordinator.nodes(), leader, planner
         except BackendUnavailable as exc:
             if exc.part == "store":
                 raise
-            return None, None
+            return None, None, None
 
     async def _blocker(self, run: Run | None) -> Run | None:
         """An unfinished run of the same group that a waiting one waits for."""

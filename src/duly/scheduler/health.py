@@ -6,13 +6,15 @@ import asyncio
 
 from duly.errors import DulyError
 from duly.model import seconds_between
+from duly.model.job import MAIN
 from duly.ports import Backend, Composed
 from duly.rules.describe import instant
-from duly.runtime.elector import MAIN
+from duly.rules.shards import is_shared
 from duly.scheduler.client import Client
 from duly.scheduler.losses import losses_of
 from duly.scheduler.placement_reasons import overdue
 from duly.scheduler.running_node import RunningNode
+from duly.scheduler.shard_leaders import shard_leaders
 from duly.scheduler.views import Health
 
 _PATIENCE = 2.0
@@ -23,22 +25,22 @@ _RECENT_LOSS = 3600.0  # seconds that a loss of data counts as a reason not to b
 async def health_of(running: RunningNode | None, client: Client | None) -> Health:
     """Ask each part of the store, within a short time; one that does not answer is part of the answer."""
     node = None if running is None else running.node
-    leader: str | None = None
+    leaders: dict[str, str | None] = {}
     unplaced = ""
     parts: dict[str, str] = {}
     losses: list[str] = []
     if client is not None:
-        leader, unplaced, parts, losses = await asyncio.gather(
-            _leader(client.backend), _unplaced(client.backend), _parts(client.backend), _losses(client.backend)
+        leaders, unplaced, parts, losses = await asyncio.gather(
+            _leaders(client.backend), _unplaced(client.backend), _parts(client.backend), _losses(client.backend)
         )
     failing = {} if node is None else node.health.failing()
-    reasons = _reasons(running, client, parts, leader, failing) + losses
+    reasons = _reasons(running, client, parts, leaders, failing) + losses
     return Health(
         status="unhealthy" if failing else "degraded" if reasons else "closed" if client is None else "healthy",
         node_id=None if node is None else node.id,
         running=node is not None,
         is_leader=node is not None and node.elector.leads,
-        leader=leader,
+        leader=leaders.get(MAIN),
         store=parts.get("store", "closed"),
         away_seconds=0.0 if node is None else node.health.away_for(),
         busy=0 if node is None else node.worker.busy,
@@ -47,6 +49,8 @@ async def health_of(running: RunningNode | None, client: Client | None) -> Healt
         parts=parts,
         failing=failing,
         reasons=tuple(reasons),
+        shards=leaders if len(leaders) > 1 else {},
+        led=() if node is None else tuple(sorted(shard for shard in node.elector.led() if is_shared(shard))),
     )
 
 
@@ -54,7 +58,7 @@ def _reasons(
     running: RunningNode | None,
     client: Client | None,
     parts: dict[str, str],
-    leader: str | None,
+    leaders: dict[str, str | None],
     failing: dict[str, str],
 ) -> list[str]:
     """Why it is not healthy, if it is not."""
@@ -67,18 +71,28 @@ def _reasons(
     if running is not None:
         if not found and (away := running.node.health.away_for()):
             found.append(f"a service of this node has not reached the store for {away:.1f} s")
-        if leader is None and running.node.elector.leaderless_for() > 2 * running.config.leader_lease:
-            found.append("nobody leads: nothing is planned")
+        found += _unled(running, leaders)
     return found
 
 
-async def _leader(backend: Backend) -> str | None:
+def _unled(running: RunningNode, leaders: dict[str, str | None]) -> list[str]:
+    """Which shards nobody has led for too long."""
+    since = running.node.elector.leaderless_for()
+    unled = [shard for shard, seconds in since.items() if seconds > 2 * running.config.leader_lease]
+    unled = [shard for shard in unled if leaders.get(shard) is None]
+    if not unled:
+        return []
+    if running.node.layout.known == 1:
+        return ["nobody leads: nothing is planned"]
+    return [f"nobody leads {shard}: its jobs are not planned" for shard in sorted(unled)]
+
+
+async def _leaders(backend: Backend) -> dict[str, str | None]:
     try:
         async with asyncio.timeout(_PATIENCE):
-            lease = await backend.coordinator.holder(MAIN)
+            return await shard_leaders(backend)
     except (DulyError, TimeoutError):
-        return None  # the part that does not answer is named by `_parts`
-    return None if lease is None else lease.holder
+        return {}  # the part that does not answer is named by `_parts`
 
 
 async def _unplaced(backend: Backend) -> str:

@@ -6,9 +6,10 @@ from collections import Counter
 
 from duly.model import Run
 from duly.model.holds import UNPLACED
+from duly.model.job import MAIN
 from duly.ports import Backend, Finding, Severity
 from duly.rules.placement import why_unplaced
-from duly.runtime.elector import MAIN
+from duly.scheduler.shard_leaders import leader_of
 
 _LOOKED_AT = 200
 
@@ -16,8 +17,11 @@ _LOOKED_AT = 200
 async def _reasons(backend: Backend, runs: list[Run]) -> list[str]:
     records = await backend.store.jobs(sorted({run.job for run in runs}))
     selectors = {record.name: record.spec.selector for record in records}
-    nodes, lease = await backend.coordinator.nodes(), await backend.coordinator.holder(MAIN)
-    leader, paused = None if lease is None else lease.holder, await backend.store.paused()
+    nodes, leader, paused = (
+        await backend.coordinator.nodes(),
+        await leader_of(backend, MAIN),
+        await backend.store.paused(),
+    )
     return [why_unplaced(run, nodes, selectors.get(run.job), leader, paused) for run in runs]
 
 

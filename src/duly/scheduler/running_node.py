@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from duly.model import JobFile
-from duly.model.job import COMMAND_HANDLER
+from duly.model.job import COMMAND_HANDLER, MAIN
 from duly.ports import Tracer
-from duly.runtime.elector import MAIN
 from duly.runtime.environment import Environment, make_card
 from duly.runtime.executors.custom import Executor
 from duly.runtime.handler import Catalog

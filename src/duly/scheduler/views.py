@@ -81,7 +81,8 @@ class Health(Struct, frozen=True):
     `status` is "healthy", "degraded" (the store or a part of it is away, nobody leads, the store's clock has jumped, or
     the store lost data within the last hour; running handlers go on), "unhealthy" (services of this node fail again and
     again: `failing` says which, and how) or "closed"; `reasons` say why. `parts` says how each part of a composed store
-    is, by its name. `unplaced` says why due runs wait to be placed, and is empty if none do.
+    is, by its name. `unplaced` says why due runs wait to be placed, and is empty if none do. `shards` names the leader
+    of each shard where there are several (None: nobody leads it), `led` are the shards that this process leads.
     """
 
     status: str
@@ -97,6 +98,8 @@ class Health(Struct, frozen=True):
     unplaced: str = ""
     failing: dict[str, str] = {}
     reasons: tuple[str, ...] = ()
+    shards: dict[str, str | None] = {}
+    led: tuple[str, ...] = ()
 
 
 class ShutdownReport(Struct, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
-from duly.backends.codec import kept_job
+from duly.backends.codec import in_shard, kept_job
 from duly.backends.cursors import numbers_in
 from duly.backends.memory.contents import Contents
 from duly.errors import BackendError, ConfigurationError, shown
@@ -74,7 +74,7 @@ class MemoryStore:
             return None
         record = kept_job(change.record)
         if stored is not None:
-            record = replace(record, planned=stored.planned)
+            record = in_shard(replace(record, planned=stored.planned), stored.shard)
             if not change.moves_cursor:
                 record = replace(record, cursor=stored.cursor, plan_at=stored.plan_at)
             record = self._clear(record, change.waiting, now)
@@ -168,7 +168,8 @@ class MemoryStore:
             return Fired.STALE_JOB
         inserted = [run for run in firing.runs if self._insert(run, now)]
         planned = record.planned + sum(run.state is not State.SKIPPED for run in inserted)
-        self._contents.keep(replace(record, cursor=firing.cursor, plan_at=firing.plan_at, planned=planned))
+        moved = in_shard(record, firing.move_to or record.shard)
+        self._contents.keep(replace(moved, cursor=firing.cursor, plan_at=firing.plan_at, planned=planned))
         return Fired.APPLIED
 
     # --- records and history

@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 from msgspec.structs import replace
 
+from duly.backends.codec import in_shard
 from duly.backends.redis.codec import BatchArguments, batch_arguments, encode
 from duly.backends.redis.connection import Argument
 from duly.backends.tolerance import UNREADABLE, damaged_job
@@ -41,14 +42,16 @@ def decode_job(name: str, text: bytes) -> JobRecord:
         revision, flags, cursor, plan_at, planned = _HEAD.unpack_from(text)
         uid_end = _string_end(text, _HEAD.size)
         uid = bytes(text[_HEAD.size : uid_end])
+        shard_end = _string_end(text, uid_end)
+        shard = msgspec.msgpack.decode(text[uid_end:shard_end], type=str)
     except UNREADABLE as exc:
         return damaged_job(name, "", 0, exc)
     try:
-        record = _decode(memoryview(text)[_string_end(text, uid_end) :])
+        record = _decode(memoryview(text)[shard_end:])
     except UNREADABLE as exc:
         record = damaged_job(name, msgspec.msgpack.decode(uid, type=str), revision, exc)
     return replace(
-        record,
+        in_shard(record, shard),
         cursor=from_micros(cursor) if flags & _HAS_CURSOR else None,
         plan_at=from_micros(plan_at) if flags & _HAS_PLAN else None,
         planned=planned,
@@ -112,6 +115,7 @@ def firing_arguments(firings: Sequence[Firing]) -> tuple[bytes, *BatchArguments]
             False if firing.cursor is None else to_micros(firing.cursor),
             False if firing.plan_at is None else to_micros(firing.plan_at),
             len(firing.runs),
+            *(() if firing.move_to is None else (firing.move_to,)),
         )
         for firing in firings
     ]

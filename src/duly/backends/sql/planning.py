@@ -12,7 +12,7 @@ from datetime import datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.codec import Record, job_text, micros, read_job
+from duly.backends.codec import Record, in_shard, job_text, micros, read_job
 from duly.backends.sql import values
 from duly.backends.sql.moves import by_seqs, end, forget, read_records
 from duly.backends.sql.notify import WORK
@@ -37,7 +37,7 @@ _AFTER_JOB_SHARDS = JOB_SHARD[:-1] + chr(ord(JOB_SHARD[-1]) + 1)  # greater than
 _BLOCKING = frozenset({JobStatus.PAUSED, JobStatus.REMOVED})
 
 _JOB = """
-SELECT j.record, p.cursor, p.plan_at, p.planned, p.name, p.uid, p.revision
+SELECT j.record, p.cursor, p.plan_at, p.planned, p.name, p.uid, p.revision, p.shard
 FROM {ns}.jobs AS j {with_plan}
 """
 _JOB_NAMED = _JOB + "WHERE j.name = $1"
@@ -102,7 +102,7 @@ RETURNING epoch
 # The jobs of a shard whose time to plan has come, then the next one; and what time it is.
 _DUE = """
 WITH {clock}
-SELECT j.record, p.cursor, p.plan_at, p.planned, p.name, p.uid, p.revision, (SELECT now FROM clock)
+SELECT j.record, p.cursor, p.plan_at, p.planned, p.name, p.uid, p.revision, p.shard, (SELECT now FROM clock)
 FROM (
     SELECT * FROM (
         SELECT * FROM {ns}.plans
@@ -145,7 +145,7 @@ ORDER BY plan_at, name LIMIT $3
 """
 
 _STANDING = """
-SELECT name, uid, revision, cursor, plannable, planned FROM {ns}.plans
+SELECT name, uid, revision, cursor, plannable, planned, shard FROM {ns}.plans
 WHERE name = ANY($1::text[]) ORDER BY name FOR UPDATE
 """
 _ADVANCE = Update(
@@ -154,6 +154,7 @@ _ADVANCE = Update(
     columns(cursor="bigint", plan_at="bigint", planned="bigint", plannable="bool"),
     answers=False,
 )
+_MOVE = Update("plans", (Column("name", "text"),), columns(shard="text"), answers=False)
 
 
 # --- records
@@ -245,7 +246,7 @@ async def change(unit: Unit, change: JobChange, now: int) -> JobRecord | None:
     if (stored.revision if stored else None) != change.expect:
         return None
     if stored is not None:
-        record = replace(record, planned=stored.planned)
+        record = in_shard(replace(record, planned=stored.planned), stored.shard)
         if not change.moves_cursor:
             record = replace(record, cursor=stored.cursor, plan_at=stored.plan_at)
         record = await _clear(unit, record, change.waiting, now)
@@ -352,8 +353,10 @@ class _Standing(Struct):
     cursor: int | None
     plannable: bool
     planned: int
+    shard: str
     plan_at: int | None = None
     touched: bool = False
+    moved: bool = False
 
 
 async def fire(unit: Unit, firings: Sequence[Firing], shard: str, epoch: int, now: int) -> list[Fired]:
@@ -368,6 +371,9 @@ async def fire(unit: Unit, firings: Sequence[Firing], shard: str, epoch: int, no
     moved = ((name, plan) for name, plan in standing.items() if plan.touched)
     plans = [(name, plan.cursor, plan.plan_at, plan.planned, plan.plannable) for name, plan in moved]
     await unit.change(_ADVANCE, plans)
+    homes = [(name, plan.shard) for name, plan in standing.items() if plan.moved]
+    if homes:  # once in the life of most jobs: not worth a column of every step
+        await unit.change(_MOVE, homes)
     return [Fired.APPLIED if good else Fired.STALE_JOB for good in applied]
 
 
@@ -381,6 +387,8 @@ def _advance(plan: _Standing | None, firing: Firing) -> bool:
     plan.plan_at = micros(firing.plan_at)
     plan.plannable = firing.cursor is not None
     plan.touched = True
+    if firing.move_to is not None and not plan.shard.startswith(JOB_SHARD):
+        plan.shard, plan.moved = firing.move_to, True
     return True
 
 

@@ -25,6 +25,7 @@ _UNLIMITED = 2**53
         "duly bench drain --jobs 100000",
         "duly bench submit --url sqlite:///bench.db --json",
         "duly bench recurring --schedules 20000",
+        "duly bench shards --schedules 100000 --nodes 4 --shards 8",
         "duly bench growth --sizes 10k,100k --history 0",
     ),
 )
@@ -125,6 +126,23 @@ def lateness(jobs: int, processes: int, **given: Any) -> None:
 def recurring(processes: int, periods: int, **given: Any) -> None:
     """The lateness of schedules that are due at the same time."""
     _measure("beat", given, lambda measures, *context: measures.recurring(processes, periods, *context))
+
+
+@_measurement
+@_number("--schedules", "-m", default=100_000, help="How many, all due every minute.")
+@_number("--nodes", default=4, help="How many scheduler nodes.")
+@_number("--shards", default=8, help="How many shards their planning is spread over.")
+def shards(nodes: int, shards: int, **given: Any) -> None:
+    """The processor time of planning on one node and on several, and the takeover from a node that is killed."""
+    if (given["url"] or "").startswith("memory:"):
+        raise click.UsageError("several nodes need several processes, which memory:// does not support")
+
+    def measure(_: Any, *context: Any) -> Any:
+        from duly.cli.bench import sharding  # noqa: PLC0415  # as `measures`
+
+        return sharding.shards(nodes, shards, *context)
+
+    _measure("minute", given, measure)
 
 
 @_measurement

@@ -182,21 +182,22 @@ async def recurring(processes: int, periods: int, assignment: Assignment, progre
         "schedules": assignment.schedules,
         "periods": periods,
         "processes": processes,
-        **_beats(reports, assignment.schedules, first, last),
+        **beats(reports, assignment.schedules, first, last, PERIOD),
     }
 
 
-def _beats(reports: list[Report], schedules: int, first: float, last: float) -> dict[str, Any]:
-    beats = [
+def beats(reports: list[Report], schedules: int, first: float, last: float, period: int) -> dict[str, Any]:
+    """The lateness of the runs that were due from `first` to `last`, and how many never started or started twice."""
+    counted = [
         (seen, late)
         for report in reports
         for seen, late in zip(report.seen, report.late, strict=True)
         if first <= seen[1] <= last
     ]
-    times = Counter(seen for seen, _ in beats)
-    expected = schedules * round((last - first) / PERIOD + 1)
+    times = Counter(seen for seen, _ in counted)
+    expected = schedules * round((last - first) / period + 1)
     return {
-        **percentiles([late for _, late in beats]),
+        **percentiles([late for _, late in counted]),
         "missed": expected - len(times),
         "doubled": sum(count - 1 for count in times.values()),
         "worker_rss_mb": round(max(report.rss_mb for report in reports), 1),

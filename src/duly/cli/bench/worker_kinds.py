@@ -17,6 +17,7 @@ from duly.runtime.context import Context
 from duly.scheduler import Job, Scheduler
 
 PERIOD = 10
+MINUTE = 60
 BUSY = "busy"  # the queue of a run that occupies a slot during the measurement
 _SHORT_STOP = 1.0
 
@@ -33,6 +34,7 @@ class Assignment(Struct, frozen=True):
     coordinator: str | None = None
     roles: tuple[str, ...] = ("scheduler", "worker")
     queues: tuple[str, ...] | None = None
+    shards: int = 1
 
 
 class Notes:
@@ -53,6 +55,7 @@ def build(assignment: Assignment, notes: Notes) -> Scheduler:
         namespace=assignment.namespace,
         roles=assignment.roles,
         queues=assignment.queues,
+        shards=assignment.shards,
         shutdown_timeout=_SHORT_STOP if assignment.kind == "ping" else 30.0,
         retention=Retention(max_completed=None) if assignment.kind == "growth" else Retention(),
     )
@@ -131,7 +134,7 @@ def _linger(scheduler: Scheduler, notes: Notes, _: int) -> None:
         await asyncio.sleep(seconds)
 
 
-def _beat(scheduler: Scheduler, notes: Notes, schedules: int) -> None:
+def _beat(scheduler: Scheduler, notes: Notes, schedules: int, period: int = PERIOD) -> None:
     async def beat(ctx: Context) -> None:
         now = datetime.now(UTC)
         notes.late.append((now - ctx.due).total_seconds())
@@ -139,7 +142,11 @@ def _beat(scheduler: Scheduler, notes: Notes, schedules: int) -> None:
         notes.done += 1
 
     for number in range(schedules):
-        scheduler.add(Job(name=f"beat-{number}", handler=beat, schedule=Every(seconds=PERIOD)))
+        scheduler.add(Job(name=f"beat-{number}", handler=beat, schedule=Every(seconds=period)))
+
+
+def _minute(scheduler: Scheduler, notes: Notes, schedules: int) -> None:
+    _beat(scheduler, notes, schedules, MINUTE)
 
 
 def _idle(scheduler: Scheduler, notes: Notes, schedules: int) -> None:
@@ -163,6 +170,7 @@ _KINDS = {
     "alarm": _alarm,
     "linger": _linger,
     "beat": _beat,
+    "minute": _minute,
     "idle": _idle,
     "growth": _growth,
 }

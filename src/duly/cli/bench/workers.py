@@ -179,6 +179,16 @@ class ProcessWorkers:
     def cpu(self) -> float:
         return sum(each.cpu for each in self._processes)
 
+    def cpus(self) -> list[float]:
+        """The processor time of each worker."""
+        return [each.cpu for each in self._processes]
+
+    async def kill_last(self) -> float:
+        """Kill the worker that was started last, as kill -9 does; returns the time."""
+        at = time.time()
+        await self._processes.pop().end()
+        return at
+
     async def kill_busy(self) -> float:
         """Kill a worker that has begun a run, as kill -9 does; returns the time."""
         busy = next(each for each in self._processes if each.done)

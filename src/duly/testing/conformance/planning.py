@@ -42,6 +42,21 @@ async def _due(world: World, shard: str) -> list[str]:
     return [record.name for record in records]
 
 
+async def _job(world: World, name: str) -> JobRecord:
+    record = await world.store.job(name)
+    assert record is not None
+    return record
+
+
+async def _moved(world: World, name: str, shard: str, plan_at: datetime, record: JobRecord | None = None) -> JobRecord:
+    """A job that was moved to a shard, nothing of it planned, to be planned at that time."""
+    await world.create(record := record or world.record(name))
+    epoch = await world.store.install("main", 1)
+    firing = replace(world.firing(record, [], cursor=record.cursor), plan_at=plan_at, move_to=shard)
+    assert await world.store.fire([firing], "main", epoch, now=world.now) == [Fired.APPLIED]
+    return await _job(world, name)
+
+
 def _plain(name: str) -> JobSpec:
     return JobSpec(name=name, handler=name, schedule=EverySpec(timedelta(seconds=10)))
 
@@ -214,6 +229,78 @@ class PlanningSuite:
         await world.store.save([JobChange(plain, 2)], now=world.now)
         assert await _due(world, "main") == ["moon"]
         assert await _due(world, "job:moon") == []
+
+    @scenario
+    async def test_a_firing_moves_its_job_to_another_shard(self, world: World) -> None:
+        await world.create(world.record("moves"), world.record("stays"))
+        epoch = await world.store.install("main", 1)
+        for record, shard in ((await _job(world, "moves"), "main/3"), (await _job(world, "stays"), None)):
+            firing = world.firing(record, [world.after(10)], cursor=world.after(20))
+            firing = replace(firing, plan_at=world.now, move_to=shard)
+            assert await world.store.fire([firing], "main", epoch, now=world.now) == [Fired.APPLIED]
+        assert await _due(world, "main") == ["stays"]
+        assert await _due(world, "main/3") == ["moves"]
+        moved = await _job(world, "moves")
+        assert (moved.shard, moved.planned_in, moved.planned, moved.revision) == ("main/3", "main/3", 1, 1)
+        assert [record.shard for record in await world.store.jobs()] == ["main/3", "main"]
+
+    @scenario
+    async def test_a_shard_has_its_own_epoch_and_clock_of_planning(self, world: World) -> None:
+        first = await _moved(world, "first", "main/1", world.after(5))
+        second = await _moved(world, "second", "main/2", world.after(7))
+        assert await world.store.due("main", 10, now=world.now) == ([], None)
+        assert await world.store.due("main/1", 10, now=world.now) == ([], first.plan_at)
+        assert await world.store.due("main/2", 10, now=world.after(7)) == ([second], None)
+        one = await world.store.install("main/1", 7)
+        firing = world.firing(first, [], cursor=world.after(60))
+        assert await world.store.fire([firing], "main/2", one, now=world.now) == [Fired.STALE_EPOCH]
+        assert await world.store.fire([firing], "main/1", one, now=world.now) == [Fired.APPLIED]
+
+    @scenario
+    async def test_two_shards_that_plan_the_same_job_plan_it_once(self, world: World) -> None:
+        """A leader that has read a job before it was moved writes after the leader of the new shard, or before it."""
+        record = await _moved(world, "report", "main/1", world.now)
+        stale = world.firing(record, [world.after(10)], cursor=world.after(20))
+        one, two = await world.store.install("main/1", 1), await world.store.install("main/2", 1)
+        move = replace(world.firing(record, [], cursor=record.cursor), plan_at=world.now, move_to="main/2")
+        assert await world.store.fire([move], "main/1", one, now=world.now) == [Fired.APPLIED]
+        assert await _due(world, "main/2") == ["report"]
+        assert await world.store.fire([stale], "main/2", two, now=world.now) == [Fired.APPLIED]
+        assert await world.store.fire([stale], "main/1", one, now=world.now) == [Fired.STALE_JOB]
+        assert [run.due for run in await world.store.upcoming(10, now=world.now)] == [world.after(10)]
+        assert (await _job(world, "report")).shard == "main/2"
+
+    @scenario
+    async def test_a_change_leaves_a_job_in_the_shard_that_the_planner_moved_it_to(self, world: World) -> None:
+        before = world.record("report")
+        await _moved(world, "report", "main/3", world.now, before)
+        [saved] = await world.store.save([JobChange(replace(before, revision=2), 1)], now=world.now)
+        assert saved == await _job(world, "report")
+        assert saved is not None
+        assert saved.shard == "main/3"
+        assert await _due(world, "main/3") == ["report"]
+        custom = replace(before, revision=3, spec=replace(before.spec, schedule=CustomSpec("tides.Moon")))
+        [saved] = await world.store.save([JobChange(custom, 2)], now=world.now)
+        assert saved == await _job(world, "report")
+        assert (await _due(world, "main/3"), await _due(world, "job:report")) == ([], ["report"])
+        [saved] = await world.store.save([JobChange(replace(before, revision=4), 3)], now=world.now)
+        assert saved == await _job(world, "report")
+        assert (await _due(world, "main"), await _due(world, "job:report")) == (["report"], [])
+
+    @scenario
+    async def test_a_job_whose_schedule_is_code_is_not_moved(self, world: World) -> None:
+        spec = JobSpec(name="moon", handler="moon", schedule=CustomSpec("tides.Moon"))
+        await world.create(record := world.record("moon", spec=spec))
+        epoch = await world.store.install("job:moon", 1)
+        firing = replace(world.firing(record, [], cursor=world.after(20)), plan_at=world.now, move_to="main/3")
+        assert await world.store.fire([firing], "job:moon", epoch, now=world.now) == [Fired.APPLIED]
+        assert (await _due(world, "main/3"), await _due(world, "job:moon")) == ([], ["moon"])
+
+    @scenario
+    async def test_a_removed_job_leaves_its_shard(self, world: World) -> None:
+        record = await _moved(world, "report", "main/1", world.now)
+        assert await world.store.remove("report", record.revision, now=world.now)
+        assert await world.store.due("main/1", 10, now=world.after(1e6)) == ([], None)
 
     @scenario
     async def test_planned_runs_may_be_born_held(self, world: World) -> None:

@@ -25,6 +25,7 @@ for at = 2, #ARGV, 10 do
                 job.planned = job.planned - deleted
                 if waiting == 'rewind' and earliest then job.cursor, job.plan_at = earliest, now end
             end
+            if not is_apart(job) and not is_apart(stored) then job.shard = stored.shard end
             if stored.shard ~= job.shard then leave_shard(name, stored.shard) end
         end
         text = write_job(job)

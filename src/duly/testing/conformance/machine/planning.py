@@ -20,7 +20,7 @@ class PlanningMachine(WorkMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.epochs = {"main": 0, "job:mail": 0}
+        self.epochs = {"main": 0, "main/1": 0, "job:mail": 0}
         self.install("main", 1)
 
     @step(
@@ -93,7 +93,7 @@ class PlanningMachine(WorkMachine):
         if (record := self._version(name, back)) is not None:
             self.twins.same("remove", lambda backend: backend.store.remove(name, record.revision, now=self.now))
 
-    @step(2, shard=st.sampled_from(["main", "job:mail"]), proposed=st.integers(0, 5))
+    @step(2, shard=st.sampled_from(["main", "main/1", "job:mail"]), proposed=st.integers(0, 5))
     def install(self, shard: str, proposed: int) -> None:
         self.epochs[shard] = self.twins.same("install", lambda backend: backend.store.install(shard, proposed))
 
@@ -105,6 +105,8 @@ class PlanningMachine(WorkMachine):
         missed=st.booleans(),
         last=st.sampled_from([False, False, True]),
         old=st.sampled_from([0, 0, 0, 1]),
+        shard=st.sampled_from(["main", "main", "main/1"]),
+        move_to=st.sampled_from([None, None, "main", "main/1"]),
     )
     def fire(
         self,
@@ -114,11 +116,12 @@ class PlanningMachine(WorkMachine):
         missed: bool,
         last: bool,
         old: int,
+        shard: str,
+        move_to: str | None,
     ) -> None:
         versions = [self._version(name, back) for name, back in names]
-        shard = "main"
         firings = [
-            self._firing(record, count, overlap, missed, last)
+            replace(self._firing(record, count, overlap, missed, last), move_to=move_to)
             for record in versions
             if record is not None and record.cursor is not None and record.shard == shard
         ]
@@ -145,7 +148,7 @@ class PlanningMachine(WorkMachine):
             runs=tuple(runs),
         )
 
-    @step(3, shard=st.sampled_from(["main", "job:mail", "job:report"]), limit=st.sampled_from([1, 2, ALL]))
+    @step(3, shard=st.sampled_from(["main", "main/1", "job:mail", "job:report"]), limit=st.sampled_from([1, 2, ALL]))
     def due(self, shard: str, limit: int) -> None:
         agree_on_due(*self.twins.ask(lambda backend: backend.store.due(shard, limit, now=self.now)), limit)
 

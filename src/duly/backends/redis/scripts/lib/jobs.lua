@@ -42,3 +42,14 @@ local function index_job(name, job)
         leave_shard(name, job.shard)
     end
 end
+
+-- Whether only code can compute the job's schedule: such a job is a shard by itself.
+local function is_apart(job)
+    return sub(job.shard, 1, 4) == 'job:'
+end
+
+-- Moves a job to another shard; its caller adds it to the index there.
+local function move_job(name, job, shard)
+    if job.shard ~= shard then leave_shard(name, job.shard) end
+    job.shard = shard
+end
