@@ -570,7 +570,7 @@ async def lend(unit: PostgresUnit, asking: Asking, limit: int, step: Step, *, de
     unit.affects_others |= held > 0
     lent = [] if rows[0][7] is None else rows
     claims = tolerantly(partial(_claims, asking, now), lent, partial(_bare_claim, asking, now))
-    unit.memory.remember({row[7]: (row[9], row[8]) for row in lent})
+    unit.memory.remember({row[7]: (row[9], row[8], row[18] is not None or row[20] is not None) for row in lent})
     return Lending(claims, now, fresh, back, in_the_way, undecided, later, held)
 
 

@@ -132,7 +132,7 @@ async def _lend(unit: PostgresUnit, asking: Asking, limit: int) -> Lending | Non
         return None
     lent = [] if fence is None else rows
     claims = tolerantly(partial(_claims, asking, now), lent, partial(_bare_claim, asking, now))
-    unit.memory.remember({row[3]: (row[5], row[4]) for row in lent})
+    unit.memory.remember({row[3]: (row[5], row[4], row[15] is not None) for row in lent})
     return Lending(claims, now, True, False, False, None, later, 0)
 
 

@@ -15,7 +15,8 @@ from duly.backends.codec import instant, optional_json
 from duly.backends.postgres.unit import PostgresUnit
 from duly.backends.sql.moves import read_records
 from duly.backends.sql.notify import ENDED, WORK
-from duly.backends.sql.settling import ADD_TO_STATISTICS, is_first_success
+from duly.backends.sql.settling import ADD_TO_STATISTICS, first_success
+from duly.backends.sql.unit import Lent
 from duly.model import Beat, BeatReply, Claim, Renewal, Settlement, from_micros, to_micros
 from duly.model.holds import hold_for_group
 
@@ -171,20 +172,19 @@ class First(Struct, frozen=True):
     seqs: list[int]
 
 
-def sorted_out(
-    settlements: Sequence[Settlement], lent: Mapping[int, tuple[str, int]]
-) -> tuple[First, list[Settlement]]:
+def sorted_out(settlements: Sequence[Settlement], lent: Mapping[int, Lent]) -> tuple[First, list[Settlement]]:
     """Such successes, and all others. Two settlements of one claim are left to be looked at one by one."""
     first = First([], [])
     others: list[Settlement] = []
     seen: set[int] = set()
     for settled in sorted(settlements, key=lambda settled: settled.fence):
-        if settled.fence in seen or not is_first_success(settled, lent):
+        known = None if settled.fence in seen else first_success(settled, lent)
+        if known is None:
             others.append(settled)
             continue
         seen.add(settled.fence)
         first.settled.append(settled)
-        first.seqs.append(lent[settled.fence][1])
+        first.seqs.append(known[1])
     return first, others
 
 
