@@ -55,12 +55,13 @@ special AS MATERIALIZED (
         OR EXISTS (SELECT FROM first WHERE NOT alone)
         OR EXISTS (
             SELECT FROM (SELECT DISTINCT handler FROM found) AS f
-            WHERE $7::text IS NOT NULL
-                AND NOT EXISTS (SELECT FROM {ns}.staff AS s WHERE s.digest = $7 AND s.handler = f.handler)
+            WHERE $7::text IS NOT NULL AND (
+                SELECT true FROM {ns}.staff AS s WHERE s.digest = $7 AND s.handler = f.handler LIMIT 1
+            ) IS NULL
         )
         OR EXISTS (SELECT FROM {ns}.jobs WHERE blocked) AND EXISTS (
             SELECT FROM (SELECT DISTINCT job FROM found) AS f
-            INNER JOIN {ns}.jobs AS j ON j.name = f.job WHERE j.blocked
+            WHERE (SELECT true FROM {ns}.jobs AS j WHERE j.name = f.job AND j.blocked LIMIT 1)
         )
 ),
 fresh AS (
