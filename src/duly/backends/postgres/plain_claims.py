@@ -92,26 +92,28 @@ FROM clock CROSS JOIN next
 LEFT JOIN numbered AS f ON true
 """)
 
-_REST = 50
+_LONGEST_REST = 64
 
 
 class PlainClaims:
-    """Whether it is worth trying the short way: not for a while after it was of no use. One per session."""
+    """Whether it is worth trying the short way: after each attempt in vain, twice as many claims go the long way.
+
+    One per session.
+    """
 
     def __init__(self) -> None:
-        self._rest = 0
+        self._rest = self._left = 0
 
     @property
     def promising(self) -> bool:
         """Whether to try; each question brings the next attempt nearer."""
-        self._rest = max(0, self._rest - 1)
-        return self._rest == 0
+        self._left = max(0, self._left - 1)
+        return self._left == 0
 
     async def lend(self, unit: PostgresUnit, asking: Asking, limit: int) -> Lending | None:
         """Lend plain runs; None if that is not all there is to do, and nothing has been done."""
         lent = await _lend(unit, asking, limit)
-        if lent is None:
-            self._rest = _REST
+        self._rest = self._left = 0 if lent is not None else min(_LONGEST_REST, max(1, 2 * self._rest))
         return lent
 
 
