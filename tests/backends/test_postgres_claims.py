@@ -199,6 +199,14 @@ async def test_the_short_statement_lends_plain_runs_in_order(store):
     assert {state for _, state in fenced} == {State.RUNNING}
 
 
+async def test_the_short_statement_takes_from_the_most_urgent_line_if_that_is_enough(store):
+    runs = [_waiting(), _waiting(priority=7), _waiting(priority=3, queue="other")]
+    await store.backend.queue.put(runs)
+    assert await store.lend_plain(1) == [runs[1].id]
+    assert await store.lend_plain(2) is None
+    assert await store.lend_plain(1) == [runs[2].id]
+
+
 async def test_the_short_statement_says_when_the_next_run_is_due(store):
     soon = datetime.now(UTC) + timedelta(hours=1)
     await store.backend.queue.put([_waiting(ready_at=soon)])
@@ -218,6 +226,10 @@ async def _paused_job(store):
     await store.execute("INSERT INTO {ns}.jobs (name, blocked, record) VALUES ('mail', true, '{{}}')")
 
 
+async def _scheduled_and_not(store):
+    await store.backend.queue.put([_waiting(cause=Cause.SCHEDULE)])
+
+
 async def _held_for_a_handler(store):
     await store.backend.queue.put([_waiting(handler="unknown", hold=hold_for_handler("unknown"))])
 
@@ -230,7 +242,9 @@ async def _member(store):
     await store.backend.queue.put([_waiting(group="g", member=True)])
 
 
-@pytest.mark.parametrize("special", [_two_queues, _two_priorities, _paused_job, _held_for_a_handler, _entrant, _member])
+@pytest.mark.parametrize(
+    "special", [_two_queues, _two_priorities, _scheduled_and_not, _paused_job, _held_for_a_handler, _entrant, _member]
+)
 async def test_the_short_statement_leaves_what_is_special_to_the_other_one(store, special):
     await store.backend.queue.put([_waiting()])
     await special(store)
