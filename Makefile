@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 CORES  ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 3 // 2)')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-versions check lint format types imports bench figures bench-peers sim fuzz-api stops outages clocks load clean
+.PHONY: help demo test test-oldest test-versions check lint format types imports bench figures bench-peers sim fuzz-api stops outages clocks failovers load clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | sort | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -46,11 +46,11 @@ imports: $(VENV)/.dev  ## check which layer imports which
 bench: figures bench-peers  ## measure Duly alone and beside other systems (takes long)
 
 figures: $(VENV)/.dev  ## measure the figures of the README on this machine
-	-$(BIN)/python bench/figures.py --awake
+	-$(BIN)/python -m bench.figures --awake
 
-bench-peers: $(VENV)/.dev  ## measure Duly beside other job systems (ONLY=duly,saq MEASURES=drain ROUNDS=3 JOBS=100000)
+bench-peers: $(VENV)/.dev  ## measure Duly beside other job systems (ONLY=duly,saq MEASURES=drain ROUNDS=3 JOBS=100000 AWAKE=yes DURABLE=yes)
 	$(BIN)/python -m bench.side_by_side $(if $(ONLY),--only $(ONLY)) $(if $(MEASURES),--measures $(MEASURES)) \
-		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(INTO),--into $(INTO))
+		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(INTO),--into $(INTO)) $(if $(AWAKE),--awake) $(if $(DURABLE),--durable)
 
 sim: $(VENV)/.dev  ## run a long simulation campaign (SEEDS=0-5000)
 	$(BIN)/python -m tests.sim.campaign --seeds $(or $(SEEDS),0-5000)
@@ -66,6 +66,10 @@ outages: $(VENV)/.dev  ## run outages during which a node starts (TRIALS=20 ONLY
 
 clocks: $(VENV)/.dev  ## run nodes with wrong clocks in every role (ONLY=redis)
 	$(BIN)/python -m tests.faults.clocks $(if $(ONLY),--only $(ONLY))
+
+failovers: $(VENV)/.dev  ## let masters of a Redis Cluster and of sentinels fail under load (FAILOVERS=20 ONLY=cluster REPLICAS=1)
+	$(BIN)/python -m tests.faults.failovers --failovers $(or $(FAILOVERS),20) $(if $(ONLY),--only $(ONLY)) \
+		$(if $(REPLICAS),--replicas $(REPLICAS))
 
 load: $(VENV)/.dev  ## measure the calls per second of the API (ARGS="--ab -c 8")
 	$(BIN)/python bench/http_load.py $(ARGS)

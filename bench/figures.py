@@ -1,9 +1,8 @@
-"""The figures of the README, from one run on this machine: `python bench/figures.py [--only Redis] [--markdown]`.
+"""The figures of the README, from one run on this machine: `python -m bench.figures [--only Redis] [--markdown]`.
 
 Every figure is measured by `duly bench` in a process of its own, next to what the bare machine does at that moment: how
 late a timer is, how many rows SQLite commits, how many words redis-py pushes. A machine that is busy with something
-else shows there first. With `--awake` no core falls asleep meanwhile, by a wish to the kernel (`/dev/cpu_dma_latency`,
-for root) or a loop of the lowest priority: on virtual machines waking one up takes longer than a whole submission.
+else shows there first. With `--awake` no core falls asleep meanwhile (`bench.awake`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import json
 import math
 import os
 import sqlite3
-import struct
 import subprocess
 import sys
 import tempfile
@@ -28,6 +26,7 @@ from typing import Any
 
 from redis import Redis
 
+from bench.awake import awake
 from duly.testing.etcd_servers import etcd_server
 from duly.testing.postgres_servers import postgres_server
 from duly.testing.servers import redis_server
@@ -285,29 +284,6 @@ def measure_all(chosen: list[str], rounds: int) -> Found:
 def best(row: Row, figures: list[Figures]) -> Figures:
     """The round in which this row came out best: what disturbs a measurement can only make it worse."""
     return max(figures, key=row.merit)
-
-
-LATENCY = Path("/dev/cpu_dma_latency")
-LOOP = "import os\nos.nice(19)\nwhile os.getppid() != 1: pass"
-
-
-@contextmanager
-def awake(wanted: bool) -> Iterator[None]:
-    """Keep every core from falling asleep: by asking the kernel, where one may, else by a loop that gives way."""
-    if not wanted:
-        yield
-    elif os.access(LATENCY, os.W_OK):
-        with LATENCY.open("wb", buffering=0) as wish:
-            wish.write(struct.pack("i", 0))  # microseconds; the wish holds as long as this is open
-            yield
-    else:
-        loops = [subprocess.Popen([sys.executable, "-c", LOOP]) for _ in range(os.cpu_count() or 1)]
-        try:
-            yield
-        finally:
-            for each in loops:
-                each.kill()
-                each.wait()
 
 
 def main() -> int:

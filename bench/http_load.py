@@ -129,8 +129,8 @@ def request_of(port: int, token: str, *, close: bool) -> bytes:
 
 
 @contextmanager
-def serving(url: str, folder: Path) -> Iterator[tuple[int, str, int]]:
-    """A server on this store: its port, a token, its process."""
+def serving(url: str, folder: Path, processes: int) -> Iterator[tuple[int, str, int]]:
+    """A server on this store: its port, a token, its process (with several, their supervisor)."""
     (folder / "load_app.py").write_text(APP)
     environment = {**os.environ, "DULY_URL": url}
     duly = [sys.executable, "-m", "duly"]
@@ -143,7 +143,7 @@ def serving(url: str, folder: Path) -> Iterator[tuple[int, str, int]]:
         text=True,
     )
     server = subprocess.Popen(
-        [*duly, "serve", "load_app", "--http", "127.0.0.1:0"],
+        [*duly, "serve", "load_app", "--http", "127.0.0.1:0", "--processes", str(processes)],
         cwd=folder,
         env=environment,
         stderr=subprocess.PIPE,
@@ -160,16 +160,30 @@ def serving(url: str, folder: Path) -> Iterator[tuple[int, str, int]]:
 
 
 def cpu_of(pid: int) -> float:
-    """Seconds of CPU that a process has used."""
+    """Seconds of CPU that a process and its children have used."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    own = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(cpu_of(int(child)) for child in children)
 
 
-def by_ab(port: int, token: str, count: int, concurrency: int, folder: Path, *, close: bool) -> None:
+def by_ab(port: int, token: str, count: int, concurrency: int, folder: Path, *, close: bool) -> dict[str, float]:
+    """The same by ApacheBench."""
     (folder / "job.json").write_text(json.dumps(BODY))
     command = ["ab", "-q", "-n", str(count), "-c", str(concurrency), "-p", "job.json", "-T", "application/json"]
     command += [*([] if close else ["-k"]), "-H", f"Authorization: Bearer {token}", f"http://127.0.0.1:{port}/jobs"]
-    subprocess.run(command, cwd=folder, check=True)
+    told = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+
+    def figure(pattern: str) -> float:
+        found = re.search(pattern, told)
+        return 0.0 if found is None else float(found[1])
+
+    return {
+        "requests/s": round(figure(r"Requests per second: +([0-9.]+)")),
+        "failed": figure(r"Failed requests: +([0-9]+)") + figure(r"Non-2xx responses: +([0-9]+)"),
+        "p50 ms": figure(r"50% +([0-9]+)"),
+        "p99 ms": figure(r"99% +([0-9]+)"),
+    }
 
 
 async def by_hand(port: int, token: str, count: int, concurrency: int, *, close: bool) -> dict[str, float]:
@@ -236,6 +250,7 @@ def main() -> None:
     parser.add_argument("-n", "--count", type=int, default=10_000)
     parser.add_argument("-c", "--concurrency", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--processes", type=int, default=1, help="processes that serve the port")
     parser.add_argument("--close", action="store_true")
     parser.add_argument("--ab", action="store_true", help="by ab, from the package apache2-utils")
     parser.add_argument("--starts", type=int, default=0, help="so many jobs, one by one: when a worker begins them")
@@ -244,7 +259,7 @@ def main() -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         url = given.url or stack.enter_context(redis_server()).url
-        port, token, pid = stack.enter_context(serving(url, folder))
+        port, token, pid = stack.enter_context(serving(url, folder, given.processes))
         if given.starts:
             stack.enter_context(working(url, folder))
             print(starts(url, port, token, given.starts))
@@ -252,8 +267,7 @@ def main() -> None:
         for _ in range(given.rounds):
             before = cpu_of(pid)
             if given.ab:
-                by_ab(port, token, given.count, given.concurrency, folder, close=given.close)
-                found = {}
+                found = by_ab(port, token, given.count, given.concurrency, folder, close=given.close)
             else:
                 with asyncio.Runner(loop_factory=fastest_loop()) as runner:
                     found = runner.run(by_hand(port, token, given.count, given.concurrency, close=given.close))

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from bench.side_by_side.figures import DULY
+from bench.side_by_side.figures import DULY, DULY_POSTGRES
 
 OUR_SETTINGS = "uvloop, hiredis; max_concurrent 100, everything else as it comes"
+_MINUTES = "its schedules have a resolution of one minute"
+_NO_SCHEDULES = "has no schedules of its own"
 _NO_BULK = "has no call that submits many jobs at once"
 
 
@@ -28,13 +30,27 @@ class Peer(Struct, frozen=True):
     embedded: bool = False
     cannot: Mapping[str, str] = field(default_factory=dict)
     adapter: str = ""
+    runtime: str = "python"
 
     def module(self) -> str:
-        """Where its adapter is."""
-        return self.adapter or f"bench.side_by_side.adapters.{self.name}"
+        """Where its adapter is: a Python module, or a file in `adapters/node`."""
+        if self.adapter or self.runtime == "node":
+            return self.adapter or self.name
+        return f"bench.side_by_side.adapters.{self.name}"
+
+    def own(self) -> str:
+        """The row of Duly that it is compared with: the one on the same server."""
+        return DULY_POSTGRES if self.server == "postgresql" else DULY
 
 
 PEERS = (
+    Peer(
+        "bullmq",
+        "BullMQ",
+        "Node.js, ioredis; concurrency 100, finished jobs removed; recurring: job schedulers with a cron pattern",
+        most=100_000,
+        runtime="node",
+    ),
     Peer(
         "saq",
         "SAQ",
@@ -64,7 +80,11 @@ PEERS = (
         "dramatiq",
         "hiredis; 8 threads, dramatiq_queue_prefetch 200, default middleware, no result backend",
         most=20_000,
-        cannot={"bulk": "a group is submitted message by message", "recurring": "has no schedules of its own"},
+        cannot={
+            "bulk": "a group is submitted message by message",
+            "recurring": _NO_SCHEDULES,
+            "crowd": _NO_SCHEDULES,
+        },
     ),
     Peer(
         "celery",
@@ -87,10 +107,28 @@ PEERS = (
     Peer(
         "procrastinate",
         "procrastinate",
-        "PostgreSQL with synchronous_commit off, uvloop; concurrency 100, 10 connections, finished jobs deleted,"
+        "uvloop; concurrency 100, 10 connections, finished jobs deleted,"
         " LISTEN/NOTIFY on; looks for due jobs every 5 s, as by default",
         server="postgresql",
         most=3_000,
+    ),
+    Peer(
+        "graphile",
+        "graphile-worker",
+        "Node.js; concurrency 24, 10 connections, a local queue of 500, completions in batches (delay 0); looks for"
+        " due jobs every 2 s, as by default",
+        server="postgresql",
+        most=100_000,
+        cannot={"recurring": _MINUTES, "crowd": _MINUTES},
+        runtime="node",
+    ),
+    Peer(
+        "pgqueuer",
+        "pgqueuer",
+        "asyncpg, uvloop; batches of 100, 10 connections, the log of finished jobs and a dequeue timeout of 30 s"
+        " as by default",
+        server="postgresql",
+        most=10_000,
     ),
     Peer(
         "apscheduler",
@@ -103,7 +141,7 @@ PEERS = (
     ),
 )
 
-NAMES = (DULY, *(peer.name for peer in PEERS))
+NAMES = (DULY, DULY_POSTGRES, *(peer.name for peer in PEERS))
 
 
 def limits_of(jobs: int, peer: Peer) -> int:

@@ -12,9 +12,10 @@ from typing import Any
 import click
 import msgspec
 
+from bench.awake import awake as kept_awake
 from bench.side_by_side.catalogue import NAMES, PEERS, Peer
-from bench.side_by_side.environments import VENVS, CannotInstall, environment
-from bench.side_by_side.figures import DULY, MEASURES, Book, Cannot, Failed, Measured, Outcome
+from bench.side_by_side.environments import VENVS, CannotInstall, Command, command
+from bench.side_by_side.figures import DULY, DULY_POSTGRES, MEASURES, Book, Cannot, Failed, Measured, Outcome
 from bench.side_by_side.machine import this_machine
 from bench.side_by_side.measures import Bench, Sizes
 from bench.side_by_side.ourselves import Duly, knows_redis
@@ -25,7 +26,7 @@ from bench.side_by_side.progress import Talk
 from bench.side_by_side.servers import Servers, servers
 from bench.side_by_side.table import Sheet, as_json, as_markdown, as_text, sheet
 
-_ONCE = ("lateness", "recurring")
+_ONCE = ("lateness", "recurring", "crowd")
 _INSTALL_AT_ONCE = 4
 
 
@@ -47,8 +48,13 @@ def _names(allowed: Sequence[str]) -> Any:
 @click.option("--pings", default=500, show_default=True, help="Submissions to an idle worker, one every 10 ms.")
 @click.option("--alarms", default=1_000, show_default=True, help="One-time jobs over ten seconds.")
 @click.option("--schedules", default=1_000, show_default=True, help="Recurring jobs, all due every ten seconds.")
+@click.option("--crowd", default=20_000, show_default=True, help="The same with many more of them.")
 @click.option("--periods", default=3, show_default=True, help="How many instants of them are counted.")
 @click.option("--rounds", "-r", default=3, show_default=True, help="Rounds whose median counts.")
+@click.option("--awake", is_flag=True, help="Keep the cores from falling asleep meanwhile.")
+@click.option(
+    "--durable", is_flag=True, help="Redis with its log synced every second, PostgreSQL with synchronous commits."
+)
 @click.option("--url", help="The store of Duly; by default the same Redis server as the others.")
 @click.option("--json", "form", flag_value="json", help="Print one JSON document.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print a part of a page.")
@@ -58,6 +64,8 @@ def main(
     only: tuple[str, ...],
     measures: tuple[str, ...],
     rounds: int,
+    awake: bool,
+    durable: bool,
     url: str | None,
     form: str | None,
     into: Path | None,
@@ -70,7 +78,8 @@ def main(
     """
     signal.signal(signal.SIGTERM, _leave)
     run = Run(only, measures, rounds, msgspec.convert(sizes, Sizes), venvs)
-    page = run.whole(url)
+    with kept_awake(awake):
+        page = run.whole(url, durable=durable, awake=awake)
     match form:
         case "json":
             click.echo(as_json(page))
@@ -102,43 +111,56 @@ class Run:
         self._talk = Talk()
         self._versions: dict[str, Mapping[str, str]] = {}
 
-    def whole(self, url: str | None) -> Sheet:
+    def whole(self, url: str | None, *, durable: bool = False, awake: bool = False) -> Sheet:
         machine = this_machine()
         peers = [peer for peer in PEERS if peer.name in self._only]
-        pythons = self._environments(peers)
-        with servers(postgres=any(peer.server == "postgresql" for peer in peers)) as running:
+        programs = self._environments(peers)
+        needs_postgres = DULY_POSTGRES in self._only or any(peer.server == "postgresql" for peer in peers)
+        with servers(postgres=needs_postgres, durable=durable) as running:
             duly_url = url or (running.url("redis") if knows_redis() else None)
-            duly = Duly(duly_url)
-            benches = self._benches(peers, pythons, running)
+            ours = self._ours(duly_url, running)
+            benches = self._benches(peers, programs, running)
             for measure in self._measures:
                 for number in range(1 if measure in _ONCE else self._rounds):
-                    self._round(measure, number, duly, benches, running)
+                    self._round(measure, number, ours, benches, running)
             self._versions = {"servers": running.versions()} | self._versions
-        if DULY in self._only:
-            self._versions[DULY] = duly.told
+            settings = running.settings()
+        self._versions |= {name: duly.told for name, duly in ours.items()}
         backend = (duly_url or "sqlite:").partition(":")[0]
-        return sheet(self._book, self._versions, machine, backend, self._rounds)
+        return sheet(self._book, self._versions, machine, backend, self._rounds, settings, awake=awake)
 
-    def _environments(self, peers: Sequence[Peer]) -> dict[str, Path]:
-        """The interpreters of the peers that can be installed."""
+    def _ours(self, duly_url: str | None, running: Servers) -> dict[str, Duly]:
+        """The rows of Duly that were asked for."""
+        ours = {}
+        if DULY in self._only:
+            ours[DULY] = Duly(duly_url)
+        if DULY_POSTGRES in self._only:
+            try:
+                ours[DULY_POSTGRES] = Duly(running.url("postgresql"))
+            except CannotStart as error:
+                self._fails(DULY_POSTGRES, f"does not run: {error}")
+        return ours
+
+    def _environments(self, peers: Sequence[Peer]) -> dict[str, Command]:
+        """The programs of the peers that can be installed."""
         self._talk.doing("making environments")
         with ThreadPoolExecutor(_INSTALL_AT_ONCE) as threads:
-            made = {peer.name: threads.submit(environment, peer.name, self._venvs) for peer in peers}
-        pythons = {}
+            made = {peer.name: threads.submit(command, peer.name, peer.runtime, self._venvs) for peer in peers}
+        programs = {}
         for name, future in made.items():
             try:
-                pythons[name] = future.result()
+                programs[name] = future.result()
             except CannotInstall as error:
                 self._fails(name, f"cannot be installed: {error}")
-        return pythons
+        return programs
 
-    def _benches(self, peers: Sequence[Peer], pythons: Mapping[str, Path], running: Servers) -> dict[str, Bench]:
+    def _benches(self, peers: Sequence[Peer], programs: Mapping[str, Command], running: Servers) -> dict[str, Bench]:
         benches = {}
         for peer in peers:
-            if peer.name not in pythons:
+            if peer.name not in programs:
                 continue
             try:
-                bench = Bench(peer, pythons[peer.name], running.url(peer.server), self._talk.far)
+                bench = Bench(peer, programs[peer.name], running.url(peer.server), self._talk.far)
                 self._versions[peer.name] = bench.versions()
             except (Broken, CannotStart) as error:
                 self._fails(peer.name, f"does not run: {error}")
@@ -157,16 +179,19 @@ class Run:
             if measure in peer.cannot:
                 self._book.enter(peer.name, measure, Cannot(peer.cannot[measure]))
 
-    def _round(self, measure: str, number: int, duly: Duly, benches: Mapping[str, Bench], running: Servers) -> None:
+    def _round(
+        self, measure: str, number: int, ours: Mapping[str, Duly], benches: Mapping[str, Bench], running: Servers
+    ) -> None:
         """Everybody once. Rounds go around, so that a noisy minute of the machine hits everybody alike."""
-        if DULY in self._only and not self._book.broken(DULY, measure):
-            running.clear_redis()
-            self._enter(DULY, measure, number, lambda: duly.measure(measure, self._sizes))
+        for name, duly in ours.items():
+            if not self._book.broken(name, measure):
+                running.clear()
+                self._enter(name, measure, number, lambda duly=duly: duly.measure(measure, self._sizes))
         for name, bench in benches.items():
             cannot = any(isinstance(outcome, Cannot) for outcome in self._book.outcomes(name, measure))
             if cannot or self._book.broken(name, measure):
                 continue
-            running.clear_redis()
+            running.clear()
             self._enter(name, measure, number, lambda bench=bench: _measured(bench, measure, self._sizes))
 
     def _enter(self, name: str, measure: str, number: int, act: Any) -> None:

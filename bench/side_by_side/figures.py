@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 DULY = "duly"
+DULY_POSTGRES = "duly-postgresql"  # Duly on the server of the peers that use PostgreSQL
 
 
 class Figure(Struct, frozen=True):
@@ -31,6 +32,8 @@ FIGURES = (
     Figure("lateness_p99", "lateness", "lateness p99", "ms", more_is_better=False),
     Figure("recurring_p50", "recurring", "recurring p50", "ms", more_is_better=False),
     Figure("recurring_p99", "recurring", "recurring p99", "ms", more_is_better=False),
+    Figure("crowd_p50", "crowd", "crowd p50", "ms", more_is_better=False),
+    Figure("crowd_p99", "crowd", "crowd p99", "ms", more_is_better=False),
 )
 MEASURES = tuple(dict.fromkeys(figure.measure for figure in FIGURES))
 
@@ -59,11 +62,12 @@ Outcome = Measured | Failed | Cannot
 
 
 class Cell(Struct, frozen=True):
-    """What the table says in one place: a median with its ratio, or why there is none."""
+    """What the table says in one place: a median with its ratio, both by round as well, or why there is none."""
 
     value: float | None = None
     ratio: float | None = None
     rounds: tuple[float, ...] = ()
+    ratios: tuple[float | None, ...] = ()
     note: str = ""
     failed: bool = False
 
@@ -91,8 +95,8 @@ class Book:
         return tuple(measure for measure in MEASURES if measure in named)
 
 
-def cell(book: Book, peer: str, figure: Figure, cannot: Mapping[str, str]) -> Cell:
-    """The median of a peer's rounds and its ratio to Duly's, or the reason why there is none."""
+def cell(book: Book, peer: str, figure: Figure, cannot: Mapping[str, str], own: str = DULY) -> Cell:
+    """The median of a peer's rounds and its ratio to that of `own`, or the reason why there is none."""
     outcomes = book.outcomes(peer, figure.measure)
     for outcome in outcomes:
         match outcome:
@@ -103,10 +107,12 @@ def cell(book: Book, peer: str, figure: Figure, cannot: Mapping[str, str]) -> Ce
     rounds = _rounds(outcomes, figure.key)
     if not rounds:
         return Cell(note=cannot.get(figure.key, ""))
+    ours = () if peer == own else _rounds(book.outcomes(own, figure.measure), figure.key)
     value = statistics.median(rounds)
-    own = _rounds(book.outcomes(DULY, figure.measure), figure.key)
-    ratio = times_better(value, statistics.median(own), figure.more_is_better) if own and peer != DULY else None
-    return Cell(value, ratio, rounds)
+    ratio = times_better(value, statistics.median(ours), figure.more_is_better) if ours else None
+    pairs = zip(rounds, ours, strict=False)  # rounds go around, so those of one number were made together
+    ratios = tuple(times_better(theirs, mine, figure.more_is_better) for theirs, mine in pairs)
+    return Cell(value, ratio, rounds, ratios)
 
 
 def _rounds(outcomes: Sequence[Outcome], key: str) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""The measurements of a peer: drain, submit, latency, lateness, recurring, each as Duly's own bench makes it."""
+"""The measurements of a peer: drain, submit, latency, lateness, recurring, crowd, each as Duly's own bench makes it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from bench.side_by_side.adapters.notes import PERIOD
 from bench.side_by_side.catalogue import Peer, limits_of
+from bench.side_by_side.environments import Command
 from bench.side_by_side.figures import Measured
 from bench.side_by_side.processes import Process, Progress
 from duly.cli.bench.report import percentiles
 
 _WARM = 20
-_FIRST_BEAT = 90.0
+_FIRST_BEAT = 180.0
 
 
 class Sizes(Struct, frozen=True):
@@ -30,15 +30,16 @@ class Sizes(Struct, frozen=True):
     pings: int = 500
     alarms: int = 1_000
     schedules: int = 1_000
+    crowd: int = 20_000
     periods: int = 3
 
 
 class Bench:
-    """One peer with its interpreter and its store, ready to be measured."""
+    """One peer with its program and its store, ready to be measured."""
 
-    def __init__(self, peer: Peer, python: Path, url: str, progress: Progress) -> None:
+    def __init__(self, peer: Peer, program: Command, url: str, progress: Progress) -> None:
         self._peer = peer
-        self._python = python
+        self._program = program
         self._url = url
         self._progress = progress
 
@@ -102,20 +103,26 @@ class Bench:
         return _late("lateness", [value for _, value in report["marks"]], sizes.alarms, _twice(report["marks"]))
 
     def recurring(self, sizes: Sizes) -> Measured:
+        return self._aligned("recurring", sizes.schedules, sizes.periods)
+
+    def crowd(self, sizes: Sizes) -> Measured:
+        return self._aligned("crowd", sizes.crowd, sizes.periods)
+
+    def _aligned(self, measure: str, schedules: int, periods: int) -> Measured:
         """Counted from the first instant at least ten seconds after the first beat, as Duly's own bench does."""
-        with self._worker("beat", schedules=sizes.schedules) as worker:
+        with self._worker("beat", schedules=schedules) as worker:
             worker.until(1, self._progress, _FIRST_BEAT)
             first = (math.floor(time.time() / PERIOD) + 2) * PERIOD
-            last = first + PERIOD * (sizes.periods - 1)
+            last = first + PERIOD * (periods - 1)
             end = last + PERIOD * 0.8
             while time.time() < end:
                 self._progress(max(0, round(time.time() - first)), round(end - first))
                 time.sleep(0.2)
             report = worker.report()
         beats = [mark for mark in report["marks"] if first <= int(mark[0].partition("@")[2]) <= last]
-        expected = sizes.schedules * sizes.periods
+        expected = schedules * periods
         missed = expected - len({name for name, _ in beats})
-        return _late("recurring", [value for _, value in beats], sizes.schedules, _twice(beats), missed)
+        return _late(measure, [value for _, value in beats], schedules, _twice(beats), missed)
 
     @contextmanager
     def _worker(self, kind: str, jobs: int = 0, schedules: int = 0) -> Iterator[Process]:
@@ -135,7 +142,7 @@ class Bench:
             yield client
 
     def _process(self, role: str, **told: Any) -> Process:
-        return Process(self._python, {"adapter": self._peer.module(), "role": role, "url": self._url, **told})
+        return Process(self._program, {"adapter": self._peer.module(), "role": role, "url": self._url, **told})
 
 
 _MEASURES: Mapping[str, Callable[[Bench, Sizes], Measured]] = {
@@ -144,6 +151,7 @@ _MEASURES: Mapping[str, Callable[[Bench, Sizes], Measured]] = {
     "latency": Bench.latency,
     "lateness": Bench.lateness,
     "recurring": Bench.recurring,
+    "crowd": Bench.crowd,
 }
 
 

@@ -20,6 +20,7 @@ _KEYS: Mapping[str, Mapping[str, str]] = {
     "latency": {"latency_p50": "p50_ms", "latency_p99": "p99_ms"},
     "lateness": {"lateness_p50": "p50_ms", "lateness_p99": "p99_ms"},
     "recurring": {"recurring_p50": "p50_ms", "recurring_p99": "p99_ms"},
+    "crowd": {"crowd_p50": "p50_ms", "crowd_p99": "p99_ms"},
 }
 
 
@@ -43,7 +44,8 @@ class Duly:
         return Measured(figures, result.get("jobs", result.get("schedules", 0)), remarks)
 
     def _run(self, measure: str, sizes: Sizes) -> dict[str, Any]:
-        command = [sys.executable, "-m", "duly", "bench", measure, "--json", *_size(measure, sizes)]
+        kind = "recurring" if measure == "crowd" else measure
+        command = [sys.executable, "-m", "duly", "bench", kind, "--json", *_size(measure, sizes)]
         if self._url is not None:
             command += ["--url", self._url]
         try:
@@ -66,5 +68,7 @@ def _size(measure: str, sizes: Sizes) -> list[str]:
             return ["--jobs", str(sizes.pings)]
         case "lateness":
             return ["--jobs", str(sizes.alarms)]
+        case "crowd":
+            return ["--schedules", str(sizes.crowd), "--periods", str(sizes.periods)]
         case _:
             return ["--schedules", str(sizes.schedules), "--periods", str(sizes.periods)]

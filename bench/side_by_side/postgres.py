@@ -14,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,8 +28,8 @@ _GUARD = '"$@" </dev/null >>"$SERVER_LOG" 2>&1 & read _; kill -QUIT $!; wait'
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
-    "synchronous_commit": "off",  # as durable as a Redis without a log on disk, which the others have
     "shared_buffers": "256MB",
+    "max_wal_size": "4GB",
     "max_connections": "200",
 }
 
@@ -47,7 +47,8 @@ class Postgres:
 
 
 @contextmanager
-def postgres_server() -> Iterator[Postgres]:
+def postgres_server(*, durable: bool = False) -> Iterator[Postgres]:
+    """The server for a block; unless it is `durable`, commits do not wait for the disk."""
     with tempfile.TemporaryDirectory(prefix="duly-postgres-") as made:
         folder, user = Path(made), _user()
         programs = _programs(folder)
@@ -56,7 +57,7 @@ def postgres_server() -> Iterator[Postgres]:
             [programs / "initdb", "-D", folder / "data", "-U", "bench", "-A", "trust", "-E", "UTF8", "--no-sync"], user
         )
         port = _free_port()
-        guard = _spawn(programs / "postgres", folder, port, user)
+        guard = _spawn(programs / "postgres", folder, port, user, {"synchronous_commit": "on" if durable else "off"})
         try:
             _until_ready(folder, guard)
             version = _call([programs / "postgres", "--version"], user).split()[2]
@@ -109,8 +110,10 @@ def _call(command: list[str | Path], user: str | None) -> str:
     return ended.stdout
 
 
-def _spawn(program: Path, folder: Path, port: int, user: str | None) -> subprocess.Popen[bytes]:
-    settings = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
+def _spawn(
+    program: Path, folder: Path, port: int, user: str | None, more: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    settings = [word for name, value in (_SETTINGS | dict(more)).items() for word in ("-c", f"{name}={value}")]
     command = [str(program), "-D", str(folder / "data"), "-p", str(port), *settings]
     return subprocess.Popen(
         ["/bin/sh", "-c", _GUARD, "guard", *command],

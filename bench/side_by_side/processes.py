@@ -12,11 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bench.side_by_side.environments import ROOT
+from bench.side_by_side.environments import ROOT, Command
 
 _PATIENCE = 60.0
 _LOOK_EVERY = 0.02
@@ -32,11 +31,11 @@ class Broken(Exception):
 class Process:
     """One process of an adapter, gone with its block, children included."""
 
-    def __init__(self, python: Path, stint: Mapping[str, Any]) -> None:
+    def __init__(self, program: Command, stint: Mapping[str, Any]) -> None:
         self._role = stint["role"]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the process
         self._process = subprocess.Popen(
-            [python, "-m", "bench.side_by_side.adapters", json.dumps(stint)],
+            [*program, json.dumps(stint)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

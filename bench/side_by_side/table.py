@@ -9,14 +9,18 @@ import msgspec
 from msgspec import Struct
 
 from bench.side_by_side.catalogue import NAMES, OUR_SETTINGS, PEERS
-from bench.side_by_side.figures import DULY, FIGURES, Book, Cell, Figure, Measured, cell
+from bench.side_by_side.figures import DULY, DULY_POSTGRES, FIGURES, Book, Cell, Figure, Measured, cell
 from bench.side_by_side.machine import Machine
 
 DASH = "—"
+_OWN = {peer.name: peer.own() for peer in PEERS}
 _CANNOT = {peer.name: peer.cannot for peer in PEERS}
-_TITLES = {DULY: "Duly"} | {peer.name: peer.title for peer in PEERS}
-_SETTINGS = {DULY: OUR_SETTINGS} | {peer.name: peer.settings for peer in PEERS}
-CAPTION = "×n: Duly is n times better than this (faster where jobs/s are counted, sooner where milliseconds are)."
+_TITLES = {DULY: "Duly", DULY_POSTGRES: "Duly on PostgreSQL"} | {peer.name: peer.title for peer in PEERS}
+_SETTINGS = {DULY: OUR_SETTINGS, DULY_POSTGRES: OUR_SETTINGS} | {peer.name: peer.settings for peer in PEERS}
+CAPTION = (
+    "×n: Duly is n times better than this (faster where jobs/s are counted, sooner where milliseconds are)."
+    " Systems on PostgreSQL are compared with Duly on PostgreSQL."
+)
 
 
 class Sheet(Struct, frozen=True):
@@ -30,14 +34,23 @@ class Sheet(Struct, frozen=True):
     machine: Machine
     backend: str
     rounds: int
+    servers: Mapping[str, str] = {}
+    awake: bool = False
 
 
-def sheet(book: Book, versions: Mapping[str, Mapping[str, str]], machine: Machine, backend: str, rounds: int) -> Sheet:
+def sheet(
+    book: Book,
+    versions: Mapping[str, Mapping[str, str]],
+    machine: Machine,
+    backend: str,
+    rounds: int,
+    servers: Mapping[str, str] | None = None,
+    *,
+    awake: bool = False,
+) -> Sheet:
     figures = tuple(figure for figure in FIGURES if figure.measure in book.measures())
     peers = [name for name in NAMES if name in book.peers()]
-    cells = {
-        peer: {figure.key: cell(book, peer, figure, _CANNOT.get(peer, {})) for figure in figures} for peer in peers
-    }
+    cells = {peer: {figure.key: _cell(book, peer, figure, peers) for figure in figures} for peer in peers}
     return Sheet(
         figures=figures,
         cells=cells,
@@ -47,7 +60,19 @@ def sheet(book: Book, versions: Mapping[str, Mapping[str, str]], machine: Machin
         machine=machine,
         backend=backend,
         rounds=rounds,
+        servers=servers or {},
+        awake=awake,
     )
+
+
+def _cell(book: Book, peer: str, figure: Figure, measured: Sequence[str]) -> Cell:
+    return cell(book, peer, figure, _CANNOT.get(peer, {}), _compared_with(peer, measured))
+
+
+def _compared_with(peer: str, measured: Sequence[str]) -> str:
+    """The row of Duly beside which a peer is put: on its own server, if that was measured."""
+    own = _OWN.get(peer, peer)
+    return own if own in measured else DULY
 
 
 def _notes(book: Book, peers: Sequence[str], cells: Mapping[str, Mapping[str, Cell]]) -> list[str]:
@@ -108,11 +133,27 @@ def as_markdown(page: Sheet) -> str:
         "",
         f"{CAPTION} {_medians(page)}",
         "",
+        *(f"- {line}" for line in by_round(page)),
         *(f"- {note}" for note in page.notes),
         "",
         "Versions: " + "; ".join(_version(name, found) for name, found in page.versions.items()) + ".",
     ]
     return "\n".join(lines)
+
+
+def by_round(page: Sheet) -> list[str]:
+    """The ratios of each round, for what was measured more than once."""
+    titles = {figure.key: figure.title for figure in page.figures}
+    return [
+        f"{_TITLES[peer]}, {titles[key]}, by round: {', '.join(_times(ratio) for ratio in found.ratios)}"
+        for peer, cells in page.cells.items()
+        for key, found in cells.items()
+        if len(found.ratios) > 1
+    ]
+
+
+def _times(ratio: float | None) -> str:
+    return DASH if ratio is None else f"×{_short(ratio)}"
 
 
 def settings_as_markdown() -> str:
@@ -131,12 +172,14 @@ def _circumstances(page: Sheet) -> str:
     machine = page.machine
     return (
         f"{machine.cores} × {machine.processor}, {machine.memory_gb} GB, {machine.system}, Python {machine.python},"
-        f" load {machine.load} at the start{f'; Duly on `{page.backend}`' if DULY in page.cells else ''}."
+        f" load {machine.load} at the start, cores {'kept awake' if page.awake else 'as the machine keeps them'}"
+        f"{f'; Duly on `{page.backend}`' if DULY in page.cells else ''}."
+        + "".join(f" {name}: {settings}." for name, settings in page.servers.items())
     )
 
 
 def _medians(page: Sheet) -> str:
-    return f"Medians of {page.rounds} rounds (lateness and recurring: one)." if page.rounds > 1 else "One round."
+    return f"Medians of {page.rounds} rounds (lateness, recurring and crowd: one)." if page.rounds > 1 else "One round."
 
 
 def _version(name: str, versions: Mapping[str, str]) -> str:
@@ -162,7 +205,11 @@ def as_text(page: Sheet, width: int | None = None) -> str:
     with console.capture() as captured:
         console.print(table)
         console.print(_circumstances(page), _medians(page), highlight=False, markup=False)
-        for line in (*page.notes, *(f"{name}: {settings}" for name, settings in page.settings.items())):
+        for line in (
+            *by_round(page),
+            *page.notes,
+            *(f"{name}: {settings}" for name, settings in page.settings.items()),
+        ):
             console.print(f"- {line}", highlight=False, markup=False)
         for name, found in page.versions.items():
             console.print(_version(name, found), highlight=False, markup=False)

@@ -165,6 +165,13 @@ class BackendUnavailable(BackendError):
         self.part = part
 
 
+class ChangesLost(BackendUnavailable):
+    """The store has lost changes that it had acknowledged. Raised once by each session that knows of them.
+
+    Trying again is safe, and uses the store as it is now.
+    """
+
+
 class Retry(Exception):
     """Raised by a handler, or returned by `on_error`: try again `after` seconds (or a timedelta), 0 being at once.
 

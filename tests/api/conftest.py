@@ -2,6 +2,7 @@
 
 import pytest
 from tests.api.api_support import caller_for, shop
+from tests.api.process_support import APP, Process, make_token
 
 
 @pytest.fixture
@@ -28,3 +29,25 @@ async def memory():
 @pytest.fixture
 async def caller(memory):
     return await caller_for(memory)
+
+
+@pytest.fixture
+def start(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    started = []
+
+    def start(*arguments, **environment) -> Process:
+        started.append(Process(*arguments, folder=tmp_path, **environment))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.process.poll() is None:
+            process.process.kill()
+        process.process.communicate()
+
+
+@pytest.fixture
+def token(tmp_path):
+    """A token in the store that the processes use."""
+    return make_token(tmp_path)

@@ -1,14 +1,17 @@
 """What a request may ask for is bounded: in size, in shape, in time; and the event loop is free meanwhile."""
 
 import asyncio
+import json
 import threading
 import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.api.api_support import caller_for
 
-from duly.api import previews, reading
+from duly.api import json_input, previews, reading
 from duly.api.json_input import MAX_DEPTH, MAX_DIGITS, MAX_VALUES, read
 from duly.api.previews import preview_of
 from duly.api.problems import Problem
@@ -68,6 +71,52 @@ def test_the_bounds_of_documents():
     read(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH)
     with pytest.raises(Problem, match="nested deeper"):
         read(b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1))
+
+
+_TEXT = st.text(st.sampled_from('ab:,"{}[]\\\n\x00é😀'), max_size=6)
+_VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | _TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def outcome(reading, body: bytes):
+    """The value and the types in it, or the problem."""
+    try:
+        return repr(reading(body))
+    except Problem as problem:
+        return problem.status, problem.detail
+
+
+@given(_VALUE, st.booleans(), st.lists(st.tuples(st.integers(0, 200), st.binary(max_size=3)), max_size=2))
+def test_a_document_is_read_as_by_the_strict_reader(value, ascii_only, damages):
+    """The fast reader must accept nothing that the strict one refuses, and read nothing differently."""
+    body = bytearray(json.dumps(value, ensure_ascii=ascii_only).encode())
+    for at, damage in damages:
+        body[at % (len(body) + 1) : at % (len(body) + 1)] = damage
+    assert outcome(read, bytes(body)) == outcome(json_input.read_strictly, bytes(body))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a": 1, "a": 2}',
+        b'{"a": 1, "\\u0061": 2}',
+        b'{"a": "x:y", "b": {"c": 1, "c": ":"}}',
+        b'[{"a": 1}, {"a": 1, "b": 2, "a": 3}]',
+        b'{"a": ":", "a": 1}',
+        b'{"\\":1": 0, "\\":1": 0}',
+    ],
+    ids=str,
+)
+def test_a_duplicate_key_is_refused_wherever_it_is(body):
+    with pytest.raises(Problem, match="duplicate key"):
+        read(body)
+
+
+def test_colons_in_strings_are_not_keys():
+    assert read(b'{"at": "10:30:00", "url": "http://a:1/"}') == {"at": "10:30:00", "url": "http://a:1/"}
 
 
 async def test_a_problem_repeats_only_a_part_of_what_was_sent(caller):

@@ -17,104 +17,9 @@ from pathlib import Path
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
-from tests.cli.cli_support import run_process, spawn, until
+from tests.api.process_support import APP, document, fetch, make_token
+from tests.cli.cli_support import run_process, until
 from tests.conftest import emptied
-
-APP = """
-import asyncio
-from pathlib import Path
-from duly import Every, Scheduler, SchedulerConfig
-
-scheduler = Scheduler(config=SchedulerConfig(default_handler="note", lock_ttl=5.0))
-
-@scheduler.job
-async def note(payload: str = "") -> str:
-    return payload
-
-@scheduler.job
-async def linger(mark: str) -> str:
-    Path(f"{mark}.begun").touch()
-    while not Path(f"{mark}.enough").exists():
-        await asyncio.sleep(0.01)
-    return mark
-"""
-
-
-class Process:
-    """A `duly` process that is ended with the test."""
-
-    def __init__(self, *arguments, folder, **environment):
-        self.folder = folder
-        env = {"DULY_URL": f"sqlite:///{folder}/duly.db", "LOG_FORMAT": "JSON", **environment}
-        self.process = spawn(*arguments, folder=folder, **env)
-        self.lines = []
-
-    def line(self, pattern: str) -> re.Match:
-        """The next line of the log that says this."""
-        while True:
-            text = self.process.stderr.readline()
-            assert text, f"it ended without saying {pattern!r}: {''.join(self.lines)}"
-            self.lines.append(text)
-            if found := re.search(pattern, text):
-                return found
-
-    def port(self) -> int:
-        return int(self.line(r'(?:API|metrics) on https?://[^"]*:(\d+)')[1])
-
-    def signal(self, which=signal.SIGTERM):
-        self.process.send_signal(which)
-
-    def end(self) -> int:
-        return self.process.wait(timeout=40)
-
-
-@pytest.fixture
-def start(tmp_path):
-    (tmp_path / "app.py").write_text(APP)
-    started = []
-
-    def start(*arguments, **environment) -> Process:
-        started.append(Process(*arguments, folder=tmp_path, **environment))
-        return started[-1]
-
-    yield start
-    for process in started:
-        if process.process.poll() is None:
-            process.process.kill()
-        process.process.communicate()
-
-
-@pytest.fixture
-def token(tmp_path):
-    """A token in the store that the processes use."""
-    return make_token(tmp_path)
-
-
-def make_token(folder, role="admin", url=None):
-    arguments = ("token", "create", "--role", role, "--url", url or f"sqlite:///{folder}/duly.db")
-    code, output, errors = run_process(*arguments, folder=folder)
-    assert code == 0, errors
-    return output.strip()
-
-
-def fetch(port, path, body=None, *, token=None, scheme="http", context=None, **headers):
-    """A call over the network: status, headers, document."""
-    data = None if body is None else json.dumps(body).encode()
-    sent = {"content-type": "application/json"} | {key.replace("_", "-"): value for key, value in headers.items()}
-    if token is not None:
-        sent["authorization"] = f"Bearer {token}"
-    request = urllib.request.Request(f"{scheme}://127.0.0.1:{port}{path}", data, sent)
-    try:
-        with urllib.request.urlopen(request, timeout=20, context=context) as response:
-            return response.status, response.headers, response.read()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.headers, error.read()
-
-
-def document(*arguments, **options):
-    status, _, body = fetch(*arguments, **options)
-    return status, json.loads(body)
 
 
 def test_a_scheduler_and_a_worker_take_a_job_from_http_to_its_result(start, token):
@@ -293,7 +198,7 @@ def test_a_default_port_that_is_taken_is_a_warning(tmp_path, taken):
 
 
 def test_without_the_extra_a_default_port_is_a_warning_and_one_asked_for_is_refused(tmp_path):
-    missing = "sys.modules['uvicorn'] = None"
+    missing = "sys.modules['httptools'] = None"
     with scripted(tmp_path, missing, "worker", "app:scheduler") as process:
         assert "pip install 'duly[server]'" in process.stderr.readline()
         assert "started on memory://" in process.stderr.readline()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import socket
 import ssl
 import threading
@@ -162,6 +163,151 @@ def test_answers_on_one_connection_come_at_once(service):
             wire.send(request("GET", "/runs", token))
             assert wire.receive().status == 200
         assert time.monotonic() - begun < 6
+
+
+# --- in parts
+
+
+def post(token, payload: str, *headers: str) -> bytes:
+    return request("POST", "/runs", token, json.dumps({"payload": payload}).encode(), *headers)
+
+
+def test_requests_are_read_alike_wherever_they_are_cut(service):
+    port, token = service
+    data = post(token, "a") + request("GET", "/livez") + post(token, "b")
+    for at in range(1, len(data), 3):
+        with Wire(port) as wire:
+            wire.send(data[:at])
+            wire.send(data[at:])
+            assert [wire.receive().status for _ in range(3)] == [201, 200, 201]
+
+
+def test_large_bodies_one_behind_the_other_are_answered_in_order(service):
+    port, token = service
+    data = b"".join(post(token, letter * 200_000) for letter in "abcdef")
+    with Wire(port) as wire:
+        sending = threading.Thread(target=wire.send, args=(data,))
+        sending.start()
+        ids = [wire.receive().json["id"] for _ in "abcdef"]
+        sending.join()
+    found = [ask(port, "GET", f"/runs/{run}", token).json["payload"]["payload"][0] for run in ids]
+    assert "".join(found) == "abcdef"
+
+
+def test_a_chunked_body_is_put_together(service):
+    port, token = service
+    framing = ("Content-Type: application/json", "Transfer-Encoding: chunked")
+    with Wire(port) as wire:
+        wire.send(head("POST", "/runs", token, *framing))
+        for part in (b'{"payl', b'oad": "', b"x" * 5000, b'"}'):
+            wire.send(b"%x\r\n%b\r\n" % (len(part), part))
+        wire.send(b"0\r\n\r\n")
+        run = wire.receive().json["id"]
+        wire.send(request("GET", f"/runs/{run}", token))
+        assert wire.receive().json["payload"] == {"payload": "x" * 5000}
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_that_is_too_large_is_413_and_the_connection_is_closed(loop, chunked):
+    with (
+        served("memory://", settings=ApiSettings(max_body_bytes=100_000), run=loop) as (port, token),
+        Wire(port) as wire,
+    ):
+        framing = "Transfer-Encoding: chunked" if chunked else "Content-Length: 100001"
+        wire.send(head("POST", "/runs", token, "Content-Type: application/json", framing))
+        with suppress(OSError):
+            for _ in range(300 if chunked else 0):
+                wire.send(b"1000\r\n%b\r\n" % (b"x" * 4096))
+        answer = wire.receive()
+        if answer is not None:  # None: the rest of the body arrived after the end of the connection
+            assert (answer.status, answer.headers["connection"]) == (413, "close")
+        assert wire.closed()
+        assert runs(port, token) == []
+
+
+def test_a_client_may_ask_before_it_sends_its_body(service):
+    port, token = service
+    body = b'{"payload": 1}'
+    with Wire(port) as wire:
+        wire.send(
+            head(
+                "POST",
+                "/runs",
+                token,
+                "Content-Type: application/json",
+                "Expect: 100-continue",
+                f"Content-Length: {len(body)}",
+            )
+        )
+        assert wire.receive().status == 100
+        wire.send(body)
+        assert wire.receive().status == 201
+    with Wire(port) as wire:
+        wire.send(head("POST", "/runs", None, "Expect: 100-continue", "Content-Length: 5"))
+        assert wire.receive().status == 401, "nobody wants the body"
+
+
+def test_responses_without_a_body_leave_the_connection_in_order(service):
+    port, token = service
+    job = json.dumps({"name": "beat", "handler": "note", "schedule": "@daily"}).encode()
+    with Wire(port) as wire:
+        wire.send(request("POST", "/jobs", token, job))
+        assert wire.receive().status == 201
+        wire.send(head("HEAD", "/jobs/beat", token))
+        wire.send(head("DELETE", "/jobs/beat", token))
+        wire.send(request("GET", "/livez"))
+        answers = b""
+        while not answers.endswith(b'{"status":"alive"}'):
+            answers += wire.sock.recv(65536)
+    first, second, third = answers.split(b"HTTP/1.1 ")[1:]
+    assert first.startswith(b"200")
+    assert first.endswith(b"\r\n\r\n")
+    assert b"content-length: 0" not in first
+    assert second.startswith(b"204")
+    assert b"content-length" not in second
+    assert third.startswith(b"200")
+
+
+@pytest.mark.parametrize("target", ["http://localhost/livez", "/livez?", "/livez?a=b", "/%6civez", "/livez#here"])
+def test_a_target_may_be_written_in_several_ways(service, target):
+    port, _ = service
+    assert ask(port, "GET", target).status == 200
+
+
+def test_an_old_client_gets_a_stream_without_chunks(service):
+    port, token = service
+    with Wire(port) as wire:
+        wire.send(head("GET", "/events", token).replace(b"HTTP/1.1", b"HTTP/1.0"))
+        received = b""
+        while b"retry: 2000" not in received:
+            received += wire.sock.recv(4096)
+    assert b"transfer-encoding" not in received
+    assert b"connection: close" in received
+    assert received.endswith(b"\r\n\r\nretry: 2000\n\n")
+
+
+def test_bytes_that_were_changed_at_random_never_break_the_server(service, caplog):
+    port, token = service
+    dice = random.Random(14)
+    whole = post(token, "x", "Transfer-Encoding: chunked") + post(token, "y", "Expect: 100-continue") + post(token, "z")
+    for _ in range(200):
+        data = bytearray(whole)
+        for _ in range(dice.randint(1, 4)):
+            at = dice.randrange(len(data))
+            data[at : at + dice.randint(0, 3)] = dice.randbytes(dice.randint(0, 3))
+        with Wire(port) as wire:
+            with suppress(OSError):
+                wire.send(bytes(data))
+                wire.sock.shutdown(socket.SHUT_WR)
+            while (answer := wire.receive()) is not None:
+                assert answer.status in {100, 200, 201} or answer.status < 500, answer
+    assert ask(port, "GET", "/livez").status == 200
+    assert not [record for record in caplog.records if record.levelname in {"ERROR", "WARNING"}]
+
+
+def test_a_header_with_a_line_break_is_never_sent():
+    with pytest.raises(ValueError, match="line break"):
+        connections._lines([(b"location", b"/runs/1\r\nset-cookie: a=b")])
 
 
 # --- too slow

@@ -96,7 +96,7 @@ def test_settings_are_taken_over(library, client, settings):
 @pytest.mark.parametrize(
     ("client", "why"),
     [
-        (lambda library: library.RedisCluster.__new__(library.RedisCluster), "RedisCluster.*redis:// URL"),
+        (lambda library: library.RedisCluster.__new__(library.RedisCluster), "RedisCluster.*redis\\+cluster:// URL"),
         (lambda library: library.sentinel.Sentinel(SENTINELS), "Sentinel.master_for"),
         (lambda library: library.sentinel.Sentinel(SENTINELS).slave_for("jobs"), "replicas"),
         (lambda library: master_for(library, ssl=True), "different TLS settings"),

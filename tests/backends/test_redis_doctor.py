@@ -45,6 +45,7 @@ FACTS = ServerInfo(
 HERE = ConnectionSettings((("127.0.0.1", 6379),))
 FAR = ConnectionSettings((("redis.example.org", 6379),))
 SENTINELS = ConnectionSettings((("127.0.0.1", 26379),), service="jobs")
+CONFIRMED = ConnectionSettings((("127.0.0.1", 6379),), cluster=True, replicas=1)
 
 
 def _but(**changes) -> ServerInfo:
@@ -70,6 +71,10 @@ def _said(facts: ServerInfo, subject: str, place: ConnectionSettings = HERE, inc
         (FACTS, SENTINELS, False, False),
         (_but(replicas=1), HERE, False, False),
         (_but(cluster=True), HERE, False, False),
+        (_but(cluster=True, replicas=1), CONFIRMED, True, True),
+        (_but(replicas=2), replace(SENTINELS, replicas=1), True, True),
+        (_but(replicas=2, appendfsync="everysec"), replace(SENTINELS, replicas=1), True, False),
+        (_but(replicas=1, appendonly=False), CONFIRMED, False, False),
         (_but(rewrites_unsynced=True), HERE, True, False),
         (_but(rewrites_unsynced=None), HERE, True, False),
         (_but(maxmemory=1 << 30, policy="allkeys-lru"), HERE, False, False),
@@ -205,6 +210,10 @@ def test_replication_in_words():
         assert "min-replicas-to-write" in words
     assert _said(_but(replicas=2, min_replicas=1), "replication", SENTINELS)[0] == Severity.OK
     assert _said(_but(role="slave"), "replication")[0] == Severity.PROBLEM
+    assert _said(_but(replicas=1), "replication", CONFIRMED)[0] == Severity.OK
+    severity, words = _said(FACTS, "replication", CONFIRMED)
+    assert severity == Severity.PROBLEM
+    assert "0 connected, but the URL asks for replicas=1" in words
     assert _said(_but(role=None), "replication")[0] == Severity.WARNING
 
 

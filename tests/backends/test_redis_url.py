@@ -42,6 +42,11 @@ from duly.testing.servers import redis_server
             ),
         ),
         ("rediss+sentinel://h1/service", ConnectionSettings((("h1", 26379),), service="service", tls=Tls())),
+        (
+            "redis+cluster://h1,h2:7000?replicas=1",
+            ConnectionSettings((("h1", 6379), ("h2", 7000)), cluster=True, replicas=1),
+        ),
+        ("rediss+cluster://h1/0", ConnectionSettings((("h1", 6379),), cluster=True, tls=Tls())),
     ],
 )
 def test_what_a_url_says(url, place):
@@ -56,6 +61,9 @@ def test_what_a_url_says(url, place):
         ("redis://host:99999", "names no server"),
         ("redis://host:port", "names no server"),
         ("redis://a,b", "redis\\+sentinel"),
+        ("redis+cluster://host/1", "only database 0"),
+        ("redis://host?replicas=two", "replicas='two': expected a number"),
+        ("redis://host?replicas=-1", "replicas='-1': expected a number"),
         ("redis://host/jobs", "number of the database"),
         ("redis://host/0/1", "number of the database"),
         ("redis://user@host", "without a password"),

@@ -43,7 +43,33 @@ def test_a_ratio_above_one_means_that_duly_is_ahead(other, duly, more_is_better,
 
 def test_a_cell_is_the_median_of_the_rounds_and_its_ratio_to_dulys_median():
     found = cell(book(duly_drain=drained(100, 400, 200), arq_drain=drained(50, 10, 20)), "arq", DRAIN, {})
-    assert found == Cell(20, 10, (50, 10, 20))
+    assert found == Cell(20, 10, (50, 10, 20), (2, 40, 10))
+
+
+def test_a_peer_on_postgresql_is_compared_with_duly_on_postgresql():
+    measured = book(duly_drain=drained(1000), arq_drain=drained(100), graphile_drain=drained(100))
+    measured.enter("duly-postgresql", "drain", Measured({"drain": 300}, 100))
+    found = table.sheet(measured, {}, MACHINE, "redis", rounds=1).cells
+    assert (found["arq"]["drain"].ratio, found["graphile"]["drain"].ratio) == (10, 3)
+    assert found["duly-postgresql"]["drain"].ratio is None
+
+
+def test_ratios_are_shown_by_round_where_there_are_several():
+    measured = book(duly_drain=drained(1000, 900), arq_drain=drained(100, 300))
+    told = "arq, drain, by round: ×10, ×3.0"
+    found = table.sheet(measured, {}, MACHINE, "redis", rounds=2)
+    assert table.by_round(found) == [told]
+    assert told in table.as_markdown(found)
+    assert told in table.as_text(found, width=200)
+
+
+def test_the_settings_of_the_servers_and_of_the_machine_are_stated():
+    servers = {"redis": "appendonly no", "postgresql": "fsync on"}
+    found = table.sheet(book(duly_drain=drained(1)), {}, MACHINE, "redis", 1, servers, awake=True)
+    for text in (table.as_markdown(found), table.as_text(found, width=300), table.as_json(found)):
+        assert "appendonly no" in text
+        assert "fsync on" in text
+        assert "awake" in text
 
 
 def test_duly_has_no_ratio_to_itself_and_nobody_has_one_without_duly():
@@ -109,7 +135,14 @@ def test_the_page_and_the_terminal_say_the_same(sheet):
 
 def test_machines_get_rounds_as_well_as_medians(sheet):
     told = json.loads(table.as_json(sheet))
-    assert told["cells"]["arq"]["drain"] == {"value": 100, "ratio": 10, "rounds": [100], "note": "", "failed": False}
+    assert told["cells"]["arq"]["drain"] == {
+        "value": 100,
+        "ratio": 10,
+        "rounds": [100],
+        "ratios": [10],
+        "note": "",
+        "failed": False,
+    }
 
 
 @pytest.mark.parametrize(("option", "word"), [("--only", "cron"), ("--measures", "speed")])
@@ -126,11 +159,22 @@ def test_a_table_replaces_what_is_between_the_marks_and_nothing_else():
         page.with_table("# A\n", "new")
 
 
-@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
-def test_every_peer_has_an_adapter_and_pinned_requirements(peer):
+@pytest.mark.parametrize("peer", [peer for peer in PEERS if peer.runtime == "python"], ids=lambda peer: peer.name)
+def test_every_python_peer_has_an_adapter_and_pinned_requirements(peer):
     assert (ROOT / "bench" / "side_by_side" / "adapters" / f"{peer.name}.py").exists()
     required = (ROOT / "bench" / "peers" / f"{peer.name}.txt").read_text().splitlines()
     assert all(re.match(r"[\w\[\],-]+==[\d.]+( |$)", line) for line in required)
+
+
+@pytest.mark.parametrize("peer", [peer for peer in PEERS if peer.runtime == "node"], ids=lambda peer: peer.name)
+def test_every_node_peer_has_an_adapter_and_a_lock_file_that_names_no_registry(peer):
+    assert (ROOT / "bench" / "side_by_side" / "adapters" / "node" / f"{peer.name}.cjs").exists()
+    folder = ROOT / "bench" / "peers" / peer.name
+    required = json.loads((folder / "package.json").read_text())["dependencies"]
+    assert all(re.fullmatch(r"[\d.]+", version) for version in required.values())
+    locked = json.loads((folder / "package-lock.json").read_text())["packages"]
+    assert all("resolved" not in package for package in locked.values())
+    assert all("integrity" in package for path, package in locked.items() if path)
 
 
 def test_the_page_about_benchmarks_says_how_every_peer_is_set_and_has_a_place_for_the_table():

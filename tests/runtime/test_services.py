@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from duly.errors import BackendUnavailable
+from duly.errors import BackendUnavailable, ChangesLost
 from duly.model import Failure
-from duly.model.event import ServiceFailed, StoreAway, StoreBack
+from duly.model.event import DataLost, ServiceFailed, StoreAway, StoreBack
 from duly.runtime.batcher import Batcher
 from duly.runtime.failures import failure_of
 from duly.runtime.service import Nudge, ServiceHealth, Signal, serve
@@ -69,6 +69,12 @@ async def test_a_failing_service_is_an_event_and_is_tried_again():
     assert events[0].failure.message == "broken"
     assert events[1].retry_in > events[0].retry_in
     assert health.away_for() == 0
+
+
+async def test_a_loss_of_data_is_an_event_besides_the_absence_of_the_store():
+    events, _ = await served(Scripted(ChangesLost("it has forgotten 3 runs"), 0.0))
+    assert [type(event) for event in events] == [DataLost, StoreAway, StoreBack]
+    assert events[0] == DataLost("scripted", "it has forgotten 3 runs")
 
 
 def test_a_service_that_fails_again_and_again_is_unwell_until_it_works():

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from duly.errors import ConfigurationError
 
-_BACKLOG = 2048
+BACKLOG = 2048
 
 
 class Address(Struct, frozen=True):
@@ -49,13 +49,46 @@ def parse(text: str) -> Address:
 
 def bind(address: Address) -> list[socket.socket]:
     """Sockets that listen on an address; raises OSError if that is not possible."""
+    family = _family(address)
+    anywhere = not address.host and family == socket.AF_INET6
+    where = (address.host, address.port)
+    return [socket.create_server(where, family=family, backlog=BACKLOG, dualstack_ipv6=anywhere)]
+
+
+def bind_each(address: Address, count: int) -> list[socket.socket]:
+    """A socket for each of several processes, on one port; the kernel spreads connections over those that listen.
+
+    They do not listen yet. Raises OSError if the port is in use, also by sockets that would share it.
+    """
+    with socket.socket(_family(address)) as probe:
+        _set_up(probe, address)
+        probe.bind((address.host, address.port))
+        port = probe.getsockname()[1]
+    return [_shared(address, port) for _ in range(count)]
+
+
+def _shared(address: Address, port: int) -> socket.socket:
+    sock = socket.socket(_family(address))
+    try:
+        _set_up(sock, address)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind((address.host, port))
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _set_up(sock: socket.socket, address: Address) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if sock.family == socket.AF_INET6:
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1 if address.host else 0)
+
+
+def _family(address: Address) -> socket.AddressFamily:
     if address.host:
-        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-        return [socket.create_server((address.host, address.port), family=family, backlog=_BACKLOG)]
-    if socket.has_dualstack_ipv6():
-        anywhere = ("", address.port)
-        return [socket.create_server(anywhere, family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)]
-    return [socket.create_server(("", address.port), backlog=_BACKLOG)]
+        return socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    return socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
 
 
 def bound_to(address: Address, sockets: Sequence[socket.socket]) -> Address:

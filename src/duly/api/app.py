@@ -1,4 +1,4 @@
-"""The ASGI application, without a web framework.
+"""The application, without a web framework. It is an ASGI application; our own server calls `respond` directly.
 
 A call is routed, its caller is identified, its query and body are checked, and the handler of the route answers. Errors
 are problem documents. The application may be mounted at any path: it uses `root_path`.
@@ -9,32 +9,31 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterable, Mapping, MutableMapping
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
 from duly.api import problems
-from duly.api.calls import Call, Reply, Stream
+from duly.api.asgi import AsgiExchange, Receive, Scope, Send
+from duly.api.calls import COMMON_HEADERS, Call, Reply, Stream
 from duly.api.conditions import refuse_unknown
 from duly.api.config import ApiContext, ApiSettings
+from duly.api.exchange import Disconnected, Exchange
 from duly.api.openapi import document_of as openapi_of
 from duly.api.peers import require_local
 from duly.api.permissions import ANONYMOUS, LOCAL, Permission, Principal
 from duly.api.problems import Problem, problem_of
-from duly.api.reading import Disconnected, body_of, headers_of, query_of, wait_for_end
+from duly.api.reading import body_of, headers_of, query_of, wait_for_end
 from duly.api.routes import ROUTES, Route, Routing
-from duly.api.streaming import Receive, Send, send_stream
+from duly.api.streaming import send_stream
 from duly.api.tokens import Authenticator
 from duly.errors import DulyError
 from duly.observe.metrics import METERED, MetricsRecorder
 from duly.ports import Backend, SystemClock
 from duly.scheduler import Scheduler
 
-Scope = MutableMapping[str, Any]
-
 _log = logging.getLogger("duly.api")
 
-_COMMON_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _BEARER = b"bearer "
 _CHECK_AGAIN = 2.0  # seconds between checks whether the token of a stream is still valid
 _READ_METHODS = frozenset({"GET", "HEAD"})
@@ -62,83 +61,89 @@ class Api:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         match scope["type"]:
             case "http":
-                await self._serve(scope, receive, send)
+                await self._serve(AsgiExchange(scope, receive, send))
             case "lifespan":
                 await self._live(receive, send)
             case kind:
                 raise RuntimeError(f"the API supports HTTP only, not {kind}")
 
-    # --- one call
-
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, exchange: AsgiExchange) -> None:
         try:
-            reply = await self._reply(scope, receive)
-        except Problem as problem:
-            reply = _reply_of(problem)
-        except DulyError as error:
-            reply = _reply_of(problem_of(error) or _fault(scope))
+            reply = await self.respond(exchange)
         except Disconnected:
             return
-        except Exception:  # noqa: BLE001  # a bug: logged with its traceback under an id that the caller gets
-            reply = _reply_of(_fault(scope))
         if isinstance(reply, Stream):
-            await self._stream(reply, scope, receive, send)
+            await self.stream(reply, exchange)
         else:
-            await _send(reply, scope, send)
+            await exchange.reply(reply)
 
-    async def _stream(self, stream: Stream, scope: Scope, receive: Receive, send: Send) -> None:
-        head = [(b"content-type", stream.content_type), *_COMMON_HEADERS, *stream.headers]
+    # --- one call
+
+    async def respond(self, exchange: Exchange) -> Reply | Stream:
+        """The response to a request. Every error is a reply; only `Disconnected` is raised."""
         try:
-            await send({"type": "http.response.start", "status": 200, "headers": head})
-            if scope["method"] == "HEAD":
-                await send({"type": "http.response.body", "body": b""})
+            return await self._reply(exchange)
+        except Problem as problem:
+            return _reply_of(problem)
+        except DulyError as error:
+            return _reply_of(problem_of(error) or _fault(exchange))
+        except Disconnected:
+            raise
+        except Exception:  # noqa: BLE001  # a bug: logged with its traceback under an id that the caller gets
+            return _reply_of(_fault(exchange))
+
+    async def stream(self, stream: Stream, exchange: Exchange) -> None:
+        """Send a response without a fixed end, until it ends or the caller or its access is gone."""
+        try:
+            await exchange.begin([(b"content-type", stream.content_type), *COMMON_HEADERS, *stream.headers])
+            if exchange.method == "HEAD":
+                await exchange.end()
             else:
-                await send_stream(stream, receive, send, lambda: self._access_ended(scope))
+                await send_stream(stream, exchange, lambda: self._access_ended(exchange))
         finally:
             stream.close()
 
-    async def _access_ended(self, scope: Scope) -> None:
+    async def _access_ended(self, exchange: Exchange) -> None:
         """Return when the caller's token has been revoked or has expired. While the store is away, access continues."""
         while True:
             await asyncio.sleep(_CHECK_AGAIN)
             try:
-                await self._caller(scope, headers_of(scope["headers"]))
+                await self._caller(exchange, headers_of(exchange.pairs))
             except Problem:
                 return
             except DulyError:
                 continue
 
-    async def _reply(self, scope: Scope, receive: Receive) -> Reply | Stream:
-        root: str = scope.get("root_path", "")
-        path: str = scope["path"]
-        method: str = scope["method"]
-        headers = headers_of(scope["headers"])
+    async def _reply(self, exchange: Exchange) -> Reply | Stream:
+        method, path, root = exchange.method, exchange.path, exchange.root
+        headers = headers_of(exchange.pairs)
         route, name = self._routing.find(method, path.removeprefix(root) if root else path)
-        principal = await self._principal(route, scope, headers)
-        query = None if route.query is None else query_of(route.query, scope["query_string"])
+        principal = await self._principal(route, exchange, headers)
+        query = None if route.query is None else query_of(route.query, exchange.query)
         if method not in _READ_METHODS:
             refuse_unknown(headers, route.headers)
         body, most = None, self.settings.max_body_bytes
         if route.body is not None:
-            body = await body_of(route.body, headers, receive, most, self.context.threads)
+            body = await body_of(route.body, headers, exchange, most, self.context.threads)
         elif method not in _READ_METHODS:
-            await wait_for_end(headers, receive, most)
+            await wait_for_end(headers, exchange, most)
         return await route.handle(Call(self.context, principal, name, query, body, headers, path, root))
 
-    async def _principal(self, route: Route, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal:
+    async def _principal(self, route: Route, exchange: Exchange, headers: Mapping[bytes, bytes]) -> Principal:
         if route.permission is Permission.PUBLIC:
             return ANONYMOUS
-        principal = await self._caller(scope, headers)
+        principal = await self._caller(exchange, headers)
         principal.require(route.permission)
-        limits = await self.context.limits()
+        client = await self.context.client()
+        limits = self.context.limits(client)
         if principal.token_id and (principal.rate is not None or limits.token is not None):
-            await limits.count_call((await self._backend()).store, principal.token_id, principal.rate)
+            await limits.count_call(client.backend.store, principal.token_id, principal.rate)
         return principal
 
-    async def _caller(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Principal:
+    async def _caller(self, exchange: Exchange, headers: Mapping[bytes, bytes]) -> Principal:
         """The caller; raises a `Problem` without a valid token."""
         if self.settings.authentication == "none":
-            require_local(scope.get("client"), headers)
+            require_local(exchange.client, headers)
             return LOCAL
         given = headers.get(b"authorization", b"")
         token = given[len(_BEARER) :].strip() if given[: len(_BEARER)].lower() == _BEARER else b""
@@ -176,29 +181,16 @@ class Api:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-async def _send(reply: Reply, scope: Scope, send: Send) -> None:
-    headers = [
-        (b"content-type", reply.content_type),
-        (b"content-length", b"%d" % len(reply.body)),
-        *_COMMON_HEADERS,
-        *reply.headers,
-    ]
-    if reply.status == 204:
-        headers = [*_COMMON_HEADERS, *reply.headers]
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else reply.body})
-
-
 def _unauthenticated(token: bytes) -> Problem:
     how = "send `Authorization: Bearer <token>`; create one with `duly token create --role submitter`"
     detail = f"the token is unknown, expired or revoked: {how}" if token else f"a token is required: {how}"
     return Problem(401, "unauthenticated", detail, headers=((b"www-authenticate", b"Bearer"),))
 
 
-def _fault(scope: Scope) -> Problem:
+def _fault(exchange: Exchange) -> Problem:
     """A bug: the log has the traceback, and the caller gets the id of the log entry."""
     fault_id = secrets.token_hex(6)
-    _log.exception("fault %s at %s %s", fault_id, scope["method"], scope["path"])
+    _log.exception("fault %s at %s %s", fault_id, exchange.method, exchange.path)
     return Problem(500, "fault", f"internal error; the log of the server has the cause under {fault_id}")
 
 

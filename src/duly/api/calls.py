@@ -16,6 +16,7 @@ Q = TypeVar("Q")
 B = TypeVar("B")
 
 JSON = b"application/json"
+COMMON_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
 class Reply(Struct, frozen=True, gc=False):
@@ -25,6 +26,14 @@ class Reply(Struct, frozen=True, gc=False):
     body: bytes
     content_type: bytes = JSON
     headers: Sequence[tuple[bytes, bytes]] = ()
+
+
+def head_of(reply: Reply) -> list[tuple[bytes, bytes]]:
+    """The headers of a reply, including those that all replies have."""
+    if reply.status == 204:
+        return [*COMMON_HEADERS, *reply.headers]
+    size = b"%d" % len(reply.body)
+    return [(b"content-type", reply.content_type), (b"content-length", size), *COMMON_HEADERS, *reply.headers]
 
 
 class Stream(Struct, frozen=True):

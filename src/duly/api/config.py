@@ -38,14 +38,15 @@ class ApiSettings(Struct, frozen=True):
     """The settings of the API.
 
     `authentication` is "token", or "none" for callers on the same machine only. `instance_id` is the name of this
-    process if no node runs in it. `max_streams` limits the streams of events at a time, `max_streams_per_token` those
-    of one token. `unique_for` is how many seconds a submission with a dedupe key is unique, unless it says so itself;
-    None means until its run has ended.
+    process if no node runs in it; `process` is its number if several processes serve one port. `max_streams` limits the
+    streams of events at a time, `max_streams_per_token` those of one token. `unique_for` is how many seconds a
+    submission with a dedupe key is unique, unless it says so itself; None means until its run has ended.
     """
 
     authentication: str = "token"
     max_body_bytes: int = 1 << 20
     instance_id: str | None = None
+    process: int | None = None
     limits: Limits = Limits()
     max_streams: int = 100
     max_streams_per_token: int = 10
@@ -106,9 +107,7 @@ class ApiContext:
         self.meters = meters
         self.draining = False
         self._local = SystemClock()
-        self.instance_id = (
-            settings.instance_id or scheduler.config.node_id or f"{socket.gethostname()}-{os.getpid()}-api"
-        )
+        self.instance_id = _instance_id(settings, scheduler.config.node_id)
         self.tail = EventTail(self._event_reader, settings.max_streams, settings.max_streams_per_token)
         self.threads = RequestThreads()
         self.cursor_keys = CursorKeys(self.store, self._local.monotonic)
@@ -136,11 +135,11 @@ class ApiContext:
         client.follow_settings()
         return client
 
-    async def limits(self) -> Limits:
+    def limits(self, client: Client) -> Limits:
         """The rate limits in force: the cluster's settings over those of this process."""
-        live = (await self.client()).live
-        if live.in_force is not self._limits_of:
-            self._limits_of, self._limits = live.in_force, self.settings.limits.under(live.in_force)
+        in_force = client.live.in_force
+        if in_force is not self._limits_of:
+            self._limits_of, self._limits = in_force, self.settings.limits.under(in_force)
         return self._limits
 
     async def store(self) -> Store:
@@ -176,6 +175,13 @@ class ApiContext:
         if principal.limited:
             raise outside(chosen)
         raise ConfigurationError(f"handler={chosen!r}: no such handler is registered; {_known_handlers(client)}")
+
+
+def _instance_id(settings: ApiSettings, node_id: str | None) -> str:
+    given = settings.instance_id or node_id
+    if given is None:
+        return f"{socket.gethostname()}-{os.getpid()}-api"
+    return given if settings.process is None else f"{given}-{settings.process}"
 
 
 async def _is_known(name: str, client: Client) -> bool:

@@ -113,6 +113,13 @@ async def prometheus(call: Call[None, None]) -> Reply:
     client = await context.client()
     counts = await client.backend.store.counts()
     health = await context.scheduler.health()
-    snapshot = Snapshot(context.meters, counts, await client.backend.store.time(), health.is_leader, health.busy)
+    snapshot = Snapshot(
+        context.meters,
+        counts,
+        await client.backend.store.time(),
+        health.is_leader,
+        health.busy,
+        context.settings.process,
+    )
     text, content_type = exposition(snapshot, call.header(b"accept") or "")
     return Reply(200, text, content_type.encode())

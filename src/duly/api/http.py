@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn on sockets that we open, without its signal handlers, its logs and its lifespan."""
+"""The HTTP server: connections of our own application on sockets that we open."""
 
 from __future__ import annotations
 
@@ -7,84 +7,103 @@ import logging
 import resource
 import socket
 import ssl
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from email.utils import format_datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from duly.api.addresses import BACKLOG
 from duly.api.config import ConnectionLimits
-from duly.api.connections import SWEEP, Connection
-from duly.errors import MissingExtra
-
-try:
-    import uvicorn
-except ImportError as exc:
-    raise MissingExtra("serving the API", "server") from exc
+from duly.api.connections import Connection
+from duly.ports import StoreClock
 
 if TYPE_CHECKING:
     from duly.api.app import Api
 
-_LAST_CALLS = 10  # seconds that calls in progress may take at shutdown
-_TICKS = round(SWEEP / 0.1)  # uvicorn ticks every 0.1 s
+_SWEEP = 0.5  # seconds between checks of timeouts
+_POLL = 0.05
+_LAST_CALLS = 10.0  # seconds that calls in progress may take at shutdown
+_LAST_SECONDS = 0.6  # this long before the process must exit, calls in progress are cut off
 _OTHER_FILES = 100  # file descriptors reserved for the store, logs and handlers
 _MOST_HANDSHAKES = 200
 
 _log = logging.getLogger("duly.api")
 
 
-class HttpServer(uvicorn.Server):
-    """Serves an application until `should_exit` is set. `is_up` is set when it listens."""
+class HttpServer:
+    """Serves an application between `start` and `stop`. Belongs to one event loop."""
 
     def __init__(self, api: Api, limits: ConnectionLimits, tls: ssl.SSLContext | None) -> None:
-        self.is_up = asyncio.Event()
+        self.api = api
+        self.limits = within_open_files(limits)
+        self.loop = asyncio.get_running_loop()
+        self.connections: set[Connection] = set()
+        self.date = b""  # the line of every response
         self._tls = tls
-        self._limits = within_open_files(limits)
-        self._connection: type[Connection] = type("Connection", (Connection,), {"limits": self._limits})
-        options: dict[str, Any] = {
-            "http": self._connection,
-            "ws": "none",
-            "lifespan": "off",
-            "log_config": None,
-            "log_level": "error",  # a warning per malformed request would let any client fill the logs
-            "access_log": False,
-            "proxy_headers": False,
-            "server_header": False,
-            "timeout_keep_alive": self._limits.idle_timeout,
-            "timeout_graceful_shutdown": _LAST_CALLS,
-        }
-        super().__init__(uvicorn.Config(api, **options))
+        self._sockets: Sequence[socket.socket] = ()
+        self._listeners: list[asyncio.Server | TlsListener] = []
+        self._last_tasks: set[asyncio.Task[None]] = set()  # of connections that are lost
+        self._sweeping: asyncio.TimerHandle | None = None
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        try:
+    async def start(self, sockets: Sequence[socket.socket]) -> None:
+        """Accept connections on these sockets."""
+        self._sockets = sockets
+        self._sweep((await self.api.context.client()).clock)
+        for sock in sockets:
             if self._tls is None:
-                await super().startup(sockets)
+                self._listeners.append(await self.loop.create_server(self._connection, sock=sock, backlog=BACKLOG))
             else:
-                self._start_tls(sockets or [], self._tls)
-        finally:
-            self.is_up.set()
+                self._listeners.append(TlsListener(sock, self._tls, self._connection, self.limits.header_timeout))
 
-    def _start_tls(self, sockets: list[socket.socket], tls: ssl.SSLContext) -> None:
-        def connection() -> asyncio.Protocol:
-            return self._connection(config=self.config, server_state=self.server_state, app_state={})
+    def _connection(self) -> Connection:
+        return Connection(self)
 
-        timeout = self._limits.header_timeout
-        self.servers: list[Any] = [TlsListener(sock, tls, connection, timeout) for sock in sockets]
-        self.started = True
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Keep the task of a lost connection until it ends."""
+        self._last_tasks.add(task)
+        task.add_done_callback(self._last_tasks.discard)
 
-    async def on_tick(self, counter: int) -> bool:
-        if counter % _TICKS == 0:
-            now = asyncio.get_running_loop().time()
-            for connection in list(self.server_state.connections):
-                if isinstance(connection, Connection):
-                    connection.sweep(now)
-        return await super().on_tick(counter)
+    def _sweep(self, clock: StoreClock) -> None:
+        self.date = f"date: {format_datetime(clock.now(), usegmt=True)}\r\n".encode()
+        now = self.loop.time()
+        for connection in list(self.connections):
+            connection.sweep(now)
+        self._sweeping = self.loop.call_later(_SWEEP, self._sweep, clock)
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Do not install signal handlers: the process has its own."""
-        yield
+    async def stop(self, left: Callable[[], float | None]) -> None:
+        """Accept no more connections, and let calls in progress end; `left` is the time until the process exits."""
+        for listener in self._listeners:
+            listener.close()
+        for connection in list(self.connections):
+            connection.shutdown()
+        until = self.loop.time() + _LAST_CALLS
+        while (self.connections or self._last_tasks) and self.loop.time() < until:
+            remaining = left()
+            if remaining is not None and remaining < _LAST_SECONDS:
+                break
+            await asyncio.sleep(_POLL)
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        await self._cut_off()
+        for listener in self._listeners:
+            if isinstance(listener, TlsListener):
+                await listener.wait_closed()
+        for sock in self._sockets:
+            sock.close()
+
+    async def _cut_off(self) -> None:
+        """End what is still in progress."""
+        tasks = {*self._last_tasks, *(task for each in self.connections if (task := each.task) is not None)}
+        for connection in list(self.connections):
+            connection.cut()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            _log.warning("%d calls did not end in time and were cut off", len(tasks))
+            await asyncio.wait(tasks, timeout=_POLL)
 
 
 def within_open_files(limits: ConnectionLimits) -> ConnectionLimits:
@@ -118,6 +137,7 @@ class TlsListener:
         self._timeout = timeout
         self._handshakes: dict[asyncio.Task[None], None] = {}  # in the order in which they began
         self._sock.setblocking(False)
+        self._sock.listen(BACKLOG)
         self._accepting = asyncio.get_running_loop().create_task(self._accept(), name="duly-tls")
 
     async def _accept(self) -> None:
@@ -127,7 +147,7 @@ class TlsListener:
                 sock, _ = await loop.sock_accept(self._sock)
             except OSError as exc:  # too many open files, or the client disconnected
                 _log.warning("a connection cannot be accepted: %s", exc.strerror)
-                await asyncio.sleep(SWEEP)
+                await asyncio.sleep(_SWEEP)
                 continue
             if len(self._handshakes) >= _MOST_HANDSHAKES:
                 next(iter(self._handshakes)).cancel()

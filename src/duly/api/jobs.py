@@ -141,7 +141,7 @@ async def trigger(call: Call[None, TriggerBody]) -> Reply:
     view, guard = await find_job(call), _Guard(call)
     with _same_not_found(call):
         guard(await client.definitions.record(view.name))  # a refused call does not count against the rate
-    await (await call.context.limits()).count_submissions(client.backend.store, {view.handler: 1})
+    await call.context.limits(client).count_submissions(client.backend.store, {view.handler: 1})
     payload = None if call.body.payload is UNSET else requests.arguments(call.body.payload)
     with _same_not_found(call):
         put = await client.submitter.trigger(view.name, payload, guard)

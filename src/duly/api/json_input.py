@@ -24,8 +24,10 @@ MAX_VALUES = 100_000
 MAX_DIGITS = 400  # the largest double has 309 digits before its point
 
 _ESCAPES = b"\\u"
-_LONG = re.compile(rb"[0-9]{%d}" % (MAX_DIGITS + 1))
+_LONG = re.compile(rb"[0-9.eE+-]{%d}" % (MAX_DIGITS + 1))
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_CONTAINERS = (dict, list)
+_decode = msgspec.json.Decoder().decode
 _PATH = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
 _STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+|\.\.\.)\]")
 
@@ -33,10 +35,41 @@ T = TypeVar("T")
 
 
 def read(body: bytes) -> Any:
-    """The JSON value of a body; raises a `Problem` that says what is wrong with it."""
+    """The JSON value of a body; raises a `Problem` that says what is wrong with it.
+
+    msgspec reads it several times faster than the standard library. What it refuses, and what has duplicate keys, of
+    which it keeps the last, is read again by the standard library, which can say what is wrong and where.
+    """
     _refuse_shape(body)
+    if len(body) > MAX_DIGITS and _LONG.search(body):
+        return read_strictly(body)
     try:
-        value = (_checking_decoder if _LONG.search(body) else _decoder).decode(body.decode())
+        value = _decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return read_strictly(body)
+    if _has_duplicate_keys(body, value):
+        return read_strictly(body)
+    if _ESCAPES in body:
+        _refuse_bad_text(value)
+    return value
+
+
+def _has_duplicate_keys(body: bytes, value: Any) -> bool:
+    """Whether the document has more keys than its value: each key has one colon outside of strings."""
+    keys = _count_keys(value)
+    return body.count(b":") != keys and _STRINGS.sub(b"", body).count(b":") != keys
+
+
+def _count_keys(value: Any) -> int:
+    if type(value) is dict:
+        return len(value) + sum(_count_keys(each) for each in value.values() if type(each) in _CONTAINERS)
+    return sum(_count_keys(each) for each in value if type(each) in _CONTAINERS) if type(value) is list else 0
+
+
+def read_strictly(body: bytes) -> Any:
+    """The same, several times slower, by the standard library."""
+    try:
+        value = _strict_decoder.decode(body.decode())
     except UnicodeDecodeError as exc:
         raise _malformed(f"it is not UTF-8 (byte {exc.start})") from exc
     except json.JSONDecodeError as exc:
@@ -176,8 +209,6 @@ def _no_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a JSON number")
 
 
-_decoder = json.JSONDecoder(object_pairs_hook=_distinct, parse_float=_finite, parse_constant=_no_constant)
-# Checks every integer, which takes time: used only if the document has this many digits in a row.
-_checking_decoder = json.JSONDecoder(
+_strict_decoder = json.JSONDecoder(
     object_pairs_hook=_distinct, parse_float=_finite, parse_int=_integer, parse_constant=_no_constant
 )

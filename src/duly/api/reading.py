@@ -1,6 +1,6 @@
 """Reads the head and the body of a request, and reports errors in them as problems.
 
-A request that does not arrive completely is not executed: `Disconnected` ends it.
+A request that does not arrive completely is not executed: `Disconnected` ends it (see `exchange`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 from duly.api.calls import JSON
+from duly.api.exchange import Exchange, too_large
 from duly.api.json_input import converted, read
 from duly.api.problems import Problem
-from duly.api.streaming import Receive
 from duly.api.threads import RequestThreads
 
 if TYPE_CHECKING:
@@ -25,10 +25,6 @@ _REPEATABLE = frozenset({"status", "kind"})
 _DIGITS = re.compile(r"[0-9]{1,18}")
 # These headers must not be repeated: a proxy in front of us may have used the other value.
 _ONCE = (b"authorization", b"host", b"content-type", b"content-length", b"if-match", b"if-none-match", b"last-event-id")
-
-
-class Disconnected(Exception):
-    """The caller disconnected before the request was complete."""
 
 
 def headers_of(pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
@@ -65,47 +61,35 @@ def query_of(kind: type[Any], raw: bytes) -> Any:
 
 
 async def body_of(
-    body: Body, headers: Mapping[bytes, bytes], receive: Receive, most: int, threads: RequestThreads
+    body: Body, headers: Mapping[bytes, bytes], exchange: Exchange, most: int, threads: RequestThreads
 ) -> Any:
     """The body of a request as the handler of its route gets it."""
-    raw = await bytes_of(headers, receive, most)
+    raw = await bytes_of(headers, exchange, most)
     if not raw and not body.required:
         return body.read({})
-    content_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if content_type != JSON:
-        given = content_type.decode("latin-1") or "missing"
-        raise Problem(415, "unsupported-media-type", f"Content-Type is {given}: expected application/json")
+    if headers.get(b"content-type") != JSON:
+        _require_json(headers.get(b"content-type", b""))
     if len(raw) <= _LARGE:
         return body.read(read(raw))
     return await threads.run(lambda: body.read(read(raw)))
 
 
-async def bytes_of(headers: Mapping[bytes, bytes], receive: Receive, most: int) -> bytes:
+def _require_json(given: bytes) -> None:
+    content_type = given.partition(b";")[0].strip().lower()
+    if content_type != JSON:
+        shown = content_type.decode("latin-1") or "missing"
+        raise Problem(415, "unsupported-media-type", f"Content-Type is {shown}: expected application/json")
+
+
+async def bytes_of(headers: Mapping[bytes, bytes], exchange: Exchange, most: int) -> bytes:
     """The complete body, which may be empty; raises a `Problem` if it is too large."""
     announced = headers.get(b"content-length", b"")
     if announced.isdigit() and int(announced[:20]) > most:
-        raise _too_large(most)
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Disconnected
-        part: bytes = message.get("body", b"")
-        size += len(part)
-        if size > most:
-            raise _too_large(most)
-        parts.append(part)
-        if not message.get("more_body", False):
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+        raise too_large(most)
+    return await exchange.body(most)
 
 
-async def wait_for_end(headers: Mapping[bytes, bytes], receive: Receive, most: int) -> None:
+async def wait_for_end(headers: Mapping[bytes, bytes], exchange: Exchange, most: int) -> None:
     """Wait until a request without a body of its own is complete: one that was cut off must not be executed."""
     if b"content-length" in headers or b"transfer-encoding" in headers:
-        await bytes_of(headers, receive, most)
-
-
-def _too_large(most: int) -> Problem:
-    detail = f"the body is larger than {most} bytes: split it into several calls, or send a reference to the data"
-    return Problem(413, "too-large", detail, headers=((b"connection", b"close"),))
+        await bytes_of(headers, exchange, most)

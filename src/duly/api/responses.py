@@ -6,6 +6,7 @@ Times are ISO 8601 with six decimals and Z; payloads and results are inserted as
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -46,9 +47,12 @@ class Accepted(Struct, frozen=True, omit_defaults=True):
     deduplicated: bool = False
 
 
+_iso_of_batch = lru_cache(maxsize=16)(iso)  # runs that were stored together have the same time
+
+
 def accepted(run_id: str, created_at: datetime) -> Accepted:
     """A new run."""
-    return Accepted(run_id, model.State.PENDING, iso(created_at))
+    return Accepted(run_id, model.State.PENDING, _iso_of_batch(created_at))
 
 
 class ErrorAnswer(Struct, frozen=True):

@@ -83,7 +83,7 @@ async def cancel_run(call: Call[Any, Any], reason: str | None) -> bool:
 async def redrive(call: Call[None, None]) -> Reply:
     """Run a failed, lost or cancelled run again, under the same id."""
     run, client = await find_run(call), await call.context.client()
-    await (await call.context.limits()).count_submissions(client.backend.store, {run.handler: 1})
+    await call.context.limits(client).count_submissions(client.backend.store, {run.handler: 1})
     [reply] = await client.redrive_each([run])
     match reply:
         case RedriveReply.DONE:
@@ -116,7 +116,7 @@ async def redrive_many(call: Call[None, RedriveBody]) -> Reply:
             break
     wanted = found[: body.limit]
     counted = Counter(run.handler for run in wanted)
-    await (await call.context.limits()).count_submissions(client.backend.store, counted)
+    await call.context.limits(client).count_submissions(client.backend.store, counted)
     done = 0
     for start in range(0, len(wanted), _SLICE):
         replies = await client.redrive_each(wanted[start : start + _SLICE])

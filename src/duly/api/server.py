@@ -16,23 +16,23 @@ from datetime import datetime
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from duly.api import tokens as access
 from duly.api.addresses import Address, bind, bound_to
 from duly.api.app import Api
 from duly.api.config import ApiSettings, ConnectionLimits
 from duly.api.http import HttpServer
+from duly.api.processes import Line
 from duly.api.routes import HEALTH_ROUTES, ROUTES
 from duly.errors import ConfigurationError
 from duly.observe.metrics import watch_loop
-from duly.ports import Store
+from duly.ports import Backend, Store
 from duly.scheduler import Scheduler
 from duly.scheduler.signals import Deadline, Reload, Signals, Signs
 from duly.scheduler.views import ShutdownReport
 
 _log = logging.getLogger("duly.api")
-_LAST_SECONDS = 0.6  # this long before the process must exit, calls in progress are cut off
-_POLL = 0.1
 _PEM_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 _PEM_KEY = b"PRIVATE KEY-----"
 
@@ -56,6 +56,10 @@ class Serving(Struct, frozen=True):
         if (self.tls_cert is None) is not (self.tls_key is None):
             raise ConfigurationError("TLS needs both a certificate and its key: give tls_cert and tls_key")
 
+    def url(self, bound: Address) -> str:
+        """The URL of the address on which it listens."""
+        return f"{'http' if self.tls_cert is None else 'https'}://{bound}"
+
     def tls(self) -> ssl.SSLContext | None:
         """The TLS context for HTTPS, None for plain HTTP. An error names the file that cannot be used."""
         if self.tls_cert is None or self.tls_key is None:
@@ -64,14 +68,23 @@ class Serving(Struct, frozen=True):
 
 
 async def live(
-    scheduler: Scheduler, serving: Serving, signals: Signals, *, node: bool = True, reload: Reload | None = None
+    scheduler: Scheduler,
+    serving: Serving,
+    signals: Signals,
+    *,
+    node: bool = True,
+    reload: Reload | None = None,
+    line: Line | None = None,
 ) -> ShutdownReport:
-    """Run a process with a port until the first signal, then stop it gracefully."""
+    """Run a process with a port until the first signal, then stop it gracefully.
+
+    `line` is for one of several processes on the port: it uses the socket that the supervisor has opened.
+    """
     serving.tls()  # with unusable files the process ends before it opens anything
-    sockets = open_port(serving.address)
+    sockets = open_port(serving.address) if line is None else [socket.socket(fileno=line.mine.listening)]
     report = ShutdownReport()
     signs = Signs(signals, scheduler.hurry, reload)
-    async with scheduler.client(), _port(scheduler, serving, sockets, signals.deadline) as api:
+    async with scheduler.client(), _port(scheduler, serving, sockets, signals.deadline, line) as api:
         if not node or await signs.until_stop(scheduler.start()):
             await signs.stop()
             if api is not None:
@@ -99,7 +112,7 @@ def open_port(address: Address) -> list[socket.socket]:
 
 @asynccontextmanager
 async def _port(
-    scheduler: Scheduler, serving: Serving, sockets: Sequence[socket.socket], deadline: Deadline
+    scheduler: Scheduler, serving: Serving, sockets: Sequence[socket.socket], deadline: Deadline, line: Line | None
 ) -> AsyncIterator[Api | None]:
     """Serve the API on these sockets inside the block; None without sockets."""
     if not sockets:
@@ -107,16 +120,30 @@ async def _port(
         return
     client = await scheduler.opened()
     await _check_tokens(client.backend.store, serving, client.clock.now())
-    api = Api(scheduler, serving.api, routes=HEALTH_ROUTES if serving.health_only else ROUTES)
-    where = bound_to(serving.address, sockets)
+    settings = serving.api if line is None else replace(serving.api, process=line.mine.number)
+    api = Api(scheduler, settings, routes=HEALTH_ROUTES if serving.health_only else ROUTES)
+    if line is not None:
+        await _wait_for_others(client.backend, line)
     async with listening(api, serving, sockets, deadline):
-        scheme = "http" if serving.tls_cert is None else "https"
-        _log.info("%s on %s://%s", "health and metrics" if serving.health_only else "the API", scheme, where)
+        if line is None:
+            what = "health and metrics" if serving.health_only else "the API"
+            _log.info("%s on %s", what, serving.url(bound_to(serving.address, sockets)))
+        else:
+            line.listening()
         watching = asyncio.get_running_loop().create_task(watch_loop(api.context.meters))
         try:
             yield api
         finally:
             watching.cancel()
+
+
+async def _wait_for_others(backend: Backend, line: Line) -> None:
+    """Let this process listen when all processes of the port are prepared."""
+    if not backend.capabilities.shared:
+        raise ConfigurationError(
+            f"processes={line.mine.of}: processes cannot share {backend.url}: use another store, or one process"
+        )
+    await line.permission()
 
 
 async def _check_tokens(store: Store, serving: Serving, now: datetime) -> None:
@@ -140,27 +167,12 @@ async def listening(
 ) -> AsyncIterator[None]:
     """Serve calls inside the block. At its end, calls in progress may finish until the deadline."""
     server = HttpServer(api, serving.connections, serving.tls())
-    running = asyncio.get_running_loop().create_task(server.serve(sockets=list(sockets)))
-    await _started(server, running)
+    await server.start(sockets)
     try:
         yield
     finally:
         api.context.drain()
-        server.should_exit = True
-        while not running.done():
-            left = None if deadline is None else deadline.left
-            server.force_exit = left is not None and left < _LAST_SECONDS
-            await asyncio.wait([running], timeout=_POLL)
-        running.result()
-
-
-async def _started(server: HttpServer, running: asyncio.Task[None]) -> None:
-    """Return when the server listens; raise the error that prevented it."""
-    up = asyncio.get_running_loop().create_task(server.is_up.wait())
-    await asyncio.wait([up, running], return_when=asyncio.FIRST_COMPLETED)
-    up.cancel()
-    if running.done():
-        await running
+        await server.stop(lambda: None if deadline is None else deadline.left)
 
 
 # --- TLS

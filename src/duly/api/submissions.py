@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,7 +64,7 @@ async def submit(call: Call[None, Submission | list[Submission]]) -> Reply:
         return await _submit_each(call, call.body)
     client = await call.context.client()
     run = await _composed(call, call.body, client)
-    limits = await call.context.limits()
+    limits = call.context.limits(client)
     if limits.handlers:
         await limits.count_submissions(client.backend.store, {run.handler: 1})
     put = await client.submitter.put(run)
@@ -82,7 +82,7 @@ async def _submit_each(call: Call[None, Any], submissions: Sequence[Submission])
     for index, each in enumerate(submissions):
         with _problems_in(index):
             runs.append(await _composed(call, each, client))
-    limits = await call.context.limits()
+    limits = call.context.limits(client)
     if limits.handlers:
         await limits.count_submissions(client.backend.store, Counter(run.handler for run in runs))
     puts = await client.submitter.put_each(runs)
@@ -138,7 +138,7 @@ async def _composed(call: Call[None, Any], body: Submission, client: Client) -> 
 
 def _options(call: Call[None, Any], body: Submission) -> Options:
     return Options(
-        headers=trace_headers(call.header(b"traceparent"), call.header(b"tracestate")),
+        headers=_trace(call.headers),
         at=body.schedule_at,
         delay=None if body.delay is None else requests.seconds(body.delay),
         priority=body.priority,
@@ -148,6 +148,14 @@ def _options(call: Call[None, Any], body: Submission) -> Options:
         timeout=None if body.timeout is None else requests.seconds(body.timeout),
         retry=requests.retry_spec(body.retry),
     )
+
+
+def _trace(headers: Mapping[bytes, bytes]) -> dict[str, str] | None:
+    """The trace that a submission belongs to."""
+    given = headers.get(b"traceparent")
+    if given is None:
+        return None
+    return trace_headers(given.decode("latin-1"), headers.get(b"tracestate", b"").decode("latin-1"))
 
 
 def _unique_for(call: Call[None, Any], body: Submission) -> float | None:

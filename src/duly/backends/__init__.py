@@ -21,6 +21,8 @@ _OWN = {
     "rediss": _REDIS,
     "redis+sentinel": _REDIS,
     "rediss+sentinel": _REDIS,
+    "redis+cluster": _REDIS,
+    "rediss+cluster": _REDIS,
     "postgresql": _POSTGRES,
     "postgres": _POSTGRES,
 }

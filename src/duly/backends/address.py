@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from duly.backends.split.stream_notifier import StreamNotifier
 
 STORES = ("postgresql", "postgres")
-_QUEUES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel")
+_QUEUES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 _COORDINATORS = (*_QUEUES, "etcd", "etcds", "etcd+https")
 _ALLOWED = (
     "one URL does everything, or store='postgresql://…' goes with queue='redis://…' and with"

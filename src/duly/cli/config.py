@@ -60,6 +60,7 @@ def _defaults() -> dict[str, Any]:
         "log_level": "INFO",
         "log_format": "TEXT",
         "http_addr": f"127.0.0.1:{API_PORT}",
+        "processes": 1,
         "worker_http_addr": f"127.0.0.1:{WORKER_PORT}",
         "auth": api.authentication,
         **asdict(ConnectionLimits()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from duly.errors import ConfigurationError, MissingExtra
 from duly.model import SchedulerConfig
 
 if TYPE_CHECKING:
+    from duly.api.processes import Line
     from duly.api.rates import Limits
     from duly.api.server import Serving
     from duly.cli.job_files import JobFileProgram
@@ -53,8 +55,7 @@ class Program(Struct, frozen=True):
 def prepare(ctx: click.Context, flags: Flags) -> Program:
     """Load the program and bind it to its store and settings. `flags` are the command's, by name."""
     settings = read_settings()
-    log_level = _one_of("log level", flags["log_level"] or settings.log_level or "INFO", LOG_LEVELS)
-    log_format = _one_of("log format", flags["log_format"] or settings.log_format or "TEXT", LOG_FORMATS)
+    log_level, log_format = _logging(flags, settings)
     named = flags["app"] or settings.app
     file = _load_file(named, settings) if named is not None and named.endswith(".toml") else None
     scheduler = file.scheduler if file is not None else _load(ctx, named)
@@ -62,6 +63,14 @@ def prepare(ctx: click.Context, flags: Flags) -> Program:
     scheduler.configure(flags["url"], config=configured(scheduler.config, node_flags, settings))
     _export_store(settings)
     return Program(scheduler, settings, log_level, log_format, file)
+
+
+def _logging(flags: Flags, settings: Settings) -> tuple[str, str]:
+    """The log level and the log format."""
+    return (
+        _one_of("log level", flags["log_level"] or settings.log_level or "INFO", LOG_LEVELS),
+        _one_of("log format", flags["log_format"] or settings.log_format or "TEXT", LOG_FORMATS),
+    )
 
 
 def _one_of(what: str, given: str, allowed: tuple[str, ...]) -> str:
@@ -175,9 +184,18 @@ def _limits(settings: Settings) -> Limits:
 
 
 def run_program(
-    program: Program, flags: Flags, *, node: bool = True, default_port: int | None = None, health_only: bool = False
+    program: Program,
+    flags: Flags,
+    *,
+    node: bool = True,
+    default_port: int | None = None,
+    health_only: bool = False,
+    line: Line | None = None,
 ) -> None:
-    """Run a node, an API, or both, until a signal stops it. Without `default_port` a port is opened only if asked."""
+    """Run a node, an API, or both, until a signal stops it. Without `default_port` a port is opened only if asked.
+
+    `line` is for one of several processes on a port.
+    """
     from duly.observe import configure_logging  # noqa: PLC0415
     from duly.scheduler.run_forever import run_alone  # noqa: PLC0415
     from duly.scheduler.signals import Signals  # noqa: PLC0415
@@ -187,7 +205,7 @@ def run_program(
     if serving is not None or default_port is not None:
         _publish(program.scheduler)
     with Signals(lambda: program.scheduler.patience, program.scheduler.rescue, kept=True) as signals:
-        run_alone(_live(program, serving, signals, node=node))
+        run_alone(_live(program, serving, signals, node=node, line=line))
 
 
 def _publish(scheduler: Scheduler) -> None:
@@ -198,7 +216,51 @@ def _publish(scheduler: Scheduler) -> None:
         scheduler.configure(config=replace(scheduler.config, publish_events=True))
 
 
-async def _live(program: Program, serving: Serving | None, signals: Signals, *, node: bool) -> ShutdownReport:
+def serve_program(ctx: click.Context, flags: Flags, default_port: int) -> None:
+    """Run the API alone, in this process or in several that this one supervises."""
+    from duly.api import processes  # noqa: PLC0415  # an extra
+
+    settings = read_settings()
+    if settings.http_addr is None and flags["http_addr"] is None:  # its only purpose: a port in use is an error here
+        flags = {**flags, "http_addr": f"127.0.0.1:{default_port}"}
+    mine = processes.inherited()
+    count = _processes(flags["processes"] or settings.processes or 1, processes.MOST)
+    if mine is None and count > 1:
+        ctx.exit(_supervise(flags, settings, count))
+    line = None if mine is None else processes.Line(mine)
+    run_program(prepare(ctx, flags), flags, node=False, line=line)
+
+
+def _processes(given: int, most: int) -> int:
+    if not 1 <= given <= most:
+        raise ConfigurationError(f"processes={given}: expected a number from 1 to {most}")
+    return given
+
+
+def _supervise(flags: Flags, settings: Settings, count: int) -> int:
+    """Run this command line in several processes on one port; returns the exit code."""
+    import asyncio  # noqa: PLC0415
+
+    from duly.api.processes import Supervisor  # noqa: PLC0415
+    from duly.observe import configure_logging  # noqa: PLC0415
+
+    configure_logging(*_logging(flags, settings))
+    serving = serving_for(flags, settings, None, health_only=False)
+    assert serving is not None
+    serving.tls()
+    app = flags["app"] or settings.app or ""
+    command = [sys.executable, "-m", "duly", *sys.argv[1:]]
+
+    async def run() -> int:
+        supervisor = Supervisor(command, serving.address, count, reloads=app.endswith(".toml"))
+        return await supervisor.run(lambda bound: _log.info("the API on %s: %d processes", serving.url(bound), count))
+
+    return asyncio.run(run())
+
+
+async def _live(
+    program: Program, serving: Serving | None, signals: Signals, *, node: bool, line: Line | None
+) -> ShutdownReport:
     from duly.scheduler import run_forever  # noqa: PLC0415
 
     file = program.file
@@ -209,4 +271,4 @@ async def _live(program: Program, serving: Serving | None, signals: Signals, *, 
         return await run_forever.live(program.scheduler, signals, reload)
     from duly.api import server  # noqa: PLC0415  # an extra
 
-    return await server.live(program.scheduler, serving, signals, node=node, reload=reload)
+    return await server.live(program.scheduler, serving, signals, node=node, reload=reload, line=line)

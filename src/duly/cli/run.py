@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from duly.cli.options import F, command, duration
-from duly.cli.programs import LOG_FORMATS, LOG_LEVELS, prepare, run_program
+from duly.cli.programs import LOG_FORMATS, LOG_LEVELS, prepare, run_program, serve_program
 from duly.cli.settings import read_labels
 from duly.model import Role
 
@@ -122,16 +122,20 @@ def worker(ctx: click.Context, /, **flags: Any) -> None:
     run_program(program, flags, default_port=WORKER_PORT, health_only=True)
 
 
-@command("duly serve app:scheduler", "duly serve app:scheduler --http :8443 --tls-cert cert.pem --tls-key key.pem")
+@command(
+    "duly serve app:scheduler",
+    "duly serve app:scheduler --http :8443 --tls-cert cert.pem --tls-key key.pem",
+    "duly serve app:scheduler --processes 4",
+)
 @_program_options
 @_port_options
+@click.option("--processes", type=click.IntRange(1), metavar="N", help="Serve the port with N processes. Default: 1.")
 @click.pass_context
 def serve(ctx: click.Context, /, **flags: Any) -> None:
     """Serve the API of APP until SIGINT or SIGTERM, without planning or working.
 
-    It is on --http, HTTP_ADDR, or 127.0.0.1:8080.
+    It is on --http, HTTP_ADDR, or 127.0.0.1:8080. One process uses one core at most. With --processes a supervisor
+    starts N of them, replaces one that ends, and stops all of them on SIGINT or SIGTERM; limits such as
+    max_connections are for each process.
     """
-    program = prepare(ctx, flags)
-    if program.settings.http_addr is None and flags["http_addr"] is None:
-        flags["http_addr"] = f"127.0.0.1:{API_PORT}"  # its only purpose: a port that is taken is an error here
-    run_program(program, flags, node=False)
+    serve_program(ctx, flags, API_PORT)

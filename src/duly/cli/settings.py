@@ -44,6 +44,7 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     queue: str | None = None
     coordinator: str | None = None
     http_addr: str | None = None
+    processes: int | None = None
     worker_http_addr: str | None = None
     auth: str | None = None
     max_body_bytes: int | None = None

@@ -269,6 +269,13 @@ class StoreAway(Event, frozen=True):
     part: str = "store"
 
 
+class DataLost(Event, frozen=True):
+    """The store no longer has changes that it had acknowledged: it was restored, or a server took over that lagged."""
+
+    service: str
+    message: str
+
+
 class StoreBack(Event, frozen=True):
     """The service reaches the store again."""
 

@@ -156,6 +156,8 @@ def _of_trouble(event: events.Event) -> tuple[int, str]:
     match event:
         case events.StoreAway(service, message, retry_in, part):
             return logging.WARNING, f"{service}: the {part} is away ({message}), next try in {retry_in:.1f} s"
+        case events.DataLost(service, message):
+            return logging.ERROR, f"{service}: the store lost acknowledged changes: {message} (see `duly doctor`)"
         case events.ServiceFailed(service, failure, retry_in):
             text = f"{service} failed: {failure.type}: {failure.message}; again in {retry_in:.1f} s"
             return logging.ERROR, text + _indented(failure.traceback)

@@ -32,6 +32,7 @@ METERED = (
     events.RecordUnreadable,
     events.ServiceFailed,
     events.StoreAway,
+    events.DataLost,
     events.ClockDoubted,
     events.LoopStalled,
 )
@@ -122,6 +123,8 @@ class MetricsRecorder:
                 self.events["services_failed"] += 1
             case events.StoreAway():
                 self.events["store_away"] += 1
+            case events.DataLost():
+                self.events["data_losses"] += 1
             case events.ClockDoubted():
                 self.events["clock_jumps"] += 1
             case events.LoopStalled():

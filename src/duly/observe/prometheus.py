@@ -7,6 +7,7 @@ program has put into the package's default registry (by default the process's me
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from datetime import datetime
 
 from msgspec import Struct
@@ -31,19 +32,25 @@ _EVENTS = {
     "records_unreadable": "Stored runs and jobs that could not be read.",
     "services_failed": "Failures of a service of this node.",
     "store_away": "Times a service could not reach the store.",
+    "data_losses": "Times a service found that the store had lost acknowledged changes.",
     "clock_jumps": "Jumps of the store's clock that were not believed at once.",
     "loop_stalls": "Times the event loop did not turn for long.",
 }
 
 
 class Snapshot(Struct, frozen=True):
-    """What is known at the moment of a scrape; without counts where the store was not asked."""
+    """What is known at the moment of a scrape; without counts where the store was not asked.
+
+    `process` is the number of this process if several serve one port: metrics of the process get it as a label, so that
+    scrapes that different processes answer do not mix.
+    """
 
     meters: MetricsRecorder
     counts: Counts | None = None
     now: datetime | None = None
     leads: bool = False
     busy: int = 0
+    process: int | None = None
 
 
 class DulyCollector:
@@ -58,8 +65,8 @@ class DulyCollector:
 
     def collect(self) -> Iterator[Metric]:
         snapshot = self._snapshot()
-        yield from _runs(snapshot.meters)
-        yield from _node(snapshot)
+        yield from _of_process(_runs(snapshot.meters), snapshot.process)
+        yield from _of_process(_node(snapshot), snapshot.process)
         if snapshot.counts is not None:
             yield from _waiting(snapshot.counts, snapshot.now)
 
@@ -67,18 +74,32 @@ class DulyCollector:
 def exposition(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
     """The text and its content type, as the scraper's `Accept` wishes."""
     encoder, content_type = choose_encoder(accept)
-    return encoder(_Both(DulyCollector(lambda: snapshot))), content_type
+    return encoder(_Both(DulyCollector(lambda: snapshot), snapshot.process)), content_type
 
 
 class _Both:
     """The program's own registry and Duly's metrics as one."""
 
-    def __init__(self, own: DulyCollector) -> None:
+    def __init__(self, own: DulyCollector, process: int | None) -> None:
         self._own = own
+        self._process = process
 
     def collect(self) -> Iterator[Metric]:
         yield from self._own.collect()
-        yield from REGISTRY.collect()
+        yield from _of_process(REGISTRY.collect(), self._process)
+
+
+def _of_process(metrics: Iterable[Metric], process: int | None) -> Iterator[Metric]:
+    """Metrics with the number of their process as a label, if it has one."""
+    for metric in metrics:
+        if process is None:
+            yield metric
+            continue
+        labelled = copy(metric)
+        labelled.samples = [
+            sample._replace(labels={**sample.labels, "process": str(process)}) for sample in metric.samples
+        ]
+        yield labelled
 
 
 def _runs(meters: MetricsRecorder) -> Iterator[Metric]:

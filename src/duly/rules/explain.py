@@ -23,6 +23,7 @@ from duly.model import (
     State,
     seconds_between,
 )
+from duly.model.loss import Loss
 from duly.model.outage import Outage
 from duly.rules.admission import OVERLAP, REPLACED
 from duly.rules.describe import duration, instant
@@ -58,7 +59,8 @@ class Facts(Struct, frozen=True):
     """What the store and the settings say.
 
     `record` is None where no definition of the job is stored. `occupant` is the run that was unfinished when this one
-    was skipped for it, as far as its record is left; `outages` are the latest times in which no node reached the store.
+    was skipped for it, as far as its record is left; `outages` are the latest times in which no node reached the store,
+    `losses` the latest times at which it lost changes.
     """
 
     job: str
@@ -72,6 +74,7 @@ class Facts(Struct, frozen=True):
     retention: Retention
     occupant: Run | None = None
     outages: Sequence[Outage] = ()
+    losses: Sequence[Loss] = ()
 
     @property
     def now(self) -> datetime:
@@ -90,6 +93,7 @@ def explain(facts: Facts) -> Explanation:
         reasons.append(note)
     if facts.run is not None:
         verdict, setting = _tell_run(facts, facts.run, reasons)
+        reasons += _lost_changes(facts, facts.run)
     else:
         verdict, reason, setting = _tell_absence(facts, due)
         reasons.append(reason)
@@ -254,6 +258,18 @@ def _occupied(occupant: Run | None, skipped: Run) -> str:
     if occupant.finished_at is None:
         return f"{name} runs on {occupant.node} since {instant(occupant.started_at)}"
     return f"{name} was not finished: it ran on {occupant.node} and ended at {instant(occupant.finished_at)}"
+
+
+def _lost_changes(facts: Facts, run: Run) -> list[str]:
+    """What the store lost while this run was unfinished, if nobody knows the end of one of its attempts."""
+    if not (run.losses or run.state is State.LOST):
+        return []
+    begun, ended = run.created_at or run.due, run.finished_at or facts.now
+    return [
+        f"The store lost {loss}, noticed at {instant(loss.at)}: an attempt of this run may have ended before that."
+        for loss in facts.losses
+        if begun <= loss.at <= ended
+    ]
 
 
 def _missed(facts: Facts, run: Run) -> str:

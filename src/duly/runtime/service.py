@@ -14,9 +14,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from duly.errors import BackendUnavailable
+from duly.errors import BackendUnavailable, ChangesLost
 from duly.model import Failure
-from duly.model.event import Emit, ServiceFailed, StoreAway, StoreBack
+from duly.model.event import DataLost, Emit, ServiceFailed, StoreAway, StoreBack
 from duly.runtime.failures import failure_of
 from duly.runtime.timer import Sleep, sleep_by_loop
 
@@ -166,6 +166,8 @@ async def serve(service: Service, emit: Emit, health: ServiceHealth, longest_ret
             failures += 1
             delay = min(_back_off(failures), longest_retry)
             health.away(service.name)
+            if isinstance(exc, ChangesLost):
+                emit(DataLost(service.name, str(exc)))
             emit(StoreAway(service.name, str(exc), delay, exc.part))
         except Exception as exc:  # noqa: BLE001  # a service must survive one bad tick; the event reports it
             failures += 1

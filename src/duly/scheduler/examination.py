@@ -5,7 +5,9 @@ from __future__ import annotations
 from duly.model import RunQuery, SchedulerConfig, State
 from duly.ports import Backend, Coordinator, Finding, Severity, Store
 from duly.rules.cluster_settings import KEY, in_force
+from duly.rules.describe import instant
 from duly.runtime.node import CLOCK_DOUBT, FAILING, PINNED, SETTINGS
+from duly.scheduler.losses import losses_of
 from duly.scheduler.placement_reasons import examine_placement
 
 _LOOKED_AT = 1000
@@ -16,10 +18,19 @@ async def examine(backend: Backend) -> list[Finding]:
     """All that can be said about a store and those who use it."""
     return [
         *await backend.examine(),
+        *await _losses(backend.store),
         *await _records(backend.store),
         *await _nodes(backend.coordinator),
         *await _settings(backend.coordinator),
         *await examine_placement(backend),
+    ]
+
+
+async def _losses(store: Store) -> list[Finding]:
+    """Changes that the store had acknowledged and lost."""
+    return [
+        Finding(Severity.WARNING, "lost changes", f"the store lost {loss}, noticed at {instant(loss.at)}")
+        for loss in (await losses_of(store))[-_NAMED:]
     ]
 
 

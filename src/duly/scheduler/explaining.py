@@ -25,18 +25,22 @@ from duly.model import (
     is_run_id,
     shift,
 )
+from duly.model.loss import Loss
 from duly.model.outage import KEPT_OUTAGES, OUTAGES, Outage
 from duly.ports import Backend
 from duly.rules.admission import OVERLAP
 from duly.rules.cluster_settings import KEY, in_force
+from duly.rules.describe import instant
 from duly.rules.explain import Explanation, Facts, explain, nearest
 from duly.rules.misfires import MISFIRE
 from duly.rules.schedules import Schedule
 from duly.rules.waiting import Situation, why_waiting
 from duly.runtime.elector import MAIN
 from duly.runtime.node import CLOCK_DOUBT
+from duly.scheduler.losses import losses_of
 
 _EARLIER_RUNS = 20
+_NAMED_LOSSES = 3
 
 _outage = msgspec.json.Decoder(Outage)
 
@@ -77,8 +81,15 @@ class Explainer:
         """Why a run is as it is."""
         run = await self._store.run(run_id) if is_run_id(run_id) else None
         if run is None:
-            raise RunNotFound(f"there is no run {shown(run_id)}: it never was, or retention has purged it")
+            raise RunNotFound(f"there is no run {shown(run_id)}: {await self._why_absent()}")
         return await self._explain(await self._store.job(run.job), run, run.due, seen)
+
+    async def _why_absent(self) -> str:
+        losses = [loss for loss in await losses_of(self._store) if loss.report.added]
+        if not losses:
+            return "it never was, or retention has purged it"
+        told = " and ".join(f"{loss} (noticed at {instant(loss.at)})" for loss in losses[-_NAMED_LOSSES:])
+        return f"it never was, retention has purged it, or the store lost it; the store lost {told}"
 
     async def waits_for(self, run: Run) -> str | None:
         """Why a waiting run waits; None for one that does not."""
@@ -108,6 +119,7 @@ class Explainer:
                 retention=config.retention,
                 occupant=await self._occupant(run),
                 outages=await self._outages(run),
+                losses=await self._losses(run),
             )
         )
 
@@ -176,6 +188,10 @@ class Explainer:
         ]
         began = [each for each in unfinished if each.started_at is not None and each.started_at <= skipped_at]
         return next(iter(began or unfinished), None)
+
+    async def _losses(self, run: Run | None) -> list[Loss]:
+        """What the store lost, for a run with an attempt of which nobody knows the end."""
+        return [] if run is None or not (run.losses or run.state is State.LOST) else await losses_of(self._store)
 
     async def _outages(self, run: Run | None) -> list[Outage]:
         """The latest outages, for a run that was missed; nothing else is explained by them."""

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 
 from duly.errors import DulyError
+from duly.model import seconds_between
 from duly.ports import Backend, Composed
+from duly.rules.describe import instant
 from duly.runtime.elector import MAIN
 from duly.scheduler.client import Client
+from duly.scheduler.losses import losses_of
 from duly.scheduler.placement_reasons import overdue
 from duly.scheduler.running_node import RunningNode
 from duly.scheduler.views import Health
 
 _PATIENCE = 2.0
 _AWAY = "away"
+_RECENT_LOSS = 3600.0  # seconds that a loss of data counts as a reason not to be healthy
 
 
 async def health_of(running: RunningNode | None, client: Client | None) -> Health:
@@ -22,12 +26,13 @@ async def health_of(running: RunningNode | None, client: Client | None) -> Healt
     leader: str | None = None
     unplaced = ""
     parts: dict[str, str] = {}
+    losses: list[str] = []
     if client is not None:
-        leader, unplaced, parts = await asyncio.gather(
-            _leader(client.backend), _unplaced(client.backend), _parts(client.backend)
+        leader, unplaced, parts, losses = await asyncio.gather(
+            _leader(client.backend), _unplaced(client.backend), _parts(client.backend), _losses(client.backend)
         )
     failing = {} if node is None else node.health.failing()
-    reasons = _reasons(running, client, parts, leader, failing)
+    reasons = _reasons(running, client, parts, leader, failing) + losses
     return Health(
         status="unhealthy" if failing else "degraded" if reasons else "closed" if client is None else "healthy",
         node_id=None if node is None else node.id,
@@ -82,6 +87,18 @@ async def _unplaced(backend: Backend) -> str:
             return await overdue(backend)
     except (DulyError, TimeoutError):
         return ""  # as above
+
+
+async def _losses(backend: Backend) -> list[str]:
+    """What the store lost lately."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            found = await losses_of(backend.store)
+    except (DulyError, TimeoutError):
+        return []  # as above
+    now = backend.clock.now()
+    recent = [loss for loss in found if seconds_between(loss.at, now) < _RECENT_LOSS]
+    return [f"the store lost {loss}, noticed at {instant(loss.at)}" for loss in recent[-1:]]
 
 
 async def _parts(backend: Backend) -> dict[str, str]:

@@ -362,7 +362,7 @@ class Scheduler(Subscriptions):
 
     async def opened(self) -> Client:
         """The client of the running loop, for what is built on a scheduler: its API, a dashboard."""
-        return await self._client()
+        return self._sessions.at_hand() or await self._client()
 
     def _sync_loop(self) -> asyncio.AbstractEventLoop:
         return self._portal.loop() if self._running is None else self._running.loop

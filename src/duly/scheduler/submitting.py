@@ -334,7 +334,7 @@ class Submitter:
         )
         trace = self._headers(options)
         due = options.due(self._clock)
-        made = self._ids.new(due if options is AS_THE_JOB_SAYS else None)
+        made = self._ids.new(due if options.at is None and options.delay is None else None)
         return blueprint.run(made, encoded, due, options, cause, trace)
 
     def _headers(self, options: Options) -> dict[str, str] | None:

@@ -78,10 +78,10 @@ class Upcoming(Struct, frozen=True):
 class Health(Struct, frozen=True):
     """How this process is.
 
-    `status` is "healthy", "degraded" (the store or a part of it is away, nobody leads, or the store's clock has jumped;
-    running handlers go on), "unhealthy" (services of this node fail again and again: `failing` says which, and how) or
-    "closed"; `reasons` say why. `parts` says how each part of a composed store is, by its name. `unplaced` says why
-    due runs wait to be placed, and is empty if none do.
+    `status` is "healthy", "degraded" (the store or a part of it is away, nobody leads, the store's clock has jumped, or
+    the store lost data within the last hour; running handlers go on), "unhealthy" (services of this node fail again and
+    again: `failing` says which, and how) or "closed"; `reasons` say why. `parts` says how each part of a composed store
+    is, by its name. `unplaced` says why due runs wait to be placed, and is empty if none do.
     """
 
     status: str

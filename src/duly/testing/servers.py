@@ -145,8 +145,12 @@ def redis_server(
     appendonly: bool = False,
     config: Mapping[str, str] | None = None,
     binary: Path | None = None,
+    port: int = 0,
 ) -> Iterator[RedisServer]:
-    """A Redis or Valkey server of one's own, gone with its folder at the end unless the folder was given."""
+    """A Redis or Valkey server for this caller, gone with its folder at the end unless the folder was given.
+
+    It listens on this port, or on any free one.
+    """
     options = {
         "bind": "127.0.0.1",
         "save": '""',
@@ -155,6 +159,7 @@ def redis_server(
     } | dict(config or {})
     with own_folder(folder, "duly-redis-") as place:
         server = RedisServer(place, options, binary or redis_binary())
+        server.port = port
         server.start()
         try:
             yield server

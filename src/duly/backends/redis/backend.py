@@ -37,14 +37,14 @@ class RedisBackend:
         self.coordinator = RedisCoordinator(self.client)
 
     @classmethod
-    def from_client(cls, client: object, *, timeout: float = USUAL_TIMEOUT) -> RedisFactory:
+    def from_client(cls, client: object, *, timeout: float = USUAL_TIMEOUT, replicas: int = 0) -> RedisFactory:
         """What `Scheduler(backend=…)` takes, for the server of a redis-py client.
 
         Takes over address, credentials, database and TLS, and opens separate connections: the client may be closed.
-        `timeout` is the deadline of every call, in seconds. Raises `ConfigurationError` for a client whose settings
-        cannot be taken over, such as one of a cluster.
+        `timeout` is the deadline of every call, in seconds, and `replicas` how many replicas must confirm a change.
+        Raises `ConfigurationError` for a client whose settings cannot be taken over, such as one of a cluster.
         """
-        return RedisFactory(settings_of_client(client, timeout))
+        return RedisFactory(settings_of_client(client, timeout, replicas))
 
     async def open(self) -> None:
         await self.client.open()
@@ -94,5 +94,5 @@ class RedisFactory(Struct, frozen=True):
 
 
 def open_url(url: str, opening: Opening) -> RedisBackend:
-    """`redis://`, `rediss://` and `redis+sentinel://`; see docs/redis-connection.md."""
+    """`redis://`, `redis+sentinel://`, `redis+cluster://` and the same with `rediss`; see docs/redis-connection.md."""
     return RedisFactory(parse(url))(opening)

@@ -20,9 +20,12 @@ from duly.backends.redis.connection import Argument, Connection, checked_reply, 
 from duly.backends.redis.discovery import Discovery, ReconnectingConnection
 from duly.backends.redis.loader import Script, scripts
 from duly.backends.redis.pubsub import Listener, PubSub, Subscriber
+from duly.backends.redis.replication import Confirmation, Unconfirmed
 from duly.backends.redis.settings import ConnectionSettings
-from duly.errors import BackendUnavailable
+from duly.backends.url_parts import Address
+from duly.errors import ChangesLost
 from duly.model import to_micros
+from duly.model.loss import lost_text
 from duly.ports import StoreClock
 from duly.ports.waiting import shielded
 
@@ -30,6 +33,7 @@ MAIN = "main"
 IDENTIFY = "identify"
 MAX_SLICE = 500  # items that scripts for operators treat in one call
 _MAX_RETRIES = 5
+_WATCH_PERIOD = 1.0
 _T = TypeVar("_T")
 _LOSSES = {
     "empty": "has forgotten everything: it came back, or was emptied, without what it had acknowledged",
@@ -44,33 +48,50 @@ def slices_of(items: Sequence[_T], most: int = MAX_SLICE) -> Iterator[Sequence[_
 
 
 class StoreIdentity:
-    """What a session knows about the store: which one it is, and the greatest fence seen (`high`).
+    """What a session knows about the store: which one it is, and the greatest fence and counts that it has seen.
 
     A server that was replaced, emptied, restored from an old copy, or failed over to a replica that lagged has lost
     acknowledged changes that other nodes rely on. Every new connection and every heartbeat checks for that. The first
     call after a loss raises, so that the node reports it; later fences are greater than all that this session has seen.
+    The numbers of runs that were ever added and settled show how much was lost.
     """
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, *, confirmed: bool = False) -> None:
         self.id = ""
         self.number = 0
         self.high = 0
+        self.added = 0
+        self.settled = 0
         self._server = server
+        self._confirmed = confirmed
 
     def saw(self, fence: int) -> None:
         """The store gave out this fence: no later one may be smaller."""
         self.high = max(self.high, fence)
 
-    def arguments(self) -> tuple[str, int, str, int]:
-        """The arguments of the script `identify`."""
-        return self.id, self.high, secrets.token_hex(8), self.number
+    def saw_added(self, count: int) -> None:
+        """So many runs were ever added to the store; 0 if it does not say."""
+        self.added = max(self.added, count)
 
-    def learn(self, found: bytes, number: int, last: int, verdict: bytes) -> None:
-        """Take the reply of `identify`; raises once if the store is another, or has lost something."""
+    def saw_settled(self, count: int) -> None:
+        """So many runs were ever settled in the store; 0 if it does not say."""
+        self.settled = max(self.settled, count)
+
+    def arguments(self) -> tuple[str, int, str, int, int, int]:
+        """The arguments of the script `identify`."""
+        return self.id, self.high, secrets.token_hex(8), self.number, self.added, self.settled
+
+    def learn(self, found: bytes, number: int, last: int, verdict: bytes, added: int, settled: int) -> None:
+        """Take the reply of `identify`; raises once if the store is another, or has lost something.
+
+        `added` and `settled` are the runs that were lost, and those whose end was lost, as far as this session knows.
+        """
         self.id, self.number = found.decode(), number
-        self.saw(last)
+        if not self._confirmed:  # else the store may hold fences that replicas lack, and that nobody was given
+            self.saw(last)
         if (loss := _LOSSES.get(verdict.decode())) is not None:
-            raise BackendUnavailable(f"{self._server} {loss} (incarnation {number} of the store)")
+            lost = lost_text(added, settled)
+            raise ChangesLost(f"{self._server} {loss}{lost and ': ' + lost} (incarnation {number} of the store)")
 
     def differs(self, found: bytes | None, last: bytes | None) -> bool:
         """Whether the reply to a heartbeat shows another store than this session knows."""
@@ -91,13 +112,15 @@ class RedisClient:
         self.settings = settings
         self.namespace = namespace
         self.prefix = f"duly:{{{namespace}}}:".encode()
-        self.identity = StoreIdentity(settings.safe_url)
+        self.identity = StoreIdentity(settings.safe_url, confirmed=settings.replicas > 0)
         self._binding = LoopBinding(settings.safe_url)
+        self._confirmation = Confirmation(settings, self.prefix)
         self._scripts = scripts() if library is None else library
         self._connections: dict[str, ReconnectingConnection] = {}
         self._loading: dict[bytes, asyncio.Future[Any]] = {}
         self._discovery = Discovery(settings)
         self._pubsub: PubSub | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     # --- opening and closing
 
@@ -105,7 +128,7 @@ class RedisClient:
         """Connect, and check that this is the store we know."""
         if self._binding.is_bound:
             return
-        self._binding.release(self._connections, self._pubsub)
+        self._binding.release(self._connections, self._pubsub, self._watching)
         self._connections = {}
         self._binding.bind()
         self._discovery = Discovery(self.settings)
@@ -113,6 +136,8 @@ class RedisClient:
         try:
             await self._discovery.prepare()
             await self._connection(MAIN).connection()
+            if self.settings.service is not None:
+                self._watching = asyncio.create_task(self._watch_master())
         except BaseException:
             await self.close()
             raise
@@ -121,11 +146,24 @@ class RedisClient:
         """Close all connections."""
         connections, pubsub = self._connections, self._pubsub
         self._connections, self._pubsub = {}, None
+        watching, self._watching = self._watching, None
         if self._binding.release(connections, pubsub):
+            if watching is not None:
+                watching.cancel()
+                await asyncio.wait([watching])
             if pubsub is not None:
                 await pubsub.close()
             for connection in connections.values():
                 await connection.close()
+
+    async def _watch_master(self) -> None:
+        """Leave a server that sentinels have replaced: it may take writes for some seconds, which are all lost."""
+        while True:
+            await asyncio.sleep(_WATCH_PERIOD)
+            addresses = {each.current.address for each in self._connections.values() if each.current is not None}
+            for address in addresses:
+                if not await self._discovery.is_current(address):
+                    self._drop_connections("sentinels have made another server the master")
 
     # --- calls
 
@@ -172,13 +210,28 @@ class RedisClient:
 
     async def _request(self, command: bytes, connection: str, script: Script | None) -> Any:
         target = self._connections.get(connection) or self._connection(connection)
-        reply = await (target.current or await target.connection()).request(command)
+        current = target.current or await target.connection()
+        try:
+            reply = await self._sent(current, command, script)
+        except Unconfirmed as exc:  # another server may be the master by now
+            self._drop_connections(str(exc))
+            raise
         if isinstance(reply, ReplyError):
-            return await self._retry(reply, command, target, script)
+            return await self._retry(reply, command, target, current, script)
         return reply
 
+    def _sent(self, connection: Connection, command: bytes, script: Script | None) -> Awaitable[Any]:
+        if script is not None and script.name in self._confirmation.scripts:
+            return self._confirmation.request(connection, command)
+        return connection.request(command)
+
     async def _retry(
-        self, reply: ReplyError, command: bytes, target: ReconnectingConnection, script: Script | None
+        self,
+        reply: ReplyError,
+        command: bytes,
+        target: ReconnectingConnection,
+        connection: Connection,
+        script: Script | None,
     ) -> Any:
         """Repeat a command that the server did not execute, after doing what its error reply asks for."""
         answer: Any = reply
@@ -188,18 +241,24 @@ class RedisClient:
                 connection = await target.connection()
                 await self._load(connection, script)
             elif (address := moved_to(text)) is not None:
-                if self._discovery.follow(address):
-                    self._drop_connections(text)
+                self._follow(address, connection, text)
                 connection = await target.connection()
             else:
                 break
-            answer = await connection.request(command)
+            answer = await self._sent(connection, command, script)
             if not isinstance(answer, ReplyError):
                 return answer
         text = str(answer)
         if error_code(text) == "READONLY":  # all connections lead to a server that is no longer the master
             self._drop_connections(text)
         raise reply_error(text if script is None else f"{text} [{script.name}]", self.settings.safe_url)
+
+    def _follow(self, address: Address, connection: Connection, why: str) -> None:
+        """Go where a cluster redirects us, with all connections: everything of a namespace is on one node."""
+        if self._discovery.follow(address, connection):
+            self._drop_connections(why)
+        else:  # the others have gone there before
+            connection.drop(ConnectionError(why))
 
     def _drop_connections(self, why: str) -> None:
         for connection in self._connections.values():
@@ -232,7 +291,7 @@ class RedisClient:
             await self._load(connection, self._scripts[IDENTIFY])
             reply = await connection.request(command)
         if isinstance(reply, ReplyError) and (address := moved_to(str(reply))) is not None:
-            self._discovery.follow(address)
+            self._discovery.follow(address, connection)
             return False
         self.identity.learn(*checked_reply(reply, self.settings.safe_url))
         return True

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import hiredis
 
+from duly.backends.url_parts import Address
 from duly.errors import BackendError, BackendUnavailable
 
 # The first word of an error reply, and what it means. These states end without our doing: the caller may try again.
@@ -98,6 +99,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, server: str, timeout: float, on_lost: Callable[[Connection], None]) -> None:
         self.server = server
+        self.address: Address = ("", 0)
         self.closed = False
         self._timeout = timeout
         self._on_lost = on_lost
@@ -113,9 +115,14 @@ class Connection(asyncio.Protocol):
 
     async def request(self, command: bytes) -> Any:
         """Send a packed command and return its reply, which may be an error reply."""
+        if self._writable is not None:
+            await self.writable()
+        return await self.send(command)
+
+    async def writable(self) -> None:
+        """Return when the socket takes more."""
         while self._writable is not None:
             await asyncio.shield(self._writable)
-        return await self.send(command)
 
     def send(self, command: bytes) -> asyncio.Future[Any]:
         """Write a packed command now; the future is its reply."""

@@ -1,10 +1,14 @@
-"""Finding the server and connecting to it: by the address in the settings, by sentinels, or by a cluster's redirect."""
+"""Finding the server and connecting to it: by the address in the settings, by sentinels, or by a cluster's redirect.
+
+Everything of a namespace is in one slot of a cluster. So a session talks to one node at a time: the master that serves
+this slot. Any node redirects to it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from hiredis import ReplyError
@@ -14,11 +18,14 @@ from duly.backends.redis.connection import Argument, Connection, checked_reply, 
 from duly.backends.redis.settings import ConnectionSettings
 from duly.backends.tls import certificate_refused
 from duly.backends.url_parts import Address, Login, host_and_port
-from duly.errors import BackendUnavailable
+from duly.errors import BackendError, BackendUnavailable
 
 C = TypeVar("C", bound=Connection)
+T = TypeVar("T")
 Make = Callable[[], C]
 _MAX_REDIRECTS = 5
+_DOWN = {b"s_down", b"o_down", b"failover_in_progress"}
+_MAX_ASKED = 5  # nodes of a cluster, or sentinels, that one attempt to connect asks
 
 
 class Discovery:
@@ -28,6 +35,10 @@ class Discovery:
         self._settings = settings
         self._context: ssl.SSLContext | None = None
         self._redirect: Address | None = None
+        self._learned: list[Address] = []  # the nodes of the cluster, as one of them listed them
+        self._is_cluster = settings.cluster
+        self._turn = 0
+        self._epoch = 0  # the greatest number of a change of master that a sentinel has told us of
         self.backoff = Backoff()
 
     async def prepare(self) -> None:
@@ -55,49 +66,120 @@ class Discovery:
         self._redirect = None
         self.backoff.failed(why)
 
-    def follow(self, address: Address) -> bool:
-        """A cluster redirects us to this address; whether that is another server than before."""
-        present = self._redirect or self._settings.addresses[0]
-        self._redirect = (address[0] or present[0], address[1])
-        return self._redirect != present
+    def follow(self, address: Address, connection: Connection) -> bool:
+        """On this connection a cluster redirects us to this address; whether we were not yet redirected there."""
+        self._is_cluster = True
+        before, self._redirect = self._redirect, (address[0] or connection.address[0], address[1])
+        return self._redirect != before
 
     async def _connect(self, make: Make[C]) -> C:
         if self._settings.service is not None:
             return await self._through_sentinels(make, self._settings.service)
-        return await self._connect_to(self._redirect or self._settings.addresses[0], make)
+        if self._redirect is not None:
+            return await self._connect_to(self._redirect, make)
+        known = list(dict.fromkeys((*self._settings.addresses, *self._learned)))
+        return await self._first_of(known, lambda address: self._connect_to(address, make))
+
+    async def _first_of(self, addresses: Sequence[Address], attempt: Callable[[Address], Awaitable[T]]) -> T:
+        """The first attempt that succeeds; each has its share of the time, because a server that hangs may be first.
+
+        The next call begins with the address that succeeded last, or after the one that failed last.
+        """
+        count = min(len(addresses), _MAX_ASKED)
+        share = self._settings.timeout / count
+        reasons: dict[str, None] = {}
+        for _ in range(count):
+            turn = self._turn % len(addresses)
+            self._turn = turn + 1  # also if a caller that waits no longer cancels this attempt
+            address = addresses[turn]
+            try:
+                async with asyncio.timeout(share):
+                    made = await attempt(address)
+            except BackendUnavailable as exc:
+                reasons[str(exc)] = None
+            except TimeoutError:
+                reasons[f"{host_and_port(address)} accepted no connection within {share:g} s"] = None
+            else:
+                self._turn = turn
+                return made
+        raise BackendUnavailable("; ".join(reasons))
 
     async def _connect_to(self, address: Address, make: Make[C]) -> C:
         connection = await self._open(address, make)
-        await self._log_in(connection, self._settings.login, self._settings.db)
+        connection.address = address
+        try:
+            await self._log_in(connection, self._settings.login, self._settings.db)
+            if self._is_cluster:
+                await self._learn_nodes(connection)
+            if self._settings.service is not None:
+                await self._check_role(connection, address)
+        except BaseException as exc:
+            connection.drop(exc)
+            raise
         return connection
+
+    # --- a cluster
+
+    async def _learn_nodes(self, connection: Connection) -> None:
+        """Ask for the addresses of all nodes: those in the URL may all be gone one day."""
+        [reply] = await connection.send_all([("CLUSTER", "SLOTS")])
+        if not isinstance(reply, ReplyError):  # else it is no cluster, or this user may not ask
+            nodes = (node for _, _, *nodes in reply for node in nodes)
+            self._learned = [((host or b"").decode() or connection.address[0], port) for host, port, *_ in nodes]
 
     # --- sentinels
 
     async def _through_sentinels(self, make: Make[C], service: str) -> C:
-        reasons = []
-        for address in self._settings.addresses:
-            try:
-                master = await self._ask_sentinel(address, service)
-                connection = await self._connect_to(master, make)
-                await self._check_role(connection, master)
-            except BackendUnavailable as exc:
-                reasons.append(str(exc))
-            else:
-                return connection
-        raise BackendUnavailable(f"no sentinel leads to a master of {service!r}: {'; '.join(reasons)}")
+        async def through(sentinel: Address) -> C:
+            master = await self._ask_sentinel(sentinel, service)
+            return await self._connect_to(master, make)
+
+        try:
+            return await self._first_of(self._settings.addresses, through)
+        except BackendUnavailable as exc:
+            raise BackendUnavailable(f"no sentinel leads to a master of {service!r}: {exc}") from exc
 
     async def _ask_sentinel(self, address: Address, service: str) -> Address:
         name = host_and_port(address)
         sentinel = await self._open(address, lambda: Connection(name, self._settings.timeout, lambda _: None))
         try:
             await self._log_in(sentinel, self._settings.sentinel_login, 0)
-            [reply] = await sentinel.send_all([("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)])
-            found = checked_reply(reply, sentinel.server)
+            found, state = await sentinel.send_all(
+                [("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service), ("SENTINEL", "MASTER", service)]
+            )
         finally:
             await sentinel.close()
-        if not found:
+        if not checked_reply(found, sentinel.server):
             raise BackendUnavailable(f"the sentinel at {name} knows no service {service!r}")
-        return found[0].decode(), int(found[1])
+        master = found[0].decode(), int(found[1])
+        self._check_view(master, checked_reply(state, sentinel.server), name)
+        return master
+
+    def _check_view(self, master: Address, state: Sequence[bytes], name: str) -> None:
+        """Refuse a master that is being replaced, and the answer of a sentinel that others have overtaken.
+
+        A master that hangs comes back some seconds after it was replaced. Until sentinels make it a replica, it takes
+        writes that nobody else will ever see.
+        """
+        known = dict(zip(state[::2], state[1::2], strict=True))
+        flags = set(known[b"flags"].split(b","))
+        if flags & _DOWN and master == (known[b"ip"].decode(), int(known[b"port"])):
+            raise BackendUnavailable(f"{host_and_port(master)} is down, says the sentinel at {name}")
+        epoch = int(known[b"config-epoch"])
+        if epoch < self._epoch:
+            raise BackendUnavailable(f"the sentinel at {name} does not know the latest master yet")
+        self._epoch = epoch
+
+    async def is_current(self, address: Address) -> bool:
+        """Whether this address is still that of the master; True if no sentinel can say."""
+        assert self._settings.service is not None
+        service = self._settings.service
+        try:
+            return address == await self._first_of(
+                self._settings.addresses, lambda sentinel: self._ask_sentinel(sentinel, service)
+            )
+        except BackendError:
+            return True
 
     @staticmethod
     async def _check_role(connection: Connection, address: Address) -> None:
@@ -105,8 +187,7 @@ class Discovery:
         [reply] = await connection.send_all([("ROLE",)])
         role = reply if isinstance(reply, ReplyError) else reply[0]
         if role != b"master":
-            await connection.close()
-            raise BackendUnavailable(f"{host_and_port(address)} is no master now")
+            raise BackendUnavailable(f"{host_and_port(address)} is not a master now")
 
     # --- one server
 
@@ -132,13 +213,9 @@ class Discovery:
             commands.insert(0, ("AUTH", *user, login.password))
         if db:
             commands.append(("SELECT", db))
-        try:
-            for words, reply in zip(commands, await connection.send_all(commands), strict=True):
-                if words[0] != "CLIENT":  # the name is for people, and not every server allows it
-                    checked_reply(_without_secrets(reply, login), connection.server)
-        except BaseException as exc:
-            connection.drop(exc)
-            raise
+        for words, reply in zip(commands, await connection.send_all(commands), strict=True):
+            if words[0] != "CLIENT":  # the name is for people, and not every server allows it
+                checked_reply(_without_secrets(reply, login), connection.server)
 
 
 def _without_secrets(reply: object, login: Login | None) -> object:

@@ -155,9 +155,12 @@ def _number(text: str | None) -> int | None:
 
 
 def capabilities_of(info: ServerInfo, settings: ConnectionSettings) -> Capabilities:
-    """What this deployment can promise."""
+    """What this deployment can promise.
+
+    Where another server may take over, only what its replicas have confirmed is kept.
+    """
     single = settings.service is None and not info.fails_over
-    durable = info.appendonly is True and single and not info.evicts
+    durable = info.appendonly is True and (single or settings.replicas > 0) and not info.evicts
     synced = info.appendfsync == "always" and info.rewrites_unsynced is False
     return replace(UNKNOWN, durable=durable, durable_start=durable and synced)
 
@@ -263,6 +266,11 @@ def _replication(info: ServerInfo, settings: ConnectionSettings) -> _Finding:
     if info.role != "master":
         return _PROBLEM, "this server is a replica, it takes no writes: name the master"
     replicas = info.replicas or 0
+    if settings.replicas > replicas:
+        state = f"{replicas} connected, but the URL asks for replicas={settings.replicas}"
+        return _PROBLEM, f"{state}: no change counts as stored until there are enough"
+    if settings.replicas:
+        return _OK, f"{replicas} connected; a change counts as stored when all of them have it"
     if not replicas and settings.service is None:
         return _OK, "none"
     state = f"{replicas} replica{'' if replicas == 1 else 's'} connected, min-replicas-to-write"
@@ -270,7 +278,7 @@ def _replication(info: ServerInfo, settings: ConnectionSettings) -> _Finding:
         return _WARNING, f"{state} unknown: at least 1 is advised"
     lost = "a master that was cut off goes on acknowledging changes, and they are lost when another takes over"
     if info.min_replicas == 0:
-        return _WARNING, f"{state} 0: {lost}. Set it to 1, with min-replicas-max-lag"
+        return _WARNING, f"{state} 0: {lost}. Set it to 1, with min-replicas-max-lag, or add replicas=1 to the URL"
     state = f"{state} {info.min_replicas}"
     if info.kind == "Redis" and _version(info.version) < _REPLICAS_IN_SCRIPTS:
         ignored = f"which Redis {info.version} does not apply to scripts, and all of Duly's changes are scripts"
@@ -302,7 +310,7 @@ def _incarnation(stored: dict[str, str]) -> _Finding:
 def _promises(info: ServerInfo, settings: ConnectionSettings) -> _Finding:
     can = capabilities_of(info, settings)
     at_least = "at_least_once holds"
-    if settings.service is not None or info.fails_over:
+    if (settings.service is not None or info.fails_over) and not settings.replicas:
         at_least += " but for changes that a failover loses"
     elif not can.durable:
         at_least += " as long as the server keeps its data"

@@ -75,7 +75,8 @@ class RedisQueue:
             return await self._put_slice(runs, now)
 
     async def _put_slice(self, runs: Sequence[Run], now: datetime | None = None) -> list[Put]:
-        at, *refused = await self._client.call_at(now, "put", *batch_arguments(runs), connection="put")
+        at, total, *refused = await self._client.call_at(now, "put", *batch_arguments(runs), connection="put")
+        self._client.identity.saw_added(total)
         created_at = from_micros(at)
         answers = [Put(run.id, True, created_at) for run in runs]
         for number, existing, before in zip(refused[::3], refused[1::3], refused[2::3], strict=True):
@@ -171,7 +172,8 @@ class RedisQueue:
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         fresh: list[bool] = []
         for some in slices_of(settlements, _SETTLE):
-            stale = await self._client.call("settle", *_settle_arguments(some), connection="settle")
+            total, stale = await self._client.call("settle", *_settle_arguments(some), connection="settle")
+            self._client.identity.saw_settled(total)
             fresh += [True] * len(some)
             for number in stale:
                 fresh[number - 1 - len(some)] = False

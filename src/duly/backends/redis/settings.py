@@ -1,9 +1,10 @@
 """How to reach a server: read from a URL, or from a client of redis-py. Errors and `repr` show no secret.
 
 redis://user:password@host:6379/0    rediss://host?ssl_ca=/etc/ca.pem    redis+sentinel://h1:26379,h2:26379/service/0
+redis+cluster://h1:6379,h2:6379?replicas=1
 
-User name and password are percent-encoded. `rediss` and `rediss+sentinel` verify the server's certificate and name
-unless an option says otherwise.
+User name and password are percent-encoded. The schemes that begin with `rediss` verify the server's certificate and
+name unless an option says otherwise.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from duly.backends.tls import Tls, tls_of
 from duly.backends.url_parts import Address, Login, addresses_in, check_options, host_and_port, split_url
 from duly.errors import ConfigurationError
 
-SCHEMES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel")
+SCHEMES = ("redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 
 _PORT = 6379
 _SENTINEL_PORT = 26379
+_MAX_REPLICAS = 100
 
 # The TLS options of redis-py that have a counterpart here, and what its certificate requirements mean.
 _TLS_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname")
@@ -32,7 +34,11 @@ _CALLBACKS = ("credential_provider", "redis_connect_func")
 
 
 class ConnectionSettings(Struct, frozen=True):
-    """One server, or the sentinels that know it. `timeout` is the deadline of every call, in seconds."""
+    """One server, the sentinels that know it, or some nodes of a cluster.
+
+    `timeout` is the deadline of every call, in seconds. `replicas` is how many replicas must have a change before it
+    counts as stored.
+    """
 
     addresses: tuple[Address, ...]
     service: str | None = None
@@ -41,11 +47,14 @@ class ConnectionSettings(Struct, frozen=True):
     sentinel_login: Login | None = None
     tls: Tls | None = None
     timeout: float = 5.0
+    cluster: bool = False
+    replicas: int = 0
 
     @property
     def safe_url(self) -> str:
         """The URL for people and logs, without credentials and options."""
-        scheme = ("redis" if self.tls is None else "rediss") + ("" if self.service is None else "+sentinel")
+        kind = "+cluster" if self.cluster else "" if self.service is None else "+sentinel"
+        scheme = ("redis" if self.tls is None else "rediss") + kind
         hosts = ",".join(map(host_and_port, self.addresses))
         service = "" if self.service is None else f"/{self.service}"
         return f"{scheme}://{hosts}{service}/{self.db}"
@@ -56,12 +65,17 @@ def parse(url: str) -> ConnectionSettings:
     parts = split_url(url, "Redis", SCHEMES)
     options = parts.options
     tls, sentinel = parts.scheme.startswith("rediss"), parts.scheme.endswith("+sentinel")
+    cluster = parts.scheme.endswith("+cluster")
     sentinel_options = ("sentinel_username", "sentinel_password") if sentinel else ()
-    check_options(options, "Redis", ("timeout", *sentinel_options), None if tls else "rediss")
+    check_options(options, "Redis", ("timeout", "replicas", *sentinel_options), None if tls else "rediss")
     addresses = addresses_in(parts.hosts, "Redis", _SENTINEL_PORT if sentinel else _PORT)
-    if len(addresses) > 1 and not sentinel:
-        raise ConfigurationError("the Redis URL names several hosts: only redis+sentinel:// takes more than one")
+    if len(addresses) > 1 and not (sentinel or cluster):
+        raise ConfigurationError(
+            "the Redis URL names several hosts: only redis+sentinel:// and redis+cluster:// take more than one"
+        )
     service, db = _service_and_db(parts.path, sentinel=sentinel)
+    if cluster and db:
+        raise ConfigurationError(f"the Redis URL names database {db}: a cluster has only database 0")
     return ConnectionSettings(
         addresses=addresses,
         service=service,
@@ -70,7 +84,16 @@ def parse(url: str) -> ConnectionSettings:
         sentinel_login=_sentinel_login(options),
         tls=tls_of(options) if tls else None,
         timeout=timeout_of(options),
+        cluster=cluster,
+        replicas=_replicas(options),
     )
+
+
+def _replicas(options: dict[str, str]) -> int:
+    text = options.get("replicas", "0")
+    if not text.isdecimal() or int(text) > _MAX_REPLICAS:
+        raise ConfigurationError(f"invalid option replicas={text!r}: expected a number from 0 to {_MAX_REPLICAS}")
+    return int(text)
 
 
 def _service_and_db(path: str, *, sentinel: bool) -> tuple[str | None, int]:
@@ -105,7 +128,7 @@ def _sentinel_login(options: dict[str, str]) -> Login | None:
 # --- clients of redis-py
 
 
-def settings_of_client(client: object, timeout: float) -> ConnectionSettings:
+def settings_of_client(client: object, timeout: float, replicas: int = 0) -> ConnectionSettings:
     """Address, credentials, database and TLS of a client, sync or asyncio, for one server or behind sentinels.
 
     Refuses a setting that cannot be taken over, so that no connection is less protected than the client's.
@@ -114,7 +137,7 @@ def settings_of_client(client: object, timeout: float) -> ConnectionSettings:
     if pool is None or not hasattr(pool, "connection_kwargs"):
         raise ConfigurationError(
             f"cannot use a {type(client).__name__}: pass a redis-py client of one server, or Sentinel.master_for(…);"
-            " for a cluster, use a redis:// URL that names any of its nodes"
+            " for a cluster, use a redis+cluster:// URL that names some of its nodes"
         )
     if not getattr(pool, "is_master", True):
         raise ConfigurationError("the client is for replicas, which take no writes: pass Sentinel.master_for(…)")
@@ -134,6 +157,7 @@ def settings_of_client(client: object, timeout: float) -> ConnectionSettings:
         sentinel_login=next(iter(logins), None),
         tls=tls,
         timeout=timeout_of({"timeout": f"{timeout:g}"}),
+        replicas=_replicas({"replicas": str(replicas)}),
     )
 
 

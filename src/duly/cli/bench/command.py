@@ -16,6 +16,7 @@ import click
 from duly.cli.options import Group, duration, json_option
 
 _LAYOUTS = ("nodes", "scheduler", "queues", "full", "handlers")  # described in `worker_kinds`
+_UNLIMITED = 2**53
 
 
 @click.group(
@@ -24,6 +25,7 @@ _LAYOUTS = ("nodes", "scheduler", "queues", "full", "handlers")  # described in 
         "duly bench drain --jobs 100000",
         "duly bench submit --url sqlite:///bench.db --json",
         "duly bench recurring --schedules 20000",
+        "duly bench growth --sizes 10k,100k --history 0",
     ),
 )
 def bench() -> None:
@@ -45,6 +47,19 @@ def _measurement(function: Callable[..., None]) -> click.Command:
 
 def _number(*names: str, default: int, help: str) -> Callable[[Any], Any]:  # noqa: A002  # click's word
     return click.option(*names, default=default, type=click.IntRange(1), show_default=True, help=help)
+
+
+def _most(name: str, help: str) -> Callable[[Any], Any]:  # noqa: A002  # click's word
+    return click.option(name, default=_UNLIMITED, type=click.IntRange(0), help=help)
+
+
+def _sizes(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[int, ...]:
+    from duly.cli.bench.growth import parse_sizes  # noqa: PLC0415  # imports asyncio and more
+
+    try:
+        return parse_sizes(text)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc)) from exc
 
 
 def _workers(function: Callable[..., None]) -> Callable[..., None]:
@@ -127,10 +142,51 @@ def idle(seconds: float, **given: Any) -> None:
     _measure("idle", given, lambda measures, *context: measures.idle(seconds, *context))
 
 
+@_measurement
+@click.option(
+    "--sizes",
+    default="10k,100k,1M",
+    callback=_sizes,
+    show_default=True,
+    help="The sizes to fill the store to, the smallest first.",
+)
+@_most("--schedules", help="The most schedules; 0 for none. Default: each size.")
+@_most("--waiting", help="The most waiting runs; 0 for none. Default: each size.")
+@_most("--history", help="The most ended runs; 0 for none. Default: each size.")
+@click.option("--seconds", default=10.0, type=click.FloatRange(1), show_default=True, help="How long a leader is idle.")
+def growth(sizes: tuple[int, ...], seconds: float, as_json: bool, **given: Any) -> None:
+    """The costs of readings and of an idle leader while a store grows.
+
+    Fills a new namespace with schedules, waiting runs and ended runs, and measures at each size. Fails if a cost more
+    than doubles when the store has ten times as much, or exceeds its bar: 50 ms for the first screens, 200 ms for any
+    other reading, 2 % of a core and 200 MB for an idle leader, 10 ms for one call of the server.
+
+    What it writes stays in the store: use one that you can delete.
+    """
+    from duly.cli.bench.costs import as_document  # noqa: PLC0415
+    from duly.cli.bench.filling import Amounts  # noqa: PLC0415
+    from duly.cli.bench.growth import Plan, show  # noqa: PLC0415
+    from duly.cli.bench.growth import growth as measure  # noqa: PLC0415
+
+    plan = Plan(sizes, Amounts(*(given.pop(kind) for kind in ("schedules", "waiting", "history"))), seconds)
+    result = _measured("growth", given, lambda _, *context: measure(plan, *context))
+    click.echo(json.dumps(as_document(result)) if as_json else show(result))
+    if result["failed"]:
+        raise SystemExit(1)
+
+
 def _measure(kind: str, given: dict[str, Any], measure: Callable[..., Any]) -> None:
-    """Run a measurement with workers of this kind, and write its result. `given` has the options that all share."""
+    """Run a measurement and write its result."""
+    from duly.cli.bench.report import show  # noqa: PLC0415
+
+    result = _measured(kind, given, measure)
+    click.echo(json.dumps(result) if given["as_json"] else show(result))
+
+
+def _measured(kind: str, given: dict[str, Any], measure: Callable[..., Any]) -> dict[str, Any]:
+    """Run a measurement with workers of this kind. `given` has the options that all share."""
     from duly.cli.bench import measures  # noqa: PLC0415  # imports asyncio and more
-    from duly.cli.bench.report import circumstances, show  # noqa: PLC0415
+    from duly.cli.bench.report import circumstances  # noqa: PLC0415
     from duly.cli.bench.worker_kinds import Assignment  # noqa: PLC0415
     from duly.scheduler.run_forever import run_alone  # noqa: PLC0415
 
@@ -140,8 +196,7 @@ def _measure(kind: str, given: dict[str, Any], measure: Callable[..., Any]) -> N
         concurrency, schedules = given.get("concurrency", 10), given.get("schedules", 0)
         assignment = Assignment(kind, address, namespace, concurrency, schedules, *parts)
         figures = run_alone(measure(measures, assignment, progress))
-        result = {"bench": click.get_current_context().info_name, **figures, **circumstances(address)}
-    click.echo(json.dumps(result) if given["as_json"] else show(result))
+        return {"bench": click.get_current_context().info_name, **figures, **circumstances(address)}
 
 
 @contextmanager

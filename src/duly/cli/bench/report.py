@@ -20,14 +20,15 @@ def percentiles(seconds: Sequence[float]) -> dict[str, float]:
         return {"p50_ms": float("nan"), "p99_ms": float("nan"), "max_ms": float("nan"), "early": 0}
     ordered = sorted(seconds)
     return {
-        "p50_ms": round(_rank(ordered, 0.50) * 1e3, 3),
-        "p99_ms": round(_rank(ordered, 0.99) * 1e3, 3),
+        "p50_ms": round(rank(ordered, 0.50) * 1e3, 3),
+        "p99_ms": round(rank(ordered, 0.99) * 1e3, 3),
         "max_ms": round(ordered[-1] * 1e3, 3),
         "early": sum(value < 0 for value in ordered),
     }
 
 
-def _rank(ordered: Sequence[float], share: float) -> float:
+def rank(ordered: Sequence[float], share: float) -> float:
+    """The value at this share of sorted values."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 

@@ -9,7 +9,9 @@ from datetime import UTC, datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.model import SchedulerConfig
+from duly.backends.address import Address, open_address
+from duly.cli.bench.call_timing import timed
+from duly.model import Retention, SchedulerConfig
 from duly.rules.schedules import Cron, Every
 from duly.runtime.context import Context
 from duly.scheduler import Job, Scheduler
@@ -41,6 +43,7 @@ class Notes:
         self.ended = 0.0
         self.late: list[float] = []
         self.seen: list[tuple[str, float]] = []
+        self.slowest: tuple[str, float] = ("", 0.0)
 
 
 def build(assignment: Assignment, notes: Notes) -> Scheduler:
@@ -51,10 +54,19 @@ def build(assignment: Assignment, notes: Notes) -> Scheduler:
         roles=assignment.roles,
         queues=assignment.queues,
         shutdown_timeout=_SHORT_STOP if assignment.kind == "ping" else 30.0,
+        retention=Retention(max_completed=None) if assignment.kind == "growth" else Retention(),
     )
-    scheduler = Scheduler(assignment.url, config, queue=assignment.queue, coordinator=assignment.coordinator)
+    scheduler = _scheduler(assignment, config, notes)
     _KINDS[assignment.kind](scheduler, notes, assignment.schedules)
     return scheduler
+
+
+def _scheduler(assignment: Assignment, config: SchedulerConfig, notes: Notes) -> Scheduler:
+    url, queue, coordinator = assignment.url, assignment.queue, assignment.coordinator
+    if assignment.kind != "growth":
+        return Scheduler(url, config, queue=queue, coordinator=coordinator)
+    address = Address(url, queue, coordinator)
+    return Scheduler(config=config, backend=lambda opening: timed(open_address(address, opening), notes))
 
 
 def assignments(layout: str, assignment: Assignment, processes: int) -> list[Assignment]:
@@ -138,6 +150,12 @@ def _idle(scheduler: Scheduler, notes: Notes, schedules: int) -> None:
         scheduler.add(Job(name=f"rest-{number}", handler=rest, schedule=Cron("H H * * *")))
 
 
+def _growth(scheduler: Scheduler, notes: Notes, _: int) -> None:
+    @scheduler.job()
+    async def growth() -> None:
+        notes.done += 1
+
+
 _KINDS = {
     "noop": _noop,
     "ping": _ping,
@@ -146,4 +164,5 @@ _KINDS = {
     "linger": _linger,
     "beat": _beat,
     "idle": _idle,
+    "growth": _growth,
 }

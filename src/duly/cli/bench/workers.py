@@ -24,7 +24,7 @@ _REPORT_EVERY = 0.2
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The result of a worker. `ended` is the time of the last call of its handler."""
+    """The result of a worker. `ended` is the time of the last call of its handler, `slowest` its slowest timed call."""
 
     done: int
     started: float
@@ -33,6 +33,7 @@ class Report(msgspec.Struct, frozen=True):
     seen: list[tuple[str, float]]
     cpu: float
     rss_mb: float
+    slowest: tuple[str, float] = ("", 0.0)
 
 
 async def work(assignment: Assignment, go: asyncio.Event, stop: asyncio.Event, notes: Notes) -> Report:
@@ -52,6 +53,7 @@ async def work(assignment: Assignment, go: asyncio.Event, stop: asyncio.Event, n
         seen=notes.seen,
         cpu=_cpu() - before,
         rss_mb=rss_mb(),
+        slowest=notes.slowest,
     )
 
 

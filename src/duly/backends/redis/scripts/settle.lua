@@ -9,7 +9,7 @@
 -- Final states free dedupe key and group; a wish to cancel turns a retry into the end and keeps its reason; the history
 -- grows; counters and totals change once per key. A row with the fence of a run that is no longer running was applied
 -- before: it changes nothing, but a result is stored where a completed run has none.
--- Returns the numbers (from 1) of the stale rows.
+-- Returns how many settlements were ever applied (0 if none is now), and the numbers (from 1) of the stale rows.
 --! const FENCE_AT 5
 --! const FENCE_TO 12
 
@@ -183,7 +183,7 @@ for i = 1, n do
     end
     at = at + status_size + attempt_size
 end
-if done == 0 then return stale end
+if done == 0 then return { 0, stale } end
 
 call('HSET', STATUSES, unpack(status_args))
 call('ZREM', RUNNING_SET, unpack(settled))
@@ -206,4 +206,4 @@ if next(other_states) then
 end
 count_settled(rows, keys, states, ARGV[1], ARGV[3])
 if urgent or (loaded and loaded.unheld_count() > 0) then notify() end
-return stale
+return { call('HINCRBY', META, 'settled', done), stale }

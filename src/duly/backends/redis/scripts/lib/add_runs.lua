@@ -28,11 +28,11 @@ end
 -- Adds the runs that duplicate nothing. `list` is flat: id, ready time, queue key, job, and the length of its part of
 -- `parts`, which are bodies from `traits` on. A run without a job (false) is left out. `extras` has, by id: state and
 -- reason of a run that has already ended, state and hold of one that is held; third, how long a dedupe key stays unique.
--- Returns a table from the number of a refused run in the list to the id of the existing one, and a table from such an id
--- to its time of creation, for those that may be deleted already.
+-- Returns a table from the number of a refused run in the list to the id of the existing one, a table from such an id to its
+-- time of creation, for those that may be deleted already, and how many runs were ever added (0 if none is now).
 local function add_runs(list, parts, extras, now)
     local n = #list / 5
-    if n == 0 then return {}, {} end
+    if n == 0 then return {}, {}, 0 end
     local ids = {}
     for i = 1, n do ids[i] = list[i * 5 - 4] end
     local present = get_many(RUNS, ids)
@@ -104,7 +104,7 @@ local function add_runs(list, parts, extras, now)
             if run and bit.band(traits, RANGED) ~= 0 then call('ZADD', P .. 'ranges:' .. run.uid, run.due, id) end
         end
     end
-    if b == 0 then return refused, created end
+    if b == 0 then return refused, created, 0 end
     local head = pack('>BBBBI8BI8', 0xdc, 0, 21, 0xcf, now, 0xcf, append_to_page(added))
     for i = 2, b, 2 do bodies[i] = head .. bodies[i] end
     call_many('HSET', RUNS, bodies)
@@ -133,5 +133,5 @@ local function add_runs(list, parts, extras, now)
         end
     end
     if urgent or (loaded and loaded.unheld_count() > 0) then notify() end
-    return refused, created
+    return refused, created, call('HINCRBY', META, 'added', #added)
 end
