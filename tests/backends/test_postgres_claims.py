@@ -1,5 +1,6 @@
-"""What a claim reads: as many pages with a million ended runs as with none, and which handlers a node has."""
+"""What a claim reads: as many pages with a million ended runs as with none; and when the short statement is enough."""
 
+import itertools
 import json
 import random
 import uuid
@@ -9,11 +10,12 @@ import asyncpg
 import pytest
 from tests.conftest import eventually
 
-from duly.backends.postgres import claiming, open_url
+from duly.backends.postgres import claiming, open_url, plain_claims
 from duly.backends.postgres.connection import _SETTINGS
 from duly.backends.postgres.session import Vacuum
 from duly.backends.postgres.unit import PostgresTexts
-from duly.model import Cause, Ids, Run
+from duly.model import Cause, Ids, Run, State
+from duly.model.holds import hold_for_handler, hold_for_job
 from duly.ports import Opening
 
 ENDED = 1_000_000
@@ -62,6 +64,22 @@ class Store:
         asked = (None, "n", None, self.requests, False, BATCH, 15_000_000, staff, False, "handler:", "handler;", False)
         return await self._pages(claiming._LEND, BATCH, *asked, -1, 0, 0)
 
+    async def pages_of_a_plain_claim(self, staff=None):
+        """The same for the short statement."""
+        self.requests += 1
+        asked = (None, "n", None, self.requests, BATCH, 15_000_000, staff, "handler:", "handler;")
+        return await self._pages(plain_claims._LEND_PLAIN, BATCH, *asked)
+
+    async def lend_plain(self, limit=BATCH, *, node="n", queues=None, handlers=None, request=None):
+        """What the short statement lends; None if it leaves that to the other one."""
+        self.requests += 1
+        staff = claiming.named(handlers)
+        number = self.requests if request is None else request
+        asking = claiming.Asking(node, queues, handlers, staff, number, None, 15_000_000)
+        session = self.backend.queue._server
+        lent = await session.run("claiming", lambda unit: plain_claims.PlainClaims().lend(unit, asking, limit))
+        return None if lent is None else [claim.run.id for claim in lent.claims]
+
     async def pages_to_the_first_run(self):
         """The pages that are touched by whoever looks for the first run in line."""
         return await self._pages("SELECT FROM {ns}.waiting ORDER BY line, rank, ready_at, id LIMIT 1", 1)
@@ -92,6 +110,7 @@ async def test_a_claim_reads_no_more_with_a_million_ended_runs(store):
     fresh = await store.pages_of_a_claim()
     await store.execute(_HISTORY)
     assert await store.pages_of_a_claim() <= 2 * fresh
+    assert await store.pages_of_a_plain_claim() <= fresh
 
 
 async def test_a_claim_reads_no_more_after_the_dead_rows_of_many_were_swept_away(store):
@@ -132,6 +151,7 @@ async def test_a_claim_reads_no_more_for_a_node_with_many_handlers(store):
     await store.execute("INSERT INTO {ns}.staff SELECT 'many', 'h' || n, 0 FROM generate_series(1, 20000) AS n")
     await store.execute("INSERT INTO {ns}.staff VALUES ('many', 'mail', 0)")
     assert await store.pages_of_a_claim("many") <= 2 * await store.pages_of_a_claim("few")
+    assert await store.pages_of_a_plain_claim("many") <= 2 * await store.pages_of_a_plain_claim("few")
 
 
 async def test_one_statement_lends_runs_that_are_alone_before_empty_groups(store):
@@ -156,3 +176,123 @@ async def test_handlers_that_the_store_has_forgotten_are_told_again(store):
         assert [claim.run.handler for claim in claimed.claims] == ["mail"]
         await store.execute("DELETE FROM {ns}.staff")
     assert await store.backend.queue.holds() == {}
+
+
+# --- the short statement
+
+
+def _waiting(**fields):
+    """A run that is due."""
+    past = datetime.now(UTC) - timedelta(seconds=60)
+    values = {"id": f"r-{uuid.uuid4().hex}", "job": "mail", "handler": "mail", "due": past, "ready_at": past}
+    return Run(**(values | fields))
+
+
+async def test_the_short_statement_lends_plain_runs_in_order(store):
+    runs = sorted((_waiting() for _ in range(5)), key=lambda run: (run.ready_at, run.id))
+    await store.backend.queue.put(runs[::-1])
+    assert await store.lend_plain(3) == [run.id for run in runs[:3]]
+    assert await store.lend_plain(3) == [run.id for run in runs[3:]]
+    assert await store.lend_plain(3) == []
+    fenced = [(run.fence, run.state) for run in [await store.backend.store.run(run.id) for run in runs]]
+    assert fenced == sorted(fenced)
+    assert {state for _, state in fenced} == {State.RUNNING}
+
+
+async def test_the_short_statement_takes_from_the_most_urgent_line_if_that_is_enough(store):
+    runs = [_waiting(), _waiting(priority=7), _waiting(priority=3, queue="other")]
+    await store.backend.queue.put(runs)
+    assert await store.lend_plain(1) == [runs[1].id]
+    assert await store.lend_plain(2) is None
+    assert await store.lend_plain(1) == [runs[2].id]
+
+
+async def test_the_short_statement_says_when_the_next_run_is_due(store):
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    await store.backend.queue.put([_waiting(ready_at=soon)])
+    claimed = await store.backend.queue.claim("n", None, None, 1, 15.0, 1)
+    assert (claimed.claims, claimed.next_due) == ([], soon)
+
+
+async def _two_queues(store):
+    await store.backend.queue.put([_waiting(queue="other")])
+
+
+async def _two_priorities(store):
+    await store.backend.queue.put([_waiting(priority=7)])
+
+
+async def _paused_job(store):
+    await store.execute("INSERT INTO {ns}.jobs (name, blocked, record) VALUES ('mail', true, '{{}}')")
+
+
+async def _scheduled_and_not(store):
+    await store.backend.queue.put([_waiting(cause=Cause.SCHEDULE)])
+
+
+async def _held_for_a_handler(store):
+    await store.backend.queue.put([_waiting(handler="unknown", hold=hold_for_handler("unknown"))])
+
+
+async def _entrant(store):
+    await store.backend.queue.put([_waiting(queue="other", group="g")])
+
+
+async def _member(store):
+    await store.backend.queue.put([_waiting(group="g", member=True)])
+
+
+@pytest.mark.parametrize(
+    "special", [_two_queues, _two_priorities, _scheduled_and_not, _paused_job, _held_for_a_handler, _entrant, _member]
+)
+async def test_the_short_statement_leaves_what_is_special_to_the_other_one(store, special):
+    await store.backend.queue.put([_waiting()])
+    await special(store)
+    before = await store.backend.store.counts()
+    assert await store.lend_plain() is None
+    assert await store.backend.store.counts() == before
+
+
+async def test_the_short_statement_leaves_unknown_handlers_to_the_other_one(store):
+    await store.backend.queue.put([_waiting(), _waiting()])
+    assert await store.lend_plain(handlers={"mail"}) is None  # the store has not heard of that set yet
+    await store.backend.queue.claim("n", None, {"mail"}, 1, 15.0, 1)
+    store.requests = 1
+    assert await store.lend_plain(handlers={"sms"}) is None
+    assert len(await store.lend_plain(handlers={"mail"})) == 1
+
+
+async def test_the_short_statement_leaves_a_repeated_request_to_the_other_one(store):
+    await store.backend.queue.put([_waiting(), _waiting()])
+    assert len(await store.lend_plain(1, request=7)) == 1
+    assert await store.lend_plain(1, request=7) is None
+    assert await store.lend_plain(1, request=6) is None
+    assert len(await store.lend_plain(1, request=8)) == 1
+
+
+async def test_runs_that_are_not_in_the_way_do_not_prevent_the_short_statement(store):
+    await store.execute("INSERT INTO {ns}.jobs (name, blocked, record) VALUES ('paused', true, '{{}}')")
+    await store.execute("INSERT INTO {ns}.queues (name, paused) VALUES ('stopped', true)")
+    later = datetime.now(UTC) + timedelta(hours=1)
+    mine = _waiting()
+    others = [
+        _waiting(job="paused", hold=hold_for_job("paused")),
+        _waiting(queue="stopped"),
+        _waiting(queue="other"),
+        _waiting(ready_at=later, queue="later"),
+        _waiting(ready_at=later, group="g"),
+    ]
+    await store.backend.queue.put([mine, *others])
+    assert await store.lend_plain(queues=["default", "stopped", "later"]) == [mine.id]
+
+
+async def test_after_special_claims_the_short_statement_is_tried_less_and_less_often(store):
+    plain = plain_claims.PlainClaims()
+    asking = claiming.Asking("n", None, None, None, 1, None, 15_000_000)
+    await store.backend.queue.put([_waiting(), _waiting(queue="other")])
+    tried = []
+    for number in range(200):
+        if plain.promising:
+            tried.append(number)
+            await store.backend.queue._server.run("claiming", lambda unit: plain.lend(unit, asking, 1))
+    assert [later - earlier for earlier, later in itertools.pairwise(tried)] == [1, 2, 4, 8, 16, 32, 64, 64]

@@ -22,7 +22,7 @@ HOT = [
     (groups, ["_MEMBERS_THAT_WAIT", "_HELD_FOR", "_ASK_TO_CANCEL", "_EXCUSE"]),
     (moves, ["_BY_IDS", "_BY_SEQS", "_MEMBERS", "_FIRST_HELD", "_WAIT", "_WAIT_TO_ENTER", "_HOLD", "_LEAVE"]),
     (moves, ["_LEAVE_ENTRANTS", "_LEAVE_HELD", "_RELOCATE", "_WITH_RUNS", "_END", "_COUNT", "AGAIN", "_FORGET"]),
-    (settling, ["_STANDING", "_EXTEND", "_PROGRESS", "_EXPIRED", "_TAKE_OVER", "_CHECK", "_COMPLETE"]),
+    (settling, ["_STANDING", "_EXTEND", "_PROGRESS", "_EXPIRED", "_TAKE_OVER", "_COMPLETE", "_NOT_COMPLETE"]),
     (settling, ["_COMPLETE_WITH_RESULT", "_GIVE_BACK", "_COUNT_COMPLETED", "_AWAITED"]),
     (shared_settling, ["_GIVE_BACK", "_KEEP_RESULTS", "_READY_AT", "_ATTEMPTS", "STATISTICS"]),
     (planning, ["_JOB_NAMED", "_JOBS", "_LATER", "_EPOCH", "_INSTALL", "_STANDING", "_ADVANCE", "_KEEP_PLANS"]),

@@ -19,6 +19,7 @@ from duly.backends.postgres import adding, claiming, migrating, settling
 from duly.backends.postgres.connection import Connection, Connections
 from duly.backends.postgres.doctor import ServerInfo, capabilities_of, findings, gather
 from duly.backends.postgres.notify import Notifier
+from duly.backends.postgres.plain_claims import PlainClaims
 from duly.backends.postgres.session import BULK, Session, Vacuum
 from duly.backends.postgres.transaction import Block, Joined
 from duly.backends.postgres.unit import PostgresUnit
@@ -77,6 +78,7 @@ class PostgresQueue(SqlQueue[PostgresUnit]):
         self._server = session
         self._vacuum = Vacuum(session.connections)
         self._handlers = HandlerSetCache(claiming.named)
+        self._plain = PlainClaims()
         self._fenced: Connection | None = None
 
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
@@ -117,7 +119,8 @@ class PostgresQueue(SqlQueue[PostgresUnit]):
             duration(lease),
         )
         await self._raise_fences()
-        lent = await self._lend(asking, limit, claiming.Step(), deciding=False)
+        plain = await self._lend_plain(asking, limit)
+        lent = plain or await self._lend(asking, limit, claiming.Step(), deciding=False)
         if lent.fresh is None:
             await self._server.write(CLAIMING, partial(_know_handlers, asking))
             lent = await self._lend(asking, limit, claiming.Step(), deciding=False)
@@ -143,6 +146,11 @@ class PostgresQueue(SqlQueue[PostgresUnit]):
             namespace = self._server.connections.texts.namespace
             await self._server.write(CLAIMING, lambda unit: claiming.raise_fences(unit, namespace))
             self._fenced = shared.live
+
+    async def _lend_plain(self, asking: claiming.Asking, limit: int) -> claiming.Lending | None:
+        if not self._plain.promising:
+            return None
+        return await self._server.run(CLAIMING, lambda unit: self._plain.lend(unit, asking, limit))
 
     async def _lend(
         self, asking: claiming.Asking, limit: int, step: claiming.Step, *, deciding: bool

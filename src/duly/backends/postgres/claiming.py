@@ -69,15 +69,25 @@ END"""
 _DUE = """w.line = {0}.line AND w.rank = {0}.rank AND (w.ready_at, w.id) >= ({0}.since, {0}.head)
     AND w.ready_at <= (SELECT now FROM clock)"""
 
+# When the next run is ready that is not ready yet, in the lines that this node takes from.
+_LATER = """
+    SELECT min(n.ready_at) AS later FROM lines AS l CROSS JOIN LATERAL (
+        SELECT w.ready_at FROM {ns}.waiting AS w
+        WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at > (SELECT now FROM clock) ORDER BY w.ready_at LIMIT 1
+    ) AS n
+    WHERE strpos(l.line, '@') = 0 OR l.line = split_part(l.line, '@', 1) || '@' || $2
+"""
 
-def _whole(sql: str) -> str:
-    """A statement with what several have in common."""
+
+def whole(sql: str) -> str:
+    """A statement with what several claiming statements have in common."""
     common = {
         "{survey}": _SURVEY,
         "{hold:$4}": _HOLD.replace("{handlers}", "$4"),
         "{hold:$8}": _HOLD.replace("{handlers}", "$8"),
         "{due:l}": _DUE.format("l"),
         "{due:s}": _DUE.format("s"),
+        "{later}": _LATER,
         "{share}": _SHARE,
         "{slice}": str(_SLICE),
         "{late}": str(LATE),
@@ -266,13 +276,7 @@ before AS MATERIALIZED (
         AND (SELECT count(*) FROM judged WHERE hold IS NULL) < $6
     ORDER BY ready_at, id LIMIT 1
 ),
-next AS MATERIALIZED (
-    SELECT min(n.ready_at) AS later FROM lines AS l CROSS JOIN LATERAL (
-        SELECT w.ready_at FROM {ns}.waiting AS w
-        WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at > (SELECT now FROM clock) ORDER BY w.ready_at LIMIT 1
-    ) AS n
-    WHERE strpos(l.line, '@') = 0 OR l.line = split_part(l.line, '@', 1) || '@' || $2
-)
+next AS MATERIALIZED ({later})
 SELECT
     clock.now, CASE WHEN EXISTS (SELECT FROM staffed) THEN EXISTS (SELECT FROM fresh) END, EXISTS (SELECT FROM back),
     EXISTS (SELECT FROM in_the_way),
@@ -282,7 +286,7 @@ SELECT
 FROM clock CROSS JOIN next
 LEFT JOIN judged AS f ON f.hold IS NULL
 """
-_LEND = _whole(_LEND).replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "judged"))
+_LEND = whole(_LEND).replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "judged"))
 
 # Hold those of the first $5 runs of the open lines whose job is paused or removed, or whose handler is not in the set
 # $4, as far as they come before the first $6 that may start: so that a claim, which takes no more rows than it may
@@ -337,12 +341,12 @@ nobodys AS (
 )
 SELECT count(*), {ring_for_others} FROM held
 """
-_SIFT = _whole(_SIFT).replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "found"))
+_SIFT = whole(_SIFT).replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{rows}", "found"))
 
 # The groups to decide about: those of the first $4 runs in the open lines, so that the next claims of a burst find them
 # decided, of the first $4 scheduled ones, and those of the entrants that have been due for the longest time ($5 of
 # them); as far as somebody is due before them.
-_GROUPS = _whole("""
+_GROUPS = whole("""
 {survey}
 SELECT DISTINCT "group", (SELECT now FROM clock) FROM (
     (
@@ -455,8 +459,8 @@ WITH {clock}
 DELETE FROM {ns}.staff WHERE at < (SELECT now FROM clock) - $2
 """
 
-_PREFIX = hold_for_handler("")
-_BEYOND = _PREFIX[:-1] + chr(ord(_PREFIX[-1]) + 1)
+PREFIX = hold_for_handler("")
+BEYOND = PREFIX[:-1] + chr(ord(PREFIX[-1]) + 1)
 
 
 class Asking(Struct, frozen=True):
@@ -555,8 +559,8 @@ async def lend(unit: PostgresUnit, asking: Asking, limit: int, step: Step, *, de
         asking.lease,
         asking.staff,
         decided,
-        _PREFIX,
-        _BEYOND,
+        PREFIX,
+        BEYOND,
         step.put_back,
         step.urgency,
         step.lent,
@@ -566,7 +570,7 @@ async def lend(unit: PostgresUnit, asking: Asking, limit: int, step: Step, *, de
     unit.affects_others |= held > 0
     lent = [] if rows[0][7] is None else rows
     claims = tolerantly(partial(_claims, asking, now), lent, partial(_bare_claim, asking, now))
-    unit.memory.remember({row[7]: (row[9], row[8]) for row in lent})
+    unit.memory.remember({row[7]: (row[9], row[8], row[18] is not None or row[20] is not None) for row in lent})
     return Lending(claims, now, fresh, back, in_the_way, undecided, later, held)
 
 
@@ -606,8 +610,8 @@ async def lent_before(unit: PostgresUnit, asking: Asking) -> list[Claim]:
 
 async def unhold_handlers(unit: PostgresUnit, handlers: Collection[str] | None, limit: int) -> None:
     """Put back what was held for a handler that the asking node has; in slices, the most urgent first."""
-    for (key,) in await unit.all(_HANDLER_HOLDS, _PREFIX, _BEYOND):
-        if handlers is None or key.removeprefix(_PREFIX) in handlers:
+    for (key,) in await unit.all(_HANDLER_HOLDS, PREFIX, BEYOND):
+        if handlers is None or key.removeprefix(PREFIX) in handlers:
             await unhold(unit, key, max(_UNHOLD_SLICE, limit))
 
 

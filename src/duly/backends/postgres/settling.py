@@ -15,11 +15,13 @@ from duly.backends.codec import instant, optional_json
 from duly.backends.postgres.unit import PostgresUnit
 from duly.backends.sql.moves import read_records
 from duly.backends.sql.notify import ENDED, WORK
-from duly.backends.sql.settling import ADD_TO_STATISTICS, is_first_success
+from duly.backends.sql.settling import ADD_TO_STATISTICS, first_success
+from duly.backends.sql.unit import Lent
 from duly.model import Beat, BeatReply, Claim, Renewal, Settlement, from_micros, to_micros
 from duly.model.holds import hold_for_group
 
-# Complete first-time successes: numbers, fences, ends, jobs, results (NULL: there are none). Applies to each whose
+# Complete first-time successes: numbers, fences, ends, jobs (one, if they are all of the same: a list of texts is the
+# dearest to send), results (NULL: there are none). Applies to each whose
 # claim stands and has nothing besides to tell (no wish to cancel, no progress); gives keys back and places in groups
 # free ($7 is how their holds begin), counts, and rings ($6, or $8 if somebody moved up). Answers how many, which unless
 # it was all, and whether somebody moved up. A fence is given out once, so one that is among those offered is that of
@@ -31,7 +33,7 @@ WITH gone AS (
     RETURNING
         c.seq, c.fence, c.node, c.request, c.started_at, c.keyed, c."group",
         ($3::bigint[])[width_bucket(c.fence, $2::bigint[])] AS ended_at,
-        ($4::text[])[width_bucket(c.fence, $2::bigint[])] AS job,
+        ($4::text[])[CASE cardinality($4) WHEN 1 THEN 1 ELSE width_bucket(c.fence, $2::bigint[]) END] AS job,
         ($5::bytea[])[width_bucket(c.fence, $2::bigint[])] AS result
 ),
 over AS (
@@ -171,32 +173,32 @@ class First(Struct, frozen=True):
     seqs: list[int]
 
 
-def sorted_out(
-    settlements: Sequence[Settlement], lent: Mapping[int, tuple[str, int]]
-) -> tuple[First, list[Settlement]]:
+def sorted_out(settlements: Sequence[Settlement], lent: Mapping[int, Lent]) -> tuple[First, list[Settlement]]:
     """Such successes, and all others. Two settlements of one claim are left to be looked at one by one."""
     first = First([], [])
     others: list[Settlement] = []
     seen: set[int] = set()
     for settled in sorted(settlements, key=lambda settled: settled.fence):
-        if settled.fence in seen or not is_first_success(settled, lent):
+        known = None if settled.fence in seen else first_success(settled, lent)
+        if known is None:
             others.append(settled)
             continue
         seen.add(settled.fence)
         first.settled.append(settled)
-        first.seqs.append(lent[settled.fence][1])
+        first.seqs.append(known[1])
     return first, others
 
 
 async def complete(unit: PostgresUnit, first: First) -> list[Settlement]:
     """Complete these runs; those whose claim did not stand, or has more to it."""
     results = [settled.result for settled in first.settled]
+    jobs = [settled.job for settled in first.settled]
     row = await unit.one(
         _COMPLETE,
         first.seqs,
         [settled.fence for settled in first.settled],
         [to_micros(settled.ended_at) for settled in first.settled],
-        [settled.job for settled in first.settled],
+        jobs[:1] if jobs.count(jobs[0]) == len(jobs) else jobs,
         None if results.count(None) == len(results) else results,
         str(ENDED),
         hold_for_group(""),

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from duly.backends.codec import Record, attempt_row, extra_of
 from duly.backends.sql.moves import AGAIN, End, by_ids, count_ended, free_keys, insert_ended, release, wait_again
 from duly.backends.sql.notify import WORK
-from duly.backends.sql.unit import Column, Insert, Unit, Update, columns
+from duly.backends.sql.unit import Column, Insert, Lent, Unit, Update, columns
 from duly.model import Run, Settlement, State, to_micros
 from duly.rules.misfires import start_by_after
 from duly.rules.settling import as_stored
@@ -67,16 +67,18 @@ STATISTICS = Insert(
 )
 
 
-def is_first_success(settled: Settlement, lent: Mapping[int, tuple[str, int]]) -> bool:
-    """Whether this is a success at the first attempt of a run that this session lent."""
+def first_success(settled: Settlement, lent: Mapping[int, Lent]) -> Lent | None:
+    """The run that this settles, if it is a success at the first attempt of a run that this session lent."""
     known = lent.get(settled.fence)
-    return (
+    if (
         known is not None
         and known[0] == settled.run_id
         and settled.state is State.COMPLETED
         and settled.attempt is None
         and settled.reason is None
-    )
+    ):
+        return known
+    return None
 
 
 class _Applied(Struct, frozen=True):

@@ -152,13 +152,17 @@ class Dialect(Protocol[U_contra]):
 Conditions = list[tuple[str, tuple[Any, ...]]]  # texts with `?` for each of their parameters
 
 
+# A run that was lent: its id, its number, and whether it may have a dedupe key, or a place in a group, to give back.
+Lent = tuple[str, int, bool]
+
+
 class Memory:
-    """What a session remembers between units: the runs that it lent, with their numbers, by fence."""
+    """What a session remembers between units: the runs that it lent, by fence."""
 
     def __init__(self) -> None:
-        self.lent: dict[int, tuple[str, int]] = {}
+        self.lent: dict[int, Lent] = {}
 
-    def remember(self, lent: Mapping[int, tuple[str, int]]) -> None:
+    def remember(self, lent: Mapping[int, Lent]) -> None:
         if len(self.lent) > _MOST_REMEMBERED:
             self.lent.clear()
         self.lent.update(lent)

@@ -444,16 +444,18 @@ def _hand_out(unit: SqliteUnit, asking: Asking, rows: Sequence[Row]) -> list[Cla
     lender = Lender(asking.node, asking.request, asking.now, asking.expires_at)
     numbered = list(enumerate(rows, first))
     claims = tolerantly(partial(_claims, unit, lender), numbered, partial(_bare_claim, unit, lender))
-    plain = [(row[SEQ], fence) for fence, row in numbered if row[GROUP] is None and row[EXTRA] is None]
-    rich = [
-        (row[SEQ], lent.fence, row[GROUP] or "", int(lent.run.dedupe_key is not None))
-        for row, lent in zip(rows, claims, strict=True)
-        if row[GROUP] is not None or row[EXTRA] is not None
-    ]
     same = (asking.node, asking.request, asking.now, asking.expires_at)
-    unit.insert_many(_LEND, plain, *same)
-    unit.insert_many(_LEND_RICH, rich, *same)
-    unit.memory.remember({fence: (row[ID], row[SEQ]) for fence, row in numbered})
+    bound = [fence for fence, row in numbered if row[EXTRA] is not None or row[GROUP] is not None]
+    if not bound:
+        unit.insert_many(_LEND, [(row[SEQ], fence) for fence, row in numbered], *same)
+        unit.memory.remember({fence: (row[ID], row[SEQ], False) for fence, row in numbered})
+        return claims
+    rich = set(bound)
+    keyed = {lent.fence for lent in claims if lent.run.dedupe_key is not None}
+    unit.insert_many(_LEND, [(row[SEQ], fence) for fence, row in numbered if fence not in rich], *same)
+    others = [(row[SEQ], fence, row[GROUP] or "", int(fence in keyed)) for fence, row in numbered if fence in rich]
+    unit.insert_many(_LEND_RICH, others, *same)
+    unit.memory.remember({fence: (row[ID], row[SEQ], fence in rich) for fence, row in numbered})
     return claims
 
 
@@ -467,13 +469,13 @@ def _bare_claim(unit: SqliteUnit, lender: Lender, numbered: tuple[int, Row], why
 def _claims(unit: SqliteUnit, lender: Lender, rows: Sequence[tuple[int, Row]]) -> list[Claim]:
     kinds = unit.names.kinds(unit, {row[KIND] for _, row in rows})
     claims: list[Claim] = []
+    append, make = claims.append, lender.claim
     kind_before = line_before = -1
-    for fence, row in rows:
-        ready_at, run_id, line, _, _, number, group, due, created_at, extra, payload = row
+    for fence, (ready_at, run_id, line, _, _, number, group, due, created_at, extra, payload) in rows:
         if number != kind_before:
             kind_before, kind = number, kinds[number]
             unit.barrier |= kind.at_most_once
         if line != line_before:
             line_before, place = line, unit.names.place(unit, line)
-        claims.append(lender.claim(kind, place, run_id, due, ready_at, created_at, group, extra, payload, fence))
+        append(make(kind, place, run_id, due, ready_at, created_at, group, extra, payload, fence))
     return claims

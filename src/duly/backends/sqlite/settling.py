@@ -8,39 +8,39 @@ and writes its history, takes 32 µs (10,000 runs, batches of 100).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.codec import to_json
 from duly.backends.sql.moves import by_seqs, count_ended, release
-from duly.backends.sql.settling import is_first_success, settle_each
+from duly.backends.sql.settling import first_success, settle_each
 from duly.backends.sql.unit import Row
 from duly.backends.sqlite.unit import SqliteUnit, as_list
 from duly.model import Beat, BeatReply, Claim, OutcomeKind, Renewal, Settlement, State, from_micros, to_micros
 from duly.model.holds import hold_for_group
 
-# How many of these runs are claimed, the sum of their fences above the first, and how many are to be cancelled, belong
-# to a group while runs are held, or have a dedupe key. A run's fence only grows: the sum is as expected if and only if
-# every fence is.
-_CHECK = """
-SELECT
-    count(*), sum(fence - ?2), total(cancelling),
-    CASE WHEN EXISTS (SELECT 1 FROM {ns}.held) THEN count("group") ELSE 0 END,
-    total(keyed)
-FROM {ns}.claims WHERE seq IN (SELECT value FROM json_each(?1))
-"""
-
-# Complete first-time successes: everything but the time and the result is in the claim.
+# Complete first-time successes whose claims stand: everything but the time and the result is in the claim. The numbers
+# come in order, so that the rows are appended.
 _COMPLETE = """
 INSERT INTO {ns}.ended (seq, state, finished_at, fence, node, request, started_at, progress)
-SELECT c.seq, 'completed', v.column2, c.fence, c.node, c.request, c.started_at, c.progress
-FROM (VALUES {rows:(?, ?)}) AS v CROSS JOIN {ns}.claims AS c ON c.seq = v.column1
+SELECT c.seq, 'completed', v.column3, c.fence, c.node, c.request, c.started_at, c.progress
+FROM (VALUES {rows:(?, ?, ?)}) AS v
+CROSS JOIN {ns}.claims AS c ON c.seq = v.column1 AND c.fence = v.column2 AND c.cancelling = 0
 """
 _COMPLETE_WITH_RESULT = """
 INSERT INTO {ns}.ended (seq, state, finished_at, fence, node, request, started_at, progress, result)
-SELECT c.seq, 'completed', v.column2, c.fence, c.node, c.request, c.started_at, c.progress, v.column3
-FROM (VALUES {rows:(?, ?, ?)}) AS v CROSS JOIN {ns}.claims AS c ON c.seq = v.column1
+SELECT c.seq, 'completed', v.column3, c.fence, c.node, c.request, c.started_at, c.progress, v.column4
+FROM (VALUES {rows:(?, ?, ?, ?)}) AS v
+CROSS JOIN {ns}.claims AS c ON c.seq = v.column1 AND c.fence = v.column2 AND c.cancelling = 0
+"""
+# Take that back: where one claim does not stand, the whole batch is looked at one by one. A run that had ended before
+# has no claim, so it stays.
+_NOT_COMPLETE = """
+DELETE FROM {ns}.ended WHERE seq IN (
+    SELECT c.seq FROM json_each(?) AS wanted CROSS JOIN {ns}.claims AS c ON c.seq = wanted.value
+)
 """
 # The groups of these claims for which runs are held, once for each place that becomes free. ?2 begins such a hold.
 _AWAITED = """
@@ -89,9 +89,6 @@ async def settle(unit: SqliteUnit, settlements: Sequence[Settlement]) -> list[Se
     return await settle_each(unit, others) if others else []
 
 
-_NONE = (0, 0.0, 0)
-
-
 class _First(Struct):
     """First-time successes of runs that this session lent, as the statements want them."""
 
@@ -99,7 +96,8 @@ class _First(Struct):
     fences: list[int] = []
     bare: list[Row] = []
     full: list[Row] = []
-    sums: dict[str, tuple[int, float, int]] = {}  # by job: how many, their seconds, the latest start
+    sums: dict[str, list[Any]] = {}  # by job: how many, their seconds, the latest start
+    bound: bool = False  # whether one may have a dedupe key, or a place in a group, to give back
 
 
 def _sorted_out(unit: SqliteUnit, settlements: Sequence[Settlement]) -> tuple[_First, list[Settlement]]:
@@ -107,48 +105,61 @@ def _sorted_out(unit: SqliteUnit, settlements: Sequence[Settlement]) -> tuple[_F
     first = _First()
     others: list[Settlement] = []
     lent = unit.memory.lent
-    start_before, started_at = None, 0
+    start_before = job_before = None
+    started_at = 0
+    sums: list[Any] = []
     for settled in settlements:
-        if not is_first_success(settled, lent):
+        known = first_success(settled, lent)
+        if known is None:
             others.append(settled)
             continue
-        seq = lent[settled.fence][1]
+        _, seq, bound = known
+        fence = settled.fence
+        first.bound |= bound
         if settled.started_at is not start_before:  # runs that were lent together share it
             start_before, started_at = settled.started_at, to_micros(settled.started_at)
         ended_at = to_micros(settled.ended_at)
         first.seqs.append(seq)
-        first.fences.append(settled.fence)
+        first.fences.append(fence)
         if settled.result is None:
-            first.bare.append((seq, ended_at))
+            first.bare.append((seq, fence, ended_at))
         else:
-            first.full.append((seq, ended_at, bytearray(settled.result)))
-        number, seconds, latest = first.sums.get(settled.job, _NONE)
-        first.sums[settled.job] = (number + 1, seconds + (ended_at - started_at) / 1e6, max(latest, started_at))
+            first.full.append((seq, fence, ended_at, bytearray(settled.result)))
+        if settled.job != job_before:
+            job_before = settled.job
+            sums = first.sums.setdefault(job_before, [0, 0.0, 0])
+        sums[0] += 1
+        sums[1] += (ended_at - started_at) / 1e6
+        sums[2] = max(sums[2], started_at)
     return first, others
 
 
 async def _complete(unit: SqliteUnit, first: _First) -> bool:
     """Complete these runs if all of their claims stand; whether they did."""
-    seqs = as_list(first.seqs)
-    lowest = min(first.fences)
-    row = unit.select_one(_CHECK, seqs, lowest)
-    assert row is not None
-    claimed, above, cancelling, grouped, keyed = row
-    if claimed != len(first.seqs) or above != sum(first.fences) - lowest * claimed or cancelling:
+    if len(set(first.fences)) != len(first.fences):
         return False
-    freed = unit.select(_AWAITED, seqs, hold_for_group("")) if grouped else ()
-    if keyed:
-        unit.execute("{free_keys}", seqs)
-    unit.insert_many(_COMPLETE, first.bare)
-    unit.insert_many(_COMPLETE_WITH_RESULT, first.full)
+    first.bare.sort()
+    first.full.sort()
+    completed = unit.insert_many(_COMPLETE, first.bare) + unit.insert_many(_COMPLETE_WITH_RESULT, first.full)
+    if completed != len(first.seqs):
+        unit.execute(_NOT_COMPLETE, as_list(first.seqs))
+        return False
+    seqs = as_list(first.seqs)
+    if first.bound:
+        await _free(unit, seqs)
     unit.execute(_GIVE_BACK, seqs)
     for fence in first.fences:
         del unit.memory.lent[fence]
-    await release(unit, [group for (group,) in freed])
-    await count_ended(unit, {State.COMPLETED: claimed})
+    await count_ended(unit, {State.COMPLETED: completed})
     sums = [(job, *parts) for job, parts in first.sums.items()]
     unit.insert_many(_COUNT_COMPLETED, sums, OutcomeKind.SUCCEEDED.value)
     return True
+
+
+async def _free(unit: SqliteUnit, seqs: str) -> None:
+    """Give back the dedupe keys of these runs, and their places in groups to those who are held for them."""
+    unit.execute("{free_keys}", seqs)
+    await release(unit, [group for (group,) in unit.select(_AWAITED, seqs, hold_for_group(""))])
 
 
 # --- keeping claims alive
