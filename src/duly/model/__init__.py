@@ -66,7 +66,6 @@ from duly.model.run import (
     Counts,
     Delivery,
     Depth,
-    Page,
     Progress,
     Put,
     RedriveReply,
@@ -74,13 +73,13 @@ from duly.model.run import (
     RetrySpec,
     Run,
     RunPolicy,
-    RunQuery,
     Settlement,
     Share,
     State,
     StoreLoss,
     WhenFull,
 )
+from duly.model.run_query import SCAN, Page, PathEquals, RunOrder, RunQuery
 
 __all__ = [
     "EARLIEST",
@@ -130,6 +129,7 @@ __all__ = [
     "OutcomeKind",
     "Overlap",
     "Page",
+    "PathEquals",
     "Pause",
     "Progress",
     "Put",
@@ -140,6 +140,7 @@ __all__ = [
     "Role",
     "Run",
     "RunPolicy",
+    "RunOrder",
     "RunQuery",
     "ScheduleSpec",
     "SchedulerConfig",
