@@ -23,7 +23,8 @@ K = TypeVar("K", bound=tuple[Any, ...])
 # The keys of candidates after this one (None: from the beginning), at most so many; they sort as they are listed.
 Keys = Callable[[K | None, int], Awaitable[Sequence[K]]]
 
-MOST_SECONDS = 0.1  # counts only after `_LEAST` runs: a small store is searched to its end, however slow the machine
+# Counts only after `_LEAST` runs, and as many as a page has: small stores and large pages do not depend on the machine.
+MOST_SECONDS = 0.1
 _LEAST = 2_000
 _FIRST = 64
 _MOST = 1_000
@@ -50,15 +51,16 @@ class Descending(str):
 class Budget:
     """How many runs a search may look at."""
 
-    def __init__(self, scan: int) -> None:
+    def __init__(self, scan: int, limit: int) -> None:
         self.searched = 0
+        self._least = max(_LEAST, limit + 1)
         self._scan = max(1, scan)
         self._until = time.monotonic() + MOST_SECONDS
 
     @property
     def left(self) -> int:
         """How many more; 0 if the search is to stop."""
-        late = self.searched >= _LEAST and time.monotonic() > self._until
+        late = self.searched >= self._least and time.monotonic() > self._until
         return 0 if late else max(0, self._scan - self.searched)
 
 
@@ -105,7 +107,7 @@ async def search(
 ) -> Page:
     """One page. `read` returns the candidates that exist and may match; `reached` when a candidate was created."""
     runs: list[tuple[K, Run]] = []
-    budget, now = Budget(wanted.scan), from_micros(wanted.now)
+    budget, now = Budget(wanted.scan, wanted.limit), from_micros(wanted.now)
     size, more, last = max(_FIRST, min(_MOST, wanted.limit + 1)), True, None
     while more and budget.left and len(runs) <= wanted.limit:
         part = await streams.take(asked := min(size, budget.left))

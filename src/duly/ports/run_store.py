@@ -24,9 +24,10 @@ class RunStore(Protocol):
         Runs that were created (ended, ready) together may come in any order, as long as the pages have each run once.
         `cursor` is the `next` of the previous page; any other text raises `ConfigurationError`.
 
-        The cost of a call has a bound. It looks at about `scan` runs at most, a store may set a lower bound, and after
-        two thousand it also stops when it has taken a tenth of a second. Then the page may be short, even empty: it has
-        `reached` and `searched`, and `next` goes on from there. Runs that an index of the store rules out do not count.
+        The cost of a call has a bound. It looks at about `scan` runs at most; a store may set a lower bound, and after
+        two thousand runs it also stops when it has taken a tenth of a second. It never stops before it has looked at
+        `limit` runs. A page that ended so may be short, even empty: it has `reached` and `searched`, and `next` goes on
+        from there. Runs that an index of the store rules out do not count.
         """
         ...
 
@@ -55,8 +56,8 @@ class RunStore(Protocol):
         """What is recorded about the instants of a recurring job from `start` to `until`, by instant, at most `limit`.
 
         Runs, and skipped ranges that overlap. `expected` are the instants in that time by the job's schedule: a store
-        that has no index by instant looks for these, for ranges, and for others only among the newest ended runs of the
-        job. The cost follows what is returned and expected, not what is stored.
+        that has no index by instant finds only these, and ranges. The cost follows what is returned and expected, not
+        what is stored.
         """
         ...
 

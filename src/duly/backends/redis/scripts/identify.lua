@@ -30,4 +30,10 @@ if last < seen then
     last = seen
     store_fence(last)
 end
+-- Since when every end of a run is in the list of its job (`recent_runs`): always in a new store.
+local meta = KEYS[1] .. 'meta'
+if redis.call('HEXISTS', meta, 'recent') == 0 then
+    local empty = redis.call('EXISTS', KEYS[1] .. 'totals') == 0
+    redis.call('HSET', meta, 'recent', empty and '0' or redis.call('TIME')[1] .. '000000')
+end
 return { id, tonumber(redis.call('HGET', key, 'number')), last, verdict }
