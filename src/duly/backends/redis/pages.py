@@ -79,9 +79,10 @@ async def _created_page(client: RedisClient, wanted: Wanted, cursor: str | None)
 
     candidates = await _candidates(client, wanted)
     if candidates is not None:
-        certain = [each for each in candidates.runs if _created(each) > (candidates.since or 0)]
+        since = candidates.since
+        certain = [each for each in candidates.runs if since is None or _created(each) > since]
         add(certain)
-        if candidates.since is None or len(found) > wanted.limit:
+        if since is None or len(found) > wanted.limit:
             return _page(found, wanted)
         before = min([each.place for each in certain] + ([] if before is None else [before]), default=before)
     below: bytes | int = _ANY if before is None else before[0] // _PLACES + 1
