@@ -179,6 +179,7 @@ def _condition(text: str) -> PathEquals:
 
 
 def repeated(query: Struct) -> Mapping[str, object]:
-    """The parameters of the next page: the same, without the cursor."""
-    same = {key: value for key, value in asdict(query).items() if key != "cursor"}
+    """The parameters of the next page: the same, without the cursor and what is the default of a search."""
+    usual = {"order": RunOrder.CREATED, "scan": SCAN}
+    same = {key: value for key, value in asdict(query).items() if key != "cursor" and value != usual.get(key, ...)}
     return {key: iso(value) if isinstance(value, datetime) else value for key, value in same.items()}
