@@ -25,9 +25,9 @@ Keys = Callable[[K | None, int], Awaitable[Sequence[K]]]
 
 # Counts only after `_LEAST` runs, and as many as a page has: small stores and large pages do not depend on the machine.
 MOST_SECONDS = 0.1
-_LEAST = 2_000
+_LEAST = 1_000
 _FIRST = 64
-_MOST = 1_000
+_MOST = 500
 
 
 class Descending(str):

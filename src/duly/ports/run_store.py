@@ -25,7 +25,7 @@ class RunStore(Protocol):
         `cursor` is the `next` of the previous page; any other text raises `ConfigurationError`.
 
         The cost of a call has a bound. It looks at about `scan` runs at most; a store may set a lower bound, and after
-        two thousand runs it also stops when it has taken a tenth of a second. It never stops before it has looked at
+        a thousand runs it also stops when it has taken a tenth of a second. It never stops before it has looked at
         `limit` runs. A page that ended so may be short, even empty: it has `reached` and `searched`, and `next` goes on
         from there. Runs that an index of the store rules out do not count.
         """

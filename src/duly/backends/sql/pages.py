@@ -20,7 +20,7 @@ from duly.backends.sql.unit import EVERYTHING, Conditions, Unit
 from duly.model import FINAL, WAITING, Page, Run, RunOrder, RunQuery, State, from_micros, to_micros
 
 _FEW = 2_000  # sorted as a whole
-_SOME = 20_000  # numbers, sorted as a whole
+_SOME = 5_000  # numbers, sorted as a whole
 _LAST = "\U0010ffff"  # sorts after all that an id can have
 
 _READ = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.seq = ANY($1::bigint[])"
