@@ -90,7 +90,7 @@ def test_tokens_and_migrations_are_in_the_audit_log(tmp_path):
         ("create", f"token {made['id']}"),
         ("revoke", f"token {made['id']}"),
     ]
-    assert deeds[0]["after"] == {"steps": ["0001_initial", "0002_sharing", "0003_unique"]}
+    assert deeds[0]["after"] == {"steps": ["0001_initial", "0002_sharing", "0003_unique", "0004_run_readings"]}
     assert [deeds[2][key]["status"] for key in ("before", "after")] == ["active", "revoked"]
 
 

@@ -72,10 +72,11 @@ class Janitor(NodeService):
         if not self._elector.leads:
             self._missing_since.clear()
             return _PERIOD
+        pause = await self._go_on_purging()
         await self._review_jobs()
         await self._release_holds()
         await self._look_at_promises()
-        return await self._go_on_purging()
+        return pause
 
     # --- retention
 

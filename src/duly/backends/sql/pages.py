@@ -26,6 +26,9 @@ _LAST = "\U0010ffff"  # sorts after all that an id can have
 _READ = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.seq = ANY($1::bigint[])"
 _CREATED_AT = "SELECT created_at FROM {ns}.runs WHERE seq = $1"
 _NEWEST = "SELECT r.seq FROM {ns}.runs AS r WHERE r.seq < $1::bigint"
+_NEWEST_ENDED = """
+SELECT seq FROM {ns}.ended WHERE seq < $1::bigint AND state = ANY($2::text[]) ORDER BY seq DESC LIMIT $3
+"""
 _ENDED = """
 SELECT finished_at, seq FROM {ns}.ended
 WHERE state = $1 AND (finished_at < $2::bigint OR (finished_at = $2::bigint AND seq < $3::bigint))
@@ -95,6 +98,8 @@ async def _created_streams(unit: Unit, wanted: Wanted) -> list[Keys[_Created]]:
             listed = await _of_states(unit, query)
         elif of_jobs is not None:
             return [_by_number(unit, conditions) for conditions in of_jobs]
+        elif query.possible <= FINAL:
+            return [_by_ended_number(unit, _values(query.possible))]
     return [_by_number(unit, []) if listed is None else _from_list(sorted((-seq,) for seq in listed))]
 
 
@@ -105,6 +110,16 @@ def _by_number(unit: Unit, conditions: Conditions) -> Keys[_Created]:
     async def keys(after: _Created | None, limit: int) -> list[_Created]:
         below = EVERYTHING if after is None else -after[0]
         return [(-row[0],) for row in await unit.all(sql, below, *parameters, limit)]
+
+    return keys
+
+
+def _by_ended_number(unit: Unit, states: list[str]) -> Keys[_Created]:
+    """Ended runs in the order of their creation: passes over what waits."""
+
+    async def keys(after: _Created | None, limit: int) -> list[_Created]:
+        below = EVERYTHING if after is None else -after[0]
+        return [(-row[0],) for row in await unit.all(_NEWEST_ENDED, below, states, limit)]
 
     return keys
 
