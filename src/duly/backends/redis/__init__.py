@@ -19,7 +19,7 @@ which is not a run (`LONG_NAME` in layout.lua).
 By job. `job:<job>` is the set of its submitted waiting runs; those of its schedule are an id list in the hash
 `plans`, from which they are removed late. `jobs` is name → record, `due:<shard>` a sorted set of names by time to
 plan, `blocked` the set of paused and removed ones, `statistics` the counters by job, `tallies` the settlements not
-yet counted there.
+yet counted there, `recent:<job>` its 200 newest ended runs (since when they are complete is in `meta`).
 
 By creation. Ids are appended to pages (`page:<n>`, strings of some 4 kB; `pages` orders them), 28 bytes a run.
 
