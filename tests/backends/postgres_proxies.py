@@ -5,9 +5,10 @@ that, every message is a letter and a length.
 """
 
 import asyncio
-import ssl
 import struct
 from contextlib import asynccontextmanager
+
+from forwarding import forward, server_context, serving
 
 SSL_REQUEST = 80877103
 CANCEL_REQUEST = 80877102
@@ -16,25 +17,15 @@ CANCEL_REQUEST = 80877102
 @asynccontextmanager
 async def tls_in_front_of(port, certificate, authority=None):
     """A port that speaks TLS and passes everything on to the server; with `authority`, only for those it has signed."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    certificate.configure_cert(context)
-    if authority is not None:
-        authority.configure_trust(context)
-        context.verify_mode = ssl.CERT_REQUIRED
+    context = server_context(certificate, authority)
 
-    async def forward(reader, writer):
+    async def serve(reader, writer):
         await reader.readexactly(8)
         writer.write(b"S")
         await writer.start_tls(context)
-        behind_reader, behind_writer = await asyncio.open_connection("127.0.0.1", port)
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_pump(reader, behind_writer))
-                group.create_task(_pump(behind_reader, writer))
-        finally:
-            behind_writer.transport.abort()
+        await forward(reader, writer, port)
 
-    async with _serving(forward) as front:
+    async with serving(serve) as front:
         yield front
 
 
@@ -61,7 +52,7 @@ async def pooler_in_front_of(server, size=2):
             idle.put_nowait(behind)
 
     try:
-        async with _serving(serve) as front:
+        async with serving(serve) as front:
             yield front
     finally:
         for behind in opened:
@@ -149,37 +140,3 @@ async def _message(reader):
 
 def _packed(letter, body):
     return letter + struct.pack("!i", len(body) + 4) + body
-
-
-async def _pump(reader, writer):
-    try:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-    except (ConnectionError, ssl.SSLError):
-        pass  # one side has hung up
-    finally:
-        writer.close()
-
-
-@asynccontextmanager
-async def _serving(serve):
-    tasks = set()
-
-    async def handle(reader, writer):
-        tasks.add(asyncio.current_task())
-        try:
-            await serve(reader, writer)
-        except (ConnectionError, ssl.SSLError, asyncio.IncompleteReadError):
-            pass  # a client that hangs up, or does not like our certificate
-        except asyncio.CancelledError:
-            pass  # the end of the test; asyncio's streams complain about a cancelled handler
-        finally:
-            writer.transport.abort()
-
-    front = await asyncio.start_server(handle, "127.0.0.1", 0)
-    async with front:
-        yield front.sockets[0].getsockname()[1]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

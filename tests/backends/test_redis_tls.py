@@ -1,11 +1,11 @@
 """TLS, through a forwarder that speaks it in front of a real server: verified by default, and refused when in doubt."""
 
 import asyncio
-import ssl
 from contextlib import asynccontextmanager
 
 import pytest
 import trustme
+from forwarding import forward, server_context, serving
 from redis_connections import wired
 
 from duly.errors import BackendError, BackendUnavailable
@@ -27,42 +27,13 @@ def ca(authority, tmp_path):
 @asynccontextmanager
 async def tls_in_front_of(url, certificate, authority=None):
     """A port that speaks TLS and passes everything on to the server; with `authority`, only for those it has signed."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    certificate.configure_cert(context)
-    if authority is not None:
-        authority.configure_trust(context)
-        context.verify_mode = ssl.CERT_REQUIRED
     server_port = int(url.partition("127.0.0.1:")[2].partition("/")[0])
-    tasks = set()
 
-    async def forward(reader, writer):
-        tasks.add(asyncio.current_task())
-        behind_reader, behind_writer = await asyncio.open_connection("127.0.0.1", server_port)
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_pump(reader, behind_writer))
-                group.create_task(_pump(behind_reader, writer))
-        finally:
-            writer.transport.abort()
-            behind_writer.transport.abort()
+    async def serve(reader, writer):
+        await forward(reader, writer, server_port)
 
-    front = await asyncio.start_server(forward, "127.0.0.1", 0, ssl=context)
-    async with front:
-        yield front.sockets[0].getsockname()[1]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _pump(reader, writer):
-    try:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-    except (ConnectionError, ssl.SSLError):
-        pass  # one side has hung up
-    finally:
-        writer.close()
+    async with serving(serve, server_context(certificate, authority)) as port:
+        yield port
 
 
 async def test_a_verified_server_is_talked_to(redis_server, authority, ca):

@@ -4,12 +4,9 @@ import asyncio
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
-import time
 from pathlib import Path
 
-import pytest
+from tests.processes import Processes
 
 from duly import Scheduler, SchedulerConfig
 
@@ -17,17 +14,16 @@ APP = Path(__file__).with_name("app.py")
 BEATS_PER_SECOND = 5
 
 
-class Cluster:
+class Cluster(Processes):
     """Nodes as real processes, and a client that looks on."""
 
     def __init__(self, folder, url, placement="queue", *, queue=None, coordinator=None):
-        self.folder = folder
+        super().__init__(folder)
         self.url = url
         self.placement = placement
         self.parts = {"CLUSTER_QUEUE": queue, "CLUSTER_COORDINATOR": coordinator}
         config = SchedulerConfig(placement=placement)
         self.client = Scheduler(self.url, config, queue=queue, coordinator=coordinator)
-        self.nodes = {}
 
     def start(self, name):
         environment = os.environ | {
@@ -37,11 +33,7 @@ class Cluster:
             "CLUSTER_PLACEMENT": self.placement,
             **{name: url for name, url in self.parts.items() if url is not None},
         }
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.nodes[name] = subprocess.Popen([sys.executable, str(APP)], env=environment, stderr=log)
-
-    def signal(self, name, number):
-        self.nodes[name].send_signal(number)
+        self.nodes[name] = self.spawn(name, [str(APP)], environment)
 
     async def freeze(self, name):
         """Stop a process, but not while it holds the lock of a file: that would stop everybody, and nobody can help."""
@@ -64,41 +56,9 @@ class Cluster:
             connection.close()
         return True
 
-    def kill(self, name):
-        self.signal(name, signal.SIGKILL)
-        self.nodes.pop(name).wait()
-
     def stop(self, name):
         self.signal(name, signal.SIGTERM)
         return self.nodes.pop(name).wait(30)
-
-    def close(self):
-        for process in self.nodes.values():
-            process.kill()
-            process.wait()
-
-    def notes(self, *first):
-        path = self.folder / "notes"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [line.split() for line in lines if line.split()[: len(first)] == list(first)]
-
-    def let_go(self, name):
-        (self.folder / f"go-{name}").touch()
-
-    def logs(self):
-        return "\n".join(f"== {path.name}\n{path.read_text()}" for path in sorted(self.folder.glob("*.log")))
-
-    async def until(self, check, what, seconds=40):
-        deadline = time.monotonic() + seconds
-        while True:
-            value = check()
-            if asyncio.iscoroutine(value):
-                value = await value
-            if value:
-                return value
-            if time.monotonic() > deadline:
-                pytest.fail(f"never came true: {what}\n{self.logs()}")
-            await asyncio.sleep(0.01)
 
     async def leader(self):
         health = await self.client.health()

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -23,7 +21,7 @@ shell = true
 
 
 class Pods(Cluster):
-    """Nodes that are `duly run jobs.toml`, each with a file of its own."""
+    """Nodes that are `duly run jobs.toml`, each with its own file."""
 
     def write(self, name, text):
         path = self.folder / f"{name}.toml"
@@ -33,8 +31,7 @@ class Pods(Cluster):
     def start(self, name, text=BEAT):
         path = self.write(name, text)
         arguments = ["run", str(path), "--url", self.url, "--node-id", name, "--log-level", "DEBUG"]
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.nodes[name] = subprocess.Popen([sys.executable, "-m", "duly", *arguments], stderr=log)
+        self.nodes[name] = self.spawn(name, ["-m", "duly", *arguments])
 
     async def run(self, **texts):
         """Start pods with these files, and wait until they are there."""
@@ -46,7 +43,7 @@ class Pods(Cluster):
         return [due for _, due, _ in self.notes("beat")]
 
     async def beaten(self, times):
-        """Wait for so many more beats."""
+        """Wait for this many more beats."""
         already = len(self.instants())
         await self.until(lambda: len(self.instants()) >= already + times, f"{times} more beats")
 

@@ -6,10 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import pytest
+from tests.processes import Processes
 
 APP = Path(__file__).with_name("rolling_app.py")
 
@@ -31,15 +30,14 @@ class Client:
         return json.loads(line)
 
 
-class Deploy:
+class Deploy(Processes):
     """The processes on one store. `code` is the folder of the earlier version."""
 
     def __init__(self, folder, url, namespace, code):
-        self.folder = folder
+        super().__init__(folder)
         self.url = url
         self.namespace = namespace
         self._code = code
-        self._nodes = {}
         self._clients = []
 
     # --- processes
@@ -55,11 +53,10 @@ class Deploy:
         }
         if earlier:
             environment["PYTHONPATH"] = str(self._code)
-        with (self.folder / f"{name}.log").open("ab") as log:
-            return subprocess.Popen([sys.executable, str(APP), mode], env=environment, stderr=log, **pipes)
+        return self.spawn(name, [str(APP), mode], environment, **pipes)
 
     def start(self, name, *, earlier=False, **settings):
-        self._nodes[name] = self._spawn(name, "node", earlier=earlier, **settings)
+        self.nodes[name] = self._spawn(name, "node", earlier=earlier, **settings)
 
     async def client(self, name, *, earlier=False):
         process = self._spawn(name, "client", earlier=earlier, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -68,26 +65,22 @@ class Deploy:
         assert await client.answer() == "ready"
         return client
 
-    def kill(self, name):
-        self._nodes[name].kill()
-        self._nodes.pop(name).wait()
-
     async def stop(self, name):
         """Ask a node to stop; its exit code."""
-        self._nodes[name].send_signal(signal.SIGTERM)
+        self.nodes[name].send_signal(signal.SIGTERM)
         return await self.ended(name)
 
     async def ended(self, name):
         """Wait until a node has ended; its exit code."""
-        return await asyncio.to_thread(self._nodes.pop(name).wait, 30)
+        return await asyncio.to_thread(self.nodes.pop(name).wait, 30)
 
     def close(self):
-        for process in [*self._nodes.values(), *self._clients]:
+        super().close()
+        for process in self._clients:
             process.kill()
             process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
+            process.stdin.close()
+            process.stdout.close()
 
     # --- what is seen from outside
 
@@ -99,29 +92,9 @@ class Deploy:
     def log(self, name):
         return (self.folder / f"{name}.log").read_text()
 
-    def logs(self):
-        return "\n".join(f"== {path.name}\n{path.read_text()[-4000:]}" for path in sorted(self.folder.glob("*.log")))
-
-    def notes(self, word):
+    def noted(self, word):
         """What handlers wrote down, in order: run, fence, node."""
-        path = self.folder / "notes"
-        lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-        return [(run, int(fence), node) for first, run, fence, node in lines if first == word]
-
-    def let_go(self, name):
-        (self.folder / f"go-{name}").touch()
-
-    async def until(self, check, what, seconds=30):
-        deadline = time.monotonic() + seconds
-        while True:
-            value = check()
-            if asyncio.iscoroutine(value):
-                value = await value
-            if value:
-                return value
-            if time.monotonic() > deadline:
-                pytest.fail(f"never came true: {what}\n{self.logs()}")
-            await asyncio.sleep(0.05)
+        return [(run, int(fence), node) for _, run, fence, node in self.notes(word)]
 
     async def up(self, client, *names):
         async def announced():

@@ -131,7 +131,7 @@ async def _the_old_leader_is_killed(deploy, old, new, runs):
     begun = []
 
     def on(nodes):
-        return {run for run, _, node in deploy.notes("begin") if node in nodes and run in begun}
+        return {run for run, _, node in deploy.noted("begin") if node in nodes and run in begun}
 
     while not on({"old-1"}):
         begun.append(await old.call("submit", "slow", {"name": "killed"}))
@@ -156,7 +156,7 @@ async def _a_new_node_leads_an_old_one(deploy, old, new, runs, since):
     cancelled = planned.pop(40)
     assert await old.call("cancel", cancelled) == "done"
     await deploy.completed(new, [*runs, *planned])
-    assert {node for run, _, node in deploy.notes("done") if run in planned} == {"old-2"}
+    assert {node for run, _, node in deploy.noted("done") if run in planned} == {"old-2"}
     return [*later, cancelled]
 
 
@@ -217,7 +217,7 @@ async def _nothing_was_lost_or_doubled(deploy, submitted, cancelled, due):
         found = {run.id: run for run in await _all_runs(scheduler)}
         assert not [run for run in found.values() if run.damage]
         assert {found[run].state for run in cancelled} == {State.CANCELLED}
-        assert not {run for run, _, _ in deploy.notes("done")} & set(cancelled)
+        assert not {run for run, _, _ in deploy.noted("done")} & set(cancelled)
         for job, period in PERIODS.items():
             instants = sorted(run.due.timestamp() for run in found.values() if run.id in due and run.job == job)
             steps = {round((later - earlier) / period, 3) for earlier, later in itertools.pairwise(instants)}
@@ -234,7 +234,7 @@ async def _nothing_was_lost_or_doubled(deploy, submitted, cancelled, due):
 
 async def _ended_once(deploy, scheduler, run):
     """A handler noted one success under the fence that the store has; any other belongs to an attempt that was lost."""
-    done = [(fence, node) for noted, fence, node in deploy.notes("done") if noted == run.id]
+    done = [(fence, node) for noted, fence, node in deploy.noted("done") if noted == run.id]
     if run.state is State.SKIPPED:
         assert (run.job, run.reason, done) == ("solo", "overlap", [])
         return
@@ -246,7 +246,7 @@ async def _ended_once(deploy, scheduler, run):
 
 def _never_two_at_a_time(deploy, runs):
     """No run began while another one ran, but for those that were killed."""
-    ended = {(run, fence) for run, fence, _ in deploy.notes("done")}
+    ended = {(run, fence) for run, fence, _ in deploy.noted("done")}
     running = set()
     for word, run, fence, _ in (line.split() for line in (deploy.folder / "notes").read_text().splitlines()):
         if run in runs and (run, int(fence)) in ended:

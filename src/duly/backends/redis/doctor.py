@@ -21,6 +21,7 @@ from duly.backends.redis.settings import ConnectionSettings
 from duly.errors import BackendError, BackendUnavailable
 from duly.model import iso
 from duly.ports import Capabilities, Finding, Severity
+from duly.rules.sizes import in_words
 
 SETTINGS = (
     "appendonly",
@@ -237,8 +238,8 @@ def _persistence(info: ServerInfo) -> _Finding:
 def _memory(info: ServerInfo) -> _Finding:
     if info.maxmemory is None:
         return _WARNING, "unknown: check that maxmemory-policy is noeviction"
-    limit = f" of {_size(info.maxmemory)} used" if info.maxmemory else " used, no limit"
-    used = f"{_size(info.used_memory)}{limit}"
+    limit = f" of {in_words(info.maxmemory)} used" if info.maxmemory else " used, no limit"
+    used = ("unknown" if info.used_memory is None else in_words(info.used_memory)) + limit
     if info.evicts:
         return _eviction(info, f"{used}, maxmemory-policy {info.policy or 'unknown'}")
     if info.evicted:
@@ -311,14 +312,3 @@ def _promises(info: ServerInfo, settings: ConnectionSettings) -> _Finding:
         else "at_most_once is refused, since acknowledged changes may be lost (accept_data_loss=True allows it)"
     )
     return _OK, f"{at_least}; {at_most}; exactly_once is refused: there are no transactions"
-
-
-def _size(size: int | None) -> str:
-    if size is None:
-        return "unknown"
-    value = float(size)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"

@@ -12,6 +12,7 @@ from duly.backends.sqlite.files import Place, memory_file_system
 from duly.backends.sqlite.session import version_of
 from duly.backends.sqlite.unit import SqliteUnit
 from duly.ports import Finding, Severity
+from duly.rules.sizes import in_words
 
 _LARGE_LOG = 256 << 20
 _LITTLE_SPACE = 1 << 30
@@ -101,10 +102,10 @@ def _space(path: Path) -> Iterator[Finding]:
     yield Finding(
         Severity.WARNING if large else Severity.OK,
         "size",
-        f"{_in_words(_size(path))}, and {_in_words(log)} of log"
+        f"{in_words(_size(path))}, and {in_words(log)} of log"
         + (": some reader has kept a snapshot open for long, so the log cannot be emptied" if large else ""),
     )
-    yield Finding(Severity.WARNING if little else Severity.OK, "disk", f"{_in_words(free)} free at {path.parent}")
+    yield Finding(Severity.WARNING if little else Severity.OK, "disk", f"{in_words(free)} free at {path.parent}")
 
 
 def _wake_ups(*, push: bool) -> Finding:
@@ -120,12 +121,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _in_words(size: int) -> str:
-    value = float(size)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"
