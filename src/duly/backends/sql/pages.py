@@ -26,8 +26,9 @@ _LAST = "\U0010ffff"  # sorts after all that an id can have
 _READ = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.seq = ANY($1::bigint[])"
 _CREATED_AT = "SELECT created_at FROM {ns}.runs WHERE seq = $1"
 _NEWEST = "SELECT r.seq FROM {ns}.runs AS r WHERE r.seq < $1::bigint"
+# By number: the index of states would have to be sorted, which `|| ''` prevents.
 _NEWEST_ENDED = """
-SELECT seq FROM {ns}.ended WHERE seq < $1::bigint AND state = ANY($2::text[]) ORDER BY seq DESC LIMIT $3
+SELECT seq FROM {ns}.ended WHERE seq < $1::bigint AND state || '' = ANY($2::text[]) ORDER BY seq DESC LIMIT $3
 """
 _ENDED = """
 SELECT finished_at, seq FROM {ns}.ended
