@@ -24,6 +24,7 @@ from duly.model import FINAL, WAITING, Page, Run, RunOrder, RunQuery, State, fro
 _MOST = 5_000  # looked at by one call
 _FEW = 1_000  # read as a whole
 _COUNTED = 500
+_SLICE, _MOST_SLICE = 64, 500
 _FEW_JOBS = 20
 _MARGIN = 60_000_000  # microseconds by which ends may be recorded out of order
 _PLACES = 1 << 24  # as in layout.lua
@@ -87,15 +88,19 @@ async def _created_page(client: RedisClient, wanted: Wanted, cursor: str | None)
         before = min([each.place for each in certain] + ([] if before is None else [before]), default=before)
     below: bytes | int = _ANY if before is None else before[0] // _PLACES + 1
     oldest: ListedRun | None = None
+    size = max(_SLICE, min(_MOST_SLICE, wanted.limit + 1))
     while len(found) <= wanted.limit:
         if not budget.left:
             return _page(found, wanted, oldest, budget.searched)
         number, ids = await client.call("run_page", below)
         if number == b"":
             break
-        some = await read_runs(client, ids.decode().split(), wanted.now)
-        readable = [each for each in add(some) if each.run.damage is None]  # the place of a damaged one is unknown
-        oldest = min(readable, key=_place, default=oldest)
+        listed = ids.decode().split()  # as many as were put together, the oldest first
+        while listed and budget.left and len(found) <= wanted.limit:
+            some = await read_runs(client, listed[-size:], wanted.now)
+            readable = [each for each in add(some) if each.run.damage is None]  # the place of a damaged one is unknown
+            oldest = min(readable, key=_place, default=oldest)
+            del listed[-size:]
         below = int(number)
     return _page(found, wanted)
 
