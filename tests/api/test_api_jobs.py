@@ -6,6 +6,7 @@ import re
 import pytest
 from tests.conftest import eventually
 
+from duly.api import tagged_runs
 from duly.api.routes import ROUTES
 
 NEXT = re.compile(r'<(?P<target>[^>]+)>; rel="next"')
@@ -268,6 +269,56 @@ async def test_runs_are_listed_in_pages_newest_first(admin):
         link = NEXT.fullmatch(answer.headers.get("link", ""))
         target = link and link["target"]
     assert seen == ids[::-1]
+
+
+async def test_runs_are_found_by_what_they_have_and_in_every_order(admin):
+    ids = [(await admin.post("/runs", {"payload": n, "delay": 60 - n})).json["id"] for n in range(4)]
+
+    async def found(parameters):
+        answer = await admin.get(f"/runs?{parameters}")
+        assert answer.status == 200, answer.json
+        return [run["id"] for run in answer.json]
+
+    assert await found("order=ready") == ids[::-1]
+    assert await found("order=ended") == []
+    await admin.post(f"/runs/{ids[1]}/cancel", {"reason": "by mistake"})
+    assert await found("order=ended&error=mistake") == [ids[1]]
+    assert await found("ended_from=2020-01-01T00:00:00Z") == [ids[1]]
+    assert await found("where=payload.payload:2") == [ids[2]]
+    assert await found("not_status=cancelled&not_text=%22payload%22:0") == [ids[3], ids[2]]
+    assert await found(f"id={ids[3]}&min_late=0.5") == []
+    assert await found("order=ready&limit=2&scan=3") == [ids[3], ids[2]]
+
+
+@pytest.mark.parametrize(
+    "parameters", ["order=newest", "where=payload:1", "where=x.y:1", "scan=0", "min_seconds=-1", "min_late=x", "nod=n1"]
+)
+async def test_a_parameter_of_a_search_that_means_nothing_is_refused(admin, parameters):
+    assert (await admin.get(f"/runs?{parameters}")).status == 422
+
+
+async def test_a_search_that_stops_early_says_how_far_it_came(admin):
+    ids = [(await admin.post("/runs", {"payload": n, "delay": 60})).json["id"] for n in range(200)]
+    target, seen, pages = f"/runs?limit=2&scan=3&text={ids[0]}", [], 0
+    while target:
+        answer = await admin.get(target)
+        seen += [run["id"] for run in answer.json]
+        link = NEXT.fullmatch(answer.headers.get("link", ""))
+        target, pages = link and link["target"], pages + 1
+        assert ("x-searched-to" in answer.headers) is ("x-searched" in answer.headers) is bool(link)
+    assert seen == ids[:1]
+    assert pages > 1
+
+
+@pytest.mark.parametrize("few", [0, 1_000])
+async def test_runs_of_a_tag_are_found_however_many_jobs_there_are(admin, monkeypatch, few):
+    monkeypatch.setattr(tagged_runs, "_FEW_JOBS", few)
+    for name, tags in (("odd", ["red"]), ("even", ["blue"]), ("both", ["red", "blue"])):
+        await admin.post("/jobs", report(name=name, tags=tags))
+    runs = {name: (await admin.post(f"/jobs/{name}/trigger", {})).json["id"] for name in ("odd", "even", "both")}
+    red = await admin.get("/runs?tag=red&cause=trigger")
+    assert {run["id"] for run in red.json} == {runs["odd"], runs["both"]}
+    assert (await admin.get("/runs?tag=green")).json == []
 
 
 @pytest.mark.parametrize("cursor", ["1", "x.y", "AAAA", "%F0%9F%98%80", "-1"])

@@ -35,7 +35,7 @@ HOT = [
 _FINE = re.compile(
     r"SCAN (wanted|json_each|v|i|l|old|few|clock|first|holds|waiting_lines|entrant_lines|(\d+ )?CONSTANT ROWS?)\b"
     r"|SCAN \(subquery-\d+\)"
-    r"|SCAN \w+ USING (COVERING )?INDEX duly_(queues_paused|jobs_blocked|held_run)"
+    r"|SCAN \w+ USING (COVERING )?INDEX duly_(queues_paused|jobs_blocked|held_run|held_ready)"
 )
 
 

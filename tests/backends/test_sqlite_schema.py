@@ -73,6 +73,7 @@ async def test_opening_creates_the_schema_and_writes_it_down(tmp_path):
         (2, "0002_sharing"),
         (3, "0003_unique"),
         (4, "0004_job_index"),
+        (5, "0005_run_readings"),
     ]
     assert all(applied_at > 1_600_000_000_000_000 for _, _, applied_at in applied)
 

@@ -90,7 +90,8 @@ def test_tokens_and_migrations_are_in_the_audit_log(tmp_path):
         ("create", f"token {made['id']}"),
         ("revoke", f"token {made['id']}"),
     ]
-    assert deeds[0]["after"] == {"steps": ["0001_initial", "0002_sharing", "0003_unique", "0004_job_index"]}
+    steps = ["0001_initial", "0002_sharing", "0003_unique", "0004_job_index", "0005_run_readings"]
+    assert deeds[0]["after"] == {"steps": steps}
     assert [deeds[2][key]["status"] for key in ("before", "after")] == ["active", "revoked"]
 
 

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from duly.api.requests import Instant, Name, RedriveBody
-from duly.model import Cause, RunQuery, State, iso
+from duly.model import SCAN, Cause, PathEquals, RunOrder, RunQuery, State, iso
 from duly.model.published_event import PublishedEventKind
 
 Limit = Annotated[int, Meta(ge=1, le=1000)]
 Cursor = Annotated[str, Meta(min_length=1, max_length=500, description="X-Next-Cursor of the previous page")]
 Tag = Annotated[str, Meta(min_length=1, max_length=128)]
+Text = Annotated[str, Meta(min_length=1, max_length=200)]
+Texts = Annotated[tuple[Text, ...], Meta(max_length=20)]
+Names = Annotated[tuple[Name, ...], Meta(max_length=20)]
+Number = Annotated[float, Meta(ge=0, le=1e9)]
+Where = Annotated[
+    str,
+    Meta(
+        pattern=r"^(payload|result)(\.[^.:]{1,100}){1,10}:",
+        max_length=500,
+        description="for example payload.customer.id:7",
+    ),
+]
 
 
 StatusWord = Literal[
@@ -48,11 +61,36 @@ class _FilterQuery(_PageQuery, frozen=True):
 
 
 class RunsQuery(_FilterQuery, frozen=True):
-    """Which runs; all filters must match. `status` may be repeated; the times are due times."""
+    """Which runs; all filters must match, and none of those that begin with `not_`.
+
+    `status` and `where` may be repeated, and so may all that begin with `not_`. `where` is a path and a value, as in
+    `payload.customer.id:7`. `due_from` and `due_until` are due times, `ended_from` and `ended_until` ends of runs.
+    `order` is created (newest first), ended (ended runs, latest first) or ready (waiting runs, earliest first).
+    """
 
     status: tuple[State, ...] = ()
     job: Name | None = None
     cause: Cause | None = None
+    order: RunOrder = RunOrder.CREATED
+    ended_from: Instant | None = None
+    ended_until: Instant | None = None
+    node: Text | None = None
+    error: Text | None = None
+    where: Annotated[tuple[Where, ...], Meta(max_length=10)] = ()
+    text: Text | None = None
+    key: Text | None = None
+    min_seconds: Number | None = None
+    min_late: Number | None = None
+    min_attempt: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    id: Text | None = None
+    not_status: tuple[State, ...] = ()
+    not_job: Names = ()
+    not_handler: Names = ()
+    not_queue: Names = ()
+    not_node: Texts = ()
+    not_error: Texts = ()
+    not_text: Texts = ()
+    scan: Annotated[int, Meta(ge=1, le=SCAN)] = SCAN
 
 
 class JobsQuery(_FilterQuery, frozen=True):
@@ -110,10 +148,38 @@ def run_query(query: RunsQuery | RedriveBody) -> RunQuery:
         cause=getattr(query, "cause", None),
         due_from=query.due_from,
         due_until=query.due_until,
+        **(_details(query) if isinstance(query, RunsQuery) else {}),
     )
 
 
+def _details(query: RunsQuery) -> dict[str, Any]:
+    same = ("order", "ended_from", "ended_until", "node", "error", "text", "key", "min_seconds", "min_late", "id")
+    return {name: getattr(query, name) for name in (*same, "min_attempt")} | {
+        "where": tuple(_condition(text) for text in query.where),
+        "none_of": tuple(_excluded(query)),
+    }
+
+
+def _excluded(query: RunsQuery) -> Iterator[RunQuery]:
+    if query.not_status:
+        yield RunQuery(states=query.not_status)
+    for name in ("job", "handler", "queue", "node", "error", "text"):
+        for value in getattr(query, f"not_{name}"):
+            yield RunQuery(**{name: value})
+
+
+def _condition(text: str) -> PathEquals:
+    """A path and a value. What is not a JSON number, truth value or null is a text."""
+    path, _, value = text.partition(":")
+    try:
+        found = msgspec.json.decode(value, type=str | int | float | bool | None)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = value
+    return PathEquals(tuple(path.split(".")), found)
+
+
 def repeated(query: Struct) -> Mapping[str, object]:
-    """The parameters of the next page: the same, without the cursor."""
-    same = {key: value for key, value in asdict(query).items() if key != "cursor"}
+    """The parameters of the next page: the same, without the cursor and what is the default of a search."""
+    usual = {"order": RunOrder.CREATED, "scan": SCAN}
+    same = {key: value for key, value in asdict(query).items() if key != "cursor" and value != usual.get(key, ...)}
     return {key: iso(value) if isinstance(value, datetime) else value for key, value in same.items()}

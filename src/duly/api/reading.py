@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from duly.api.routes import Body
 
 _LARGE = 65_536  # bytes: larger bodies are parsed in a thread
-_NUMBERS = frozenset({"limit", "after"})
-_REPEATABLE = frozenset({"status", "kind"})
+_NUMBERS = frozenset({"limit", "after", "scan", "min_attempt"})
+_DECIMALS = frozenset({"min_seconds", "min_late"})
+_REPEATABLE = frozenset({"status", "kind", "where"})
+_REPEATABLE_PREFIX = "not_"
 _DIGITS = re.compile(r"[0-9]{1,18}")
+_DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 # These headers must not be repeated: a proxy in front of us may have used the other value.
 _ONCE = (b"authorization", b"host", b"content-type", b"content-length", b"if-match", b"if-none-match", b"last-event-id")
 
@@ -39,7 +42,7 @@ def headers_of(pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
 
 
 def query_of(kind: type[Any], raw: bytes) -> Any:
-    """A query string as its struct: `status` and `kind` may be repeated, others may not.
+    """A query string as its struct: `status`, `kind`, `where` and `not_…` may be repeated, others may not.
 
     msgspec's lax conversion is not used: it reads the text "null" as None, which would silently drop a filter.
     """
@@ -51,13 +54,20 @@ def query_of(kind: type[Any], raw: bytes) -> Any:
     for key, value in pairs:
         if "\x00" in key or "\x00" in value:
             raise Problem(400, "malformed", "the query contains the character NUL")
-        if key in _REPEATABLE:
+        if key in _REPEATABLE or key.startswith(_REPEATABLE_PREFIX):
             found.setdefault(key, []).append(value)
         elif key in found:
             raise Problem(422, "invalid", f"duplicate parameter {key}", pointer=f"/{key}")
         else:
-            found[key] = int(value) if key in _NUMBERS and _DIGITS.fullmatch(value) else value
+            found[key] = _number(key, value)
     return converted(found, kind)
+
+
+def _number(key: str, value: str) -> str | int | float:
+    """The value as a number if the parameter is one; a text that is not a number is left for the check of types."""
+    if key in _NUMBERS and _DIGITS.fullmatch(value):
+        return int(value)
+    return float(value) if key in _DECIMALS and _DECIMAL.fullmatch(value) else value
 
 
 async def body_of(

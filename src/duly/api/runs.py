@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -13,8 +13,9 @@ from duly.api.problems import Problem, not_found
 from duly.api.queries import RunsQuery, repeated, run_query
 from duly.api.requests import CancelBody, RedriveBody
 from duly.api.responses import CancelAnswer, RedriveAnswer, explanation_answer, run_answer, run_detail
+from duly.api.tagged_runs import page_of_tag
 from duly.api.visibility import node_seen, sees_run
-from duly.model import CancelReply, RedriveReply, Run
+from duly.model import CancelReply, Page, RedriveReply, Run, iso
 
 _SLICE = 500
 _MOST_SLICES = 200  # a call must not read every run of a large store
@@ -36,18 +37,20 @@ async def list_runs(call: Call[RunsQuery, None]) -> Reply:
 
 async def page_of_runs(call: Call[Any, None], query: RunsQuery, again: Mapping[str, object]) -> Reply:
     client = await call.context.client()
-    page = await client.runs(run_query(query), query.limit, await start_of(call, RUNS, query.cursor))
-    tagged = None if query.tag is None else await _tagged(call, query.tag)
-    seen = [
-        run_answer(run) for run in page.runs if sees_run(call.principal, run) and (tagged is None or run.job in tagged)
-    ]
-    return answer(seen, headers=await links(call, RUNS, again, page.next))
+    wanted, start = run_query(query), await start_of(call, RUNS, query.cursor)
+    if query.tag is None:
+        page = await client.runs(wanted, query.limit, start, query.scan)
+    else:
+        page = await page_of_tag(client, query.tag, wanted, query.limit, start, query.scan)
+    seen = [run_answer(run) for run in page.runs if sees_run(call.principal, run)]
+    return answer(seen, headers=(*await links(call, RUNS, again, page.next), *_searched(page)))
 
 
-async def _tagged(call: Call[Any, None], tag: str) -> Collection[str]:
-    """The names of the jobs with a tag."""
-    records = await (await call.context.client()).backend.store.jobs()
-    return {record.name for record in records if tag in record.spec.tags}
+def _searched(page: Page) -> tuple[tuple[bytes, bytes], ...]:
+    """How far a search came that stopped before its page was full."""
+    if page.reached is None:
+        return ()
+    return ((b"x-searched", str(page.searched).encode()), (b"x-searched-to", iso(page.reached).encode()))
 
 
 async def get_run(call: Call[Any, None]) -> Reply:

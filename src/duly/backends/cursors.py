@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from duly.errors import ConfigurationError, shown
+from duly.model import is_run_id
 
 _DIGITS = 18  # what a signed 64-bit number holds for certain
 
 
-def cursor_of(*numbers: int) -> str:
-    """These numbers as a cursor."""
-    return ".".join(map(str, numbers))
+def cursor_of(*parts: int | str) -> str:
+    """These numbers, or a number and an id, as a cursor."""
+    return ".".join(map(str, parts))
 
 
 def numbers_in(cursor: str, count: int) -> tuple[int, ...]:
     """The numbers of a cursor; ConfigurationError if it is not one of that many."""
     parts = cursor.split(".")
     if len(parts) != count or not all(part.isascii() and part.isdigit() and len(part) <= _DIGITS for part in parts):
-        raise ConfigurationError(f"cursor={shown(cursor)}: not the `next` of an earlier page")
+        raise _refused(cursor)
     return tuple(map(int, parts))
+
+
+def place_in(cursor: str) -> tuple[int, str]:
+    """The microseconds and the id of a cursor that has both; ConfigurationError if it is no such cursor."""
+    first, _, run_id = cursor.partition(".")
+    if not is_run_id(run_id):
+        raise _refused(cursor)
+    [micros] = numbers_in(first.removeprefix("-"), 1)
+    return (-micros if first.startswith("-") else micros), run_id
+
+
+def _refused(cursor: str) -> ConfigurationError:
+    return ConfigurationError(f"cursor={shown(cursor)}: not the `next` of an earlier page")

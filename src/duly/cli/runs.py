@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 
 from duly.cli.client import ask_with_time, store_time
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import Column, Row, coloured, note, write_json, write_list
 from duly.cli.text import line, short, span
-from duly.model import WAITING, Cause, Run, State
+from duly.model import WAITING, Cause, Run, RunOrder, State
 from duly.model.holds import UNPLACED
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ _COLUMNS = (
     "duly runs",
     "duly runs nightly_report --limit 10",
     "duly runs --state failed --state lost",
+    "duly runs --order ended --error timeout",
     "duly runs --state failed --json | jq -r '.[].id' | xargs -n1 duly redrive",
 )
 @click.argument("job", required=False)
@@ -44,39 +46,72 @@ _COLUMNS = (
     help="Only runs in this state; repeatable.",
 )
 @click.option("--queue", help="Only runs of this queue.")
+@click.option("--node", help="Only runs whose latest attempt was on this node.")
+@click.option("--error", help="Only runs whose error or reason contains this text.")
+@click.option("--text", help="Only runs that contain this text: id, names, dedupe key, error, payload or result.")
+@click.option(
+    "--order",
+    type=click.Choice([each.value for each in RunOrder]),
+    default=RunOrder.CREATED.value,
+    show_default=True,
+    help="created: newest first; ended: ended runs, latest first; ready: waiting runs, earliest first.",
+)
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
 @store_option
 @json_option
 def runs(
-    job: str | None, state: tuple[str, ...], queue: str | None, limit: int, url: str | None, as_json: bool
+    job: str | None,
+    state: tuple[str, ...],
+    queue: str | None,
+    node: str | None,
+    error: str | None,
+    text: str | None,
+    order: str,
+    limit: int,
+    url: str | None,
+    as_json: bool,
 ) -> None:
     """List runs, the newest first; of one JOB, or of all.
 
-    Runs of a schedule are created ahead of time. Those that are not due yet are left out, unless --state is given.
+    Runs of a schedule are created ahead of time. Those that are not due yet are left out, unless --state or --order is
+    given. A search for what few runs have stops after some thousand runs and says how far it came.
     """
-    (found, more), now = ask_with_time(url, lambda scheduler: _find(scheduler, job, state, queue, limit))
+    wanted = {"queue": queue, "node": node, "error": error, "text": text, "order": order}
+    found, now = ask_with_time(url, lambda scheduler: _find(scheduler, job, state, wanted, limit))
     if as_json:
-        write_json(found)
+        write_json(found.runs)
     else:
-        empty = "no runs match" if job or state or queue else "no runs"
-        write_list(found, _COLUMNS, lambda run: _row(run, now), empty)
-    if more:
+        asked = job or state or queue or node or error or text
+        write_list(found.runs, _COLUMNS, lambda run: _row(run, now), "no runs match" if asked else "no runs")
+    if found.reached is not None:
+        direction = "ahead" if order == RunOrder.READY else "back"
+        note(f"searched {direction} to {short(found.reached, now)} UTC: narrow the search, or give a JOB")
+    elif found.more:
         note(f"only the newest {limit} are listed: --limit lists more")
 
 
+class _Found(Struct, frozen=True):
+    """Runs that match, whether there are more, and how far the search came if it stopped early."""
+
+    runs: list[Run]
+    more: bool
+    reached: datetime | None
+
+
 async def _find(
-    scheduler: Scheduler, job: str | None, states: Sequence[str], queue: str | None, limit: int
-) -> tuple[list[Run], bool]:
-    """The newest runs that match, and whether there are more of them."""
-    if states:
-        page = await scheduler.runs(job, states, queue=queue, limit=limit)
-        return page.runs, page.next is not None
+    scheduler: Scheduler, job: str | None, states: Sequence[str], wanted: Mapping[str, Any], limit: int
+) -> _Found:
+    if states or wanted["order"] != RunOrder.CREATED:
+        page = await scheduler.runs(job, states or None, **wanted, limit=limit)
+        return _Found(page.runs, page.next is not None, page.reached)
     now = await store_time(scheduler)
-    due = await scheduler.runs(job, queue=queue, due_until=now, limit=limit)
-    later = await scheduler.runs(job, queue=queue, cause=Cause.SUBMIT, due_from=now, limit=limit)
+    due = await scheduler.runs(job, **wanted, due_until=now, limit=limit)
+    later = await scheduler.runs(job, **wanted, cause=Cause.SUBMIT, due_from=now, limit=limit)
     found = list({run.id: run for run in (*later.runs, *due.runs)}.values())
     found.sort(key=lambda run: run.created_at or run.due, reverse=True)
-    return found[:limit], len(found) > limit or any(page.next is not None for page in (due, later))
+    more = len(found) > limit or any(page.next is not None for page in (due, later))
+    reached = [page.reached for page in (due, later) if page.reached is not None]
+    return _Found(found[:limit], more, max(reached, default=None))
 
 
 def _row(run: Run, now: datetime) -> Row:

@@ -23,6 +23,8 @@ _DAY = 86400.0
 LEAST_HORIZON = 30.0  # seconds ahead that runs are made at least, whatever the settings
 MOST_SHARDS = 64
 
+RETAINED = ("completed", "failed", "cancelled", "lost", "skipped")  # the final states
+
 # The settings that can change while nodes run (`rules.cluster_settings`).
 CHANGEABLE = (
     "max_concurrent",
@@ -35,12 +37,8 @@ CHANGEABLE = (
     "transaction_timeout",
     "max_payload_bytes",
     "keep_events",
-    "retention.completed",
-    "retention.failed",
-    "retention.cancelled",
-    "retention.lost",
-    "retention.skipped",
-    "retention.max_completed",
+    *(f"retention.{name}" for name in RETAINED),
+    *(f"retention.max_{name}" for name in RETAINED),
     "log_level",
     "token_rate",
     "handler_rates",
@@ -119,7 +117,7 @@ def labels_of(name: str, value: object) -> dict[str, str]:
 
 
 class Retention(Struct, frozen=True):
-    """How long ended runs are kept, in seconds, and how many completed ones at most. None keeps for ever."""
+    """How long ended runs are kept, in seconds, and how many of each state at most. None sets no bound."""
 
     completed: float | None = 1 * _DAY
     failed: float | None = 30 * _DAY
@@ -127,14 +125,19 @@ class Retention(Struct, frozen=True):
     lost: float | None = 30 * _DAY
     skipped: float | None = 30 * _DAY
     max_completed: int | None = 1_000_000
+    max_failed: int | None = 100_000
+    max_cancelled: int | None = 100_000
+    max_lost: int | None = 100_000
+    max_skipped: int | None = 100_000
 
     def __post_init__(self) -> None:
-        for name in ("completed", "failed", "cancelled", "lost", "skipped"):
+        for name in RETAINED:
             value = getattr(self, name)
             if value is not None:
                 force_setattr(self, name, _seconds(f"retention.{name}", value, 0.0, 1e9))
-        if self.max_completed is not None:
-            checked_whole("retention.max_completed", self.max_completed, 0, 1 << 53)
+            most = getattr(self, f"max_{name}")
+            if most is not None:
+                checked_whole(f"retention.max_{name}", most, 0, 1 << 53)
 
 
 class SchedulerConfig(Struct, frozen=True, kw_only=True):

@@ -280,37 +280,6 @@ class RedriveReply(StrEnum):
     UNKNOWN = "unknown"
 
 
-class RunQuery(Struct, frozen=True):
-    """Which runs to list. Everything given must match; times compare with the due instant."""
-
-    job: str | None = None
-    handler: str | None = None
-    queue: str | None = None
-    states: tuple[State, ...] = ()
-    cause: Cause | None = None
-    due_from: datetime | None = None
-    due_until: datetime | None = None
-
-    def matches(self, run: Run) -> bool:
-        """Whether a run is one of those asked for."""
-        return (
-            (self.job is None or run.job == self.job)
-            and (self.handler is None or run.handler == self.handler)
-            and (self.queue is None or run.queue == self.queue)
-            and (not self.states or run.state in self.states)
-            and (self.cause is None or run.cause is self.cause)
-            and (self.due_from is None or run.due >= self.due_from)
-            and (self.due_until is None or run.due <= self.due_until)
-        )
-
-
-class Page(Struct, frozen=True):
-    """One page of a listing, newest created first; `next` continues it, None ends it."""
-
-    runs: list[Run]
-    next: str | None = None
-
-
 class Depth(Struct, frozen=True):
     """How much waits in a queue: due, and not yet due or held; and since when the oldest due one waits."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from duly.model import Attempt, CancelReply, Counts, JobStatistics, Page, RedriveReply, Run, RunQuery, State
+from duly.model import SCAN, Attempt, CancelReply, Counts, JobStatistics, Page, RedriveReply, Run, RunQuery, State
 
 
 class RunStore(Protocol):
@@ -17,12 +17,17 @@ class RunStore(Protocol):
         ...
 
     async def runs(
-        self, query: RunQuery, limit: int, cursor: str | None = None, *, now: datetime | None = None
+        self, query: RunQuery, limit: int, cursor: str | None = None, *, scan: int = SCAN, now: datetime | None = None
     ) -> Page:
-        """Runs that match, newest created first. A waiting run that is ready and not held is listed as queued.
+        """Runs that match, in the order of the query. A waiting run that is ready and not held is listed as queued.
 
-        Runs that were created together may come in any order, as long as the pages have each run once.
+        Runs that were created (ended, ready) together may come in any order, as long as the pages have each run once.
         `cursor` is the `next` of the previous page; any other text raises `ConfigurationError`.
+
+        The cost of a call has a bound. It looks at about `scan` runs at most; a store may set a lower bound, and after
+        a thousand runs it also stops when it has taken a tenth of a second. It never stops before it has looked at
+        `limit` runs. A page that ended so may be short, even empty: it has `reached` and `searched`, and `next` goes on
+        from there. Runs that an index of the store rules out do not count.
         """
         ...
 
@@ -40,6 +45,24 @@ class RunStore(Protocol):
 
     async def covering(self, uid: str, at: datetime) -> Run | None:
         """The record of a recurring job that accounts for instant `at`: its run, or the skipped range around it."""
+        ...
+
+    async def ledger(
+        self,
+        uid: str,
+        start: datetime,
+        until: datetime,
+        limit: int,
+        expected: Sequence[datetime] = (),
+        *,
+        now: datetime | None = None,
+    ) -> list[Run]:
+        """What is recorded about the instants of a recurring job from `start` to `until`, by instant, at most `limit`.
+
+        Runs, and skipped ranges that overlap. `expected` are the instants in that time by the job's schedule: a store
+        that has no index by instant finds only these, and ranges. The cost follows what is returned and expected, not
+        what is stored.
+        """
         ...
 
     async def attempts(self, run_id: str) -> list[Attempt]:

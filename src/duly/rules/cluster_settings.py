@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from duly.errors import ConfigurationError, shown
 from duly.model import Item, Retention, SchedulerConfig
-from duly.model.config import CHANGEABLE
+from duly.model.config import CHANGEABLE, RETAINED
 from duly.rules.durations import seconds_of
 from duly.rules.rate_limits import parse, parse_each
 
@@ -37,7 +37,7 @@ _COUNTS = frozenset(
         "shards",
         "max_payload_bytes",
         "keep_events",
-        "retention.max_completed",
+        *(f"{_RETENTION}max_{name}" for name in RETAINED),
     }
 )
 

@@ -11,16 +11,18 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from duly.model import JobChange, JobRecord, State, shift
+from duly.model.config import RETAINED
 from duly.model.event import JobSaved, PromisesChanged
 from duly.model.holds import held_job, hold_for_job
 from duly.model.job import DEPLOYED, JOB_SHARD
 from duly.model.node import PROTOCOL
 from duly.ports import Backend
-from duly.rules import job_changes
+from duly.rules import job_changes, purging
 from duly.rules.schedules import Schedule, ScheduleInCode, schedule_of
 from duly.rules.shards import is_shared
 from duly.runtime.elector import Elector
 from duly.runtime.environment import Environment, NodeService
+from duly.runtime.next_due import NextDue
 
 _PERIOD = 10.0
 _REVIEW = 300.0  # jobs are reviewed when the nodes' handlers change, and periodically
@@ -43,6 +45,7 @@ class Janitor(NodeService):
         backend: Backend,
         elector: Elector,
         schedules: ScheduleInCode,
+        next_due: NextDue,
         changed: Callable[[], None],
     ) -> None:
         super().__init__(env)
@@ -60,61 +63,83 @@ class Janitor(NodeService):
         self._review_at = 0.0
         self._index_check = _IndexCheck()
         self._purge_at: dict[State | None, float] = {}
+        self._next_due = next_due
+        self._step = purging.FIRST_STEP
+        self._purging = False
+        self._purged_at = self._rest_at = 0.0
         self._durable_start = backend.capabilities.durable_start
         self._look_at = env.clock.monotonic() + _PROMISES
 
     async def tick(self) -> float:
+        if self._purging and self._clock.monotonic() < self._rest_at:
+            return await self._go_on_purging()
+        self._rest_at = self._clock.monotonic() + _PERIOD
         await self._revive_own()
         if not self._elector.leads:
             self._missing_since.clear()
             return _PERIOD
-        more = await self._purge()
-        more |= await self._review_jobs()
+        pause = await self._go_on_purging()
+        more = await self._review_jobs()
         more |= await self._check_index()
         await self._release_holds()
         await self._look_at_promises()
-        return 0.0 if more else _PERIOD
+        return 0.0 if more else pause
 
     # --- retention
 
+    async def _go_on_purging(self) -> float:
+        """Delete one step, unless a run is due at any moment; seconds until the next."""
+        now = self._clock.monotonic()
+        if not self._elector.leads:
+            self._purging = False
+            return _PERIOD
+        if self._next_due.left(purging.CLEAR) < purging.CLEAR and now - self._purged_at < purging.PATIENCE:
+            self._purging = True
+            return purging.CLEAR
+        self._purging = await self._purge()
+        self._purged_at = self._clock.monotonic()
+        return purging.pause_after(self._purged_at - now) if self._purging else _PERIOD
+
     async def _purge(self) -> bool:
-        """Delete one slice of each state, and of dedupe keys whose time has passed; whether there may be more."""
+        """Delete one step of one state, or of dedupe keys whose time has passed; whether there may be more."""
         now = self._clock.now()
         keep = self._live.config.retention
         if keep != self._kept:
             self._kept, self._purge_at = keep, {}
-        purged = [
-            await self._purge_state(State.COMPLETED, keep.completed, keep.max_completed, now),
-            await self._purge_state(State.FAILED, keep.failed, None, now),
-            await self._purge_state(State.CANCELLED, keep.cancelled, None, now),
-            await self._purge_state(State.LOST, keep.lost, None, now),
-            await self._purge_state(State.SKIPPED, keep.skipped, None, now),
-            await self._expire_keys(),
-        ]
-        return _SLICE in purged
+        for name in RETAINED:
+            age, most = getattr(keep, name), getattr(keep, f"max_{name}")
+            if await self._purge_state(State(name), age, most, now):
+                return True
+        return await self._expire_keys()
 
-    async def _purge_state(self, state: State, age: float | None, number: int | None, now: datetime) -> int:
-        if number is None and self._waits(state):
-            return 0
+    async def _purge_state(self, state: State, age: float | None, most: int | None, now: datetime) -> bool:
+        if self._waits(state):
+            return False
+        began = self._clock.monotonic()
         before = None if age is None else shift(now, -age)
-        purged = await self._store.purge(state, before, number, _SLICE)
-        self._wait(state, purged, _BEYOND if age is None else min(_BEYOND, age / 10))
-        return purged
+        purged = await self._store.purge(state, before, most, self._step)
+        full = purged >= self._step
+        if not full:
+            self._wait(state, _BEYOND if age is None else min(_BEYOND, age / 10), counted=most is not None)
+        elif purged:
+            self._step = purging.next_step(self._step, self._clock.monotonic() - began)
+        return full
 
-    async def _expire_keys(self) -> int:
+    async def _expire_keys(self) -> bool:
         if self._waits(None):
-            return 0
+            return False
         expired = await self._store.expire(_SLICE)
-        self._wait(None, expired, _BEYOND)
-        return expired
+        if expired < _SLICE:
+            self._wait(None, _BEYOND)
+        return expired >= _SLICE
 
     def _waits(self, state: State | None) -> bool:
         """Whether what is kept for a time was looked at just now (None: dedupe keys)."""
         return self._clock.monotonic() < self._purge_at.get(state, 0.0)
 
-    def _wait(self, state: State | None, purged: int, seconds: float) -> None:
-        if purged < _SLICE:
-            self._purge_at[state] = self._clock.monotonic() + seconds
+    def _wait(self, state: State | None, seconds: float, *, counted: bool = False) -> None:
+        """Look again then. What is bounded by number is looked at in each period."""
+        self._purge_at[state] = self._clock.monotonic() + (min(seconds, _PERIOD / 2) if counted else seconds)
 
     # --- jobs whose handler nobody has
 

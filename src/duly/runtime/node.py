@@ -161,7 +161,9 @@ class Node:
         self.planner = Planner(
             env, store, coordinator, self.elector, layout, code.schedules, self.next_due, to_place=wake
         )
-        self.janitor = Janitor(env, self._backend, self.elector, code.schedules, changed=self.planner.signal.wake)
+        self.janitor = Janitor(
+            env, self._backend, self.elector, code.schedules, self.next_due, changed=self.planner.signal.wake
+        )
 
     def _make_heartbeat(
         self, env: Environment, backend: Backend, tell: Callable[..., None]

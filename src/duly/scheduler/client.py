@@ -22,6 +22,7 @@ from duly.errors import (
     shown,
 )
 from duly.model import (
+    SCAN,
     Attempt,
     CancelReply,
     Cause,
@@ -29,6 +30,7 @@ from duly.model import (
     Page,
     RedriveReply,
     Run,
+    RunOrder,
     RunQuery,
     SchedulerConfig,
     State,
@@ -170,13 +172,13 @@ class Client:
             raise _absent(run_id)
         return found
 
-    async def runs(self, query: RunQuery, limit: int, cursor: str | None) -> Page:
+    async def runs(self, query: RunQuery, limit: int, cursor: str | None, scan: int = SCAN) -> Page:
         sanitize.checked_whole("limit", limit, 1, sanitize.MOST_LISTED)
         if cursor is not None:
             sanitize.checked_text("cursor", cursor, _LONGEST_CURSOR)
         if not _can_match(query):
             return Page([])
-        return await self.backend.store.runs(query, limit, cursor)
+        return await self.backend.store.runs(query, limit, cursor, scan=scan)
 
     async def attempts(self, run_id: str) -> list[Attempt]:
         return await self.backend.store.attempts(run_id) if is_run_id(run_id) else []
@@ -278,9 +280,10 @@ def _absent(run_id: object) -> RunNotFound:
 
 
 def _can_match(query: RunQuery) -> bool:
-    """Whether any run can match: not if a name is asked for that no job, handler or queue can have."""
+    """Whether any run can match: not if a name is asked for that no job, handler, queue or node, or no id can have."""
     names = (query.job, query.handler, query.queue)
-    return all(name is None or is_job_name(name) or name == COMMAND_HANDLER for name in names)
+    printable = all(text is None or text.isprintable() for text in (query.node, query.id))
+    return printable and all(name is None or is_job_name(name) or name == COMMAND_HANDLER for name in names)
 
 
 def _no_result(run: Run) -> Exception:
@@ -315,6 +318,13 @@ def cause_of(cause: object) -> Cause:
     if not isinstance(cause, str) or cause not in tuple(Cause):
         raise ConfigurationError(f"cause={shown(cause)}: expected one of {', '.join(Cause)}")
     return Cause(cause)
+
+
+def order_of(order: object) -> RunOrder:
+    """The order that a caller names."""
+    if not isinstance(order, str) or order not in tuple(RunOrder):
+        raise ConfigurationError(f"order={shown(order)}: expected one of {', '.join(RunOrder)}")
+    return RunOrder(order)
 
 
 class ClockReader:

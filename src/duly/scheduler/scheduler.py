@@ -29,6 +29,7 @@ from duly.model import (
     Page,
     Put,
     Run,
+    RunOrder,
     RunQuery,
     SchedulerConfig,
     State,
@@ -46,7 +47,7 @@ from duly.runtime.context import Context
 from duly.runtime.executors.custom import Executor
 from duly.runtime.executors.import_path import loading_main
 from duly.runtime.handler import ErrorHook, FailureHook
-from duly.scheduler.client import Client, cause_of, states_of
+from duly.scheduler.client import Client, cause_of, order_of, states_of
 from duly.scheduler.cluster_settings import ClusterSettings
 from duly.scheduler.examination import examine
 from duly.scheduler.executors import checked_executors
@@ -534,10 +535,20 @@ class Scheduler(Subscriptions):
         cause: Cause | str | None = None,
         due_from: datetime | None = None,
         due_until: datetime | None = None,
+        order: RunOrder | str = RunOrder.CREATED,
+        ended_from: datetime | None = None,
+        ended_until: datetime | None = None,
+        node: str | None = None,
+        error: str | None = None,
+        text: str | None = None,
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page:
-        """Runs that match, newest first, a page at a time: `page.runs`, and `page.next` for the following one."""
+        """Runs that match, a page at a time: `page.runs`, and `page.next` for the following one.
+
+        `order` is "created" (newest first), "ended" (ended runs, latest first) or "ready" (waiting runs, earliest
+        first). A search for what few runs have may stop before the page is full: `page.reached` is how far it came.
+        """
         query = RunQuery(
             job=job,
             handler=handler,
@@ -546,6 +557,12 @@ class Scheduler(Subscriptions):
             cause=None if cause is None else cause_of(cause),
             due_from=None if due_from is None else as_utc(due_from, "due_from", ConfigurationError),
             due_until=None if due_until is None else as_utc(due_until, "due_until", ConfigurationError),
+            order=order_of(order),
+            ended_from=None if ended_from is None else as_utc(ended_from, "ended_from", ConfigurationError),
+            ended_until=None if ended_until is None else as_utc(ended_until, "ended_until", ConfigurationError),
+            node=node,
+            error=error,
+            text=text,
         )
         return await (await self._client()).runs(query, limit, cursor)
 

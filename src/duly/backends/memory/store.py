@@ -7,16 +7,19 @@ from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
 from duly.backends.codec import in_shard, kept_job
-from duly.backends.cursors import numbers_in
+from duly.backends.cursors import cursor_of, place_in
 from duly.backends.memory.contents import Contents
-from duly.errors import BackendError, ConfigurationError, shown
+from duly.backends.search import Descending
+from duly.errors import BackendError
 from duly.model import (
     FINAL,
+    SCAN,
     WAITING,
     Attempt,
     CancelReply,
@@ -34,11 +37,11 @@ from duly.model import (
     Page,
     RedriveReply,
     Run,
+    RunOrder,
     RunQuery,
     State,
     Waiting,
     from_micros,
-    is_run_id,
     recurring_id,
     seconds_between,
     to_micros,
@@ -179,14 +182,22 @@ class MemoryStore:
         return None if run is None else _as_it_stands(run, now or self._contents.clock.now())
 
     async def runs(
-        self, query: RunQuery, limit: int, cursor: str | None = None, *, now: datetime | None = None
+        self, query: RunQuery, limit: int, cursor: str | None = None, *, scan: int = SCAN, now: datetime | None = None
     ) -> Page:
         at = now or self._contents.clock.now()
-        newest_first = sorted(self._runs.by_id.values(), key=_created, reverse=True)
-        before = None if cursor is None else _place(cursor)
-        seen = [run for run in newest_first if before is None or _created(run) < before]
-        found = [run for run in (_as_it_stands(run, at) for run in seen) if query.matches(run)]
-        return Page(found[:limit], _mark(found[limit - 1]) if len(found) > limit else None)
+        after = None if cursor is None else _place(cursor, query.order)
+        standing = [_as_it_stands(run, at) for run in self._runs.by_id.values()]
+        listed = [(_key(run, query.order), run) for run in standing if run.state in query.listed]
+        left = sorted((entry for entry in listed if after is None or entry[0] > after), key=itemgetter(0))
+        found = [(key, run) for key, run in left[: max(1, scan)] if query.matches(run, at)]
+        shown = [run for _, run in found[:limit]]
+        if len(found) > limit:
+            return Page(shown, _mark(found[limit - 1][0], query.order) if limit > 0 else None)
+        if len(left) <= max(1, scan):
+            return Page(shown)
+        last, _ = left[max(1, scan) - 1]
+        reached = last[0] if query.order is RunOrder.READY else -last[0]
+        return Page(shown, _mark(last, query.order), from_micros(reached), max(1, scan))
 
     async def upcoming(self, limit: int, job: str | None = None, *, now: datetime | None = None) -> list[Run]:
         at = now or self._contents.clock.now()
@@ -207,6 +218,21 @@ class MemoryStore:
             return run
         ranges = (run for run in self._runs.by_id.values() if run.uid == uid and run.until is not None)
         return next((run for run in ranges if run.until is not None and run.due <= at <= run.until), None)
+
+    async def ledger(
+        self,
+        uid: str,
+        start: datetime,
+        until: datetime,
+        limit: int,
+        expected: Sequence[datetime] = (),
+        *,
+        now: datetime | None = None,
+    ) -> list[Run]:
+        at = now or self._contents.clock.now()
+        of_job = (run for run in self._runs.by_id.values() if run.uid == uid and run.id == recurring_id(uid, run.due))
+        found = [run for run in of_job if run.due <= until and (run.until or run.due) >= start]
+        return [_as_it_stands(run, at) for run in sorted(found, key=lambda run: run.due)[:limit]]
 
     async def attempts(self, run_id: str) -> list[Attempt]:
         return history_of(self._runs.by_id.get(run_id), self._runs.attempts.get(run_id, ()))
@@ -410,23 +436,29 @@ def _as_it_stands(run: Run, now: datetime) -> Run:
     return run
 
 
-def _created(run: Run) -> tuple[datetime, str]:
-    assert run.created_at is not None
-    return (run.created_at, run.id)
+_Key = tuple[int, Descending | str]  # sorts as it is listed
 
 
-def _mark(run: Run) -> str:
-    created_at, run_id = _created(run)
-    return f"{to_micros(created_at)}.{run_id}"
+def _key(run: Run, order: RunOrder) -> _Key:
+    match order:
+        case RunOrder.READY:
+            return (to_micros(run.ready_at), run.id)
+        case RunOrder.ENDED:
+            assert run.finished_at is not None
+            return (-to_micros(run.finished_at), Descending(run.id))
+        case _:
+            assert run.created_at is not None
+            return (-to_micros(run.created_at), Descending(run.id))
 
 
-def _place(cursor: str) -> tuple[datetime, str]:
+def _mark(key: _Key, order: RunOrder) -> str:
+    return cursor_of(key[0] if order is RunOrder.READY else -key[0], key[1])
+
+
+def _place(cursor: str, order: RunOrder) -> _Key:
     """What a mark stands for."""
-    created, _, run_id = cursor.partition(".")
-    [micros] = numbers_in(created, 1)
-    if not is_run_id(run_id):
-        raise ConfigurationError(f"cursor={shown(cursor)}: not the `next` of an earlier page")
-    return from_micros(micros), run_id
+    micros, run_id = place_in(cursor)
+    return (micros, run_id) if order is RunOrder.READY else (-micros, Descending(run_id))
 
 
 def _deepen(depth: Depth, run: Run, state: State) -> Depth:

@@ -12,6 +12,8 @@ from duly.backends.sql.unit import Conditions, Row
 from duly.model import Put, Run, RunQuery, from_micros, to_micros
 from duly.model.holds import UNPLACED
 
+_FEW_JOBS = 20
+
 # The soonest runs of every line.
 _SOONEST = """
 WITH RECURSIVE {lines},
@@ -34,6 +36,25 @@ SELECT seq FROM (
     WHERE h.hold = $2 AND r.job = $3
 ) AS soonest
 ORDER BY ready_at, id LIMIT $1
+"""
+
+# The first $3 waiting runs after ready time $1 and id $2; of queue $4 if one is given, but for held ones.
+_BY_READY_TIME = """
+WITH RECURSIVE {lines}
+(
+    SELECT n.ready_at, n.id, n.seq FROM lines AS l CROSS JOIN LATERAL (
+        SELECT ready_at, id, seq FROM {ns}.waiting AS w
+        WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) > ($1::bigint, $2::text)
+        ORDER BY w.ready_at, w.id LIMIT $3
+    ) AS n
+    WHERE $4::text IS NULL OR split_part(l.line, '@', 1) = $4::text
+)
+UNION ALL
+(
+    SELECT ready_at, id, seq FROM {ns}.held WHERE (ready_at, id) > ($1::bigint, $2::text)
+    ORDER BY ready_at, id LIMIT $3
+)
+ORDER BY ready_at, id LIMIT $3
 """
 
 # The first $2 runs under hold $3: those due at $1 by rank, ready time and id, then the others by time; after the run of
@@ -108,14 +129,25 @@ class PostgresDialect:
             start = (MIDDLE - after.priority, to_micros(after.ready_at), after.id)
         return [row[0] for row in await unit.all(_FIRST_HELD, now, limit, key, *start)]
 
-    async def matching(self, unit: PostgresUnit, query: RunQuery) -> list[Conditions]:
+    async def matching(self, unit: PostgresUnit, query: RunQuery) -> Conditions:
         wanted = {
-            "r.job = ?::text": query.job,
+            "r.job = ANY(?::text[])": None if query.names is None else sorted(query.names),
             "r.handler = ?::text": query.handler,
             "r.cause = ?::text": None if query.cause is None else query.cause.value,
             "split_part(r.line, '@', 1) = ?::text": query.queue,
         }
-        return [[(text, (value,)) for text, value in wanted.items() if value is not None]]
+        return [(text, (value,)) for text, value in wanted.items() if value is not None]
+
+    async def of_jobs(self, unit: PostgresUnit, query: RunQuery) -> list[Conditions] | None:
+        names = query.names
+        if names is None or len(names) > _FEW_JOBS:
+            return None
+        return [[("r.job = ?::text", (name,))] for name in sorted(names)]
+
+    async def by_ready_time(
+        self, unit: PostgresUnit, queue: str | None, ready_at: int, run_id: str, limit: int
+    ) -> list[Row]:
+        return await unit.all(_BY_READY_TIME, ready_at, run_id, limit, queue)
 
     # --- leases
 

@@ -20,7 +20,7 @@ By job. `job:<job>` is the set of its submitted waiting runs; those of its sched
 `plans`, from which they are removed late. `jobs` is name → record, `due:<shard>` a sorted set of names by time to
 plan (`shards` lists the shards except for `main`), `blocked` the set of paused and removed ones, `names` and `handlers`
 the index of jobs (lib/job_index.lua), `statistics` the counters by job, `tallies` the settlements not yet counted
-there.
+there, `recent:<job>` its 200 newest ended runs (since when they are complete is in `meta`).
 
 By creation. Ids are appended to pages (`page:<n>`, strings of some 4 kB; `pages` orders them), 28 bytes a run.
 

@@ -1,4 +1,4 @@
-"""Reading runs: by id, by a query, newest first, and the waiting ones. Nothing here changes anything.
+"""Reading runs: by id, the waiting ones, and those of a job's instants. Pages of a listing are in `redis.pages`.
 
 The server returns slices; filtering and sorting happen here, so that no script is long. A listing is not one moment:
 a change while it is read may appear or not.
@@ -12,11 +12,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from duly.backends.cursors import cursor_of, numbers_in
 from duly.backends.redis.client import RedisClient, slices_of
-from duly.backends.redis.codec import NUMBERS, body_of, damaged_run, encode, run_of, score_of, status_of
+from duly.backends.redis.codec import body_of, damaged_run, encode, run_of, score_of, status_of
 from duly.backends.tolerance import tolerantly
-from duly.model import FINAL, WAITING, Page, Run, RunQuery, State, from_micros, to_micros
+from duly.model import WAITING, Run, from_micros, recurring_id, to_micros
 from duly.model.holds import UNPLACED
 
 _READ = 500
@@ -25,7 +24,6 @@ _SLICE = 2_000
 _JOBS = 100
 _FEW_OF_JOB = 100
 _FIELDS = 5
-_PLACES = 1 << 24  # as in layout.lua
 
 
 class ListedRun(Struct, frozen=True):
@@ -71,54 +69,6 @@ def _decode(run_ids: Sequence[str], entry: Sequence[Any], now: int) -> ListedRun
         now,
     )
     return ListedRun(run, (body.place, body.index))
-
-
-# --- pages
-
-
-async def page(client: RedisClient, query: RunQuery, limit: int, cursor: str | None, now: int | None) -> Page:
-    """Runs that match, newest created first. The cursor is the place of the last run of the previous page."""
-    before = None if cursor is None else numbers_in(cursor, 2)
-    found: list[ListedRun] = []
-    async for some in _newest(client, query, before, now):
-        matching = [each for each in some if (before is None or each.place < before) and query.matches(each.run)]
-        found += sorted(matching, key=lambda each: each.place, reverse=True)
-        if len(found) > limit:
-            break
-    more = len(found) > limit > 0
-    last = found[limit - 1] if more else None
-    return Page([each.run for each in found[:limit]], None if last is None else cursor_of(*last.place))
-
-
-async def _newest(
-    client: RedisClient, query: RunQuery, before: tuple[int, ...] | None, now: int | None
-) -> AsyncIterator[list[ListedRun]]:
-    """All runs that may match, in parts from the newest to the oldest."""
-    few = await _ids_by_state(client, query)
-    if few is not None:
-        yield await read_runs(client, few, now)
-        return
-    below: bytes | int = b"+inf" if before is None else before[0] // _PLACES + 1
-    while True:
-        number, ids = await client.call("run_page", below)
-        if number == b"":
-            return
-        yield await read_runs(client, ids.decode().split(), now)
-        below = int(number)
-
-
-async def _ids_by_state(client: RedisClient, query: RunQuery) -> list[str] | None:
-    """The ids of all runs in the states that a query names; None if there are many."""
-    if not query.states:
-        return None
-    states = frozenset(query.states)
-    numbers = [NUMBERS[state] for state in states & FINAL]
-    if State.RUNNING in states:
-        numbers.append(NUMBERS[State.RUNNING])
-    if states & WAITING:
-        numbers.append(NUMBERS[State.PENDING])
-    ids = await client.call("ids_by_state", _FEW, *numbers)
-    return None if ids is None else decoded(ids)
 
 
 # --- waiting runs
@@ -213,3 +163,24 @@ async def covering(client: RedisClient, uid: str, at: int) -> Run | None:
         if len(ids) < _READ:
             return None
         start += _READ
+
+
+async def ledger(
+    client: RedisClient,
+    uid: str,
+    start: datetime,
+    until: datetime,
+    limit: int,
+    expected: Sequence[datetime],
+    now: int | None,
+) -> list[Run]:
+    """The records of a recurring job for a time: those of expected instants, and ranges."""
+    first, last = to_micros(start), to_micros(until)
+    ids = {recurring_id(uid, at): None for at in expected if start <= at <= until}
+    ranges = await client.on_key("ZRANGEBYSCORE", f"ranges:{uid}", first, last, "LIMIT", 0, limit)
+    ids |= dict.fromkeys(decoded(ranges))
+    found = {each.run.id: each.run for each in await read_runs(client, list(ids), now)}
+    around = await covering(client, uid, first)
+    if around is not None:
+        found[around.id] = around
+    return sorted(found.values(), key=lambda run: run.due)[:limit]

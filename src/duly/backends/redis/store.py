@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
-from duly.backends.redis import listing
+from duly.backends.redis import listing, pages
 from duly.backends.redis.client import MAX_SLICE, RedisClient, slices_of
 from duly.backends.redis.codec import (
     NUMBERS,
@@ -39,6 +39,7 @@ from duly.backends.redis.pubsub import MISSED, Listener
 from duly.errors import BackendError, BackendUnavailable
 from duly.model import (
     FINAL,
+    SCAN,
     Attempt,
     CancelReply,
     Claim,
@@ -224,9 +225,9 @@ class RedisStore:
         return found[0].run if found else None
 
     async def runs(
-        self, query: RunQuery, limit: int, cursor: str | None = None, *, now: datetime | None = None
+        self, query: RunQuery, limit: int, cursor: str | None = None, *, scan: int = SCAN, now: datetime | None = None
     ) -> Page:
-        return await listing.page(self._client, query, limit, cursor, _micros(now))
+        return await pages.page(self._client, query, limit, cursor, scan, _micros(now))
 
     async def upcoming(self, limit: int, job: str | None = None, *, now: datetime | None = None) -> list[Run]:
         return await listing.upcoming(self._client, limit, job, _micros(now))
@@ -241,6 +242,18 @@ class RedisStore:
     async def covering(self, uid: str, at: datetime) -> Run | None:
         run = await self.run(recurring_id(uid, at))
         return run if run is not None else await listing.covering(self._client, uid, to_micros(at))
+
+    async def ledger(
+        self,
+        uid: str,
+        start: datetime,
+        until: datetime,
+        limit: int,
+        expected: Sequence[datetime] = (),
+        *,
+        now: datetime | None = None,
+    ) -> list[Run]:
+        return await listing.ledger(self._client, uid, start, until, limit, expected, _micros(now))
 
     async def attempts(self, run_id: str) -> list[Attempt]:
         text = await self._client.on_key("HGET", "attempts", run_id)

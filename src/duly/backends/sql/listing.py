@@ -1,32 +1,19 @@
-"""Looking runs up. Nothing here changes anything.
-
-Runs are numbered as they are created, so a page, newest first, goes on below the last run of the page before. Where few
-runs can match by their state only those are looked at, and by their job only its own; otherwise the table is walked
-from its newest run back until the page is full.
-"""
+"""Looking runs up. Nothing here changes anything. Pages of a listing are in `sql.pages`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from itertools import chain
-from typing import Any
 
 from duly.backends.codec import counts_of, read_attempt, read_statistics
-from duly.backends.cursors import numbers_in
 from duly.backends.sql.moves import by_ids, by_seqs, read_records
 from duly.backends.sql.operating import paused
-from duly.backends.sql.unit import Conditions, Row, Unit
+from duly.backends.sql.unit import Unit
 from duly.model import (
-    FINAL,
-    WAITING,
     Attempt,
     Counts,
     JobStatistics,
-    Page,
     Run,
-    RunQuery,
-    State,
     from_micros,
     recurring_id,
     to_micros,
@@ -42,6 +29,8 @@ WHERE r.id >= $1 AND r.id <= $2 AND r.until IS NOT NULL AND r.until >= $3
 ORDER BY r.id DESC
 LIMIT 1
 """
+# Records by id, which sort like the instants of their job.
+_LEDGER = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.id >= $1 AND r.id <= $2 ORDER BY r.id LIMIT $3"
 _ATTEMPTS = """
 SELECT a.number, a.fence, a.node, a.started_at, a.ended_at, a.outcome, a.failure
 FROM {ns}.runs AS r INNER JOIN {ns}.attempts AS a ON a.seq = r.seq
@@ -76,26 +65,6 @@ SELECT j.job, (
 FROM {jobs_named}
 """
 
-_FEW = 50_000
-_RUNS = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE "
-_NEWEST = " ORDER BY r.seq DESC LIMIT "
-# How many runs may be in a state: exactly up to a bound.
-_NUMBER = """
-SELECT
-    CASE WHEN $1 THEN (SELECT count(*) FROM (SELECT 1 FROM {all_waiting} LIMIT $4) AS few) ELSE 0 END
-    + CASE WHEN $2 THEN (SELECT count(*) FROM (SELECT 1 FROM {ns}.claims LIMIT $4) AS few) ELSE 0 END
-    + (SELECT coalesce(sum(kept), 0)::bigint FROM {ns}.totals WHERE state = ANY($3::text[]))
-"""
-# Which runs those are.
-_OF_WAITING = "SELECT seq FROM {all_waiting}"
-_OF_RUNNING = "SELECT seq FROM {ns}.claims"
-_OF_ENDED = "SELECT seq FROM {ns}.ended WHERE state = ANY(?::text[])"
-
-_IS_ENDED = "e.state = ANY(?::text[])"
-_IS_RUNNING = "c.seq IS NOT NULL"
-_IS_QUEUED = "(e.seq IS NULL AND c.seq IS NULL AND h.seq IS NULL AND r.ready_at <= ?::bigint)"
-_IS_PENDING = "(e.seq IS NULL AND c.seq IS NULL AND (h.seq IS NOT NULL OR r.ready_at > ?::bigint))"
-
 
 # --- single runs
 
@@ -121,6 +90,16 @@ async def covering(unit: Unit, uid: str, at: datetime, now: int) -> Run | None:
         return run
     records = read_records(await unit.all(_COVERING, f"{uid}-", exact, to_micros(at)), now)
     return records[0].run if records else None
+
+
+async def ledger(unit: Unit, uid: str, start: datetime, until: datetime, limit: int, now: int) -> list[Run]:
+    """The records of a recurring job for a time, by instant; a range that began before is the first."""
+    rows = await unit.all(_LEDGER, recurring_id(uid, start), recurring_id(uid, until), limit)
+    found = [record.run for record in read_records(rows, now)]
+    if found and found[0].due == start:
+        return found
+    before = read_records(await unit.all(_COVERING, f"{uid}-", recurring_id(uid, start), to_micros(start)), now)
+    return [*(record.run for record in before), *found][:limit]
 
 
 async def attempts(unit: Unit, run_id: str) -> list[Attempt]:
@@ -174,85 +153,3 @@ async def statistics(unit: Unit, jobs: Sequence[str] | None) -> dict[str, JobSta
 async def counts(unit: Unit, now: int | None) -> Counts:
     """Runs by state and queue."""
     return counts_of(await unit.all("{depths}", now), await unit.all(_ENDED), await paused(unit))
-
-
-# --- pages
-
-
-class _Where:
-    """Conditions with their parameters; `?` in a text becomes the number of its parameter."""
-
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-        self.parameters: list[Any] = []
-
-    def numbered(self, text: str, *parameters: Any) -> str:
-        for parameter in parameters:
-            self.parameters.append(parameter)
-            text = text.replace("?", f"${len(self.parameters)}", 1)
-        return text
-
-    def add(self, text: str, *parameters: Any) -> None:
-        self._texts.append(self.numbered(text, *parameters))
-
-    def add_one_of(self, conditions: Conditions, between: str, template: str = "({})") -> None:
-        texts = [self.numbered(text, *parameters) for text, parameters in conditions]
-        self._texts.append(template.format(between.join(texts)))
-
-    def __str__(self) -> str:
-        return " AND ".join(self._texts) or "true"
-
-
-async def page(unit: Unit, query: RunQuery, limit: int, cursor: str | None, now: int) -> Page:
-    """Runs that match; `cursor` is the number of the last run of the page before."""
-    shared = _conditions(query, cursor)
-    alternatives = await unit.dialect.matching(unit, query)
-    found = [await _newest(unit, [*conditions, *shared], query, limit + 1, now) for conditions in alternatives]
-    rows = found[0] if len(found) == 1 else _merged(found)[: limit + 1]
-    records = read_records(rows[:limit], now)
-    more = len(rows) > limit and bool(records)
-    return Page([record.run for record in records], str(records[-1].seq) if more else None)
-
-
-def _merged(found: Iterable[Sequence[Row]]) -> list[Row]:
-    return sorted(chain.from_iterable(found), key=lambda row: int(row[0]), reverse=True)
-
-
-async def _newest(unit: Unit, conditions: Conditions, query: RunQuery, limit: int, now: int) -> list[Row]:
-    where = _Where()
-    for text, parameters in conditions:
-        where.add(text, *parameters)
-    if query.states:
-        await _add_states(unit, frozenset(query.states), where, now)
-    most = where.numbered("?::bigint", limit)
-    return await unit.all(f"{_RUNS}{where}{_NEWEST}{most}", *where.parameters)
-
-
-def _conditions(query: RunQuery, cursor: str | None) -> Conditions:
-    conditions: Conditions = []
-    if cursor is not None:
-        conditions.append(("r.seq < ?::bigint", numbers_in(cursor, 1)))
-    if query.due_from is not None:
-        conditions.append(("r.due >= ?::bigint", (to_micros(query.due_from),)))
-    if query.due_until is not None:
-        conditions.append(("r.due <= ?::bigint", (to_micros(query.due_until),)))
-    return conditions
-
-
-async def _add_states(unit: Unit, states: frozenset[State], where: _Where, now: int) -> None:
-    ended = sorted(state.value for state in states & FINAL)
-    one_of: Conditions = [
-        *([(_IS_ENDED, (ended,))] if ended else []),
-        *([(_IS_RUNNING, ())] if State.RUNNING in states else []),
-        *([(_IS_QUEUED, (now,))] if State.QUEUED in states else []),
-        *([(_IS_PENDING, (now,))] if State.PENDING in states else []),
-    ]
-    where.add_one_of(one_of, " OR ")
-    row = await unit.one(_NUMBER, bool(states & WAITING), State.RUNNING in states, ended, _FEW + 1)
-    if row is not None and row[0] <= _FEW:
-        narrow: Conditions = [
-            *([(_OF_ENDED, (ended,))] if ended else []),
-            *([(_OF_RUNNING, ())] if State.RUNNING in states else []),
-            *([(_OF_WAITING, ())] if states & WAITING else []),
-        ]
-        where.add_one_of(narrow, " UNION ALL ", "r.seq IN ({})")

@@ -10,10 +10,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from duly.backends.codec import instant, micros, slices_of
-from duly.backends.sql import listing, operating, planning, values
+from duly.backends.sql import listing, operating, pages, planning, values
 from duly.backends.sql.notify import CompletionWaiters
 from duly.backends.sql.unit import STORE, Session, Task, Unit
 from duly.model import (
+    SCAN,
     Attempt,
     CancelReply,
     Claim,
@@ -122,9 +123,9 @@ class SqlStore(ABC):
         return await self._session.read(_shown(now, listing.find, run_id))
 
     async def runs(
-        self, query: RunQuery, limit: int, cursor: str | None = None, *, now: datetime | None = None
+        self, query: RunQuery, limit: int, cursor: str | None = None, *, scan: int = SCAN, now: datetime | None = None
     ) -> Page:
-        return await self._list(_shown(now, listing.page, query, limit, cursor))
+        return await self._list(_shown(now, pages.page, query, limit, cursor, min(scan, SCAN)))
 
     async def upcoming(self, limit: int, job: str | None = None, *, now: datetime | None = None) -> list[Run]:
         return await self._list(_shown(now, listing.upcoming, limit, job))
@@ -136,6 +137,18 @@ class SqlStore(ABC):
 
     async def covering(self, uid: str, at: datetime) -> Run | None:
         return await self._session.read(_shown(None, listing.covering, uid, at))
+
+    async def ledger(
+        self,
+        uid: str,
+        start: datetime,
+        until: datetime,
+        limit: int,
+        expected: Sequence[datetime] = (),
+        *,
+        now: datetime | None = None,
+    ) -> list[Run]:
+        return await self._session.read(_shown(now, listing.ledger, uid, start, until, limit))
 
     async def attempts(self, run_id: str) -> list[Attempt]:
         return await self._session.read(lambda unit: listing.attempts(unit, run_id))

@@ -132,8 +132,24 @@ class Dialect(Protocol[U_contra]):
         """The numbers of the first runs under a hold, in the order of `rules.placement.placing_order`."""
         ...
 
-    async def matching(self, unit: U_contra, query: RunQuery) -> list[Conditions]:
-        """What job, handler, cause and queue of a query mean for runs `r`: alternatives, each a set of conditions."""
+    async def matching(self, unit: U_contra, query: RunQuery) -> Conditions:
+        """What jobs, handler, cause and queue of a query mean for runs `r`."""
+        ...
+
+    async def of_jobs(self, unit: U_contra, query: RunQuery) -> list[Conditions] | None:
+        """The runs `r` of the jobs of a query, as conditions that an index serves in the order of their numbers.
+
+        None if the query names no jobs, or too many. Each run meets one of the sets of conditions.
+        """
+        ...
+
+    async def by_ready_time(
+        self, unit: U_contra, queue: str | None, ready_at: int, run_id: str, limit: int
+    ) -> list[Row]:
+        """Ready time, id and number of waiting runs after that place, held ones included, by ready time and id.
+
+        With `queue`, others may be left out.
+        """
         ...
 
     async def know_line(self, unit: U_contra, line: str) -> None:

@@ -12,6 +12,7 @@ from duly.backends.sql.moves import place_odd
 from duly.backends.sql.notify import WORK
 from duly.backends.sql.unit import Conditions, Row
 from duly.backends.sqlite.claiming import earliest_later, survey
+from duly.backends.sqlite.interning import SPAN
 from duly.backends.sqlite.unit import SqliteUnit, as_list
 from duly.model import WAITING, Put, Run, RunQuery, from_micros, to_micros
 from duly.model.holds import UNPLACED
@@ -19,6 +20,7 @@ from duly.rules.placement import placing_order
 
 _FEW_KINDS = 20
 _KINDS = "SELECT number, handler, cause FROM {ns}.kinds"
+_KINDS_OF_JOBS = "SELECT number, handler, cause FROM {ns}.kinds WHERE job IN (SELECT value FROM json_each(?))"
 
 _SOONEST = "SELECT ready_at, id, seq FROM {ns}.waiting WHERE line = ? ORDER BY ready_at, id LIMIT ?"
 _SOONEST_TO_ENTER = "SELECT ready_at, id, seq FROM {ns}.entrants WHERE line = ? ORDER BY ready_at, id LIMIT ?"
@@ -35,6 +37,13 @@ WHERE kind IN (SELECT number FROM {ns}.kinds WHERE job = ?1)
 ORDER BY ready_at, id
 LIMIT ?2
 """
+
+# What comes after a ready time and an id.
+_WAITING_AFTER = """
+SELECT ready_at, id, seq FROM {ns}.waiting WHERE line = ? AND (ready_at, id) > (?, ?) ORDER BY ready_at, id LIMIT ?
+"""
+_ENTRANTS_AFTER = _WAITING_AFTER.replace("waiting", "entrants")
+_HELD_AFTER = "SELECT ready_at, id, seq FROM {ns}.held WHERE (ready_at, id) > (?, ?) ORDER BY ready_at, id LIMIT ?"
 
 # The ranks among the runs under a hold, found by leaping from one to the next.
 _RANKS = """
@@ -82,18 +91,31 @@ class SqliteDialect:
     async def first_held(self, unit: SqliteUnit, key: str, limit: int, after: Run | None, now: int) -> list[int]:
         return [seq for _, seq in sorted(_held_in_order(unit, key, limit, after, now))[:limit]]
 
-    async def matching(self, unit: SqliteUnit, query: RunQuery) -> list[Conditions]:
-        """The newest of few kinds are found by the index of kinds, which knows their order; for many, among all."""
-        shared: Conditions = []
+    async def matching(self, unit: SqliteUnit, query: RunQuery) -> Conditions:
+        found: Conditions = []
         if query.queue is not None:
-            numbers = unit.names.queues_of(unit, query.queue)
-            shared.append(("r.line / 1000 = ANY(?::int[])", (numbers,)))
+            found.append(("r.line / 1000 = ANY(?::int[])", (unit.names.queues_of(unit, query.queue),)))
+        if (kinds := _kinds(unit, query)) is not None:
+            found.append(("r.kind = ANY(?::int[])", (kinds,)))
+        return found
+
+    async def of_jobs(self, unit: SqliteUnit, query: RunQuery) -> list[Conditions] | None:
+        """The newest of few kinds are found by the index of kinds, which knows their order; for many, among all."""
         kinds = _kinds(unit, query)
-        if kinds is None:
-            return [shared]
-        if not kinds or len(kinds) > _FEW_KINDS:
-            return [[("r.kind = ANY(?::int[])", (kinds,)), *shared]]
-        return [[("r.kind = ?", (kind,)), *shared] for kind in kinds]
+        if kinds is None or len(kinds) > _FEW_KINDS:
+            return None
+        return [[("r.kind = ?", (kind,))] for kind in kinds]
+
+    async def by_ready_time(
+        self, unit: SqliteUnit, queue: str | None, ready_at: int, run_id: str, limit: int
+    ) -> list[Row]:
+        numbers = None if queue is None else unit.names.queues_of(unit, queue)
+        rows = list(unit.select(_HELD_AFTER, ready_at, run_id, limit))
+        for place in survey(unit, 0):
+            if numbers is None or place.number // SPAN in numbers:
+                after = _ENTRANTS_AFTER if place.entering else _WAITING_AFTER
+                rows += unit.select(after, place.number, ready_at, run_id, limit)
+        return sorted(rows)[:limit]
 
     # --- leases
 
@@ -112,10 +134,11 @@ DIALECT = SqliteDialect()
 
 
 def _kinds(unit: SqliteUnit, query: RunQuery) -> list[int] | None:
-    """The kinds that match what a query says about job, handler and cause; None when it says nothing."""
-    if query.job is None and query.handler is None and query.cause is None:
+    """The kinds that match what a query says about jobs, handler and cause; None when it says nothing."""
+    names = query.names
+    if names is None and query.handler is None and query.cause is None:
         return None
-    rows = unit.select(_KINDS) if query.job is None else unit.select(_KINDS + " WHERE job = ?", query.job)
+    rows = unit.select(_KINDS) if names is None else unit.select(_KINDS_OF_JOBS, as_list(names))
     return [
         number
         for number, handler, cause in rows

@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+from typing import Any
+
 import pytest
+from msgspec.structs import replace
 
 from duly.errors import ConfigurationError
-from duly.model import Cancelled, CancelReply, Outcome, RunQuery, State, Succeeded
+from duly.model import (
+    SCAN,
+    Cancelled,
+    CancelReply,
+    Cause,
+    Outcome,
+    PathEquals,
+    RetrySpec,
+    RunOrder,
+    RunPolicy,
+    RunQuery,
+    State,
+    Succeeded,
+    recurring_id,
+)
 from duly.testing.conformance.world import World, failed, part, scenario, to_place
+
+_NO_RETRY = RunPolicy(retry=RetrySpec(max_retries=0))
+
+
+async def _ids(world: World, query: RunQuery, limit: int, scan: int = SCAN) -> list[str]:
+    """The ids of all pages in order."""
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await world.store.runs(query, limit, cursor, scan=scan, now=world.now)
+        assert len(page.runs) <= limit
+        found += [run.id for run in page.runs]
+        cursor = page.next
+        if cursor is None:
+            return found
 
 
 @part
@@ -65,6 +98,143 @@ class ListingSuite:
             assert (stored.final, stored.cancelling) == (True, False)
         page = await world.store.runs(RunQuery(), 10, now=world.now)
         assert not any(run.cancelling for run in page.runs)
+
+    @scenario
+    async def test_ended_runs_are_listed_by_their_end(self, world: World) -> None:
+        runs = [world.run(policy=_NO_RETRY) for _ in range(6)]
+        await world.put(*runs, world.run(delay=60))
+        claims = {claim.run.id: claim for claim in await world.claim(6)}
+        order = [runs[number] for number in (2, 0, 5, 1, 4, 3)]
+        for number, run in enumerate(order):
+            await world.settle(claims[run.id], Succeeded() if number % 2 else failed())
+            world.advance(1)
+        latest_first = [run.id for run in reversed(order)]
+        assert await _ids(world, RunQuery(order=RunOrder.ENDED), 2) == latest_first
+        assert await _ids(world, RunQuery(order=RunOrder.ENDED, states=(State.COMPLETED,)), 2) == latest_first[::2]
+        assert await _ids(world, RunQuery(order=RunOrder.ENDED, job="mail"), 2) == latest_first
+        assert await _ids(world, RunQuery(order=RunOrder.ENDED, states=(State.QUEUED,)), 2) == []
+        ends = [(await world.stored(run)).finished_at for run in order]
+        between = RunQuery(order=RunOrder.ENDED, ended_from=ends[1], ended_until=ends[3])
+        assert await _ids(world, between, 2) == [order[3].id, order[2].id, order[1].id]
+        assert sorted(await _ids(world, RunQuery(ended_from=ends[4]), 2)) == sorted([order[4].id, order[5].id])
+
+    @scenario
+    async def test_waiting_runs_are_listed_by_ready_time(self, world: World) -> None:
+        late, soon, held = world.run(delay=60), world.run("sms", delay=5, priority=3), world.run(delay=30, hold="k")
+        ready, other = world.run(delay=-1), world.run(delay=20, queue="fast")
+        await world.put(late, soon, held, ready, other)
+        by_time = [ready.id, soon.id, other.id, held.id, late.id]
+        assert await _ids(world, RunQuery(order=RunOrder.READY), 2) == by_time
+        assert await _ids(world, RunQuery(order=RunOrder.READY, queue="fast"), 2) == [other.id]
+        assert await _ids(world, RunQuery(order=RunOrder.READY, job="sms"), 2) == [soon.id]
+        assert await _ids(world, RunQuery(order=RunOrder.READY, states=(State.PENDING,)), 1) == by_time[1:]
+        await world.claim()
+        assert await _ids(world, RunQuery(order=RunOrder.READY), 2) == by_time[1:]
+
+    @scenario
+    async def test_runs_of_one_ready_time_and_one_end_are_listed_once_each(self, world: World) -> None:
+        runs = [world.run(delay=60) for _ in range(9)]
+        await world.put(*runs)
+        ids = sorted(run.id for run in runs)
+        assert sorted(await _ids(world, RunQuery(order=RunOrder.READY), 2)) == ids
+        await world.store.cancel(ids, now=world.now)
+        assert sorted(await _ids(world, RunQuery(order=RunOrder.ENDED), 2)) == ids
+
+    @scenario
+    async def test_a_search_stops_after_its_budget_and_says_how_far_it_came(self, world: World) -> None:
+        await world.put(rare := world.run(payload=b'{"rare":true}'))
+        for _ in range(300):
+            world.advance(1)
+            await world.put(*[world.run() for _ in range(4)])
+        query = RunQuery(where=(PathEquals(("payload", "rare"), value=True),))
+        found: list[str] = []
+        cursor, pages, reached = None, 0, world.now
+        while True:
+            page = await world.store.runs(query, 2, cursor, scan=5, now=world.now)
+            found += [run.id for run in page.runs]
+            pages, cursor = pages + 1, page.next
+            if cursor is None:
+                break
+            assert page.reached is not None
+            assert page.searched >= 3
+            assert page.reached <= reached
+            reached = page.reached
+        assert found == [rare.id]
+        assert pages > 2
+        assert (page.reached, page.searched) == (None, 0)
+
+    @scenario
+    async def test_runs_are_found_by_what_they_have(self, world: World) -> None:
+        plain = world.run(delay=600)
+        keyed = world.run("sms", delay=600, dedupe_key="invoice-7", payload=b'{"to":{"id":7},"tags":["a","b"]}')
+        await world.put(failing := world.run("mail", policy=_NO_RETRY))
+        [claim] = await world.claim(1, node="n1")
+        world.advance(3)
+        assert await world.settle(claim, failed("Mailbox full"))
+        await world.put(plain, keyed)
+
+        async def found(**wanted: Any) -> set[str]:
+            return set(await _ids(world, RunQuery(**wanted), 2))
+
+        assert await found() == {plain.id, keyed.id, failing.id}
+        assert await found(node="n1") == {failing.id}
+        assert await found(node="n2") == set()
+        assert await found(error="mailbox") == {failing.id}
+        assert await found(text="INVOICE") == {keyed.id}
+        assert await found(text="valueerror") == {failing.id}
+        assert await found(key="invoice-7") == {keyed.id}
+        assert await found(id=keyed.id) == {keyed.id}
+        assert await found(id="~") == set()
+        assert await found(where=(PathEquals(("payload", "to", "id"), value=7),)) == {keyed.id}
+        assert await found(where=(PathEquals(("payload", "tags", "1"), value="b"),)) == {keyed.id}
+        assert await found(where=(PathEquals(("payload", "to", "id"), value="7"),)) == set()
+        assert await found(min_seconds=3) == {failing.id}
+        assert await found(min_seconds=4) == set()
+        assert await found(min_attempt=2) == set()
+        assert await found(jobs=("mail", "fax")) == {plain.id, failing.id}
+        assert await found(jobs=()) == set()
+        assert await found(job="mail", jobs=("sms",)) == set()
+        assert await found(none_of=(RunQuery(job="mail"),)) == {keyed.id}
+        assert await found(none_of=(RunQuery(key="invoice-7"), RunQuery(states=(State.FAILED,)))) == {plain.id}
+        world.advance(700)
+        assert await found(min_late=100) == {plain.id, keyed.id}
+
+    @scenario
+    async def test_the_newest_runs_of_a_job_are_found_among_those_of_others(self, world: World) -> None:
+        mine = []
+        for number in range(9):
+            await world.put(*[world.run("noise") for _ in range(3)], run := world.run("report"))
+            mine.append(run.id)
+            claims = await world.claim(4)
+            for claim in claims if number % 2 else claims[:2]:
+                await world.settle(claim)
+            world.advance(1)
+        assert await _ids(world, RunQuery(job="report"), 4, scan=8) == mine[::-1]
+        assert set(await _ids(world, RunQuery(jobs=("report", "other")), 4)) == set(mine)
+
+    # --- the instants of a recurring job
+
+    @scenario
+    async def test_the_ledger_has_the_instants_of_a_job_in_a_range(self, world: World) -> None:
+        instants = [world.after(60 * number) for number in range(1, 7)]
+        runs = [
+            world.run("report", id=recurring_id("u1", at), uid="u1", due=at, ready_at=at, cause=Cause.SCHEDULE)
+            for at in instants
+        ]
+        skipped = replace(runs[0], state=State.SKIPPED, reason="misfire", until=instants[2])
+        other = world.run("other", id=recurring_id("u2", instants[4]), uid="u2", due=instants[4], ready_at=instants[4])
+        await world.put(skipped, *runs[3:], other)
+
+        async def ledger(start: datetime, until: datetime, limit: int = 10) -> list[str]:
+            expected = [at for at in instants if start <= at <= until]
+            found = await world.store.ledger("u1", start, until, limit, expected, now=world.now)
+            return [run.id for run in found]
+
+        assert await ledger(world.now, instants[-1]) == [skipped.id, *(run.id for run in runs[3:])]
+        assert await ledger(instants[1], instants[3]) == [skipped.id, runs[3].id]  # it began before
+        assert await ledger(instants[4], instants[4]) == [runs[4].id]
+        assert await ledger(world.now, instants[-1], 2) == [skipped.id, runs[3].id]
+        assert await ledger(world.after(10_000), world.after(20_000)) == []
 
     # --- upcoming runs
 

@@ -57,4 +57,9 @@ end
 -- The counts never go back, so that a second loss is measured from the greatest count of the first.
 if seen_added > tonumber(call('HGET', meta, 'added') or 0) then call('HSET', meta, 'added', seen_added) end
 if seen_settled > tonumber(call('HGET', meta, 'settled') or 0) then call('HSET', meta, 'settled', seen_settled) end
+-- Since when every end of a run is in the list of its job (`recent_runs`): always in a new store.
+if call('HEXISTS', meta, 'recent') == 0 then
+    local empty = call('EXISTS', KEYS[1] .. 'totals') == 0
+    call('HSET', meta, 'recent', empty and '0' or call('TIME')[1] .. '000000')
+end
 return { id, number, last, verdict, lost_added, lost_settled }

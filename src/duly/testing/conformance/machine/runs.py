@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from duly.model import (
+    SCAN,
     Beat,
     Cancelled,
     Cause,
@@ -23,6 +24,7 @@ from duly.model import (
     Progress,
     RetrySpec,
     Run,
+    RunOrder,
     RunPolicy,
     RunQuery,
     Settlement,
@@ -300,19 +302,24 @@ class QueueMachine(WorkMachine):
             queue=st.none() | _QUEUES,
             states=st.lists(st.sampled_from(State), max_size=3, unique=True).map(tuple),
             cause=st.sampled_from([None, Cause.SUBMIT, Cause.SCHEDULE]),
+            order=st.sampled_from(RunOrder),
+            node=st.sampled_from([None, None, "node-1"]),
+            min_attempt=st.sampled_from([None, None, 2]),
+            min_late=st.sampled_from([None, None, 1.0]),
         ),
         limit=st.sampled_from([1, 3, 10]),
+        scan=st.sampled_from([2, 20, SCAN]),
     )
-    def list_by_page(self, query: RunQuery, limit: int) -> None:
-        found = self.twins.ask(lambda backend: self._pages(backend, query, limit))
+    def list_by_page(self, query: RunQuery, limit: int, scan: int) -> None:
+        found = self.twins.ask(lambda backend: self._pages(backend, query, limit, scan))
         self.twins.alike("listing", *(sorted(runs, key=lambda run: run.id) for runs in found))
 
-    async def _pages(self, backend: Backend, query: RunQuery, limit: int) -> list[Run]:
+    async def _pages(self, backend: Backend, query: RunQuery, limit: int, scan: int) -> list[Run]:
         runs: list[Run] = []
-        page = await backend.store.runs(query, limit, now=self.now)
+        page = await backend.store.runs(query, limit, scan=scan, now=self.now)
         while True:
             assert len(page.runs) <= limit, f"a page of {len(page.runs)} runs, asked for {limit}"
             runs += page.runs
             if page.next is None:
                 return runs
-            page = await backend.store.runs(query, limit, page.next, now=self.now)
+            page = await backend.store.runs(query, limit, page.next, scan=scan, now=self.now)

@@ -50,6 +50,7 @@ local function add_runs(list, parts, extras, now)
                 status.state, status.reason, status.finished = extras[id][1], extras[id][2] or nil, now
                 append_pair(statuses, STATUSES, id, lazy().write_status(status))
                 append_pair(ended, status.state, now, id)
+                lazy().add_recent(job, { id })
                 if run.group then lazy().offer_place(run.group, true) end
             else
                 depths[queue_key] = (depths[queue_key] or 0) + 1

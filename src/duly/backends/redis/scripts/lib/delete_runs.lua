@@ -22,8 +22,10 @@ end
 -- Deletes the records of runs that are in no index of waiting or running ones.
 local function delete_records(ids)
     if #ids == 0 then return end
-    local by_page = {}
+    local by_page, jobs = {}, {}
     for i, body in ipairs(get_many(RUNS, ids)) do
+        local _, job = read_head(ids[i], body)
+        if job then jobs[job] = true end
         local page = format('%d', math.floor(unpack_from('>I8', body, PLACE_AT) / PLACES))
         by_page[page] = by_page[page] or {}
         by_page[page][ids[i]] = true
@@ -35,6 +37,7 @@ local function delete_records(ids)
     call_many('HDEL', RUNS, ids)
     call_many('HDEL', STATUSES, ids)
     call_many('HDEL', P .. 'attempts', ids)
+    for job in pairs(jobs) do drop_deleted(job) end
     publish_ended(ids)
 end
 

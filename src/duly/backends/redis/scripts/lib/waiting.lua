@@ -1,4 +1,4 @@
---! use assignments waiting_sets
+--! use assignments waiting_sets recent_runs
 -- Waiting runs: the sets they wait in, holds, the order of a group, and how a waiting run ends.
 
 --! const HANDLER_HOLD 'handler:'
@@ -184,6 +184,7 @@ local function finish(id, run, status, state, reason, now)
     status.flags = status.flags % ONLY_HELD
     store_status(id, status)
     call('ZADD', P .. 'ended:' .. state, now, id)
+    add_recent(run.job, { id })
     call('HINCRBY', P .. 'totals', state, 1)
     remove_from_node(id, run.queue_key)
     call('HINCRBY', P .. 'depths', 'w' .. (split_queue_key(run.queue_key)), -1)
