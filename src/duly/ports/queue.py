@@ -31,8 +31,8 @@ leaves without entering, its place goes to the next: it may be cancelled, skippe
 * `put`: `state`, `created_at`. `unique_for` is not stored.
 * `promote`: `state`; `member` of a run that enters its group.
 * a hold: `hold`, `state` pending. Under `group:<group>` also `start_by` None, under `place` also `assignee` None.
-* `claim`, `claim_held`, `begin`: `state` running, `fence`, `node`, `request`, `started_at`, `expires_at`; `progress` and
-  `hold` None.
+* `claim`, `claim_held`, `begin`: `state` running, `fence`, `node`, `request`, `started_at`, `expires_at`; `progress`
+  and `hold` None.
 * `renew`: `expires_at`; `progress`, if the beat has one.
 * `reap`: `fence`, `expires_at`; `request` 0, so that no repeated `claim` returns the run.
 * `settle`: `state`, `ready_at`, `failures`, `losses`, `reason` and `failure` from the settlement, whatever the state;
@@ -128,18 +128,19 @@ class Queue(Protocol):
         handlers: Collection[str] | None,
         until: datetime,
         limit: int,
-        part: int = 0,
-        parts: int = 1,
+        start: int = 0,
+        step: int = 1,
         *,
         now: datetime | None = None,
-    ) -> list[Run]:
+    ) -> tuple[list[Run], bool]:
         """Scheduled runs that this node could `begin` at their ready time, which comes after now and by `until`.
 
-        Changes nothing. A run is returned if a claim of this node, made when it is ready, would lend it as things are
-        now: cause "schedule", pending, never claimed before, without a hold, assigned to no other node, of these queues
-        and handlers, its queue not paused, its job neither paused nor removed. Groups do not matter here. By ready
-        time, then id. Of all pending scheduled runs in that time, number `part` and every `parts`-th after it are
-        looked at, at most `limit`: nodes that read at the same time with different parts do not read the same runs.
+        Changes nothing. Of all pending scheduled runs without a hold that are ready in that time, by ready time, then
+        id, it looks at number `start` and every `step`-th after it, `limit` at most; so nodes that read at the same
+        time can read different ones. It returns those of them that a claim of this node, made when they are ready,
+        would lend as things are now: never claimed before, assigned to no other node, of these queues and handlers,
+        the queue not paused, the job neither paused nor removed. Groups do not matter here. Also returns whether there
+        is more to look at.
         """
         ...
 
@@ -151,7 +152,8 @@ class Queue(Protocol):
         In order. None, and no change, for each that may not start now: it is not ready, it is not the run that was
         read (another `created_at`), was claimed before, is not waiting or is held, its group has no room, its
         `start_by` has passed, it is assigned to another node, its job is paused or removed, its queue is paused.
-        `promote` and `claim` decide about those. A run that begins enters its group. The claims have the given runs
+        `promote` and `claim` decide about those; about entrants to the groups of these runs, the call may decide as
+        `promote` does. A run that begins enters its group. The claims have the given runs
         with the fields that `claim` sets, and fences that grow in their order. Priorities do not matter here: a caller
         begins runs only while its claims show that nothing else waits.
 

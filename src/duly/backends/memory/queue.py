@@ -149,15 +149,16 @@ class MemoryQueue:
         handlers: Collection[str] | None,
         until: datetime,
         limit: int,
-        part: int = 0,
-        parts: int = 1,
+        start: int = 0,
+        step: int = 1,
         *,
         now: datetime | None = None,
-    ) -> list[Run]:
+    ) -> tuple[list[Run], bool]:
         at = now or self._contents.clock.now()
         coming = (run for run in self._runs.soonest(until) if run.ready_at > at and run.cause is Cause.SCHEDULE)
-        looked_at = islice(coming, part, part + parts * limit, parts)
-        return [run for run in looked_at if self._could_begin(run, node, queues, handlers)]
+        looked_at = list(islice(coming, start, start + step * limit + 1, step))
+        found = [run for run in looked_at[:limit] if self._could_begin(run, node, queues, handlers)]
+        return found, len(looked_at) > limit
 
     def _could_begin(self, run: Run, node: str, queues: Sequence[str] | None, handlers: Collection[str] | None) -> bool:
         return (

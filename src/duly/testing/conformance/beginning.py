@@ -23,12 +23,11 @@ async def _read(
     queues: Sequence[str] | None = None,
     handlers: Collection[str] | None = None,
     seconds: float = 2.0,
-    limit: int = 100,
-    part: int = 0,
-    parts: int = 1,
 ) -> list[Run]:
     until = world.after(seconds)
-    return await world.queue.read_ahead(node, queues, handlers, until, limit, part, parts, now=world.now)
+    runs, more = await world.queue.read_ahead(node, queues, handlers, until, 2000, now=world.now)
+    assert not more
+    return runs
 
 
 async def _begin(world: World, *runs: Run, node: str = "node-1", request: int | None = None) -> list[Claim | None]:
@@ -95,12 +94,20 @@ class BeginningSuite:
         assert await _read(world, seconds=1000) == []
 
     @scenario
-    async def test_parts_divide_what_is_read(self, world: World) -> None:
+    async def test_nodes_can_read_different_runs_in_slices(self, world: World) -> None:
         runs = [_scheduled(world, delay=1 + number / 100) for number in range(10)]
         await world.put(*runs)
-        parts = [_ids(await _read(world, part=number, parts=3)) for number in range(3)]
-        assert parts == [_ids(runs)[number::3] for number in range(3)]
-        assert _ids(await _read(world, limit=2, part=1, parts=3)) == _ids([runs[1], runs[4]])
+
+        async def read(limit: int, start: int, step: int) -> tuple[list[str], bool]:
+            until = world.after(2)
+            found, more = await world.queue.read_ahead("node-1", None, None, until, limit, start, step, now=world.now)
+            return _ids(found), more
+
+        ids = _ids(runs)
+        assert [await read(10, start, 3) for start in range(3)] == [(ids[start::3], False) for start in range(3)]
+        assert await read(2, 1, 3) == ([ids[1], ids[4]], True)
+        assert await read(2, 7, 3) == ([ids[7]], False)
+        assert await read(4, 6, 1) == (ids[6:], False)
 
     # --- beginning
 
@@ -237,7 +244,7 @@ class BeginningSuite:
     @scenario
     async def test_many_runs_begin_together(self, world: World) -> None:
         await world.put(*(_scheduled(world, f"job-{number}", group=f"job-{number}") for number in range(1200)))
-        read = await _read(world, limit=2000)
+        read = await _read(world)
         world.advance(1)
         begun = await _begin(world, *read)
         assert [claim.run.id for claim in begun if claim is not None] == _ids(read)
