@@ -147,15 +147,15 @@ class Queue(Protocol):
     async def begin(
         self, node: str, runs: Sequence[Run], lease: float, request: int, *, now: datetime | None = None
     ) -> list[Claim | None]:
-        """Lend runs that this node has read ahead, as `claim` does, but by id and without promoting others first.
+        """Lend runs that this node has read ahead, as `claim` does, but by id and without promoting all others first.
 
-        In order. None, and no change, for each that may not start now: it is not ready, it is not the run that was
-        read (another `created_at`), was claimed before, is not waiting or is held, its group has no room, its
-        `start_by` has passed, it is assigned to another node, its job is paused or removed, its queue is paused.
-        `promote` and `claim` decide about those; about entrants to the groups of these runs, the call may decide as
-        `promote` does. A run that begins enters its group. The claims have the given runs
-        with the fields that `claim` sets, and fences that grow in their order. Priorities do not matter here: a caller
-        begins runs only while its claims show that nothing else waits.
+        In order. None for each that may not start now: it is not ready, it is not the run that was read (another
+        `created_at`), was claimed before, is not waiting or is held, its group has no room, its `start_by` has passed,
+        it is assigned to another node, its job is paused or removed, its queue is paused. The call leaves those as
+        they are, or does with them what `promote` and `claim` do. A run that begins enters its group; entrants to that
+        group that have been ready for longer are promoted first, and those that are ready at the same time may be. The
+        claims have the given runs with the fields that `claim` sets, and fences that grow in their order. Priorities
+        do not matter here: a caller begins runs only while its claims show that nothing else waits.
 
         `request` is a number as in `claim`: repeating a call with the same number returns the claims of those of the
         runs that are still running under it, and lends nothing more, unless there are none.

@@ -185,6 +185,7 @@ class MemoryQueue:
         known = {claim.run.id: claim for claim in self._claimed_before(node, request)}
         if any(run.id in known for run in runs):
             return [known.get(run.id) for run in runs]
+        self._runs.promote_before(runs, at)
         return [self._begin(run, node, shift(at, lease), request, at) for run in runs]
 
     def _begin(self, read: Run, node: str, expires_at: datetime, request: int, now: datetime) -> Claim | None:

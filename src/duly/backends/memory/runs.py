@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.codec import kept_run
-from duly.model import FINAL, WAITING, Attempt, Cause, Put, Run, State, shift, to_micros
+from duly.model import EPOCH, FINAL, WAITING, Attempt, Cause, Put, Run, State, shift, to_micros
 from duly.model.holds import UNPLACED, hold_for_group
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, urgency
 from duly.rules.misfires import MISFIRE, is_missed_entrant
@@ -226,6 +226,16 @@ class Runs:
             if run.state is State.PENDING and run.hold is None:
                 seen.add(run_id)
                 yield run
+
+    def promote_before(self, runs: Sequence[Run], now: datetime) -> None:
+        """Promote entrants to the groups of these runs that are ready before them."""
+        first: dict[str, datetime] = {}
+        for run in runs:
+            if run.group is not None:
+                first[run.group] = max(run.ready_at, first.get(run.group, run.ready_at))
+        latest = min(now, max(first.values(), default=EPOCH))
+        for run in [run for run in self.soonest(latest) if run.group in first and run.ready_at < first[run.group]]:
+            self._admit(run, now)
 
     def has_room(self, run: Run) -> bool:
         """Whether a run is in its group, or could enter it now."""
