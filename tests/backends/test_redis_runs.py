@@ -9,18 +9,21 @@ from importlib.resources import files
 from typing import NamedTuple
 
 import pytest
+from msgspec.structs import replace
 from redis_connections import operator
 from tests.conftest import eventually
 
 from duly import Scheduler, SchedulerConfig
 from duly.backends.redis import open_url
 from duly.model import (
+    Beat,
     Cause,
     Claim,
     Failed,
     Failure,
     Ids,
     Outcome,
+    Progress,
     Run,
     RunQuery,
     State,
@@ -400,6 +403,40 @@ async def test_the_roster_of_a_schedule_does_not_grow_without_end(world):
     assert record.planned == 60
 
 
+# --- one run
+
+
+async def test_a_run_that_is_put_alone_needs_one_call_whether_it_is_ready_or_not(alone):
+    world = World(alone)
+    await world.put(world.run(), world.run(delay=60))
+    await world.put(world.run())
+    for delay in (0, 60):
+        before = await calls(alone, "evalsha")
+        [put] = await world.put(world.run(delay=delay))
+        assert put.created
+        assert await calls(alone, "evalsha") - before == 1
+    assert (await alone.store.counts(now=world.now)).queues["default"].queued == 3
+
+
+async def test_a_run_that_is_put_alone_again_is_found(world):
+    run = world.run()
+    [first] = await world.put(run)
+    world.advance(1)
+    assert await world.put(run) == [replace(first, created=False)]
+    [claim] = await world.claim()
+    assert await world.put(run) == [replace(first, created=False)]
+    assert await world.settle(claim)
+    assert (await world.store.counts(now=world.now)).states[State.QUEUED] == 0
+
+
+async def test_runs_that_are_put_one_by_one_are_listed_in_order_over_many_pages(world):
+    runs = [world.run() for _ in range(400)]
+    for run in runs:
+        await world.put(run)
+    found = await world.store.runs(RunQuery(), 1000, now=world.now)
+    assert [run.id for run in found.runs] == [run.id for run in reversed(runs)]
+
+
 # --- counters
 
 
@@ -449,6 +486,29 @@ async def test_notes_do_not_gather_without_end(world):
         await ran(world, 9)
     assert await noted(world) == 300
     assert {each.completed for each in (await world.store.statistics()).values()} == {310}
+
+
+async def test_a_run_that_is_settled_twice_in_one_call_is_counted_once(world):
+    await world.put(world.run())
+    [claim] = await world.claim()
+    assert await world.queue.settle([world.settlement(claim)] * 3) == [True] * 3
+    assert (await world.store.statistics())["mail"].completed == 1
+    assert (await world.store.counts()).states[State.COMPLETED] == 1
+
+
+async def test_completions_that_are_not_plain_after_all_are_settled_in_the_same_call(world):
+    """Progress, a wish to cancel and a newer fence are known to the store alone; the others are not affected."""
+    await world.put(*(world.run() for _ in range(5)))
+    with_progress, cancelled, stale, *plain = await world.claim()
+    await world.queue.renew([Beat(with_progress.run.id, with_progress.fence, Progress(3))], LEASE, now=world.now)
+    await world.store.cancel([cancelled.run.id], now=world.now)
+    offered = [world.settlement(claim) for claim in (with_progress, cancelled, stale, *plain)]
+    offered[2] = replace(offered[2], fence=stale.fence - 1)
+    fresh = await world.queue.settle(offered)
+    assert fresh == [True, True, False, True, True]
+    assert (await world.stored(with_progress.run)).progress == Progress(3)
+    assert await world.state(stale.run) is State.RUNNING
+    assert (await world.store.statistics())["mail"].completed == 4
 
 
 # --- fences

@@ -77,7 +77,9 @@ def iso(instant: datetime) -> str:
 def shift(instant: datetime, seconds: float) -> datetime:
     """The instant that many seconds later, but not beyond what can be scheduled."""
     try:
-        found = instant + timedelta(seconds=seconds)
+        found = instant + timedelta(0, seconds)
     except OverflowError:
         return LATEST if seconds > 0 else EARLIEST
+    if EARLIEST.year <= found.year < LATEST.year:  # half the time of comparing instants
+        return found
     return found if EARLIEST <= found <= LATEST else LATEST if found > LATEST else EARLIEST

@@ -47,18 +47,25 @@ def settle(
     A run whose record cannot be read in full ends: neither its policy nor its history is known. One that waits for
     another attempt, and whose next loss may be its last, is held to be lent alone.
     """
-    settlement = _settle(run, fence, outcome, ended_at, dice, max_losses)
+    if run.damage is not None:
+        return _damaged(run, fence, run.damage, ended_at)
+    if isinstance(outcome, Succeeded):
+        return _completed(run, fence, outcome, ended_at)
+    settlement = _unsuccessful(run, fence, outcome, ended_at, dice, max_losses)
     if settlement.state is State.PENDING and is_suspect(settlement.losses, max_losses):
         return replace(settlement, hold=ALONE)
     return settlement
 
 
-def _settle(run: Run, fence: int, outcome: Outcome, ended_at: datetime, dice: float, max_losses: int) -> Settlement:
-    if run.damage is not None:
-        return _damaged(run, fence, run.damage, ended_at)
+def _unsuccessful(
+    run: Run,
+    fence: int,
+    outcome: Failed | TimedOut | Cancelled | Interrupted | Lost | Missed,
+    ended_at: datetime,
+    dice: float,
+    max_losses: int,
+) -> Settlement:
     match outcome:
-        case Succeeded():
-            return _completed(run, fence, outcome, ended_at)
         case Failed():
             return _after_failure(run, fence, OutcomeKind.FAILED, outcome, ended_at, dice)
         case TimedOut():

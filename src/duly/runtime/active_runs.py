@@ -67,7 +67,7 @@ class ActiveRun:
         After a pause of the process a claim may have expired before its handler was called: somebody else may have the
         run by now.
         """
-        return now < self.trusted_until and not (self.asked_to_stop or self.released)
+        return now < self.trusted_until and not (self.lost or self.timed_out or self.cancelled or self.released)
 
     def stop(self) -> None:
         """Cancel the handler; the flag set before says why.

@@ -69,11 +69,12 @@ class Attempts:
             return Failed(Failure("Unreadable", run.damage), Verdict.NEVER)
         if handler is None:
             return Interrupted(began=False)
+        policy = run.policy
         current_run.set(run)
         try:
             arguments = handler.decode(run.payload)
-            if run.policy.timeout is not None:
-                self._deadlines.add(active, run.policy.timeout)
+            if policy.timeout is not None:
+                self._deadlines.add(active, policy.timeout)
             value = await self._executors[handler.executor].invoke(active, handler, self._contexts, arguments)
         except Unbegun:
             active.ended = True
@@ -85,9 +86,9 @@ class Attempts:
             active.ended = True
             return await self._after_exception(active, handler, run, exc)
         active.ended = True
-        if active.asked_to_stop or run.policy.delivery is Delivery.EXACTLY_ONCE:
+        if active.asked_to_stop or policy.delivery is Delivery.EXACTLY_ONCE:
             return await self._after_return(active, handler, run, value)
-        return self._succeeded(handler, value)
+        return _SUCCEEDED if value is None else self._succeeded(handler, value)
 
     # --- the handler returned
 

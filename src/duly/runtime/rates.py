@@ -5,7 +5,7 @@ They travel with the node's presence: the rates of a queue are known from the li
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable
 
 _SPAN = 60.0
@@ -26,14 +26,14 @@ class Rates:
     def add(self, queues: Iterable[str]) -> None:
         """One more of each of these queues."""
         second = int(self._monotonic())
-        for queue in queues:
+        for queue, count in Counter(queues).items():
             marks = self._marks.get(queue)
             if marks is None:
                 marks = self._marks[queue] = deque(maxlen=int(_SPAN) + 1)
             if marks and marks[-1][0] == second:
-                marks[-1] = (second, marks[-1][1] + 1)
+                marks[-1] = (second, marks[-1][1] + count)
             else:
-                marks.append((second, 1))
+                marks.append((second, count))
 
     def rates(self, prefix: str) -> dict[str, float]:
         """Per second, over the last minute, by queue; queues that rest are left out."""

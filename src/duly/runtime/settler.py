@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -95,8 +96,10 @@ class Settler(NodeService):
 
     def offer(self, active: ActiveRun, outcome: Outcome) -> None:
         """Settle this run; returns at once."""
-        self._offered.append((active, outcome))
-        self.signal.wake()
+        offered = self._offered
+        offered.append((active, outcome))
+        if len(offered) == 1:  # else the signal was given, and the tick that it causes has yet to come
+            self.signal.wake()
 
     async def tick(self) -> float:
         """Send one batch. On failure it stays where it is; repeating a settlement does no harm."""
@@ -107,38 +110,45 @@ class Settler(NodeService):
 
     def _work_out(self) -> None:
         """What becomes of the runs that were offered; once for each, however often it is sent."""
-        while self._offered:
-            active, outcome = self._offered.popleft()
+        offered, waiting = self._offered, self._waiting
+        most_losses, dice = self._live.config.max_losses, self._rng.random
+        while offered:
+            active, outcome = offered.popleft()
             run = active.claim.run
             ended_at = shift(run.started_at, active.elapsed) if run.started_at else run.ready_at
-            most_losses = self._live.config.max_losses
-            settlement = settle(run, active.claim.fence, outcome, ended_at, self._rng.random(), most_losses)
-            self._waiting.append((active, settlement))
+            waiting.append((active, settle(run, active.claim.fence, outcome, ended_at, dice(), most_losses)))
 
     async def _send(self) -> float:
-        batch = [self._waiting[index] for index in range(min(len(self._waiting), MOST_AT_ONCE))]
+        batch = list(islice(self._waiting, MOST_AT_ONCE))
         if not batch:
             return math.inf
         sent = self._clock.monotonic()
         answers = await send_isolated(self._queue.settle, [settlement for _, settlement in batch])
-        self.pace.add(settlement.queue for _, settlement in batch)
+        self.pace.add([settlement.queue for _, settlement in batch])
         if self._emit.wants(RunsSettled):
             self._emit(RunsSettled(len(batch), self._clock.monotonic() - sent))
         was_full = self.full
-        tell_all = self._emit.wants(RunEnded)
+        tell_all = self._emit.wants(RunEnded) or self._farewell is not None
+        forget, remove = self._waiting.popleft, self._active_runs.remove
         for (active, settlement), answer in zip(batch, answers, strict=True):
-            self._waiting.popleft()
-            if isinstance(answer, Refused):
-                self._settle_plainly(active, settlement, answer.error)
-                continue
-            self._active_runs.remove(active)
-            if answer and self._farewell is not None:
-                self._farewell.count(active, settlement)
-            if not answer or tell_all or settlement.state is not State.COMPLETED:
-                self._tell(active, settlement, refused=not answer)
+            forget()
+            if answer is True and settlement.state is State.COMPLETED and not tell_all:
+                remove(active)
+            else:
+                self._answered(active, settlement, answer)
         if was_full:
             self._drained()
         return math.inf if self.empty else 0.0
+
+    def _answered(self, active: ActiveRun, settlement: Settlement, answer: bool | Refused) -> None:
+        if isinstance(answer, Refused):
+            self._settle_plainly(active, settlement, answer.error)
+            return
+        self._active_runs.remove(active)
+        if answer and self._farewell is not None:
+            self._farewell.count(active, settlement)
+        if not answer or settlement.state is not State.COMPLETED or self._emit.wants(RunEnded):
+            self._tell(active, settlement, refused=not answer)
 
     def _settle_plainly(self, active: ActiveRun, settlement: Settlement, error: Exception) -> None:
         """The store cannot take this settlement: offer it once more without anything that came from the handler."""

@@ -30,6 +30,7 @@ from duly.runtime.next_due import NextDue
 from duly.runtime.rates import Rates
 from duly.runtime.reading_ahead import ReadAhead
 from duly.runtime.settler import Settler
+from duly.runtime.tasks import task_starter
 
 _GATHER = 0.002
 _ASK_AGAIN = 0.05
@@ -244,21 +245,22 @@ class Worker(NodeService):
     def _start(self, claims: Sequence[Claim], sent: float) -> None:
         now, trusted = self._clock.monotonic(), trusted_until(sent, self._lease)
         self._tell_starts = self._emit.wants(RunStarted)
-        self.pace.add(claim.run.queue for claim in claims)
+        self.pace.add([claim.run.queue for claim in claims])
         self.last_start = self._clock.now().timestamp()
-        create_task = asyncio.get_running_loop().create_task
+        find, add, start = self._catalog.find, self._active_runs.add, task_starter(asyncio.get_running_loop())
         for claim in claims:
-            active = ActiveRun(claim, self._catalog.find(claim.run), now, trusted)
-            self._active_runs.add(active)
+            run = claim.run
+            active = ActiveRun(claim, find(run), now, trusted)
+            add(active)
             if self.stopping:
                 self._settler.offer(active, Interrupted(began=False))
                 continue
-            if claim.run.start_by is not None and is_missed(claim.run, self._clock.now()):
+            if run.start_by is not None and is_missed(run, self._clock.now()):
                 self._settler.offer(active, Missed())
                 continue
             self._busy += 1
-            # Not in a TaskGroup: it would cost as much again as the task (3 µs), and `_work` lets nothing escape.
-            active.task = create_task(self._work(active))
+            # Not in a TaskGroup: it would cost as much again as the task, and `_work` lets nothing escape.
+            active.task = start(self._work(active), name=run.id)
         if self._busy > self._leaked:
             self._idle.clear()
 

@@ -33,13 +33,18 @@ def run_alone(main: Coroutine[Any, Any, T]) -> T:
 
     By default every 700 new objects are looked through, and a hundred runs under way are more than that. They live long
     enough to be taken for permanent, so that again and again everything is looked through: a fifth of a worker's time.
+    Modules and job definitions, which exist before the program runs and stay as long as it does, are exempt from that.
+    A scheduler inside another program leaves that program's collector alone.
     """
     before = gc.get_threshold()
     gc.set_threshold(_COLLECT_AFTER, *before[1:])
+    gc.collect()  # or garbage would be kept, too
+    gc.freeze()
     try:
         with asyncio.Runner(loop_factory=fastest_loop()) as runner:
             return runner.run(main)
     finally:
+        gc.unfreeze()
         gc.set_threshold(*before)
 
 

@@ -22,7 +22,7 @@ from duly.backends.redis.loader import Script, scripts
 from duly.backends.redis.pubsub import Listener, PubSub, Subscriber
 from duly.backends.redis.settings import ConnectionSettings
 from duly.errors import BackendUnavailable
-from duly.model import to_micros
+from duly.model import EPOCH, to_micros
 from duly.ports import StoreClock
 from duly.ports.waiting import shielded
 
@@ -128,6 +128,10 @@ class RedisClient:
                 await connection.close()
 
     # --- calls
+
+    def now(self) -> datetime:
+        """The server's time as this session knows it, never ahead of it; the epoch before it knows the clock."""
+        return self._clock.now() if self._clock is not None and self._clock.known else EPOCH
 
     def moment(self, now: datetime | None) -> Argument:
         """The argument by which a script knows the time.

@@ -25,7 +25,6 @@ from duly.model import (
     Progress,
     Run,
     RunPolicy,
-    Settlement,
     State,
     WhenFull,
     from_micros,
@@ -45,11 +44,11 @@ CANCELLING = 1
 _CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}
 _WHEN_NUMBERS = {when: number for number, when in enumerate(WHEN_FULL)}
 _PENDING, _QUEUED, _RUNNING = NUMBERS[State.PENDING], NUMBERS[State.QUEUED], NUMBERS[State.RUNNING]
-_FIRST_FINAL = NUMBERS[State.COMPLETED]
 _DEFAULT_POLICY = RunPolicy()
-_STATUS = struct.Struct(">BBBBQBqBIBIBqBqBQ")
+_RUNNING_STATE = State.RUNNING
+_NO_START: tuple[None, bool] = (None, False)
+STATUS = struct.Struct(">BBBBQBqBIBIBqBqBQ")
 _START = struct.Struct(">q?")  # the last nine bytes of a body: until when it may start, and whether strictly
-_NIL = b"\xc0"
 _BEFORE_TRAITS = 5  # bytes: the header of an array of more than 15, and two zeros
 _ARRAY = struct.Struct(">BI")
 
@@ -172,7 +171,7 @@ def damaged_run(run_id: str, body: bytes | None, status: bytes | None, why: str)
             created_at=from_micros(head.created),
         )
     with suppress(*UNREADABLE):
-        numbers = _STATUS.unpack_from(status or b"")
+        numbers = STATUS.unpack_from(status or b"")
         found = msgspec.structs.replace(
             found,
             state=STATES[numbers[1]],
@@ -250,6 +249,28 @@ def _start_part(run: Run) -> bytes | None:
     return _START.pack(to_micros(run.start_by or EPOCH), run.strict)
 
 
+def is_plain(run: Run) -> bool:
+    """Whether a run to be put has no traits and is for any node, so that `put_one` can add it."""
+    return not (
+        run.cause is Cause.SCHEDULE
+        or run.group is not None
+        or run.dedupe_key is not None
+        or run.until is not None
+        or run.start_by is not None
+        or run.hold is not None
+        or run.assignable
+        or run.final
+    )
+
+
+def plain_arguments(run: Run) -> tuple[str, int, str, str, str, bytes]:
+    """A plain run as the arguments of `put_one`."""
+    due = to_micros(run.due)
+    ready = due if run.ready_at is run.due else to_micros(run.ready_at)
+    queue_key = queue_key_of(run)
+    return run.id, ready, queue_key, run.queue, run.job, rest_of(run, 0, due, ready, queue_key)
+
+
 BatchArguments = tuple[bytes, bytes, bytes]
 
 
@@ -304,8 +325,9 @@ def claimed_run(
     until: datetime,
 ) -> Run:
     """A run that was claimed just now. `status` is its status before the claim, if it had one."""
-    job, queue_key = body.job, body.queue_key
+    job, queue_key, group = body.job, body.queue_key, body.group
     queue, assignable, assignee = parse_queue_key(queue_key) if "@" in queue_key else (queue_key[1:], False, None)
+    start_by, strict = _NO_START if body.start is None else start_of(body)
     return Run(
         run_id,
         body.handler if job is None else job,
@@ -319,16 +341,16 @@ def claimed_run(
         ord(queue_key[0]) - 48,
         body.payload,
         body.policy or _DEFAULT_POLICY,
-        body.group,
+        group,
         body.limit,
         WHEN_FULL[body.when_full],
         body.dedupe,
         body.headers,
-        State.RUNNING,
+        _RUNNING_STATE,
         None if status is None else status.reason,
         None if body.until is None else from_micros(body.until),
         None,
-        body.group is not None,
+        group is not None,
         0 if status is None else status.failures,
         0 if status is None else status.losses,
         fence,
@@ -346,7 +368,8 @@ def claimed_run(
         assignee,
         None,
         None,
-        *start_of(body),
+        start_by,
+        strict,
     )
 
 
@@ -372,43 +395,4 @@ def run_of(run_id: str, body: Body, status: Status | None, member: bool, expires
         finished_at=optional_instant(known.finished),
         cancelling=known.flags % 2 == CANCELLING and not known.finished,
         progress=known.progress,
-    )
-
-
-# --- settling
-
-
-def settled_status(settlement: Settlement, started: int, ended: int, ready: int, node: bytes) -> bytes:
-    """The status of a run after this settlement, as far as the settlement knows it. `node` is its encoded name."""
-    state = NUMBERS[settlement.state]
-    head = _STATUS.pack(
-        0x9F,
-        state,
-        0,
-        0xCF,
-        settlement.fence,
-        0xD3,
-        ready,
-        0xCE,
-        settlement.failures,
-        0xCE,
-        settlement.losses,
-        0xD3,
-        started,
-        0xD3,
-        ended if state >= _FIRST_FINAL else 0,
-        0xCF,
-        0,
-    )
-    reason, result, failure = settlement.reason, settlement.result, settlement.failure
-    return b"".join(
-        (
-            head,
-            node,
-            _NIL if settlement.hold is None else encode(settlement.hold),
-            _NIL if reason is None else encode(reason),
-            _NIL,
-            _NIL if result is None else encode(result),
-            _NIL if failure is None else encode(failure),
-        )
     )

@@ -13,19 +13,20 @@ from duly.backends.handler_sets import HandlerSetCache, digest_of
 from duly.backends.redis import listing
 from duly.backends.redis.client import RedisClient, slices_of
 from duly.backends.redis.codec import (
-    OUTCOME_NUMBERS,
     batch_arguments,
     bodies_of,
     claimed_run,
     encode,
     instant_of,
+    is_plain,
+    plain_arguments,
     run_of,
     score_of,
-    settled_status,
     status_of,
 )
 from duly.backends.redis.listing import decoded
 from duly.backends.redis.pubsub import Wakeup
+from duly.backends.redis.settling import SettlementBatch
 from duly.backends.tolerance import UNREADABLE
 from duly.model import (
     EPOCH,
@@ -63,11 +64,19 @@ class RedisQueue:
 
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
         if len(runs) <= _PUT:
-            return await self._put_slice(runs, now) if runs else []
+            return await self._put_alone(runs, now) or await self._put_slice(runs, now) if runs else []
         window = asyncio.Semaphore(_CONCURRENT_PUTS)
         async with asyncio.TaskGroup() as tasks:  # one connection: the slices arrive in order
             slices = [tasks.create_task(self._put_in_turn(some, now, window)) for some in slices_of(runs, _PUT)]
         return [put for some in slices for put in some.result()]
+
+    async def _put_alone(self, runs: Sequence[Run], now: datetime | None) -> list[Put] | None:
+        """Put one run that is ready and needs nothing else by a shorter script. None: it needs the general one."""
+        run = runs[0]
+        if len(runs) > 1 or not is_plain(run) or run.ready_at > (now or self._client.now()):
+            return None
+        added = await self._client.call_at(now, "put_one", *plain_arguments(run), connection="put")
+        return [Put(run.id, True, from_micros(added))] if added else None
 
     async def _put_in_turn(self, runs: Sequence[Run], now: datetime | None, window: asyncio.Semaphore) -> list[Put]:
         """Encode a slice while the server works on earlier ones; the window keeps each within its deadline."""
@@ -171,10 +180,9 @@ class RedisQueue:
     async def settle(self, settlements: Sequence[Settlement]) -> list[bool]:
         fresh: list[bool] = []
         for some in slices_of(settlements, _SETTLE):
-            stale = await self._client.call("settle", *_settle_arguments(some), connection="settle")
-            fresh += [True] * len(some)
-            for number in stale:
-                fresh[number - 1 - len(some)] = False
+            batch = SettlementBatch(some)
+            stale = await self._client.call("settle", *batch.arguments, connection="settle")
+            fresh += batch.answers(stale)
         return fresh
 
     async def reap(
@@ -271,46 +279,6 @@ def _handler_arguments(handlers: Collection[str] | None) -> tuple[bytes, bytes]:
     return b"", digest_of(handlers).encode()
 
 
-def _settle_arguments(settlements: Sequence[Settlement]) -> tuple[bytes, bytes, bytes]:
-    """The rows, texts and keys of `settle`.
-
-    Runs that were claimed together have one start, and many share ready time, node and job: each distinct value is
-    converted once.
-    """
-    rows: list[str | int] = []
-    texts: list[bytes] = []
-    keys: dict[tuple[str, str], int] = {}
-    nodes: dict[str, bytes] = {}
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    ready_at: datetime | None = None
-    started = ended = ready = 0
-    for each in settlements:
-        if each.started_at is not started_at:
-            started_at = each.started_at
-            started = to_micros(started_at)
-        if each.ended_at is not ended_at:
-            ended_at = each.ended_at
-            ended = to_micros(ended_at)
-        if each.ready_at is not ready_at:
-            ready_at = each.ready_at
-            ready = to_micros(ready_at)
-        node = nodes.get(each.node)
-        if node is None:
-            node = nodes[each.node] = encode(each.node)
-        number = keys.setdefault((each.job, each.queue), len(keys) + 1)
-        status = settled_status(each, started, ended, ready, node)
-        texts.append(status)
-        attempt = b"" if each.attempt is None else encode(each.attempt)
-        if attempt:
-            texts.append(attempt)
-        outcome = 0 if each.outcome is None else OUTCOME_NUMBERS[each.outcome]
-        group = None if each.keyed else each.group
-        rows += (each.run_id, len(status), len(attempt), number, outcome, started, ended, ready, group or "")
-    flat = [part for key in keys for part in key]
-    return encode(rows), b"".join(texts), encode(flat)
-
-
 def _new_claims(
     node: str,
     request: int,
@@ -326,17 +294,21 @@ def _new_claims(
     before = dict(zip(statuses[::2], statuses[1::2], strict=True)) if statuses else {}
     claims = []
     created = due = at
-    created_at = due_at = started_at
-    for number, body in enumerate(bodies_of(bodies, len(claimed) // 2), 1):
+    score = b""
+    created_at = due_at = ready_at = started_at
+    found = zip(claimed[::2], claimed[1::2], bodies_of(bodies, len(claimed) // 2), strict=True)
+    for number, (run_id, ready, body) in enumerate(found, 1):
         status = status_of(before[number]) if number in before else None
-        run_id, ready = claimed[2 * number - 2].decode(), score_of(claimed[2 * number - 1])
         if body.created != created:  # runs that were put together share it
             created, created_at = body.created, from_micros(body.created)
         if body.due != due:  # and runs that are due together share this
             due, due_at = body.due, from_micros(body.due)
-        ready_at = due_at if ready == due else instant_of(ready)
+            score = b""
+        if ready != score:
+            score, micros = ready, score_of(ready)
+            ready_at = due_at if micros == due else instant_of(micros)
         run = claimed_run(
-            run_id, due_at, ready_at, body, status, fence, node, request, created_at, started_at, expires_at
+            run_id.decode(), due_at, ready_at, body, status, fence, node, request, created_at, started_at, expires_at
         )
         claims.append(Claim(run, fence, expires_at))
         fence += 1

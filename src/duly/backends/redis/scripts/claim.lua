@@ -139,67 +139,86 @@ end
 local has_blocked = rare and call('EXISTS', P .. 'blocked') == 1
 local has_statuses = rare and call('EXISTS', TOUCHED) == 1
 local n, read_count = 0, 0
-local ids, claimed, bodies, statuses, old_statuses = {}, {}, {}, {}, {}
-local submitted, moved, retried, assigned = {}, {}, {}, {}
+local ids, claimed, bodies, statuses, old_statuses, retried, head_of = {}, {}, {}, {}, {}, {}, {}
 
--- What the claim must know of some runs (a flat list of id and ready time): parallel lists.
-local function read(taken)
-    local some = { ids = {}, ready = {}, handlers = {}, jobs = {}, queue_keys = {}, groups = {} }
-    if #taken == 0 then return some end
-    for i = 1, #taken / 2 do some.ids[i], some.ready[i] = taken[i * 2 - 1], taken[i * 2] end
-    some.bodies = call('HMGET', RUNS, unpack(some.ids))
-    for i, body in ipairs(some.bodies) do
-        local handler, job, queue_key, group
-        if body then handler, job, queue_key, group = read_head(some.ids[i], body) end
-        if handler then
-            some.handlers[i], some.jobs[i], some.queue_keys[i], some.groups[i] = handler, job, queue_key, group
-        else
-            some.handlers[i], some.jobs[i], some.bodies[i] = '', '', false
-        end
+-- Heads: what bodies have in common that begin alike (traits, handler, job, queue key, group), decoded once. Most runs of a
+-- claim are of a few jobs. `heads` lists them and finds them by their bytes; `head_size` is the length of the last one.
+local heads, head_size = {}, 0
+
+local function head_in(id, body)
+    local head = heads[sub(body, TRAITS_AT, TRAITS_AT + head_size - 1)]
+    if head then return head end
+    local handler, job, queue_key, group, to = read_head(id, body)
+    if not handler then return false end
+    local bytes = sub(body, TRAITS_AT, to)
+    head, head_size = heads[bytes], #bytes
+    if not head then
+        head = { traits = byte(body, TRAITS_AT), handler = handler, job = job, queue_key = queue_key, group = group, count = 0 }
+        heads[bytes], heads[#heads + 1] = head, head
     end
+    return head
+end
+
+-- What the claim must know of some runs (a flat list of id and ready time): parallel lists. A run whose record cannot be
+-- read has no head.
+local function read(taken)
+    local some = { ids = {}, ready = {}, bodies = {}, heads = {} }
+    if #taken == 0 then return some end
+    local some_ids, ready, some_heads = some.ids, some.ready, some.heads
+    for i = 1, #taken / 2 do some_ids[i], ready[i] = taken[i * 2 - 1], taken[i * 2] end
+    some.bodies = call('HMGET', RUNS, unpack(some_ids))
+    for i, body in ipairs(some.bodies) do some_heads[i] = body and head_in(some_ids[i], body) end
     return some
+end
+
+-- Decides for each new head whether its runs must be held instead of starting here, and under which key.
+local decided = 0
+local function decide()
+    local names, jobs = {}, {}
+    for i = decided + 1, #heads do
+        names[#names + 1], jobs[#jobs + 1] = heads[i].handler, heads[i].job
+    end
+    if #names == 0 then return end
+    local known = has_handlers(names)
+    local blocked = has_blocked and call('SMISMEMBER', P .. 'blocked', unpack(jobs))
+    for i, name in ipairs(names) do
+        local head = heads[decided + i]
+        head.assigned = own[head.queue_key]
+        head.hold = blocked and blocked[i] == 1 and 'job:' .. jobs[i]
+            or known[i] == 0 and (head.assigned and UNPLACED or HANDLER_HOLD .. name)
+        head.flags = (head.traits % SCHEDULED ~= 0 and RESERVING or 0) + (head.assigned and ASSIGNED or 0)
+        head.prefix = pack('BBBB', 0x9f, RUNNING, head.flags, 0xcf)
+        if head.traits % RANGED < SCHEDULED then head.submitted = {} end
+    end
+    decided = #heads
 end
 
 -- Claims runs that are in no index any more, or holds them.
 local function claim_or_hold(some)
-    local names, jobs = some.handlers, some.jobs
-    if #names == 0 then return end
-    local texts = has_statuses and call('HMGET', STATUSES, unpack(some.ids)) or {}
-    local known = has_handlers(names)
-    local blocked = has_blocked and call('SMISMEMBER', P .. 'blocked', unpack(jobs))
-    for i, id in ipairs(some.ids) do
-        local body, text = some.bodies[i], texts[i]
-        if body then
-            local job, queue_key = jobs[i], some.queue_keys[i]
-            -- The hold under which this run must wait instead of starting here, if any.
-            local key = blocked and blocked[i] == 1 and 'job:' .. job
-                or known[i] == 0 and (own[queue_key] and UNPLACED or HANDLER_HOLD .. names[i])
-            if key then
-                lazy().hold(id, lazy().read_body(body), text and lazy().read_status(text) or nil, key)
-            else
-                n = n + 1
-                ids[n], bodies[n] = id, body
-                claimed[n * 2 - 1], claimed[n * 2] = id, some.ready[i]
-                if text then
-                    old_statuses[#old_statuses + 1] = n
-                    old_statuses[#old_statuses + 1] = text
-                    statuses[n] = text
-                    retried[#retried + 1] = id
-                end
-                if byte(body, TRAITS_AT) % RANGED < SCHEDULED then
-                    local members = submitted[job]
-                    if members then
-                        members[#members + 1] = id
-                    else
-                        submitted[job] = { id }
-                    end
-                end
-                moved[queue_key] = (moved[queue_key] or 0) + 1
-                assigned[n] = own[queue_key]
+    local some_ids, ready, some_bodies = some.ids, some.ready, some.bodies
+    if #some_ids == 0 then return end
+    local texts = has_statuses and call('HMGET', STATUSES, unpack(some_ids)) or {}
+    decide()
+    for i, head in ipairs(some.heads) do
+        local id, text = some_ids[i], texts[i]
+        if head and head.hold then
+            lazy().hold(id, lazy().read_body(some_bodies[i]), text and lazy().read_status(text) or nil, head.hold)
+        elseif head then
+            n = n + 1
+            ids[n], bodies[n], head_of[n] = id, some_bodies[i], head
+            claimed[n * 2 - 1], claimed[n * 2] = id, ready[i]
+            if text then
+                old_statuses[#old_statuses + 1] = n
+                old_statuses[#old_statuses + 1] = text
+                statuses[n] = text
+                retried[#retried + 1] = id
             end
+            local count = head.count + 1
+            head.count = count
+            if head.submitted then head.submitted[count] = id end
         end
     end
-    read_count = read_count + #names
+    read_count = read_count + #some_ids
 end
 
 if direct then
@@ -210,15 +229,17 @@ if direct then
         local taken = call('ZPOPMIN', key, math.min(most, direct_count))
         direct_count = direct_count - #taken / 2
         local some, members, joined, groups, back = read(taken), {}, { LONG_NAME, '' }, {}, {}
-        for _, group in pairs(some.groups) do groups[#groups + 1] = group end
+        for _, head in ipairs(some.heads) do
+            if head and head.group then groups[#groups + 1] = head.group end
+        end
         for i, text in ipairs(#groups > 0 and call('HMGET', P .. 'groups', unpack(groups)) or {}) do
             members[groups[i]] = text
         end
         for i, id in ipairs(some.ids) do
-            local queue_key, group = some.queue_keys[i], some.groups[i]
-            local undecided = group
-                and (members[group] or byte(some.bodies[i], TRAITS_AT) >= TIMED and some.ready[i] + LATE < now)
-            if queue_key and (not may_take(queue_key) or undecided) then
+            local head = some.heads[i]
+            local group = head and head.group
+            local undecided = group and (members[group] or head.traits >= TIMED and some.ready[i] + LATE < now)
+            if head and (not may_take(head.queue_key) or undecided) then
                 for k, each in ipairs(some.ids) do back[k * 2 - 1], back[k * 2] = some.ready[k], each end
                 call('ZADD', key, unpack(back))
                 return nil
@@ -281,26 +302,35 @@ local status_args, running_args, until_text = {}, { 'inf', LONG_NAME }, format('
 -- All that follows the ready time is the same for every run without a previous status: it is packed once.
 local suffix = pack('>BI4BI4Bi8Bi8BI8', 0xce, 0, 0xce, 0, 0xd3, now, 0xd3, 0, 0xcf, request)
     .. encode(node) .. NIL .. NIL .. NIL .. NIL .. NIL
+local last_ready, ready_and_suffix
 for i = 1, n do
-    local k, fence, ready, text = i * 2, first + i - 1, claimed[i * 2], statuses[i]
-    local flags = (byte(bodies[i], TRAITS_AT) % SCHEDULED ~= 0 and RESERVING or 0) + (assigned[i] and ASSIGNED or 0)
+    local k, fence, ready, text, head = i * 2, first + i - 1, claimed[i * 2], statuses[i], head_of[i]
     status_args[k - 1] = ids[i]
     if text then
         local status = lazy().read_status(text)
         status.ready = tonumber(ready)
-        lazy().start_attempt(status, flags, fence, node, request, now)
+        lazy().start_attempt(status, head.flags, fence, node, request, now)
         status_args[k] = lazy().write_status(status)
     else
-        status_args[k] = pack('>BBBBI8Bi8', 0x9f, RUNNING, flags, 0xcf, fence, 0xd3, ready) .. suffix
+        if ready ~= last_ready then
+            last_ready, ready_and_suffix = ready, pack('>Bi8', 0xd3, ready) .. suffix
+        end
+        status_args[k] = head.prefix .. pack('>I8', fence) .. ready_and_suffix
     end
     running_args[k + 1], running_args[k + 2] = until_text, ids[i]
 end
 call_many('HSET', STATUSES, status_args)
 call_many('ZADD', RUNNING_SET, running_args)
 if #retried > 0 then call_many('SREM', TOUCHED, retried) end
-for job, members in pairs(submitted) do call_many('SREM', P .. 'job:' .. job, members) end
-for queue_key, count in pairs(moved) do
-    local queue = split_queue_key(queue_key)
+local moved = {}
+for _, head in ipairs(heads) do
+    if head.count > 0 then
+        if head.submitted then call_many('SREM', P .. 'job:' .. head.job, head.submitted) end
+        local queue = split_queue_key(head.queue_key)
+        moved[queue] = (moved[queue] or 0) + head.count
+    end
+end
+for queue, count in pairs(moved) do
     call('HINCRBY', P .. 'depths', 'w' .. queue, -count)
     call('HINCRBY', P .. 'depths', 'r' .. queue, count)
 end

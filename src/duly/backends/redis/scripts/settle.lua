@@ -1,4 +1,4 @@
---! use job_counters notify pair_lists
+--! use job_counters plain_completions notify pair_lists
 --! lazy waiting
 -- settle: applies each settlement whose run is running under its fence.
 --
@@ -9,11 +9,23 @@
 -- Final states free dedupe key and group; a wish to cancel turns a retry into the end and keeps its reason; the history
 -- grows; counters and totals change once per key. A row with the fence of a run that is no longer running was applied
 -- before: it changes nothing, but a result is stored where a completed run has none.
--- Returns the numbers (from 1) of the stale rows.
---! const FENCE_AT 5
---! const FENCE_TO 12
+-- Further ARGV: the plain completions, their texts and sums (`plain_completions`), none with the run of another row, and
+-- only with few keys. If they cannot be stored together, they are treated as rows after the others.
+-- Returns the numbers (from 1) of the stale rows; plain completions are numbered after the others.
 
-local rows, texts, keys = cmsgpack.unpack(ARGV[1]), ARGV[2], cmsgpack.unpack(ARGV[3])
+local rows_text, texts, keys_text = ARGV[1], ARGV[2], ARGV[3]
+local rows, keys = cmsgpack.unpack(rows_text), cmsgpack.unpack(keys_text)
+if ARGV[4] ~= '' then
+    local plain = cmsgpack.unpack(ARGV[4])
+    local stored, completed = complete_all(plain, ARGV[5], cmsgpack.unpack(ARGV[6]), keys)
+    if not stored then
+        full_rows(plain, ARGV[5], rows)
+        texts, rows_text = texts .. ARGV[5], nil
+    elseif call('EXISTS', P .. 'awaited') == 1 then
+        lazy().publish_ended(completed)
+    end
+end
+if #rows == 0 then return {} end
 local n = #rows / 9
 local ids = {}
 for i = 1, n do ids[i] = rows[i * 9 - 8] end
@@ -204,6 +216,6 @@ if next(other_states) then
     for i = 1, n do signs[i] = other_states[i] or COMPLETED end
     states = table.concat(signs)
 end
-count_settled(rows, keys, states, ARGV[1], ARGV[3])
+count_settled(rows, keys, states, rows_text or encode(rows), keys_text)
 if urgent or (loaded and loaded.unheld_count() > 0) then notify() end
 return stale

@@ -1,29 +1,7 @@
---! use layout notify pair_lists
+--! use layout creation_pages notify pair_lists
 --! lazy waiting schedule_lists dedupe
 -- Adding runs: one variadic call per index and batch. The functions for groups, holds and dedupe keys are loaded lazily:
 -- most batches need none of them.
-
---! const PAGE_BYTES 4096
-
--- Appends ids to the current page, in the order of creation. Returns their common place: the page and their offset in it,
--- as one number that grows from call to call. Nothing is appended to a full page, nor to one from which ids were deleted
--- (`delete_records`).
-local function append_to_page(ids)
-    local page = call('HGET', META, 'page')
-    if not page then
-        page = call('HINCRBY', META, 'pages', 1)
-        call('HSET', META, 'page', page)
-        call('ZADD', P .. 'pages', page, page)
-    end
-    local text = table.concat(ids, ' ') .. ' '
-    local filled = call('APPEND', P .. 'page:' .. page, text)
-    if filled > PAGE_BYTES then
-        call('HDEL', META, 'page')
-        -- APPEND reserves space behind the string; writing it again frees that.
-        call('SET', P .. 'page:' .. page, call('GET', P .. 'page:' .. page))
-    end
-    return page * PLACES + filled - #text
-end
 
 -- Adds the runs that duplicate nothing. `list` is flat: id, ready time, queue key, job, and the length of its part of
 -- `parts`, which are bodies from `traits` on. A run without a job (false) is left out. `extras` has, by id: state and
@@ -105,7 +83,7 @@ local function add_runs(list, parts, extras, now)
         end
     end
     if b == 0 then return refused, created end
-    local head = pack('>BBBBI8BI8', 0xdc, 0, 21, 0xcf, now, 0xcf, append_to_page(added))
+    local head = pack('>BBBBI8BI8', 0xdc, 0, 21, 0xcf, now, 0xcf, append_to_page(table.concat(added, ' ') .. ' '))
     for i = 2, b, 2 do bodies[i] = head .. bodies[i] end
     call_many('HSET', RUNS, bodies)
     if statuses[STATUSES] then call_many('HSET', STATUSES, statuses[STATUSES]) end

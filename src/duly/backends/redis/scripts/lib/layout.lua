@@ -53,11 +53,11 @@ local call, P = redis.call, KEYS[1]
 local RUNS, STATUSES, META = P .. 'runs', P .. 'lives', P .. 'meta'
 local WAITING, RUNNING_SET, TOUCHED = P .. 'waiting:', P .. 'running', P .. 'touched'
 
--- Handler, job, queue key and group of a body; nil if it cannot be decoded. The caller has taken such a run out of its
--- index, so its id is stored for the doctor.
+-- Handler, job, queue key and group of a body, and where they end; nil if it cannot be decoded. The caller has taken such a
+-- run out of its index, so its id is stored for the doctor.
 local function read_head(id, body)
-    local ok, _, handler, job, queue_key, group = pcall(decode_some, body, 4, HANDLER_AT)
-    if ok and handler and queue_key then return handler, job or handler, queue_key, group end
+    local ok, to, handler, job, queue_key, group = pcall(decode_some, body, 4, HANDLER_AT)
+    if ok and handler and queue_key then return handler, job or handler, queue_key, group, to end
     call('SADD', P .. 'damaged', id)
 end
 
