@@ -95,8 +95,7 @@ class SettlementBatch:
                 totals = sums[number] = [0, 0, 0]
             totals[0] += 1
             totals[1] += ended - started
-            if started > totals[2]:
-                totals[2] = started
+            totals[2] = max(totals[2], started)
         flat = [part for number in sorted(sums) for part in sums[number]]
         return (encode(rows), b"".join(texts), encode(flat)) if plain else (b"", b"", b"")
 
