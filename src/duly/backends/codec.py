@@ -623,6 +623,22 @@ def place_of(line: str, rank: int) -> Place:
     return Place(queue, priority_of(rank), bool(sign), node or None)
 
 
+def begun(run: Run, fence: int, node: str, request: int, started_at: datetime, expires_at: datetime) -> Claim:
+    """The claim of a run that was read ahead."""
+    lent = replace(
+        run,
+        state=State.RUNNING,
+        member=run.group is not None,
+        fence=fence,
+        node=node,
+        request=request,
+        started_at=started_at,
+        expires_at=expires_at,
+        progress=None,
+    )
+    return Claim(lent, fence, expires_at)
+
+
 class Lender:
     """Makes the claims of one call: what they share is converted once. The hottest loop of a worker."""
 

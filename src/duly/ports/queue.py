@@ -31,8 +31,8 @@ leaves without entering, its place goes to the next: it may be cancelled, skippe
 * `put`: `state`, `created_at`. `unique_for` is not stored.
 * `promote`: `state`; `member` of a run that enters its group.
 * a hold: `hold`, `state` pending. Under `group:<group>` also `start_by` None, under `place` also `assignee` None.
-* `claim`, `claim_held`: `state` running, `fence`, `node`, `request`, `started_at`, `expires_at`; `progress` and `hold`
-  None.
+* `claim`, `claim_held`, `begin`: `state` running, `fence`, `node`, `request`, `started_at`, `expires_at`; `progress`
+  and `hold` None.
 * `renew`: `expires_at`; `progress`, if the beat has one.
 * `reap`: `fence`, `expires_at`; `request` 0, so that no repeated `claim` returns the run.
 * `settle`: `state`, `ready_at`, `failures`, `losses`, `reason` and `failure` from the settlement, whatever the state;
@@ -117,7 +117,48 @@ class Queue(Protocol):
         `request` is 1 or more and grows with every new call of a node. Repeating a call with the same number returns
         the runs that it lent the first time and that are still running, under the same fences, and lends nothing more;
         if there are none, it is a new call. A run that was taken over since (`reap`) is not one of them. The same
-        numbers count for `claim_held`.
+        numbers count for `claim_held` and `begin`.
+        """
+        ...
+
+    async def read_ahead(
+        self,
+        node: str,
+        queues: Sequence[str] | None,
+        handlers: Collection[str] | None,
+        until: datetime,
+        limit: int,
+        start: int = 0,
+        step: int = 1,
+        *,
+        now: datetime | None = None,
+    ) -> tuple[list[Run], bool]:
+        """Scheduled runs that this node could `begin` at their ready time, which comes after now and by `until`.
+
+        Changes nothing. Of all pending scheduled runs without a hold that are ready in that time, by ready time, then
+        id, it looks at number `start` and every `step`-th after it, `limit` at most; so nodes that read at the same
+        time can read different ones. It returns those of them that a claim of this node, made when they are ready,
+        would lend as things are now: never claimed before, assigned to no other node, of these queues and handlers,
+        the queue not paused, the job neither paused nor removed. Groups do not matter here. Also returns whether there
+        is more to look at.
+        """
+        ...
+
+    async def begin(
+        self, node: str, runs: Sequence[Run], lease: float, request: int, *, now: datetime | None = None
+    ) -> list[Claim | None]:
+        """Lend runs that this node has read ahead, as `claim` does, but by id and without promoting all others first.
+
+        In order. None for each that may not start now: it is not ready, it is not the run that was read (another
+        `created_at`), was claimed before, is not waiting or is held, its group has no room, its `start_by` has passed,
+        it is assigned to another node, its job is paused or removed, its queue is paused. The call leaves those as
+        they are, or does with them what `promote` and `claim` do. A run that begins enters its group; entrants to that
+        group that have been ready for longer are promoted first, and those that are ready at the same time may be. The
+        claims have the given runs with the fields that `claim` sets, and fences that grow in their order. Priorities
+        do not matter here: a caller begins runs only while its claims show that nothing else waits.
+
+        `request` is a number as in `claim`: repeating a call with the same number returns the claims of those of the
+        runs that are still running under it, and lends nothing more, unless there are none.
         """
         ...
 

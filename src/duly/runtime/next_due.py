@@ -17,10 +17,11 @@ _LONGEST_PAUSE = 0.25
 
 
 class NextDue:
-    """One instant, and the signal of the service that waits for it."""
+    """One instant, and the signals of the services that wait for it: the dispatcher, and the one that reads ahead."""
 
     def __init__(self, signal: Signal, now: Callable[[], datetime]) -> None:
         self._at: datetime | None = None
+        self.soon = Signal()
         self._pause = 0.0
         self._signal = signal
         self._now = now
@@ -34,13 +35,22 @@ class NextDue:
             self._pause = min(max(_FIRST_PAUSE, 2 * self._pause), _LONGEST_PAUSE)
             self._at = shift(now, self._pause)
         if at is not None:
-            self._signal.wake()
+            self._wake()
+
+    @property
+    def at(self) -> datetime | None:
+        """When the next run is due; None if nothing is known, or it is being asked for."""
+        return self._at
 
     def expect(self, at: datetime) -> None:
         """A run will be due then; the store may know an earlier one."""
         if self._at is None or at < self._at:
             self._at = at
-            self._signal.wake()
+            self._wake()
+
+    def _wake(self) -> None:
+        self._signal.wake()
+        self.soon.wake()
 
     def forget(self) -> None:
         """It is being asked for."""

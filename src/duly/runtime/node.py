@@ -45,6 +45,7 @@ from duly.runtime.planner import Planner
 from duly.runtime.presence import Deploy, Presence, Resync
 from duly.runtime.quarantine import Quarantine
 from duly.runtime.rates import ENDED, LAST_START, STARTED
+from duly.runtime.reading_ahead import ReadAhead
 from duly.runtime.reaper import Reaper
 from duly.runtime.service import LONGEST_RETRY, Nudge, Service, ServiceHealth, Signal, serve
 from duly.runtime.settler import Settler
@@ -146,7 +147,9 @@ class Node:
         attempts = Attempts(env, executors, self._deadlines, hooks, contexts)
         wakes = {"drained": self._results_drained, "held": self._run_held}
         self.settler = Settler(env, queue, self.active_runs, hooks, self.next_due, **wakes)
-        self.worker = Worker(env, queue, code.catalog, attempts, self.settler, self.active_runs, self.next_due)
+        self.ahead = ReadAhead(env, queue, self._backend.coordinator, code.catalog, self.next_due)
+        running = (self.settler, self.active_runs)
+        self.worker = Worker(env, queue, code.catalog, attempts, *running, self.next_due, self.ahead)
         self.dispatcher = Dispatcher(env, queue, self.worker, self.next_due, due)
         self.reaper = Reaper(env, queue, self.settler, code.catalog)
         self.quarantine = Quarantine(env, self._backend, self.worker, self.active_runs, code.catalog)
@@ -218,7 +221,7 @@ class Node:
         """The services of this node's roles."""
         services: list[Service] = [self.listener, self.deployer, self.settings]
         if self._works:
-            services += [self.settler, self.worker, self.dispatcher, self.reaper, self.quarantine]
+            services += [self.settler, self.worker, self.dispatcher, self.ahead, self.reaper, self.quarantine]
         if self._schedules:
             services += [self.elector, self.planner, self.assigner, self.janitor]
         return services

@@ -16,7 +16,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from duly.errors import BackendUnavailable
-from duly.model import Claim, Interrupted, Missed, Outcome, Run, seconds_between, to_micros
+from duly.model import Cause, Claim, Interrupted, Missed, Outcome, Run, seconds_between, to_micros
 from duly.model.event import HandlersAbandoned, HookFailed, RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
 from duly.ports import Queue, Span, Tracer
 from duly.rules.lease_limits import trusted_until
@@ -28,11 +28,13 @@ from duly.runtime.failures import failure_of
 from duly.runtime.handler import Catalog, ExecutorKind
 from duly.runtime.next_due import NextDue
 from duly.runtime.rates import Rates
+from duly.runtime.reading_ahead import ReadAhead
 from duly.runtime.settler import Settler
 from duly.runtime.tasks import task_starter
 
 _GATHER = 0.002
 _ASK_AGAIN = 0.05
+_MOST_IN_A_ROW = 8  # calls that begin runs, before a claim looks at what else waits
 
 
 class Worker(NodeService):
@@ -49,6 +51,7 @@ class Worker(NodeService):
         settler: Settler,
         active_runs: ActiveRuns,
         next_due: NextDue,
+        ahead: ReadAhead,
     ) -> None:
         super().__init__(env)
         self._node_id = env.card.id
@@ -58,6 +61,9 @@ class Worker(NodeService):
         self._settler = settler
         self._active_runs = active_runs
         self._next_due = next_due
+        self._ahead = ahead
+        self._begun_in_a_row = 0
+        self._others_wait = True
         self._rng = env.rng
         self._tracer = env.tracer
         self._queues = env.config.queues
@@ -106,7 +112,7 @@ class Worker(NodeService):
         self._may_be_more = False
         self._freed_at = None
         asked = self.room
-        started = await self._claim_all(asked)
+        started = await self._begin(asked) if self._may_begin() else await self._claim_all(asked)
         self._may_be_more = self._may_be_more or started >= asked
         return 0.0 if self._may_be_more and self.room > 0 else self._live.config.safety_tick
 
@@ -118,6 +124,36 @@ class Worker(NodeService):
         now = self._clock.monotonic()
         self._freed_at = self._freed_at or now
         return self._freed_at + _GATHER - now
+
+    def _may_begin(self) -> bool:
+        """Whether to begin what was read ahead: it is due, and nothing that comes before it waits in the store.
+
+        That is known from the last claim; so after some calls in a row a claim has to look again.
+        """
+        if self._begun_in_a_row >= _MOST_IN_A_ROW:
+            self._begun_in_a_row = 0
+            return False
+        return not self._others_wait and self._ahead.first_due() is not None
+
+    async def _begin(self, limit: int) -> int:
+        """One call; starts what it brings. A claim follows when everything is begun that was read ahead."""
+        self._begun_in_a_row += 1
+        self._may_be_more = True
+        async with self._claiming:
+            if self._unanswered is None:
+                if self.room <= 0:
+                    return 0
+                self._requests += 1
+                self._unanswered = partial(self._ask_to_begin, self._ahead.take(limit), self._requests)
+            return await self._answer(self._unanswered)
+
+    async def _ask_to_begin(self, runs: Sequence[Run], request: int) -> Sequence[Claim]:
+        begun = await self._queue.begin(self._node_id, runs, self._lease, request)
+        claims = [claim for claim in begun if claim is not None]
+        if not claims:
+            self._ahead.refused(runs)
+            self._begun_in_a_row = _MOST_IN_A_ROW
+        return claims
 
     async def _claim_all(self, room: int) -> int:
         """Claim from all queues as if they were one, or from one after the other in an order drawn by weight."""
@@ -172,8 +208,14 @@ class Worker(NodeService):
 
     async def _ask(self, queues: Sequence[str] | None, limit: int, request: int) -> Sequence[Claim]:
         handlers = self._catalog.names
+        first = self._ahead.first_due()
         claimed = await self._queue.claim(self._node_id, queues, handlers, limit, self._lease, request)
         self._next_due.learn(claimed.next_due)
+        self._others_wait = len(claimed.claims) >= limit and any(
+            claim.run.cause is not Cause.SCHEDULE or first is None or claim.run.ready_at < first
+            for claim in claimed.claims
+        )
+        self._ahead.note(claimed.claims)
         return claimed.claims
 
     async def _ask_alone(self, key: str, run_id: str, request: int) -> Sequence[Claim]:
@@ -186,6 +228,7 @@ class Worker(NodeService):
     def stop_claiming(self) -> None:
         """Claim nothing more: the node stops."""
         self.stopping = True
+        self._ahead.forget()
 
     def close(self) -> None:
         """Claim nothing until `reopen`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -140,6 +141,61 @@ class MemoryQueue:
         )
         self._runs.save(lent)
         return Claim(lent, fence, expires_at)
+
+    async def read_ahead(
+        self,
+        node: str,
+        queues: Sequence[str] | None,
+        handlers: Collection[str] | None,
+        until: datetime,
+        limit: int,
+        start: int = 0,
+        step: int = 1,
+        *,
+        now: datetime | None = None,
+    ) -> tuple[list[Run], bool]:
+        at = now or self._contents.clock.now()
+        coming = (run for run in self._runs.soonest(until) if run.ready_at > at and run.cause is Cause.SCHEDULE)
+        looked_at = list(islice(coming, start, start + step * limit + 1, step))
+        found = [run for run in looked_at[:limit] if self._could_begin(run, node, queues, handlers)]
+        return found, len(looked_at) > limit
+
+    def _could_begin(self, run: Run, node: str, queues: Sequence[str] | None, handlers: Collection[str] | None) -> bool:
+        return (
+            (queues is None or run.queue in queues)
+            and (handlers is None or run.handler in handlers)
+            and self._may_begin(run, node)
+        )
+
+    def _may_begin(self, run: Run, node: str) -> bool:
+        contents = self._contents
+        return (
+            run.fence == 0
+            and run.state in WAITING
+            and run.hold is None
+            and run.assignee in (None, node)
+            and run.job not in contents.blocked_jobs
+            and run.queue not in contents.paused_queues
+        )
+
+    async def begin(
+        self, node: str, runs: Sequence[Run], lease: float, request: int, *, now: datetime | None = None
+    ) -> list[Claim | None]:
+        at = now or self._contents.clock.now()
+        known = {claim.run.id: claim for claim in self._claimed_before(node, request)}
+        if any(run.id in known for run in runs):
+            return [known.get(run.id) for run in runs]
+        self._runs.promote_before(runs, at)
+        return [self._begin(run, node, shift(at, lease), request, at) for run in runs]
+
+    def _begin(self, read: Run, node: str, expires_at: datetime, request: int, now: datetime) -> Claim | None:
+        run = self._runs.by_id.get(read.id)
+        if run is None or run.created_at != read.created_at or run.ready_at > now or not self._may_begin(run, node):
+            return None
+        late = run.start_by is not None and run.start_by < now
+        if late or not self._runs.has_room(run):
+            return None
+        return self._lent(replace(run, member=run.group is not None), node, expires_at, request, now)
 
     async def renew(
         self, beats: Sequence[Beat], lease: float, silence: float | None = None, *, now: datetime | None = None

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.codec import kept_run
-from duly.model import FINAL, WAITING, Attempt, Cause, Put, Run, State, shift, to_micros
+from duly.model import EPOCH, FINAL, WAITING, Attempt, Cause, Put, Run, State, shift, to_micros
 from duly.model.holds import UNPLACED, hold_for_group
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, urgency
 from duly.rules.misfires import MISFIRE, is_missed_entrant
@@ -209,6 +210,36 @@ class Runs:
                 return run
             heapq.heappop(self._pending)
         return None
+
+    def soonest(self, until: datetime) -> Iterator[Run]:
+        """Pending runs without a hold that are ready by `until`, by ready time, then id."""
+        entries = self._pending
+        first = [(entries[0], 0)] if entries else []  # the root of a heap; an entry's children come no earlier than it
+        seen: set[str] = set()  # a run that was kept twice has two entries
+        while first and first[0][0][0] <= until:
+            (ready_at, run_id), at = heapq.heappop(first)
+            for child in range(2 * at + 1, min(2 * at + 3, len(entries))):
+                heapq.heappush(first, (entries[child], child))
+            run = self.by_id.get(run_id)
+            if run is None or run_id in seen or run.ready_at != ready_at:
+                continue
+            if run.state is State.PENDING and run.hold is None:
+                seen.add(run_id)
+                yield run
+
+    def promote_before(self, runs: Sequence[Run], now: datetime) -> None:
+        """Promote entrants to the groups of these runs that are ready before them."""
+        first: dict[str, datetime] = {}
+        for run in runs:
+            if run.group is not None:
+                first[run.group] = max(run.ready_at, first.get(run.group, run.ready_at))
+        latest = min(now, max(first.values(), default=EPOCH))
+        for run in [run for run in self.soonest(latest) if run.group in first and run.ready_at < first[run.group]]:
+            self._admit(run, now)
+
+    def has_room(self, run: Run) -> bool:
+        """Whether a run is in its group, or could enter it now."""
+        return run.group is None or run.member or len(self._members[run.group]) < run.limit
 
     def promote(self, limit: int, now: datetime) -> int:
         """Queue what is ready, as far as the groups admit it. Returns how many runs were looked at."""

@@ -208,6 +208,27 @@ class PostgresQueue(SqlQueue[PostgresUnit]):
         taking = claiming.Taking(node, request, self._server.connections.moment(now), duration(lease))
         return await self._server.write(CLAIMING, lambda unit: claiming.claim_held(unit, key, run_id, taking))
 
+    async def begin(
+        self, node: str, runs: Sequence[Run], lease: float, request: int, *, now: datetime | None = None
+    ) -> list[Claim | None]:
+        await self._raise_fences()
+        taking = claiming.Taking(node, request, self._server.connections.moment(now), duration(lease))
+        begun = await self._begin(runs, taking, again=False)
+        if not begun.fresh:
+            claims = await self._server.run(CLAIMING, lambda unit: claiming.lent_before(unit, taking))
+            before = {claim.run.id: claim for claim in claims}
+            if any(run.id in before for run in runs):
+                return [before.get(run.id) for run in runs]
+            begun = await self._begin(runs, taking, again=True)
+        if begun.in_the_way:
+            at = begun.now
+            begun = await self._server.write(CLAIMING, lambda unit: claiming.decide_and_begin(unit, runs, taking, at))
+        self._vacuum.after(len(begun.claims))
+        return [begun.claims.get(run.id) for run in runs]
+
+    async def _begin(self, runs: Sequence[Run], taking: claiming.Taking, *, again: bool) -> claiming.Beginning:
+        return await self._server.run(CLAIMING, lambda unit: claiming.begin(unit, runs, taking, again=again))
+
     async def _promote(self, unit: PostgresUnit, limit: int, now: datetime | None) -> tuple[int, int | None]:
         return await claiming.promote(unit, limit, unit.moment(now))
 

@@ -15,15 +15,15 @@ from typing import Self
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.codec import CAUSES, MIDDLE, SCHEDULED, Kind, Lender, Place, place_of, read_policy
+from duly.backends.codec import CAUSES, MIDDLE, SCHEDULED, Kind, Lender, Place, begun, place_of, read_policy
 from duly.backends.handler_sets import digest_of
-from duly.backends.postgres.unit import PostgresUnit
+from duly.backends.postgres.unit import HERE, PostgresUnit
 from duly.backends.sql.groups import decide_about
 from duly.backends.sql.moves import by_ids, read_records, unhold
 from duly.backends.sql.notify import WORK
-from duly.backends.sql.unit import Row
+from duly.backends.sql.unit import Row, lent
 from duly.backends.tolerance import tolerantly
-from duly.model import Cause, Claim, State
+from duly.model import Cause, Claim, Run, State, from_micros, to_micros
 from duly.model.holds import hold_for_handler
 from duly.rules.misfires import LATE
 from duly.rules.sharing import scheduled_share
@@ -445,6 +445,61 @@ SELECT gone.seq, nextval('{ns}.fences'), $4, $5, clock.now, clock.now + $6, gone
 RETURNING seq
 """
 
+# Lend those of the runs $3, created at $4, that wait and may start on node $2, for $6 microseconds by request $5.
+# Nothing is lent if that request has been here before ($8: then it lent nothing that is still running, and may), or if
+# groups have to be decided about first ($7: never mind, they have been).
+_BEGIN = """
+WITH {clock},
+fresh AS (
+    INSERT INTO {ns}.requests AS q (node, request, at) SELECT $2, $5, now FROM clock
+    ON CONFLICT (node) DO UPDATE SET request = greatest(q.request, excluded.request), at = excluded.at
+    WHERE q.request < excluded.request OR $8
+    RETURNING 1
+),
+first AS MATERIALIZED (
+    SELECT r.*, w.at, w.entering, given.place
+    FROM unnest($3::text[], $4::bigint[]) WITH ORDINALITY AS given (id, created_at, place)
+    CROSS JOIN LATERAL (
+        SELECT seq, id, line, rank, ready_at, "group", job, extra FROM {ns}.runs
+        WHERE runs.id = given.id AND runs.created_at = given.created_at LIMIT 1
+    ) AS r
+    CROSS JOIN LATERAL (
+        SELECT w.ctid AS at, w.entering FROM {ns}.waiting AS w
+        WHERE {_HERE} AND w.ready_at <= (SELECT now FROM clock) AND NOT (w.entering AND $7)
+        LIMIT 1 FOR UPDATE SKIP LOCKED
+    ) AS w
+    WHERE EXISTS (SELECT FROM fresh)
+        AND coalesce(strpos(r.extra, '"fence":'), 0) = 0
+        AND coalesce((substring(r.extra FROM '"start_by":(-?[0-9]+)'))::bigint >= (SELECT now FROM clock), true)
+        AND (strpos(r.line, '@') = 0 OR r.line = split_part(r.line, '@', 1) || '@' || $2)
+        AND NOT EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked)
+        AND NOT EXISTS (SELECT FROM {ns}.queues AS q WHERE q.name = split_part(r.line, '@', 1) AND q.paused)
+),
+in_the_way AS MATERIALIZED (
+    SELECT 1 FROM (
+        SELECT count(*) AS number, count(DISTINCT "group") AS groups, array_agg("group") AS names
+        FROM first WHERE entering
+    ) AS e
+    WHERE e.number > 0 AND (e.number > e.groups OR NOT {ns}.alone(e.names, (SELECT now FROM clock)))
+),
+taken AS MATERIALIZED (
+    SELECT nextval('{ns}.fences') AS fence, f.* FROM (
+        SELECT * FROM first WHERE NOT EXISTS (SELECT FROM in_the_way) ORDER BY place
+    ) AS f
+),
+gone AS (
+    DELETE FROM {ns}.waiting WHERE ctid = ANY(ARRAY(SELECT at FROM taken))
+),
+lent AS (
+    INSERT INTO {ns}.claims (seq, fence, node, request, started_at, expires_at, "group", keyed)
+    SELECT
+        seq, fence, $2, $5, clock.now, clock.now + $6, "group", coalesce(strpos(extra, '"dedupe_key"') > 0, false)
+    FROM taken, clock
+)
+SELECT clock.now, EXISTS (SELECT FROM fresh), EXISTS (SELECT FROM in_the_way), taken.fence, taken.seq, taken.id
+FROM clock LEFT JOIN taken ON true
+""".replace("{_HERE}", HERE)
+
 _WEEK = 7 * 86400 * 1_000_000
 
 # Make the set $3 of the names $2 known; a repeat only says that it is still needed.
@@ -476,7 +531,7 @@ class Asking(Struct, frozen=True):
 
 
 class Taking(Struct, frozen=True):
-    """Who takes one run from under its hold. `now` is None, or given by a test; durations in microseconds."""
+    """Who takes runs that it names. `now` is None, or given by a test; durations in microseconds."""
 
     node: str
     request: int
@@ -496,6 +551,39 @@ async def claim_held(unit: PostgresUnit, key: str, run_id: str, taking: Taking) 
 
 def _who(taking: Taking) -> tuple[str, int]:
     return taking.node, taking.request
+
+
+class Beginning(Struct, frozen=True):
+    """What one statement began, by id. `in_the_way`: groups have to be decided about first."""
+
+    claims: dict[str, Claim]
+    now: int
+    fresh: bool
+    in_the_way: bool
+
+
+async def begin(
+    unit: PostgresUnit, runs: Sequence[Run], taking: Taking, *, again: bool, decided: bool = False
+) -> Beginning:
+    """Lend runs that the asking node has read ahead; one statement."""
+    wanted = {run.id: run for run in runs}
+    created = [None if run.created_at is None else to_micros(run.created_at) for run in wanted.values()]
+    given = (list(wanted), created, taking.request, taking.lease, decided, again)
+    rows = await unit.all(_BEGIN, taking.now, taking.node, *given)
+    now, fresh, in_the_way = tuple(rows[0])[:3]
+    taken = [] if rows[0][3] is None else rows
+    times = (from_micros(now), from_micros(now + taking.lease))
+    claims = {row[5]: begun(wanted[row[5]], row[3], taking.node, taking.request, *times) for row in taken}
+    unit.memory.remember({row[3]: lent(wanted[row[5]], row[4]) for row in taken})
+    return Beginning(claims, now, fresh, in_the_way)
+
+
+async def decide_and_begin(unit: PostgresUnit, runs: Sequence[Run], taking: Taking, now: int) -> Beginning:
+    """Decide about the groups of these runs, then lend them. Needs a transaction."""
+    groups = sorted({run.group for run in runs if run.group is not None})
+    await unit.locks.groups(groups)
+    await decide_about(unit, groups, now)
+    return await begin(unit, runs, taking, again=True, decided=True)
 
 
 class Lending(Struct):
@@ -602,7 +690,7 @@ async def sift(unit: PostgresUnit, asking: Asking, limit: int, step: Step) -> No
     await unit.run(_SIFT, asking.now, asking.node, asking.queues, asking.staff, _SIFT_SLICE, limit, owed)
 
 
-async def lent_before(unit: PostgresUnit, asking: Asking) -> list[Claim]:
+async def lent_before(unit: PostgresUnit, asking: Asking | Taking) -> list[Claim]:
     """What this request of the node lent and is still running."""
     runs = [record.run for record in read_records(await unit.all(_LENT_BEFORE, asking.node, asking.request))]
     return [Claim(run, run.fence, run.expires_at) for run in runs if run.expires_at is not None]

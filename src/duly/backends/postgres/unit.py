@@ -31,7 +31,8 @@ _NOW = f"""(CASE
 END)"""
 
 _WAITING = 'seq, line, rank, ready_at, id, "group"'
-_HERE = "w.line = r.line AND w.rank = r.rank AND w.ready_at = r.ready_at AND w.id = r.id"
+# Where a waiting run `w` is, by its record `r`.
+HERE = "w.line = r.line AND w.rank = r.rank AND w.ready_at = r.ready_at AND w.id = r.id"
 # Every line and rank that has runs, found by leaping from one to the next.
 LINES = """lines AS (
     (SELECT line, rank FROM {ns}.waiting ORDER BY line, rank LIMIT 1)
@@ -62,7 +63,7 @@ WORDS = {
     # Each row is looked up by its key, whatever the planner believes about the sizes of tables: a plan that was made
     # while they were empty is kept for as long as the connection.
     "standing": f"""
-        LEFT JOIN LATERAL (SELECT * FROM {{ns}}.waiting AS w WHERE {_HERE} LIMIT 1) AS w ON true
+        LEFT JOIN LATERAL (SELECT * FROM {{ns}}.waiting AS w WHERE {HERE} LIMIT 1) AS w ON true
         LEFT JOIN LATERAL (SELECT * FROM {{ns}}.held AS at WHERE at.seq = r.seq LIMIT 1) AS h ON true
         LEFT JOIN LATERAL (SELECT * FROM {{ns}}.claims AS at WHERE at.seq = r.seq LIMIT 1) AS c ON true
         LEFT JOIN LATERAL (SELECT * FROM {{ns}}.ended AS at WHERE at.seq = r.seq LIMIT 1) AS e ON true
@@ -87,7 +88,7 @@ WORDS = {
     "jobs_named": "unnest($1::text[]) AS j (job)",
     "run_of_job": "r.job = j.job",
     "is_upcoming": f"""(
-        EXISTS (SELECT 1 FROM {{ns}}.waiting AS w WHERE {_HERE})
+        EXISTS (SELECT 1 FROM {{ns}}.waiting AS w WHERE {HERE})
         OR EXISTS (SELECT 1 FROM {{ns}}.held AS w WHERE w.seq = r.seq AND w.hold = 'place')
     )""",
     "member": "member",
@@ -100,12 +101,12 @@ WORDS = {
         SELECT seq, line, {urgency}, ready_at, id, "group", $3::bool, $2::text""",
     "leave_line": f"""
         DELETE FROM {{ns}}.waiting AS w USING {{ns}}.runs AS r
-        WHERE r.seq = ANY($1::bigint[]) AND {_HERE} AND NOT w.entering
+        WHERE r.seq = ANY($1::bigint[]) AND {HERE} AND NOT w.entering
         RETURNING w.seq
     """,
     "leave_entrants": f"""
         DELETE FROM {{ns}}.waiting AS w USING {{ns}}.runs AS r
-        WHERE r.seq = ANY($1::bigint[]) AND {_HERE} AND w.entering
+        WHERE r.seq = ANY($1::bigint[]) AND {HERE} AND w.entering
         RETURNING w.seq
     """,
     "without_start_by": "(extra::jsonb - 'start_by')::text",

@@ -139,6 +139,14 @@ async def _waiting(client: RedisClient, name: bytes, job: str, size: int) -> Asy
         start += size
 
 
+async def coming(
+    client: RedisClient, node: str, until: datetime, start: int, step: int, limit: int, now: datetime | None
+) -> tuple[list[Run], bool]:
+    """Scheduled runs that are ready after now and by `until`, if this node may start them; whether there are more."""
+    at, ids, found, more = await client.call_at(now, "read_ahead", to_micros(until), node, start, step, limit)
+    return [each.run for each in _listed(decoded(ids), found, at) if each.run.damage is None], bool(more)
+
+
 async def held(client: RedisClient, key: str, limit: int, after: Run | None, now: datetime | None) -> list[Run]:
     """Runs under a hold, in the order of `rules.placement.placing_order`; with `after`, those that follow that run."""
     start: tuple[bytes | int | str, ...] = (b"", b"", b"")

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from duly.backends.codec import begun as begun_claim
 from duly.backends.handler_sets import HandlerSetCache, digest_of
 from duly.backends.redis import listing
 from duly.backends.redis.client import RedisClient, slices_of
@@ -42,6 +43,7 @@ from duly.model import (
     Share,
     State,
     from_micros,
+    to_micros,
 )
 
 _PUT = 1000
@@ -49,6 +51,8 @@ _CONCURRENT_PUTS = 4
 _SETTLE = 500
 _RENEW = 1000
 _FEW_HANDLERS = 32
+_BEGIN = 1000
+_READ_AHEAD = 500
 
 
 class RedisQueue:
@@ -142,6 +146,56 @@ class RedisQueue:
         except UNREADABLE:  # they are claimed nevertheless: read them one by one, so that one bad record is alone
             claims = await self._claimed_one_by_one(decoded(claimed[::2]), fence, expires)
         return Claimed(claims, _instant(next_due))
+
+    async def read_ahead(
+        self,
+        node: str,
+        queues: Sequence[str] | None,
+        handlers: Collection[str] | None,
+        until: datetime,
+        limit: int,
+        start: int = 0,
+        step: int = 1,
+        *,
+        now: datetime | None = None,
+    ) -> tuple[list[Run], bool]:
+        runs: list[Run] = []
+        more = True
+        for offset in range(0, limit, _READ_AHEAD):
+            some = min(_READ_AHEAD, limit - offset)
+            read, more = await listing.coming(self._client, node, until, start + step * offset, step, some, now)
+            runs += [run for run in read if queues is None or run.queue in queues]
+            if not more:
+                break
+        return [run for run in runs if run.fence == 0 and (handlers is None or run.handler in handlers)], more
+
+    async def begin(
+        self, node: str, runs: Sequence[Run], lease: float, request: int, *, now: datetime | None = None
+    ) -> list[Claim | None]:
+        begun: list[Claim | None] = []
+        for some in slices_of(runs, _BEGIN):
+            begun += await self._begin(node, some, lease, request, now)
+        return begun
+
+    async def _begin(
+        self, node: str, runs: Sequence[Run], lease: float, request: int, now: datetime | None
+    ) -> list[Claim | None]:
+        created = b"".join([to_micros(run.created_at or EPOCH).to_bytes(8, "big", signed=True) for run in runs])
+        arguments = (node, request, _micros(lease), encode([run.id for run in runs]), created)
+        at, expires, *answer = await self._client.call_at(now, "begin", *arguments, connection="claim")
+        if expires == 0:  # this request was answered before
+            ids, bodies, statuses = answer
+            again = await self._running(ids[::2], ids[1::2], bodies, statuses, at)
+            known = {claim.run.id: claim for claim in again}
+            return [known.get(run.id) for run in runs]
+        fence, numbers = answer
+        claims: list[Claim | None] = [None] * len(runs)
+        times = (from_micros(at), from_micros(expires))
+        for place, number in enumerate(numbers):
+            claims[number - 1] = begun_claim(runs[number - 1], fence + place, node, request, *times)
+        if numbers:
+            self._client.identity.saw(fence + len(numbers) - 1)
+        return claims
 
     async def _store_handler_set(self, handlers: Collection[str]) -> None:
         _, digest = self._handler_sets.of(handlers)

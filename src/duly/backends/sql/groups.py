@@ -103,6 +103,7 @@ class _Admitting:
         self._chosen = chosen
         self._entered: defaultdict[str, list[int]] = defaultdict(list)
         self._held: defaultdict[str, list[int]] = defaultdict(list)
+        self._excused: list[int] = []  # those that were held, also if another one replaced them since
         self._answers: dict[tuple[int, WhenFull, int], Admission] = {}
 
     async def decide(self) -> dict[int, bool]:
@@ -119,7 +120,7 @@ class _Admitting:
                 case Admission.SKIP:
                     skipped.append(entrant.seq)
                 case Admission.HOLD:
-                    self._held[entrant.group].append(entrant.seq)
+                    self._hold(entrant)
                 case Admission.REPLACE:
                     await self._replace(entrant)
         await self._end(skipped, State.SKIPPED, OVERLAP)
@@ -132,10 +133,8 @@ class _Admitting:
             await enter(self._unit, waiting)
         for group, seqs in self._held.items():
             await hold_entrants(self._unit, group, seqs)
-        held = set(chain.from_iterable(self._held.values()))
-        timed = [each.seq for each in self._entrants if each.start_by is not None and each.seq in held]
-        if timed:
-            await self._unit.run(_EXCUSE, timed)
+        if self._excused:
+            await self._unit.run(_EXCUSE, self._excused)
         return {entrant.seq: entrant.seq in entered for entrant in self._entrants}
 
     def _admit(self, entrant: _Entrant) -> Admission:
@@ -164,7 +163,12 @@ class _Admitting:
         if self._members[group] < entrant.limit:
             self._enter(entrant)
         else:
-            self._held[group].append(entrant.seq)
+            self._hold(entrant)
+
+    def _hold(self, entrant: _Entrant) -> None:
+        self._held[entrant.group].append(entrant.seq)
+        if entrant.start_by is not None:
+            self._excused.append(entrant.seq)
 
     async def _end(self, seqs: Sequence[int], state: State, reason: str) -> int:
         """End runs that wait; how many did. One that a claim has just taken is not among them."""

@@ -128,6 +128,10 @@ class Dialect(Protocol[U_contra]):
         """The numbers of the waiting runs that nothing holds, or that are not placed yet, by ready time, then id."""
         ...
 
+    async def coming(self, unit: U_contra, now: int, until: int, count: int) -> list[int]:
+        """The numbers of the first scheduled runs without a hold that are ready after now and by `until`."""
+        ...
+
     async def first_held(self, unit: U_contra, key: str, limit: int, after: Run | None, now: int) -> list[int]:
         """The numbers of the first runs under a hold, in the order of `rules.placement.placing_order`."""
         ...
@@ -170,6 +174,11 @@ Conditions = list[tuple[str, tuple[Any, ...]]]  # texts with `?` for each of the
 
 # A run that was lent: its id, its number, and whether it may have a dedupe key, or a place in a group, to give back.
 Lent = tuple[str, int, bool]
+
+
+def lent(run: Run, seq: int) -> Lent:
+    """A run that was lent, with its number."""
+    return run.id, seq, run.group is not None or run.dedupe_key is not None
 
 
 class Memory:

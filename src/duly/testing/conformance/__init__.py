@@ -15,6 +15,7 @@ is missing, and `pytest -k GroupSuite` runs one part alone.
 """
 
 from duly.testing.conformance.admission import AdmissionSuite
+from duly.testing.conformance.beginning import BeginningSuite
 from duly.testing.conformance.bulk import BulkSuite
 from duly.testing.conformance.coordinator import CoordinatorSuite
 from duly.testing.conformance.fuzz import FuzzSuite
@@ -47,6 +48,7 @@ class BackendSuite(
     CoordinatorSuite,
     BulkSuite,
     MisfireSuite,
+    BeginningSuite,
     PlanningSuite,
     SharingSuite,
     AdmissionSuite,
@@ -69,6 +71,7 @@ __all__ = [
     "LEASE",
     "AdmissionSuite",
     "BackendSuite",
+    "BeginningSuite",
     "BulkSuite",
     "CoordinatorSuite",
     "FuzzSuite",

@@ -19,6 +19,7 @@ from duly.model import (
     Beat,
     BeatReply,
     Cancelled,
+    Cause,
     Claim,
     Delivery,
     Failed,
@@ -154,6 +155,17 @@ class Witness:
         self.answers.grants += [Grant(span, now, claim, node, request) for claim in claims]
         return claims
 
+    async def read_ahead(self, node: str) -> list[Run]:
+        runs, _ = await self.queue.read_ahead(node, None, None, self.world.after(25), 10, now=self.now)
+        return runs
+
+    async def begin(self, node: str, runs: list[Run], request: int) -> list[Claim]:
+        asked, now = self.answers.tick(), self.now
+        claims = [claim for claim in await self.queue.begin(node, runs, LEASE, request, now=now) if claim is not None]
+        span = Span(asked, self.answers.tick())
+        self.answers.grants += [Grant(span, now, claim, node, request) for claim in claims]
+        return claims
+
     async def renew(self, beats: list[Beat]) -> set[int]:
         """The fences that no longer own their runs."""
         asked, now = self.answers.tick(), self.now
@@ -201,6 +213,7 @@ class Claimer:
         self._request = 1
         self._mine: list[Claim] = []
         self._late: list[Settlement] = []
+        self._read: list[Run] = []
 
     async def work(self, steps: int) -> None:
         ways: list[tuple[Callable[[], Awaitable[None]], int]] = [
@@ -209,6 +222,8 @@ class Claimer:
             (self._claim_twice, 2),
             (self._claim_again, 4),
             (self._claim_held, 3),
+            (self._read_ahead, 3),
+            (self._begin, 5),
             (self._renew, 5),
             (self._settle, 9),
             (self._settle_later, 2),
@@ -249,6 +264,7 @@ class Claimer:
             delay=rng.choice([-2.0, 0.0, 0.0, 1.5, 20.0]),
             queue=rng.choice(["default", "other"]),
             priority=rng.choice([0, 0, 5, 9]),
+            cause=rng.choice([Cause.SUBMIT, Cause.SCHEDULE]),
             dedupe_key=rng.choice([None, None, None, "a", "b"]),
             group=group,
             limit=LIMITS.get(group or "", 1),
@@ -270,6 +286,14 @@ class Claimer:
         for run in (await self._witness.queue.held(ALONE, 3, now=self._witness.now))[:2]:
             self._request += 1
             self._own(await self._witness.claim_held(self._node, run.id, self._request))
+
+    async def _read_ahead(self) -> None:
+        self._read = await self._witness.read_ahead(self._node)
+
+    async def _begin(self) -> None:
+        """Begin what was read some time ago; others may have it, and so may this node."""
+        self._request += 1
+        self._own(await self._witness.begin(self._node, self._read, self._request))
 
     async def _claim_twice(self) -> None:
         """The first answer is lost."""

@@ -162,3 +162,14 @@ class MisfireSuite:
         assert await _start_by(world, run) == run.start_by
         await world.store.redrive([run.id], now=world.now)
         assert await _start_by(world, run) is None
+
+    @scenario
+    async def test_a_run_that_is_held_and_replaced_in_one_step_was_held_all_the_same(self, world: World) -> None:
+        first = world.run(group="g", when_full=WhenFull.QUEUE, delay=-3)
+        second = world.run(group="g", when_full=WhenFull.QUEUE, delay=-2, start_by=world.after(5))
+        third = world.run(group="g", when_full=WhenFull.REPLACE, delay=-1)
+        await world.put(first, second, third)
+        [claim] = await world.claim()
+        assert claim.run.id == third.id
+        stored = await world.stored(second)
+        assert (stored.state, stored.reason, stored.start_by) == (State.SKIPPED, "replaced", None)

@@ -164,6 +164,11 @@ class World:
 
     # --- steps
 
+    def request(self) -> int:
+        """A new request number."""
+        self._requests += 1
+        return self._requests
+
     async def put(self, *runs: Run) -> list[Put]:
         return await self.queue.put(runs, now=self.now)
 
@@ -179,8 +184,7 @@ class World:
     ) -> list[Claim]:
         """Claim with a new request number."""
         if request is None:
-            self._requests += 1
-            request = self._requests
+            request = self.request()
         claimed = await self.queue.claim(node, queues, handlers, limit, lease, request, now=self.now)
         return claimed.claims
 

@@ -224,6 +224,9 @@ class _Reader:
         match call.method:
             case "queue.claim":
                 yield from self._granted(call, call.answer.claims, call.arguments["request"])
+            case "queue.begin":
+                begun = [claim for claim in call.answer if claim is not None]
+                yield from self._granted(call, begun, call.arguments["request"])
             case "queue.claim_held" if call.answer is not None:
                 yield from self._granted(call, [call.answer], call.arguments["request"])
             case "queue.reap":

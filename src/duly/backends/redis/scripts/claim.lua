@@ -1,4 +1,4 @@
---! use clock fences waiting_sets register_sleeper
+--! use clock waiting_sets register_sleeper new_claims
 --! lazy promotion shares
 -- claim: queued → running for one node, by priority, ready time and id over the given queues as if they were one. Where
 -- scheduled and other runs of one priority are queued, a share of the claim goes to scheduled ones (`shares`).
@@ -38,21 +38,8 @@ local function has_handlers(names)
     return known
 end
 
--- A repeat: find what this request claimed among all that runs. That is slow, but rare.
-local last = tonumber(call('SET', P .. 'request:' .. node, ARGV[3], 'EX', 86400, 'GET') or -1)
-if request <= last then
-    call('SET', P .. 'request:' .. node, format('%.0f', last), 'EX', 86400)
-    local ids, bodies, statuses = {}, {}, {}
-    local running = call('ZRANGE', RUNNING_SET, 0, -1)
-    for i, text in ipairs(#running > 0 and get_many(STATUSES, running) or {}) do
-        local status = text and lazy().read_status(text)
-        if status and status.node == node and status.request == request then
-            ids[#ids + 1] = running[i]
-            ids[#ids + 1] = call('ZSCORE', RUNNING_SET, running[i])
-            bodies[#bodies + 1] = call('HGET', RUNS, running[i])
-            statuses[#statuses + 1] = text
-        end
-    end
+if is_repeat(node, request) then
+    local ids, bodies, statuses = claimed_before(node, request)
     if #ids > 0 then return { now, 0, 0, (earliest_ready(now)), ids, table.concat(bodies), statuses, '' } end
 end
 
@@ -141,24 +128,6 @@ local has_statuses = rare and call('EXISTS', TOUCHED) == 1
 local n, read_count = 0, 0
 local ids, claimed, bodies, statuses, old_statuses, retried, head_of = {}, {}, {}, {}, {}, {}, {}
 
--- Heads: what bodies have in common that begin alike (traits, handler, job, queue key, group), decoded once. Most runs of a
--- claim are of a few jobs. `heads` lists them and finds them by their bytes; `head_size` is the length of the last one.
-local heads, head_size = {}, 0
-
-local function head_in(id, body)
-    local head = heads[sub(body, TRAITS_AT, TRAITS_AT + head_size - 1)]
-    if head then return head end
-    local handler, job, queue_key, group, to = read_head(id, body)
-    if not handler then return false end
-    local bytes = sub(body, TRAITS_AT, to)
-    head, head_size = heads[bytes], #bytes
-    if not head then
-        head = { traits = byte(body, TRAITS_AT), handler = handler, job = job, queue_key = queue_key, group = group, count = 0 }
-        heads[bytes], heads[#heads + 1] = head, head
-    end
-    return head
-end
-
 -- What the claim must know of some runs (a flat list of id and ready time): parallel lists. A run whose record cannot be
 -- read has no head.
 local function read(taken)
@@ -186,8 +155,7 @@ local function decide()
         head.assigned = own[head.queue_key]
         head.hold = blocked and blocked[i] == 1 and 'job:' .. jobs[i]
             or known[i] == 0 and (head.assigned and UNPLACED or HANDLER_HOLD .. name)
-        head.flags = (head.traits % SCHEDULED ~= 0 and RESERVING or 0) + (head.assigned and ASSIGNED or 0)
-        head.prefix = pack('BBBB', 0x9f, RUNNING, head.flags, 0xcf)
+        prepare(head)
         if head.traits % RANGED < SCHEDULED then head.submitted = {} end
     end
     decided = #heads
@@ -296,42 +264,9 @@ if read_count >= MAX_READ and n < limit then due = now end
 local wakeups = ARGV[9] ~= '' and n < limit and due ~= now and register_sleeper(tonumber(ARGV[9])) or ''
 if n == 0 then return { now, expires, 0, due, claimed, '', old_statuses, wakeups } end
 
-local first = last_fence(server) + 1
-store_fence(first + n - 1)
-local status_args, running_args, until_text = {}, { 'inf', LONG_NAME }, format('%.0f', expires)
--- All that follows the ready time is the same for every run without a previous status: it is packed once.
-local suffix = pack('>BI4BI4Bi8Bi8BI8', 0xce, 0, 0xce, 0, 0xd3, now, 0xd3, 0, 0xcf, request)
-    .. encode(node) .. NIL .. NIL .. NIL .. NIL .. NIL
-local last_ready, ready_and_suffix
-for i = 1, n do
-    local k, fence, ready, text, head = i * 2, first + i - 1, claimed[i * 2], statuses[i], head_of[i]
-    status_args[k - 1] = ids[i]
-    if text then
-        local status = lazy().read_status(text)
-        status.ready = tonumber(ready)
-        lazy().start_attempt(status, head.flags, fence, node, request, now)
-        status_args[k] = lazy().write_status(status)
-    else
-        if ready ~= last_ready then
-            last_ready, ready_and_suffix = ready, pack('>Bi8', 0xd3, ready) .. suffix
-        end
-        status_args[k] = head.prefix .. pack('>I8', fence) .. ready_and_suffix
-    end
-    running_args[k + 1], running_args[k + 2] = until_text, ids[i]
-end
-call_many('HSET', STATUSES, status_args)
-call_many('ZADD', RUNNING_SET, running_args)
+local first = start_attempts(ids, claimed, head_of, statuses, node, request, now, expires, server)
 if #retried > 0 then call_many('SREM', TOUCHED, retried) end
-local moved = {}
 for _, head in ipairs(heads) do
-    if head.count > 0 then
-        if head.submitted then call_many('SREM', P .. 'job:' .. head.job, head.submitted) end
-        local queue = split_queue_key(head.queue_key)
-        moved[queue] = (moved[queue] or 0) + head.count
-    end
-end
-for queue, count in pairs(moved) do
-    call('HINCRBY', P .. 'depths', 'w' .. queue, -count)
-    call('HINCRBY', P .. 'depths', 'r' .. queue, count)
+    if head.count > 0 and head.submitted then call_many('SREM', P .. 'job:' .. head.job, head.submitted) end
 end
 return { now, expires, first, due, claimed, table.concat(bodies), old_statuses, wakeups }

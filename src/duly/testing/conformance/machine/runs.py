@@ -96,6 +96,7 @@ class WorkMachine(Machine):
         self.requests: defaultdict[str, int] = defaultdict(int)
         self.asked: defaultdict[str, int] = defaultdict(int)
         self.settled: dict[int, Settlement] = {}
+        self.read: dict[str, list[tuple[Run, Run]]] = {}
 
     def picked_ids(self, picks: list[int]) -> list[str]:
         """Different runs that were put, counted from the latest back."""
@@ -163,6 +164,44 @@ class WorkMachine(Machine):
         if settlement.outcome is not None:
             self.outcomes[settlement.job, settlement.started_at].add(settlement.outcome)
         return settlement
+
+    @step(2, node=NODES, seconds=st.sampled_from([1.0, 20.0]))
+    def read_ahead(self, node: str, seconds: float) -> None:
+        """Keep what both have read, for `begin`."""
+        until = self.world.after(seconds)
+        real, model = self.twins.ask(
+            lambda backend: backend.queue.read_ahead(node, None, None, until, ALL, now=self.now)
+        )
+        agree("more", real[1], model[1])
+        self.twins.alike("read ahead", real[0], model[0])
+        self.read = {node: list(zip(real[0], model[0], strict=True))}
+
+    @step(3, node=NODES, again=st.booleans())
+    def begin_what_was_read(self, node: str, again: bool) -> None:  # Hypothesis names it
+        """Begin what was read, as far as nobody else wants to enter the same groups: then any order is right."""
+        chosen = [pair for pair in self.read.get(node, ()) if self._alone(pair[1])]
+        if not again:
+            self.requests[node] += 1
+        number = self.requests[node] = max(1, self.requests[node])
+        self.asked[node] = max(number, self.asked[node])
+
+        def runs(backend: Backend) -> list[Run]:
+            return [real if backend is self.twins.real else model for real, model in chosen]
+
+        real, model = self.twins.ask(
+            lambda backend: backend.queue.begin(node, runs(backend), LEASE, number, now=self.now)
+        )
+        agree("begun", [claim is None for claim in real], [claim is None for claim in model])
+        pairs = [[claim for claim in claims if claim is not None] for claims in (real, model)]
+        self.pairs += self.twins.lent("begin", *pairs, ordered=False)
+        self.twins.ask(lambda backend: backend.queue.promote(ALL, now=self.now))
+
+    def _alone(self, run: Run) -> bool:
+        if run.group is None:
+            return True
+        page = self.twins.model_says(lambda backend: backend.store.runs(RunQuery(), ALL, now=self.now))
+        others = [other for other in page.runs if other.group == run.group and other.id != run.id]
+        return all(other.member or other.final for other in others)
 
     @step(2, picks=PICKS, node=NODES, again=st.booleans())
     def claim_held(self, picks: list[int], node: str, again: bool) -> None:  # Hypothesis names it
