@@ -14,7 +14,7 @@
 -- Stores plain completions if every run is running under its fence and has no flags; whether that is so. Otherwise nothing
 -- is changed: the caller must treat them one by one (`full_rows`).
 local function complete_all(plain, texts, sums, keys)
-    local ids, status_args, ended, at = {}, {}, {}, 1
+    local ids, status_args, ended, by_job, at = {}, {}, {}, {}, 1
     for k = PLAIN, #plain, PLAIN do ids[#ids + 1] = plain[k - 3] end
     for i, old in ipairs(call('HMGET', STATUSES, unpack(ids))) do
         local k = i * PLAIN
@@ -27,6 +27,15 @@ local function complete_all(plain, texts, sums, keys)
         status_args[i * 2 - 1], status_args[i * 2] = ids[i], new
         ended[i * 2 - 1], ended[i * 2] = plain[k - 2], ids[i]
         at = at + #new
+    end
+    for i, id in ipairs(ids) do
+        local job = keys[plain[i * PLAIN] * 2 - 1]
+        local some = by_job[job]
+        if not some then
+            some = {}
+            by_job[job] = some
+        end
+        some[#some + 1] = id
     end
     call('HSET', STATUSES, unpack(status_args))
     call('ZREM', RUNNING_SET, unpack(ids))
@@ -41,7 +50,7 @@ local function complete_all(plain, texts, sums, keys)
         counters[job] = counter
         call('HINCRBY', P .. 'depths', 'r' .. queue, -count)
     end
-    store_counters(counters)
+    store_counters(counters, by_job)
     return true, ids
 end
 
