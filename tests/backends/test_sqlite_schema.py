@@ -84,7 +84,7 @@ async def test_a_newer_schema_is_refused_with_both_versions(tmp_path):
         pass
     with sqlite3.connect(tmp_path / "jobs.db") as connection:
         connection.execute("INSERT INTO duly_schema VALUES (7, '0007_future', 0)")
-    with pytest.raises(BackendError, match=r"version 7 .* only version 4: install the newer Duly"):
+    with pytest.raises(BackendError, match=r"version 7 .* only version 5: install the newer Duly"):
         await open_url(url, Opening()).open()
 
 

@@ -343,26 +343,6 @@ class QueueSuite:
         assert [state is State.RUNNING for state in states] == [False, True, False, False, True, False]
 
     @scenario
-    async def test_a_claim_that_is_settled_twice_in_one_batch_ends_once(self, world: World) -> None:
-        await world.put(*[world.run() for _ in range(3)])
-        first, second, third = [world.settlement(claim) for claim in await world.claim()]
-        assert await world.queue.settle([second, first, second, third]) == [True] * 4
-        assert (await world.store.statistics())["mail"].run_count == 3
-        assert (await world.store.counts()).states[State.COMPLETED] == 3
-
-    @scenario
-    async def test_a_batch_frees_the_keys_of_those_that_ended_only(self, world: World) -> None:
-        keyed = [world.run(dedupe_key=f"key-{number}") for number in range(3)]
-        await world.put(*keyed, world.run())
-        ended, wished, stale, plain = await world.claim()
-        assert await world.store.cancel([wished.run.id])
-        settlements = [world.settlement(claim) for claim in (ended, wished, stale, plain)]
-        settlements[2] = replace(settlements[2], fence=stale.fence - 1000)
-        assert await world.queue.settle(settlements) == [True, True, False, True]
-        again = await world.put(*[world.run(dedupe_key=f"key-{number}") for number in range(3)])
-        assert [put.created for put in again] == [True, True, False]
-
-    @scenario
     async def test_a_release_gives_the_run_back_uncounted(self, world: World) -> None:
         await world.put(run := world.run())
         [claim] = await world.claim()
