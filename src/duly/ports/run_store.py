@@ -6,7 +6,19 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from duly.model import SCAN, Attempt, CancelReply, Counts, JobStatistics, Page, RedriveReply, Run, RunQuery, State
+from duly.model import (
+    COUNTED,
+    SCAN,
+    Attempt,
+    CancelReply,
+    Counts,
+    JobStatistics,
+    Page,
+    RedriveReply,
+    Run,
+    RunQuery,
+    State,
+)
 
 
 class RunStore(Protocol):
@@ -73,11 +85,16 @@ class RunStore(Protocol):
         """Counters by job, summed over nodes; a job without settled attempts is left out (`rules.statistics`)."""
         ...
 
-    async def counts(self, *, now: datetime | None = None) -> Counts:
+    async def counts(self, *, scan: int = COUNTED, now: datetime | None = None) -> Counts:
         """Runs by state and queue. Every state is there; a queue in which nothing waits or runs may be left out.
 
         Final states are counted since the store was created: each time that a run ended, purged and redriven ones
         included. A paused queue is there in any case.
+
+        The cost of a call has a bound. A store that has to count runs one by one counts about `scan` waiting ones and
+        as many running ones, spread over the queues. It is exact if there are no more; else a number may be too small,
+        never too large, and `Depth.at_least` names its state. `Depth.oldest` is exact in any case, and a queue that has
+        queued runs is not left out.
         """
         ...
 

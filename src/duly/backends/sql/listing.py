@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from duly.backends.codec import counts_of, read_attempt, read_statistics
+from duly.backends.codec import read_attempt, read_statistics
 from duly.backends.sql.moves import by_ids, by_seqs, read_records
-from duly.backends.sql.operating import paused
 from duly.backends.sql.unit import Unit
 from duly.model import (
     Attempt,
-    Counts,
     JobStatistics,
     Run,
     from_micros,
@@ -40,7 +38,6 @@ _STATISTICS = """
 SELECT job, completed, failed, cancelled, lost, retried, seconds, last_run_at, last_outcome FROM {ns}.statistics
 """
 _STATISTICS_OF = _STATISTICS + "WHERE job = ANY($1::text[])"
-_ENDED = "SELECT state, sum(ended)::bigint FROM {ns}.totals GROUP BY state"
 
 # The first runs of some jobs without looking at all that waits: an index by job would make every claim pay for it.
 _FRONT = 500
@@ -148,8 +145,3 @@ async def statistics(unit: Unit, jobs: Sequence[str] | None) -> dict[str, JobSta
     for row in rows:
         parts.setdefault(row[0], []).append(read_statistics(row))
     return {job: combine(of_nodes) for job, of_nodes in parts.items()}
-
-
-async def counts(unit: Unit, now: int | None) -> Counts:
-    """Runs by state and queue."""
-    return counts_of(await unit.all("{depths}", now), await unit.all(_ENDED), await paused(unit))

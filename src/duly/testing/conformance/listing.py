@@ -298,6 +298,33 @@ class ListingSuite:
         assert (await world.store.counts(now=world.now)).states[State.COMPLETED] == 2
 
     @scenario
+    async def test_counts_are_exact_or_lower_bounds(self, world: World) -> None:
+        # A store that keeps counters returns exact numbers. One that counts runs may stop, and then says so.
+        runs = [
+            *(world.run(queue="long", delay=-number) for number in range(20)),
+            *(world.run(queue="long", priority=5, delay=60 + number) for number in range(9)),
+            *(world.run(queue="short", delay=-number) for number in range(3)),
+            *(world.run(queue="held", hold="k") for _ in range(6)),
+        ]
+        await world.put(*runs)
+        await world.claim(7, queues=["long"])
+        exact = {"long": (13, 9, 7), "short": (3, 0, 0), "held": (0, 6, 0)}
+        for scan in (1, 2, 5, 8, 12, 100):
+            counts = await world.store.counts(scan=scan, now=world.now)
+            seen = dict.fromkeys((State.QUEUED, State.PENDING, State.RUNNING), 0)
+            for queue, numbers in exact.items():
+                depth = counts.depth(queue)
+                for state, given, number in zip(seen, (depth.queued, depth.pending, depth.running), numbers, strict=True):
+                    seen[state] += given
+                    assert given == number or (given < number and state in depth.at_least), (scan, queue, state, given)
+                    assert bool(given) or not number or state is not State.QUEUED
+            assert {state: counts.states[state] for state in seen} == seen
+            assert counts.queues["long"].oldest == world.after(-12)
+            assert counts.queues["short"].oldest == world.after(-2)
+            assert counts.at_least == frozenset().union(*(depth.at_least for depth in counts.queues.values()))
+        assert not counts.at_least
+
+    @scenario
     async def test_every_end_of_a_run_is_counted(self, world: World) -> None:
         await world.put(run := world.run())
         for ends in (1, 2):
