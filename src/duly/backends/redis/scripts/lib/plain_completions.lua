@@ -32,16 +32,20 @@ local function complete_all(plain, texts, sums, keys)
     call('ZREM', RUNNING_SET, unpack(ids))
     call('ZADD', P .. 'ended:' .. COMPLETED, unpack(ended))
     call('HINCRBY', P .. 'totals', COMPLETED, #ids)
-    local counters = {}
+    local counters, by_job = {}, {}
     for key = 1, #sums / 3 do -- plain completions have the first keys
         local count, micros, started = sums[key * 3 - 2], sums[key * 3 - 1], sums[key * 3]
         local job, queue = keys[key * 2 - 1], keys[key * 2]
         local counter = counters[job] or { 0, 0, 0, 0, 0, 0, 0, SUCCEEDED }
         counter[1], counter[6], counter[7] = counter[1] + count, counter[6] + micros, math.max(counter[7], started)
-        counters[job] = counter
+        counters[job], by_job[job] = counter, by_job[job] or {}
         call('HINCRBY', P .. 'depths', 'r' .. queue, -count)
     end
-    store_counters(counters)
+    for k = PLAIN, #plain, PLAIN do
+        local of_job = by_job[keys[plain[k] * 2 - 1]]
+        of_job[#of_job + 1] = plain[k - 3]
+    end
+    store_counters(counters, by_job)
     return true, ids
 end
 
