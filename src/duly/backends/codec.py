@@ -7,7 +7,7 @@ what comes back may have been written by another version, so reading is tolerant
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -21,10 +21,8 @@ from duly.model import (
     Attempt,
     Cause,
     Claim,
-    Counts,
     CustomSpec,
     Delivery,
-    Depth,
     Failure,
     JobRecord,
     JobStatistics,

@@ -82,11 +82,11 @@ from duly.model.run import (
 from duly.model.run_query import COUNTED, SCAN, Page, PathEquals, RunOrder, RunQuery
 
 __all__ = [
+    "COUNTED",
     "EARLIEST",
     "EPOCH",
     "FINAL",
     "LATEST",
-    "COUNTED",
     "SCAN",
     "WAITING",
     "Assignment",

@@ -610,7 +610,7 @@ class Scheduler(Subscriptions):
         return await health_of(self._running, client)
 
     async def counts(self) -> Counts:
-        """How many runs there are by state, and what waits in which queue."""
+        """How many runs there are by state, and what waits in which queue; see `at_least` for lower bounds."""
         return await (await self._client()).backend.store.counts()
 
     async def examine(self) -> list[Finding]:

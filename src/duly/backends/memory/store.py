@@ -18,8 +18,8 @@ from duly.backends.memory.contents import Contents
 from duly.backends.search import Descending
 from duly.errors import BackendError
 from duly.model import (
-    FINAL,
     COUNTED,
+    FINAL,
     SCAN,
     WAITING,
     Attempt,

@@ -38,8 +38,8 @@ from duly.backends.redis.listing import decoded
 from duly.backends.redis.pubsub import MISSED, Listener
 from duly.errors import BackendError, BackendUnavailable
 from duly.model import (
-    FINAL,
     COUNTED,
+    FINAL,
     SCAN,
     Attempt,
     CancelReply,

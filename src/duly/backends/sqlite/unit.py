@@ -206,7 +206,8 @@ _LINES = """
 {0}_lines (line) AS (
     SELECT min(line) FROM {{ns}}.{0}
     UNION ALL
-    SELECT (SELECT min(line) FROM {{ns}}.{0} WHERE line > {0}_lines.line) FROM {0}_lines WHERE {0}_lines.line IS NOT NULL
+    SELECT (SELECT min(line) FROM {{ns}}.{0} WHERE line > {0}_lines.line)
+    FROM {0}_lines WHERE {0}_lines.line IS NOT NULL
 )
 """
 # What waits in lines of a table, counted up to $2 each. A key is twice the line, plus one for those that want to enter.
@@ -332,7 +333,10 @@ WORDS = {
             + (SELECT count(*) FROM {{ns}}.entrants WHERE {_IN_QUEUE}),
             (SELECT count(*) FROM {{ns}}.waiting WHERE {_IN_QUEUE} AND ready_at <= $1)
             + (SELECT count(*) FROM {{ns}}.entrants WHERE {_IN_QUEUE} AND ready_at <= $1)
-        FROM {{ns}}.queues AS q WHERE instr(q.name, '@') > 0
+        FROM {{ns}}.queues AS q WHERE instr(q.name, '@') > 0 AND (
+            EXISTS (SELECT 1 FROM {{ns}}.waiting WHERE {_IN_QUEUE})
+            OR EXISTS (SELECT 1 FROM {{ns}}.entrants WHERE {_IN_QUEUE})
+        )
     """,
     "first_ready": """
         SELECT k.job, min(w.first) FROM (

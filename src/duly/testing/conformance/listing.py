@@ -314,7 +314,8 @@ class ListingSuite:
             seen = dict.fromkeys((State.QUEUED, State.PENDING, State.RUNNING), 0)
             for queue, numbers in exact.items():
                 depth = counts.depth(queue)
-                for state, given, number in zip(seen, (depth.queued, depth.pending, depth.running), numbers, strict=True):
+                found = (depth.queued, depth.pending, depth.running)
+                for state, given, number in zip(seen, found, numbers, strict=True):
                     seen[state] += given
                     assert given == number or (given < number and state in depth.at_least), (scan, queue, state, given)
                     assert bool(given) or not number or state is not State.QUEUED
