@@ -51,7 +51,8 @@ class RunStore(Protocol):
         """For every job that has runs as in `upcoming`, or for those of the given names: the earliest ready time.
 
         With names, the cost depends on their number, not on how many runs wait: of a job that has very many waiting
-        runs, a store may look at the first ones of its queue and at the job's newest ones only.
+        runs, a store may look at the first ones of its queue and at the job's newest ones only. The time may be too
+        late then, never too early; `upcoming` of one job is exact.
         """
         ...
 

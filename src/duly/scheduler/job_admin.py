@@ -196,8 +196,8 @@ class JobAdmin:
     async def view(self, name: str) -> JobView:
         record = await self.record(name)
         statistics = await self._store.statistics([name])
-        first = await self._store.next_runs([name])
-        return self._view(record, statistics.get(name), first.get(name))
+        first = await self._store.upcoming(1, name)  # exact, which `next_runs` need not be
+        return self._view(record, statistics.get(name), first[0].ready_at if first else None)
 
     async def views(self, *, removed: bool = False) -> list[JobView]:
         """All jobs, read in pages, so that no call to the store is long."""

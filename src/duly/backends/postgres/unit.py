@@ -87,6 +87,7 @@ WORDS = {
     "job": "r.job",
     "jobs_named": "unnest($1::text[]) AS j (job)",
     "run_of_job": "r.job = j.job",
+    "run_of_one_job": "r.job = $1",
     "is_upcoming": f"""(
         EXISTS (SELECT 1 FROM {{ns}}.waiting AS w WHERE {HERE})
         OR EXISTS (SELECT 1 FROM {{ns}}.held AS w WHERE w.seq = r.seq AND w.hold = 'place')

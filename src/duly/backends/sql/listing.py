@@ -42,10 +42,12 @@ _STATISTICS_OF = _STATISTICS + "WHERE job = ANY($1::text[])"
 # The first runs of some jobs without looking at all that waits: an index by job would make every claim pay for it.
 _FRONT = 500
 _NEWEST_OF_JOB = 20
-_READY_OF = """
-SELECT job, ready_at FROM (SELECT {job} AS job, r.ready_at FROM {ns}.runs AS r WHERE r.seq = ANY($1::bigint[])) AS front
+_OF_FRONT = """
+FROM (SELECT {job} AS job, r.ready_at, r.seq FROM {ns}.runs AS r WHERE r.seq = ANY($1::bigint[])) AS front
 WHERE job = ANY($2::text[])
 """
+_READY_OF = "SELECT job, ready_at" + _OF_FRONT
+_OWN = "SELECT seq" + _OF_FRONT
 # Ids of a schedule's runs sort like their instants.
 _FIRST_OF_SCHEDULE = """
 SELECT p.name, (
@@ -54,12 +56,20 @@ SELECT p.name, (
 )
 FROM {ns}.plans AS p WHERE p.name = ANY($1::text[])
 """
+# The inner SELECT reads nothing but the index of jobs. If it read more, PostgreSQL would walk over all runs backwards.
 _FIRST_OF_NEWEST = """
 SELECT j.job, (
-    SELECT min(r.ready_at) FROM (SELECT * FROM {ns}.runs AS r WHERE {run_of_job} ORDER BY r.seq DESC LIMIT $2) AS r
-    WHERE {is_upcoming}
+    SELECT min(r.ready_at) FROM {ns}.runs AS r
+    WHERE r.seq = ANY(ARRAY(SELECT r.seq FROM {ns}.runs AS r WHERE {run_of_job} ORDER BY r.seq DESC LIMIT $2))
+        AND {is_upcoming}
 )
 FROM {jobs_named}
+"""
+_FEW_OF_JOB = 2_000
+_OF_JOB = "SELECT r.seq FROM {ns}.runs AS r WHERE {run_of_one_job} ORDER BY r.seq DESC LIMIT $2"
+_UPCOMING_AMONG = """
+SELECT r.seq FROM {ns}.runs AS r WHERE r.seq = ANY($1::bigint[]) AND {is_upcoming}
+ORDER BY r.ready_at, r.id LIMIT $2
 """
 
 
@@ -110,8 +120,22 @@ async def attempts(unit: Unit, run_id: str) -> list[Attempt]:
 
 async def upcoming(unit: Unit, limit: int, job: str | None, now: int) -> list[Run]:
     """Waiting runs that nothing holds, or that are not placed yet, by ready time, then id."""
-    seqs = await unit.dialect.soonest(unit, limit, job, now)
+    if job is None:
+        seqs = await unit.dialect.soonest(unit, limit, None, now)
+    else:
+        seqs = await _soonest_of_job(unit, limit, job, now)
     return [record.run for record in await by_seqs(unit, seqs, now)]
+
+
+async def _soonest_of_job(unit: Unit, limit: int, job: str, now: int) -> list[int]:
+    """Exact in any case. Looks at all that waits only if the job has many runs and none of the first is its own."""
+    of_job = [row[0] for row in await unit.all(_OF_JOB, job, _FEW_OF_JOB + 1)]
+    if len(of_job) <= _FEW_OF_JOB:
+        return [row[0] for row in await unit.all(_UPCOMING_AMONG, of_job, limit)]
+    front = await unit.dialect.soonest(unit, _FRONT, None, now)
+    own = {row[0] for row in await unit.all(_OWN, front, [job])}
+    first = [seq for seq in front if seq in own][:limit]
+    return first if len(first) == limit else await unit.dialect.soonest(unit, limit, job, now)
 
 
 async def next_runs(unit: Unit) -> dict[str, datetime]:

@@ -268,6 +268,7 @@ WORDS = {
     "job": "(SELECT job FROM {ns}.kinds WHERE number = r.kind)",
     "jobs_named": "{ns}.kinds AS j WHERE j.job = ANY($1::text[])",
     "run_of_job": "r.kind = j.number",
+    "run_of_one_job": "r.kind IN (SELECT number FROM {ns}.kinds WHERE job = $1)",
     "is_upcoming": """(
         EXISTS (SELECT 1 FROM {ns}.waiting AS w WHERE w.line = r.line AND w.ready_at = r.ready_at AND w.id = r.id)
         OR EXISTS (SELECT 1 FROM {ns}.entrants AS w WHERE w.line = r.line AND w.ready_at = r.ready_at AND w.id = r.id)

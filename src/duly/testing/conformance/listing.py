@@ -262,6 +262,18 @@ class ListingSuite:
         assert await world.store.next_runs(["mail"], now=world.now) == {}
 
     @scenario
+    async def test_the_first_run_of_a_job_is_found_in_a_backlog(self, world: World) -> None:
+        # It is neither among the first of all runs nor among the newest of its job.
+        noise = [world.run("noise", delay=-100 - number) for number in range(40)]
+        mine = [world.run("mail", delay=delay) for delay in (7, 5, 9)]
+        await world.put(*noise[:20], *mine, world.run("mail", delay=1, hold="k"))
+        await world.put(*(world.run("mail", delay=60 + number) for number in range(30)), *noise[20:])
+        found = await world.store.upcoming(3, "mail", now=world.now)
+        assert [run.id for run in found] == [mine[1].id, mine[0].id, mine[2].id]
+        assert len(await world.store.upcoming(100, "mail", now=world.now)) == 33
+        assert (await world.store.next_runs(["mail"], now=world.now))["mail"] >= mine[1].ready_at
+
+    @scenario
     async def test_runs_to_be_placed_are_upcoming_and_other_held_ones_are_not(self, world: World) -> None:
         later, sooner, held = to_place(world, delay=20), to_place(world, delay=10), world.run(delay=5, hold="breaker:x")
         await world.put(later, sooner, held)
