@@ -25,6 +25,7 @@ from duly.model import (
     Cause,
     Counts,
     JobFile,
+    JobStatistics,
     Node,
     Page,
     Put,
@@ -411,6 +412,10 @@ class Scheduler(Subscriptions):
     async def jobs(self, *, removed: bool = False) -> list[JobView]:
         """All jobs, by name; with those that were removed and may be restored, if asked for."""
         return await (await self._client()).definitions.views(removed=removed)
+
+    async def handler_statistics(self, handler: str) -> JobStatistics:
+        """Counters of a handler, summed over its recurring jobs and the job that has its name."""
+        return await (await self._client()).definitions.handler_statistics(handler)
 
     async def upcoming(self, limit: int = 20, job: str | None = None) -> list[Upcoming]:
         """The next runs, by time, as far as they are known."""
