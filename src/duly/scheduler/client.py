@@ -61,6 +61,7 @@ _LAST_WORDS = 5.0
 _LONGEST_WAIT = 60.0
 _LONGEST_OUTAGE = 30.0
 _ASK_AGAIN = 0.1
+_LONGEST_SEARCHED = 1000
 _LONGEST_CURSOR = 300
 _CLOCK_PERIOD = 60.0
 _STATES: dict[str, State] = {state.value: state for state in State}
@@ -176,6 +177,7 @@ class Client:
         sanitize.checked_whole("limit", limit, 1, sanitize.MOST_LISTED)
         if cursor is not None:
             sanitize.checked_text("cursor", cursor, _LONGEST_CURSOR)
+        _check_texts(query)
         if not _can_match(query):
             return Page([])
         return await self.backend.store.runs(query, limit, cursor, scan=scan)
@@ -277,6 +279,14 @@ def _checked_id(run_id: str) -> str:
 
 def _absent(run_id: object) -> RunNotFound:
     return RunNotFound(f"there is no run {shown(run_id)}: it never was, or retention has purged it")
+
+
+def _check_texts(query: RunQuery) -> None:
+    for name in ("node", "error", "text", "key", "id"):
+        if (text := getattr(query, name)) is not None:
+            sanitize.checked_text(name, text, _LONGEST_SEARCHED)
+    for excluded in query.none_of:
+        _check_texts(excluded)
 
 
 def _can_match(query: RunQuery) -> bool:

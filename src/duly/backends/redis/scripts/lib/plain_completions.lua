@@ -14,7 +14,7 @@
 -- Stores plain completions if every run is running under its fence and has no flags; whether that is so. Otherwise nothing
 -- is changed: the caller must treat them one by one (`full_rows`).
 local function complete_all(plain, texts, sums, keys)
-    local ids, status_args, ended, at = {}, {}, {}, 1
+    local ids, status_args, ended, by_job, at = {}, {}, {}, {}, 1
     for k = PLAIN, #plain, PLAIN do ids[#ids + 1] = plain[k - 3] end
     for i, old in ipairs(call('HMGET', STATUSES, unpack(ids))) do
         local k = i * PLAIN
@@ -28,22 +28,27 @@ local function complete_all(plain, texts, sums, keys)
         ended[i * 2 - 1], ended[i * 2] = plain[k - 2], ids[i]
         at = at + #new
     end
+    for i, id in ipairs(ids) do
+        local job = keys[plain[i * PLAIN] * 2 - 1]
+        local some = by_job[job]
+        if not some then
+            some = {}
+            by_job[job] = some
+        end
+        some[#some + 1] = id
+    end
     call('HSET', STATUSES, unpack(status_args))
     call('ZREM', RUNNING_SET, unpack(ids))
     call('ZADD', P .. 'ended:' .. COMPLETED, unpack(ended))
     call('HINCRBY', P .. 'totals', COMPLETED, #ids)
-    local counters, by_job = {}, {}
+    local counters = {}
     for key = 1, #sums / 3 do -- plain completions have the first keys
         local count, micros, started = sums[key * 3 - 2], sums[key * 3 - 1], sums[key * 3]
         local job, queue = keys[key * 2 - 1], keys[key * 2]
         local counter = counters[job] or { 0, 0, 0, 0, 0, 0, 0, SUCCEEDED }
         counter[1], counter[6], counter[7] = counter[1] + count, counter[6] + micros, math.max(counter[7], started)
-        counters[job], by_job[job] = counter, by_job[job] or {}
+        counters[job] = counter
         call('HINCRBY', P .. 'depths', 'r' .. queue, -count)
-    end
-    for k = PLAIN, #plain, PLAIN do
-        local of_job = by_job[keys[plain[k] * 2 - 1]]
-        of_job[#of_job + 1] = plain[k - 3]
     end
     store_counters(counters, by_job)
     return true, ids
