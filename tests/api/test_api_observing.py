@@ -1,6 +1,7 @@
 """What a process tells about itself: health, metrics as JSON and for Prometheus, the OpenAPI document."""
 
 import json
+from functools import partial
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -65,7 +66,37 @@ async def test_metrics_are_json_by_default_and_of_the_whole_cluster(admin, sched
         "skipped_jobs",
         "jobs_dispatched",
         "last_dispatch",
+        "at_least",
     }
+    assert before["at_least"] == after["at_least"] == []
+
+
+@pytest.fixture
+async def counting_few(tmp_path, monkeypatch):
+    """An administrator of a store that counts two runs, in which more wait."""
+    scheduler = shop(f"sqlite:///{tmp_path}/few.db")
+    async with scheduler.client():
+        store = (await scheduler.opened()).backend.store
+        monkeypatch.setattr(store, "counts", partial(store.counts, scan=2))
+        for _ in range(5):
+            await scheduler.submit("note", queue="long")
+        await scheduler.submit("note", queue="later", delay=60)
+        yield await caller_for(scheduler)
+
+
+async def test_numbers_that_are_lower_bounds_are_marked(counting_few):
+    queues = {queue["name"]: queue for queue in (await counting_few.get("/queues")).json}
+    assert queues["long"]["at_least"] == ["queued"]
+    assert 1 < queues["long"]["queued"] < 5
+    assert (queues["later"]["pending"], queues["later"]["at_least"]) == (1, [])
+    metrics = (await counting_few.get("/metrics")).json
+    assert (metrics["queued_jobs"], metrics["at_least"]) == (queues["long"]["queued"], ["queued"])
+    text = (await counting_few.get("/metrics/prometheus")).body.decode()
+    assert value(text, "duly_runs_at_least", state="queued") == 1
+    assert value(text, "duly_runs_at_least", state="pending") == 0
+    assert value(text, "duly_queue_runs_at_least", queue="long", state="queued") == 1
+    assert value(text, "duly_queue_runs_at_least", queue="later", state="pending") == 0
+    assert value(text, "duly_queue_runs", queue="long", state="queued") == queues["long"]["queued"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from duly.backends.sql import pages, unit
+from duly.backends.sql import listing, pages, unit
 from duly.backends.sqlite import claiming, dialect, open_url
 from duly.backends.sqlite import interning as names
 from duly.errors import BackendError
@@ -136,3 +136,16 @@ async def test_waiting_for_an_end_does_not_outlive_the_session(tmp_path):
     async with asyncio.timeout(20):  # sooner than it would look again unasked
         with pytest.raises(BackendError, match="not open"):
             await waiting
+
+
+@pytest.mark.parametrize(("few", "front"), [(0, 0), (0, 5), (0, 1_000), (1_000, 0)])
+async def test_upcoming_runs_of_a_job_are_the_same_by_every_way(world, few, front, monkeypatch):
+    await _some_of_everything(world)
+    jobs = ("mail", "sms", "fax", "nobody")
+    expected = {(job, limit): await world.store.upcoming(limit, job, now=world.now) for job in jobs for limit in (1, 9)}
+    monkeypatch.setattr(listing, "_FEW_OF_JOB", few)
+    monkeypatch.setattr(listing, "_FRONT", front)
+    for (job, limit), runs in expected.items():
+        assert await world.store.upcoming(limit, job, now=world.now) == runs
+    assert expected["mail", 9]
+    assert not expected["nobody", 9]

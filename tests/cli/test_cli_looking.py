@@ -10,6 +10,7 @@ from tests.cli.cli_support import ask, document, invoke, run_on_terminal, run_pr
 
 from duly import Attempt, Every, Explanation, Job, JobView, Node, Run, Scheduler, SchedulerConfig
 from duly.cli import doctor as doctor_module
+from duly.cli import show as show_module
 from duly.ports import Finding, Severity
 from duly.version import __version__
 
@@ -172,6 +173,19 @@ def test_show_a_job(ids):
     assert set(greet) == {*JobView.__struct_fields__, "fleet", "upcoming", "runs"}
     assert [run["id"] for run in greet["runs"]] == [ids["good"]]
     assert [each["run_id"] for each in greet["upcoming"]] == [ids["later"]]
+
+
+async def test_the_latest_runs_are_found_behind_those_that_are_due_later(monkeypatch):
+    scheduler = Scheduler("memory://")
+    async with scheduler.client():
+        store = (await scheduler.opened()).backend.store
+        monkeypatch.setattr(
+            store, "runs", lambda *given, scan, **named: type(store).runs(store, *given, scan=3, **named)
+        )
+        first = await scheduler.submit("greet")
+        for _ in range(7):
+            await scheduler.submit("greet", delay=3600)
+        assert [run.id for run in await show_module._latest(scheduler, "greet")] == [first.id]
 
 
 def test_show_what_is_not_there(ids):

@@ -9,7 +9,7 @@ from duly.api.problems import Problem, not_found
 from duly.api.queries import AuditQuery
 from duly.api.responses import LeaderAnswer, QueueState, audit_answer, node_answer, queue_answer
 from duly.api.visibility import node_seen, require_unlimited, sees_queue
-from duly.model import Depth, Node, is_job_name
+from duly.model import Node, is_job_name
 from duly.runtime.rates import ENDED, STARTED
 
 
@@ -25,14 +25,11 @@ async def list_queues(call: Call[None, None]) -> Reply:
 
     return answer(
         [
-            queue_answer(name, counts.queues.get(name, _EMPTY), now, rate(STARTED, name), rate(ENDED, name))
+            queue_answer(name, counts.depth(name), now, rate(STARTED, name), rate(ENDED, name))
             for name in sorted(counts.queues.keys() | _recently_used(nodes))
             if sees_queue(call.principal, name)
         ]
     )
-
-
-_EMPTY = Depth()
 
 
 def _recently_used(nodes: Sequence[Node]) -> set[str]:

@@ -92,7 +92,8 @@ async def get_metrics(call: Call[None, None]) -> Reply:
     if any(text in accept for text in _TEXTS) and "application/json" not in accept:
         return await prometheus(call)
     client = await call.context.client()
-    states = (await client.backend.store.counts()).states
+    counts = await client.backend.store.counts()
+    states = counts.states
     reported = [node.metrics.get(LAST_START, 0.0) for node in await call.context.nodes()]
     return answer(
         MetricsAnswer(
@@ -100,6 +101,7 @@ async def get_metrics(call: Call[None, None]) -> Reply:
             **{f"{state.value}_jobs": states.get(state, 0) for state in State},
             jobs_dispatched=sum(states.get(state, 0) for state in _DISPATCHED),
             last_dispatch=int(max(*reported, call.context.meters.last_start, 0.0)),
+            at_least=tuple(sorted(counts.at_least)),
         )
     )
 

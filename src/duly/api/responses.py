@@ -229,13 +229,17 @@ class RedriveAnswer(Struct, frozen=True):
 
 
 class QueueAnswer(Struct, frozen=True):
-    """The runs in a queue; `oldest_at` is the time since which the oldest due run has been waiting."""
+    """The runs in a queue; `oldest_at` is the time since which the oldest due run has been waiting.
+
+    The numbers of the states in `at_least` are lower bounds: there may be more.
+    """
 
     name: str
     paused: bool
     queued: int
     pending: int
     running: int
+    at_least: tuple[model.State, ...]
     oldest_at: Instant | None
     oldest_seconds: float | None
     started_per_second: float
@@ -252,6 +256,7 @@ def queue_answer(name: str, depth: model.Depth, now: datetime, started: float, e
         QueueAnswer,
         depth,
         name=name,
+        at_least=tuple(sorted(depth.at_least)),
         oldest_at=depth.oldest,
         oldest_seconds=None if depth.oldest is None else max(0.0, (now - depth.oldest).total_seconds()),
         started_per_second=started,
@@ -378,7 +383,8 @@ class LeaderAnswer(Struct, frozen=True, omit_defaults=True):
 class MetricsAnswer(Struct, frozen=True):
     """The runs of the cluster by state; ended runs are counted since the store was created.
 
-    `timestamp` and `last_dispatch` are in whole seconds since the epoch; `last_dispatch` is 0 if it is unknown.
+    `timestamp` and `last_dispatch` are in whole seconds since the epoch; `last_dispatch` is 0 if it is unknown. The
+    numbers of the states in `at_least` are lower bounds: there may be more.
     """
 
     timestamp: int
@@ -392,6 +398,7 @@ class MetricsAnswer(Struct, frozen=True):
     skipped_jobs: int
     jobs_dispatched: int
     last_dispatch: int
+    at_least: tuple[model.State, ...]
 
 
 class Status(Struct, frozen=True):

@@ -7,7 +7,7 @@ what comes back may have been written by another version, so reading is tolerant
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -21,10 +21,8 @@ from duly.model import (
     Attempt,
     Cause,
     Claim,
-    Counts,
     CustomSpec,
     Delivery,
-    Depth,
     Failure,
     JobRecord,
     JobStatistics,
@@ -378,36 +376,6 @@ def read_statistics(row: Row) -> JobStatistics:
         last_run_at=from_micros(last_run_at),
         last_outcome=OutcomeKind(last_outcome),
     )
-
-
-class _Sum(Struct):
-    """The contents of one queue while they are added up."""
-
-    queued: int = 0
-    pending: int = 0
-    running: int = 0
-    oldest: int | None = None
-
-
-def counts_of(lines: Iterable[Row], ended: Iterable[Row], paused: Collection[str]) -> Counts:
-    """Runs by state and queue. Of each line: its queue, how many are queued, pending and running, the oldest queued."""
-    sums: dict[str, _Sum] = {}
-    for queue, queued, pending, running, oldest in lines:
-        entry = sums.setdefault(queue, _Sum())
-        entry.queued += queued
-        entry.pending += pending
-        entry.running += running
-        entry.oldest = min((at for at in (entry.oldest, oldest) if at is not None), default=None)
-    states = dict.fromkeys(State, 0) | {State(state): number for state, number in ended}
-    states[State.QUEUED] = sum(entry.queued for entry in sums.values())
-    states[State.PENDING] = sum(entry.pending for entry in sums.values())
-    states[State.RUNNING] = sum(entry.running for entry in sums.values())
-    names = sorted(sums.keys() | set(paused))
-    return Counts(states, {name: _depth(sums.get(name, _Sum()), paused=name in paused) for name in names})
-
-
-def _depth(entry: _Sum, *, paused: bool) -> Depth:
-    return Depth(entry.queued, entry.pending, entry.running, instant(entry.oldest), paused)
 
 
 # --- whole runs

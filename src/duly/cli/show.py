@@ -12,7 +12,7 @@ import click
 from duly.cli.client import ask_with_time, store_time
 from duly.cli.jobs import job_document
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import Cell, coloured, plain, write_block, write_document, write_pairs
+from duly.cli.output import Cell, coloured, note, plain, write_block, write_document, write_pairs
 from duly.cli.runs import duration, lateness, tries
 from duly.cli.text import full, line, lines, relative, span
 from duly.model import Attempt, Delivery, Progress, RetrySpec, Run
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _NEXT = 5
 _LATEST = 5
+_MOST_PAGES = 5
 
 
 @command("duly show nightly_report", "duly show 00064327ad31b0c71f7bd4e7f1")
@@ -55,8 +56,19 @@ async def _find_run(scheduler: Scheduler, run_id: str) -> tuple[Run, list[Attemp
 
 async def _find_job(scheduler: Scheduler, name: str) -> tuple[JobView, list[Upcoming], list[Run]]:
     view = await scheduler.get_job(name)
-    page = await scheduler.runs(name, limit=_LATEST, due_until=await store_time(scheduler))
-    return view, await scheduler.upcoming(_NEXT, name), page.runs
+    return view, await scheduler.upcoming(_NEXT, name), await _latest(scheduler, name)
+
+
+async def _latest(scheduler: Scheduler, name: str) -> list[Run]:
+    """The newest runs that are due. A page may be short where many runs that are due later were created since."""
+    until, found, cursor = await store_time(scheduler), list[Run](), None
+    for _ in range(_MOST_PAGES):
+        page = await scheduler.runs(name, limit=_LATEST - len(found), due_until=until, cursor=cursor)
+        found, cursor = [*found, *page.runs], page.next
+        if cursor is None or len(found) >= _LATEST:
+            return found
+    note(f"searched back to {full(page.reached)} for the latest runs" if page.reached else "not all runs were searched")
+    return found
 
 
 # --- a run

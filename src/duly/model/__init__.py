@@ -79,9 +79,10 @@ from duly.model.run import (
     StoreLoss,
     WhenFull,
 )
-from duly.model.run_query import SCAN, Page, PathEquals, RunOrder, RunQuery
+from duly.model.run_query import COUNTED, SCAN, Page, PathEquals, RunOrder, RunQuery
 
 __all__ = [
+    "COUNTED",
     "EARLIEST",
     "EPOCH",
     "FINAL",

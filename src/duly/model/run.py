@@ -281,13 +281,17 @@ class RedriveReply(StrEnum):
 
 
 class Depth(Struct, frozen=True):
-    """How much waits in a queue: due, and not yet due or held; and since when the oldest due one waits."""
+    """How much waits in a queue: due, and not yet due or held; and since when the oldest due one waits.
+
+    The numbers of the states in `at_least` are lower bounds: the store stopped counting there.
+    """
 
     queued: int = 0
     pending: int = 0
     running: int = 0
     oldest: datetime | None = None
     paused: bool = False
+    at_least: frozenset[State] = frozenset()
 
 
 class Counts(Struct, frozen=True):
@@ -295,3 +299,12 @@ class Counts(Struct, frozen=True):
 
     states: dict[State, int]
     queues: dict[str, Depth]
+
+    @property
+    def at_least(self) -> frozenset[State]:
+        """The states whose numbers are lower bounds, because that of a queue is."""
+        return frozenset().union(*(depth.at_least for depth in self.queues.values()))
+
+    def depth(self, queue: str) -> Depth:
+        """What waits in a queue, also in one that is not listed: it has no due runs, and others only if uncounted."""
+        return self.queues.get(queue) or Depth(at_least=self.at_least - {State.QUEUED})

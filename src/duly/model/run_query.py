@@ -16,6 +16,7 @@ from msgspec import Struct
 from duly.model.run import FINAL, WAITING, Cause, Run, State
 
 SCAN = 20_000  # how many runs a listing looks at by default before it returns what it has found
+COUNTED = 25_000  # how many waiting runs are counted by default where they have to be counted one by one
 
 _UNREADABLE = object()  # equal to nothing that a query can name
 

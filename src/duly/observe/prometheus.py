@@ -39,6 +39,9 @@ _EVENTS = {
 }
 
 
+_LIVE = (State.QUEUED, State.PENDING, State.RUNNING)
+
+
 class Snapshot(Struct, frozen=True):
     """What is known at the moment of a scrape; without counts where the store was not asked.
 
@@ -134,22 +137,32 @@ def _node(snapshot: Snapshot) -> Iterator[Metric]:
 
 def _waiting(counts: Counts, now: datetime | None) -> Iterator[Metric]:
     runs = GaugeMetricFamily("duly_runs", "Runs that have not ended, by state.", labels=["state"])
+    more = GaugeMetricFamily("duly_runs_at_least", "Whether duly_runs is a lower bound.", labels=["state"])
     total = CounterMetricFamily("duly_runs_final", "Runs that have ended, since the store began.", labels=["state"])
     for state in State:
-        live = state in {State.PENDING, State.QUEUED, State.RUNNING}
-        (runs if live else total).add_metric([state.value], counts.states.get(state, 0))
-    yield runs
-    yield total
-    depth = GaugeMetricFamily("duly_queue_runs", "Runs of a queue, by state.", labels=["queue", "state"])
+        if state in _LIVE:
+            runs.add_metric([state.value], counts.states.get(state, 0))
+            more.add_metric([state.value], float(state in counts.at_least))
+        else:
+            total.add_metric([state.value], counts.states.get(state, 0))
+    yield from (runs, more, total)
+    yield from _queues(counts, now)
+
+
+def _queues(counts: Counts, now: datetime | None) -> Iterator[Metric]:
+    by_state = ["queue", "state"]
+    depth = GaugeMetricFamily("duly_queue_runs", "Runs of a queue, by state.", labels=by_state)
+    more = GaugeMetricFamily("duly_queue_runs_at_least", "Whether duly_queue_runs is a lower bound.", labels=by_state)
     oldest = GaugeMetricFamily("duly_queue_oldest_seconds", "How long the oldest due run has waited.", labels=["queue"])
     paused = GaugeMetricFamily("duly_queue_paused", "Whether a queue is paused.", labels=["queue"])
     for name, queue in counts.queues.items():
-        for word, count in (("queued", queue.queued), ("pending", queue.pending), ("running", queue.running)):
-            depth.add_metric([name, word], count)
+        for state, count in zip(_LIVE, (queue.queued, queue.pending, queue.running), strict=True):
+            depth.add_metric([name, state.value], count)
+            more.add_metric([name, state.value], float(state in queue.at_least))
         age = 0.0 if queue.oldest is None or now is None else max(0.0, (now - queue.oldest).total_seconds())
         oldest.add_metric([name], age)
         paused.add_metric([name], float(queue.paused))
-    yield from (depth, oldest, paused)
+    yield from (depth, more, oldest, paused)
 
 
 def _histogram(name: str, words: str, histogram: Histogram) -> Metric:

@@ -6,7 +6,19 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from duly.model import SCAN, Attempt, CancelReply, Counts, JobStatistics, Page, RedriveReply, Run, RunQuery, State
+from duly.model import (
+    COUNTED,
+    SCAN,
+    Attempt,
+    CancelReply,
+    Counts,
+    JobStatistics,
+    Page,
+    RedriveReply,
+    Run,
+    RunQuery,
+    State,
+)
 
 
 class RunStore(Protocol):
@@ -39,7 +51,8 @@ class RunStore(Protocol):
         """For every job that has runs as in `upcoming`, or for those of the given names: the earliest ready time.
 
         With names, the cost depends on their number, not on how many runs wait: of a job that has very many waiting
-        runs, a store may look at the first ones of its queue and at the job's newest ones only.
+        runs, a store may look at the first ones of its queue and at the job's newest ones only. The time may be too
+        late then, never too early; `upcoming` of one job is exact.
         """
         ...
 
@@ -73,11 +86,16 @@ class RunStore(Protocol):
         """Counters by job, summed over nodes; a job without settled attempts is left out (`rules.statistics`)."""
         ...
 
-    async def counts(self, *, now: datetime | None = None) -> Counts:
+    async def counts(self, *, scan: int = COUNTED, now: datetime | None = None) -> Counts:
         """Runs by state and queue. Every state is there; a queue in which nothing waits or runs may be left out.
 
         Final states are counted since the store was created: each time that a run ended, purged and redriven ones
         included. A paused queue is there in any case.
+
+        The cost of a call has a bound. A store that has to count runs one by one counts about `scan` waiting ones and
+        as many running ones, spread over the queues. It is exact if there are no more; else a number may be too small,
+        never too large, and `Depth.at_least` names its state. `Depth.oldest` is exact in any case, and a queue that has
+        queued runs is not left out.
         """
         ...
 

@@ -60,7 +60,8 @@ class Facts(Struct, frozen=True):
     """What the store and the settings say.
 
     `record` is None where no definition of the job is stored. `occupant` is the run that was unfinished when this one
-    was skipped for it, as far as its record is left; `outages` are the latest times in which no node reached the store,
+    was skipped for it, as far as its record is left; `all_searched` is False if it was not found because the job has
+    too many runs. `outages` are the latest times in which no node reached the store,
     `losses` the latest times at which it lost changes.
     """
 
@@ -74,6 +75,7 @@ class Facts(Struct, frozen=True):
     grace: float
     retention: Retention
     occupant: Run | None = None
+    all_searched: bool = True
     outages: Sequence[Outage] = ()
     losses: Sequence[Loss] = ()
 
@@ -228,7 +230,7 @@ def _tell_skipped(facts: Facts, run: Run) -> tuple[str, str | None]:
     overlap = run.when_full if spec is None or run.cause is not Cause.SCHEDULE else spec.overlap or "skip"
     match run.reason:
         case str(reason) if reason == OVERLAP:
-            return f"It was skipped: {_occupied(facts.occupant, run)}.", f"overlap={str(overlap)!r}"
+            return f"It was skipped: {_occupied(facts, run)}.", f"overlap={str(overlap)!r}"
         case str(reason) if reason == REPLACED:
             return "It was skipped: a later run took its place.", "overlap='replace'"
         case str(reason) if reason == MISFIRE:
@@ -246,11 +248,13 @@ def _tell_skipped(facts: Facts, run: Run) -> tuple[str, str | None]:
             return f"It was skipped{_because(run)}.", None
 
 
-def _occupied(occupant: Run | None, skipped: Run) -> str:
+def _occupied(facts: Facts, skipped: Run) -> str:
     """What was unfinished when a run was skipped for it."""
+    occupant = facts.occupant
     then = skipped.finished_at or skipped.due
     if occupant is None:
-        return "an earlier run of the job was not finished then, and its record is gone"
+        why = "its record is gone" if facts.all_searched else "the job has too many runs to look for it in all of them"
+        return f"an earlier run of the job was not finished then, and {why}"
     name = f"run {occupant.id} (due {instant(occupant.due)})"
     if occupant.started_at is None:
         return f"{name} was waiting to start"

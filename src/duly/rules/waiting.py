@@ -25,8 +25,9 @@ class Situation(Struct, frozen=True):
     """What is so now, as far as it may keep a run from starting.
 
     `nodes` are those that live, None where nobody knows because the coordinator is away. `record` is the definition of
-    the run's job, `blocker` an unfinished run of its group, `doubt` by how many seconds the store's clock has jumped.
-    `leader` leads the cluster, `planner` the shard that the job is in.
+    the run's job, `blocker` an unfinished run of its group; `all_searched` is False if there may be one that was not
+    found because the job has too many runs. `doubt` is by how many seconds the store's clock has jumped. `leader` leads
+    the cluster, `planner` the shard that the job is in.
     """
 
     now: datetime
@@ -36,6 +37,7 @@ class Situation(Struct, frozen=True):
     paused_queues: Collection[str] = ()
     record: JobRecord | None = None
     blocker: Run | None = None
+    all_searched: bool = True
     doubt: float = 0.0
 
 
@@ -139,8 +141,15 @@ def _blocked(run: Run, situation: Situation) -> Reason | None:
     record = situation.record
     if record is not None and record.paused is not None:
         return _stopped_job(record)
-    if run.group is not None and not run.member and situation.blocker is not None:
+    if run.group is None or run.member:
+        return None
+    if situation.blocker is not None:
         return Reason(f"It waits until {describe_blocker(situation.blocker)}.", f"overlap={run.when_full.value!r}")
+    if not situation.all_searched:
+        text = (
+            "It may wait until an earlier run of the job has ended: the job has too many runs to look at all of them."
+        )
+        return Reason(text, f"overlap={run.when_full.value!r}")
     return None
 
 

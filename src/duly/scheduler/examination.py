@@ -9,6 +9,7 @@ from duly.rules.describe import instant
 from duly.runtime.node import CLOCK_DOUBT, FAILING, PINNED, SETTINGS
 from duly.scheduler.losses import losses_of
 from duly.scheduler.placement_reasons import examine_placement
+from duly.scheduler.run_pages import pages_of
 
 _LOOKED_AT = 1000
 _NAMED = 5
@@ -41,14 +42,21 @@ async def _records(store: Store) -> list[Finding]:
     while part := await store.jobs(after=after, limit=_LOOKED_AT):
         damaged += [f"job {record.name}" for record in part if record.damage is not None]
         after = part[-1].name
+    partly: list[str] = []
     for state in (State.RUNNING, State.QUEUED, State.PENDING, State.FAILED):
-        page = await store.runs(RunQuery(states=(state,)), _LOOKED_AT)
-        damaged += [f"run {run.id}" for run in page.runs if run.damage is not None]
+        looked_at, more = 0, False
+        async for page in pages_of(store, RunQuery(states=(state,)), _LOOKED_AT):
+            damaged += [f"run {run.id}" for run in page.runs if run.damage is not None]
+            looked_at, more = looked_at + len(page.runs), page.next is not None
+            if looked_at >= _LOOKED_AT:
+                break
+        partly += [f"{looked_at:,} {state.value}"] if more else []
+    limits = f"only the newest runs were looked at: {', '.join(partly)}" if partly else ""
     if not damaged:
-        return []
+        return [Finding(Severity.OK, "records", limits)] if partly else []
     named = ", ".join(damaged[:_NAMED]) + (", …" if len(damaged) > _NAMED else "")
     message = f"{len(damaged)} cannot be read: {named}. A run ends as failed when its turn comes; save or remove a job"
-    return [Finding(Severity.WARNING, "records", message)]
+    return [Finding(Severity.WARNING, "records", f"{message}; {limits}" if limits else message)]
 
 
 async def _nodes(coordinator: Coordinator) -> list[Finding]:

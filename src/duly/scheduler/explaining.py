@@ -38,9 +38,11 @@ from duly.rules.schedules import Schedule
 from duly.rules.waiting import Situation, why_waiting
 from duly.runtime.node import CLOCK_DOUBT
 from duly.scheduler.losses import losses_of
+from duly.scheduler.run_pages import Found, find
 from duly.scheduler.shard_leaders import leader_of
 
 _EARLIER_RUNS = 20
+_OCCUPYING = tuple(state for state in State if state not in {State.SKIPPED, State.PENDING})
 _NAMED_LOSSES = 3
 
 _outage = msgspec.json.Decoder(Outage)
@@ -107,6 +109,7 @@ class Explainer:
 
     async def _explain(self, record: JobRecord | None, run: Run | None, at: datetime, seen: Seen) -> Explanation:
         config = await self._in_force()
+        occupant = await self._occupant(run)
         return explain(
             Facts(
                 job=run.job if record is None and run is not None else "" if record is None else record.name,
@@ -118,7 +121,8 @@ class Explainer:
                 attempts=[] if run is None else await self._store.attempts(run.id),
                 grace=config.grace.total_seconds(),
                 retention=config.retention,
-                occupant=await self._occupant(run),
+                occupant=occupant.run,
+                all_searched=occupant.complete,
                 outages=await self._outages(run),
                 losses=await self._losses(run),
             )
@@ -129,6 +133,7 @@ class Explainer:
     async def _situation(self, record: JobRecord | None, run: Run | None, seen: Seen) -> Situation:
         nodes, leader, planner = await self._cluster(MAIN if record is None else record.shard)
         now, doubt = self._time(nodes or ())
+        blocker = await self._blocker(run)
         return Situation(
             now=now,
             nodes=None if nodes is None else [seen(node) for node in nodes],
@@ -136,7 +141,8 @@ class Explainer:
             planner=planner,
             paused_queues=await self._store.paused(),
             record=record,
-            blocker=await self._blocker(run),
+            blocker=blocker.run,
+            all_searched=blocker.complete,
             doubt=doubt,
         )
 
@@ -161,35 +167,42 @@ class Explainer:
                 raise
             return None, None, None
 
-    async def _blocker(self, run: Run | None) -> Run | None:
+    async def _blocker(self, run: Run | None) -> Found:
         """An unfinished run of the same group that a waiting one waits for."""
         if run is None or run.group is None or run.state not in WAITING or run.member:
-            return None
-        for states in ((State.RUNNING,), (State.PENDING, State.QUEUED)):
-            page = await self._store.runs(RunQuery(job=run.job, states=states), _EARLIER_RUNS)
-            for other in page.runs:
-                if other.id != run.id and other.group == run.group and (other.member or other.state is State.RUNNING):
-                    return other
-        return None
+            return Found()
+
+        def choose(runs: Sequence[Run]) -> Run | None:
+            return next((other for other in runs if other.id != run.id and _occupies(other, run.group)), None)
+
+        running = await find(self._store, RunQuery(job=run.job, states=(State.RUNNING,)), _EARLIER_RUNS, choose)
+        if running.run is not None:
+            return running
+        states = (State.PENDING, State.QUEUED)
+        waiting = await find(self._store, RunQuery(job=run.job, states=states), _EARLIER_RUNS, choose)
+        return Found(waiting.run, waiting.run is not None or (running.complete and waiting.complete))
 
     # --- what was so then
 
-    async def _occupant(self, run: Run | None) -> Run | None:
+    async def _occupant(self, run: Run | None) -> Found:
         """The run that was unfinished when this one was skipped for it."""
         if run is None or run.state is not State.SKIPPED or run.reason != OVERLAP:
-            return None
+            return Found()
         skipped_at = run.finished_at or run.due
-        page = await self._store.runs(RunQuery(job=run.job, due_until=skipped_at), _EARLIER_RUNS)
-        unfinished = [
-            other
-            for other in page.runs
-            if other.id != run.id
-            and other.group == run.group
-            and other.state not in {State.SKIPPED, State.PENDING}
-            and (other.finished_at is None or other.finished_at >= skipped_at)
-        ]
-        began = [each for each in unfinished if each.started_at is not None and each.started_at <= skipped_at]
-        return next(iter(began or unfinished), None)
+
+        def choose(runs: Sequence[Run]) -> Run | None:
+            unfinished = [
+                other
+                for other in runs
+                if other.id != run.id
+                and other.group == run.group
+                and (other.finished_at is None or other.finished_at >= skipped_at)
+            ]
+            began = [each for each in unfinished if each.started_at is not None and each.started_at <= skipped_at]
+            return next(iter(began or unfinished), None)
+
+        query = RunQuery(job=run.job, states=_OCCUPYING, due_until=skipped_at)
+        return await find(self._store, query, _EARLIER_RUNS, choose)
 
     async def _losses(self, run: Run | None) -> list[Loss]:
         """What the store lost, for a run with an attempt of which nobody knows the end."""
@@ -204,3 +217,8 @@ class Explainer:
             with suppress(msgspec.MsgspecError):
                 found.append(_outage.decode(entry.value))
         return found
+
+
+def _occupies(run: Run, group: str | None) -> bool:
+    """Whether a run takes a place in that group."""
+    return run.group == group and (run.member or run.state is State.RUNNING)

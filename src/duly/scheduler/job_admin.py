@@ -29,6 +29,7 @@ from duly.ports import Backend
 from duly.rules import job_changes
 from duly.rules.planning import earliest_instant, run_for
 from duly.rules.schedules import Schedule, schedule_of, step
+from duly.rules.statistics import combine
 from duly.runtime.live_config import LiveConfig
 from duly.scheduler.capability_checks import check_deliveries, check_placement
 from duly.scheduler.job import Job, bound_schedule
@@ -196,8 +197,30 @@ class JobAdmin:
     async def view(self, name: str) -> JobView:
         record = await self.record(name)
         statistics = await self._store.statistics([name])
-        first = await self._store.next_runs([name])
-        return self._view(record, statistics.get(name), first.get(name))
+        first = await self._store.upcoming(1, name)  # exact, which `next_runs` need not be
+        return self._view(record, statistics.get(name), first[0].ready_at if first else None)
+
+    async def handler_statistics(self, handler: str) -> JobStatistics:
+        """The counters of a handler: of its recurring jobs, and of the job that has its name.
+
+        These are the jobs that an index leads to. They are read in slices, so that no call to the store is long.
+        """
+        if not is_job_name(handler):
+            return JobStatistics()
+        own = await self._store.statistics([handler]) if await self._has_own_job(handler) else {}
+        parts = [*own.values()]
+        for retired in (False, True):
+            after = ""
+            while records := await self._store.jobs_of(handler, retired=retired, after=after, limit=_SLICE):
+                names = [record.name for record in records if record.name != handler]
+                parts += (await self._store.statistics(names)).values() if names else []
+                after = records[-1].name
+        return combine(parts)
+
+    async def _has_own_job(self, handler: str) -> bool:
+        """Whether the job that has the handler's name executes it."""
+        record = await self._store.job(handler)
+        return record is None or record.spec.handler == handler
 
     async def views(self, *, removed: bool = False) -> list[JobView]:
         """All jobs, read in pages, so that no call to the store is long."""

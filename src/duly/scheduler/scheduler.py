@@ -25,6 +25,7 @@ from duly.model import (
     Cause,
     Counts,
     JobFile,
+    JobStatistics,
     Node,
     Page,
     Put,
@@ -412,6 +413,10 @@ class Scheduler(Subscriptions):
         """All jobs, by name; with those that were removed and may be restored, if asked for."""
         return await (await self._client()).definitions.views(removed=removed)
 
+    async def handler_statistics(self, handler: str) -> JobStatistics:
+        """Counters of a handler, summed over its recurring jobs and the job that has its name."""
+        return await (await self._client()).definitions.handler_statistics(handler)
+
     async def upcoming(self, limit: int = 20, job: str | None = None) -> list[Upcoming]:
         """The next runs, by time, as far as they are known."""
         return await (await self._client()).definitions.upcoming(limit, job)
@@ -610,7 +615,7 @@ class Scheduler(Subscriptions):
         return await health_of(self._running, client)
 
     async def counts(self) -> Counts:
-        """How many runs there are by state, and what waits in which queue."""
+        """How many runs there are by state, and what waits in which queue; see `at_least` for lower bounds."""
         return await (await self._client()).backend.store.counts()
 
     async def examine(self) -> list[Finding]:

@@ -82,6 +82,7 @@ class SyncScheduler:
     submit_many = _submitting_many(Scheduler.submit_many)
     get_job = _blocking(Scheduler.get_job)
     jobs = _blocking(Scheduler.jobs)
+    handler_statistics = _blocking(Scheduler.handler_statistics)
     get_run = _blocking(Scheduler.get_run)
     runs = _blocking(Scheduler.runs)
     attempts = _blocking(Scheduler.attempts)

@@ -25,7 +25,8 @@ from duly.rules.schedules import Schedule, describe_schedule
 class JobView(Struct, frozen=True):
     """A job in its present state: its definition, whether it is planned, and what became of its runs.
 
-    Of a command's `environment` only the names are shown.
+    Of a command's `environment` only the names are shown. `next_run_at` is exact if one job was asked for; in a list it
+    may be too late for a job that has many waiting runs behind those of others.
     """
 
     name: str

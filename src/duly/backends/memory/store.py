@@ -18,6 +18,7 @@ from duly.backends.memory.contents import Contents
 from duly.backends.search import Descending
 from duly.errors import BackendError
 from duly.model import (
+    COUNTED,
     FINAL,
     SCAN,
     WAITING,
@@ -244,7 +245,7 @@ class MemoryStore:
                 parts[job].append(counted)
         return {job: combine(of_nodes) for job, of_nodes in parts.items()}
 
-    async def counts(self, *, now: datetime | None = None) -> Counts:
+    async def counts(self, *, scan: int = COUNTED, now: datetime | None = None) -> Counts:
         at = now or self._contents.clock.now()
         states = dict.fromkeys(State, 0) | {state: self._runs.ended[state] for state in FINAL}
         queues: dict[str, Depth] = {queue: Depth(paused=True) for queue in self._contents.paused_queues}

@@ -87,6 +87,7 @@ WORDS = {
     "job": "r.job",
     "jobs_named": "unnest($1::text[]) AS j (job)",
     "run_of_job": "r.job = j.job",
+    "run_of_one_job": "r.job = $1",
     "is_upcoming": f"""(
         EXISTS (SELECT 1 FROM {{ns}}.waiting AS w WHERE {HERE})
         OR EXISTS (SELECT 1 FROM {{ns}}.held AS w WHERE w.seq = r.seq AND w.hold = 'place')
@@ -153,22 +154,31 @@ WORDS = {
         INNER JOIN {ns}.runs AS r ON r.seq = w.seq
         GROUP BY r.job
     """,
-    # What waits and runs, by queue: due, not yet due or held, running, and the first ready time of what is due.
-    "depths": """
+    "waiting_lines": "WITH RECURSIVE {lines} SELECT rank || ' ' || line FROM lines",
+    # The order makes the server read the index and stop at the limit.
+    "line_depths": """
         WITH {clock}
-        SELECT
-            split_part(line, '@', 1),
-            count(*) FILTER (WHERE ready_at <= now),
-            count(*) FILTER (WHERE ready_at > now),
-            0,
-            min(ready_at) FILTER (WHERE ready_at <= now)
-        FROM {ns}.waiting, clock GROUP BY line
-        UNION ALL
-        SELECT split_part(line, '@', 1), 0, count(*), 0, NULL FROM {ns}.held GROUP BY line
-        UNION ALL
-        SELECT split_part(r.line, '@', 1), 0, 0, count(*), NULL
-        FROM {ns}.claims AS c INNER JOIN {ns}.runs AS r ON r.seq = c.seq GROUP BY r.line
+        SELECT k.key, split_part(k.line, '@', 1), due.number, later.number, due.oldest
+        FROM clock, (
+            SELECT key, split_part(key, ' ', 1)::int AS rank, substr(key, strpos(key, ' ') + 1) COLLATE "C" AS line
+            FROM unnest($3::text[]) AS key
+        ) AS k
+        CROSS JOIN LATERAL (
+            SELECT count(*) AS number, min(ready_at) AS oldest FROM (
+                SELECT ready_at FROM {ns}.waiting AS w
+                WHERE w.line = k.line AND w.rank = k.rank AND w.ready_at <= clock.now
+                ORDER BY w.ready_at, w.id LIMIT $2
+            ) AS w
+        ) AS due
+        CROSS JOIN LATERAL (
+            SELECT count(*) AS number FROM (
+                SELECT 1 FROM {ns}.waiting AS w
+                WHERE w.line = k.line AND w.rank = k.rank AND w.ready_at > clock.now
+                ORDER BY w.ready_at, w.id LIMIT $2
+            ) AS w
+        ) AS later
     """,
+    "queue": "split_part(line, '@', 1)",
 }
 
 # Columns that a table does not have here: how a run ended is one text.

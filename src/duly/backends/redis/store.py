@@ -38,6 +38,7 @@ from duly.backends.redis.listing import decoded
 from duly.backends.redis.pubsub import MISSED, Listener
 from duly.errors import BackendError, BackendUnavailable
 from duly.model import (
+    COUNTED,
     FINAL,
     SCAN,
     Attempt,
@@ -275,7 +276,7 @@ class RedisStore:
             counted = dict(zip(jobs, texts, strict=True))
         return {job: _statistics_of(text) for job, text in counted.items() if text is not None}
 
-    async def counts(self, *, now: datetime | None = None) -> Counts:
+    async def counts(self, *, scan: int = COUNTED, now: datetime | None = None) -> Counts:
         totals, depths, queued, paused = await self._client.call_at(now, "counts")
         ended = {STATES[int(state)]: int(number) for state, number in zip(totals[::2], totals[1::2], strict=True)}
         queues: dict[str, Depth] = {queue.decode(): Depth(paused=True) for queue in paused}

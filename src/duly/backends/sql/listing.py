@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from duly.backends.codec import counts_of, read_attempt, read_statistics
+from duly.backends.codec import read_attempt, read_statistics
 from duly.backends.sql.moves import by_ids, by_seqs, read_records
-from duly.backends.sql.operating import paused
 from duly.backends.sql.unit import Unit
 from duly.model import (
     Attempt,
-    Counts,
     JobStatistics,
     Run,
     from_micros,
@@ -40,15 +38,16 @@ _STATISTICS = """
 SELECT job, completed, failed, cancelled, lost, retried, seconds, last_run_at, last_outcome FROM {ns}.statistics
 """
 _STATISTICS_OF = _STATISTICS + "WHERE job = ANY($1::text[])"
-_ENDED = "SELECT state, sum(ended)::bigint FROM {ns}.totals GROUP BY state"
 
 # The first runs of some jobs without looking at all that waits: an index by job would make every claim pay for it.
 _FRONT = 500
 _NEWEST_OF_JOB = 20
-_READY_OF = """
-SELECT job, ready_at FROM (SELECT {job} AS job, r.ready_at FROM {ns}.runs AS r WHERE r.seq = ANY($1::bigint[])) AS front
+_OF_FRONT = """
+FROM (SELECT {job} AS job, r.ready_at, r.seq FROM {ns}.runs AS r WHERE r.seq = ANY($1::bigint[])) AS front
 WHERE job = ANY($2::text[])
 """
+_READY_OF = "SELECT job, ready_at" + _OF_FRONT
+_OWN = "SELECT seq" + _OF_FRONT
 # Ids of a schedule's runs sort like their instants.
 _FIRST_OF_SCHEDULE = """
 SELECT p.name, (
@@ -57,12 +56,20 @@ SELECT p.name, (
 )
 FROM {ns}.plans AS p WHERE p.name = ANY($1::text[])
 """
+# The inner SELECT reads nothing but the index of jobs. If it read more, PostgreSQL would walk over all runs backwards.
 _FIRST_OF_NEWEST = """
 SELECT j.job, (
-    SELECT min(r.ready_at) FROM (SELECT * FROM {ns}.runs AS r WHERE {run_of_job} ORDER BY r.seq DESC LIMIT $2) AS r
-    WHERE {is_upcoming}
+    SELECT min(r.ready_at) FROM {ns}.runs AS r
+    WHERE r.seq = ANY(ARRAY(SELECT r.seq FROM {ns}.runs AS r WHERE {run_of_job} ORDER BY r.seq DESC LIMIT $2))
+        AND {is_upcoming}
 )
 FROM {jobs_named}
+"""
+_FEW_OF_JOB = 2_000
+_OF_JOB = "SELECT r.seq FROM {ns}.runs AS r WHERE {run_of_one_job} ORDER BY r.seq DESC LIMIT $2"
+_UPCOMING_AMONG = """
+SELECT r.seq FROM {ns}.runs AS r WHERE r.seq = ANY($1::bigint[]) AND {is_upcoming}
+ORDER BY r.ready_at, r.id LIMIT $2
 """
 
 
@@ -113,8 +120,22 @@ async def attempts(unit: Unit, run_id: str) -> list[Attempt]:
 
 async def upcoming(unit: Unit, limit: int, job: str | None, now: int) -> list[Run]:
     """Waiting runs that nothing holds, or that are not placed yet, by ready time, then id."""
-    seqs = await unit.dialect.soonest(unit, limit, job, now)
+    if job is None:
+        seqs = await unit.dialect.soonest(unit, limit, None, now)
+    else:
+        seqs = await _soonest_of_job(unit, limit, job, now)
     return [record.run for record in await by_seqs(unit, seqs, now)]
+
+
+async def _soonest_of_job(unit: Unit, limit: int, job: str, now: int) -> list[int]:
+    """Exact in any case. Looks at all that waits only if the job has many runs and none of the first is its own."""
+    of_job = [row[0] for row in await unit.all(_OF_JOB, job, _FEW_OF_JOB + 1)]
+    if len(of_job) <= _FEW_OF_JOB:
+        return [row[0] for row in await unit.all(_UPCOMING_AMONG, of_job, limit)]
+    front = await unit.dialect.soonest(unit, _FRONT, None, now)
+    own = {row[0] for row in await unit.all(_OWN, front, [job])}
+    first = [seq for seq in front if seq in own][:limit]
+    return first if len(first) == limit else await unit.dialect.soonest(unit, limit, job, now)
 
 
 async def next_runs(unit: Unit) -> dict[str, datetime]:
@@ -148,8 +169,3 @@ async def statistics(unit: Unit, jobs: Sequence[str] | None) -> dict[str, JobSta
     for row in rows:
         parts.setdefault(row[0], []).append(read_statistics(row))
     return {job: combine(of_nodes) for job, of_nodes in parts.items()}
-
-
-async def counts(unit: Unit, now: int | None) -> Counts:
-    """Runs by state and queue."""
-    return counts_of(await unit.all("{depths}", now), await unit.all(_ENDED), await paused(unit))

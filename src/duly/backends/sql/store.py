@@ -10,10 +10,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from duly.backends.codec import instant, micros, slices_of
-from duly.backends.sql import listing, operating, pages, planning, values
+from duly.backends.sql import counting, listing, operating, pages, planning, values
 from duly.backends.sql.notify import CompletionWaiters
 from duly.backends.sql.unit import STORE, Session, Task, Unit
 from duly.model import (
+    COUNTED,
     SCAN,
     Attempt,
     CancelReply,
@@ -156,8 +157,8 @@ class SqlStore(ABC):
     async def statistics(self, jobs: Sequence[str] | None = None) -> dict[str, JobStatistics]:
         return await self._list(lambda unit: listing.statistics(unit, jobs))
 
-    async def counts(self, *, now: datetime | None = None) -> Counts:
-        return await self._list(lambda unit: listing.counts(unit, unit.moment(now)))
+    async def counts(self, *, scan: int = COUNTED, now: datetime | None = None) -> Counts:
+        return await self._list(lambda unit: counting.counts(unit, unit.moment(now), scan))
 
     async def _list(self, task: Task[T]) -> T:
         return await self._session.read(task, listing=True)

@@ -201,12 +201,28 @@ _URGENCY = "CASE WHEN line % 1000 < 400 THEN line % 1000 + 400 ELSE line % 1000 
 _ALL_WAITING = (
     "SELECT {0} FROM {{ns}}.waiting UNION ALL SELECT {0} FROM {{ns}}.entrants UNION ALL SELECT {0} FROM {{ns}}.held"
 )
-# What waits in a table, by line: due, not yet due, running, and the first ready time of what is due. ?1 is now.
-_DEPTHS = """
-SELECT line, sum(ready_at <= $1) AS due, sum(ready_at > $1) AS later, 0 AS running,
-    min(CASE WHEN ready_at <= $1 THEN ready_at END) AS oldest
-FROM {{ns}}.{} GROUP BY line
+# Lines that have runs in a table, found by leaping from one to the next.
+_LINES = """
+{0}_lines (line) AS (
+    SELECT min(line) FROM {{ns}}.{0}
+    UNION ALL
+    SELECT (SELECT min(line) FROM {{ns}}.{0} WHERE line > {0}_lines.line)
+    FROM {0}_lines WHERE {0}_lines.line IS NOT NULL
+)
 """
+# What waits in lines of a table, counted up to $2 each. A key is twice the line, plus one for those that want to enter.
+_LINE_DEPTHS = """
+SELECT key, line,
+    (SELECT count(*) FROM (SELECT 1 FROM {{ns}}.{0} WHERE line = k.line AND ready_at <= $1 LIMIT $2)) AS due,
+    (SELECT count(*) FROM (SELECT 1 FROM {{ns}}.{0} WHERE line = k.line AND ready_at > $1 LIMIT $2)) AS later,
+    (SELECT min(ready_at) FROM {{ns}}.{0} WHERE line = k.line AND ready_at <= $1) AS oldest
+FROM (SELECT value AS key, value / 2 AS line FROM json_each($3)) AS k WHERE key % 2 = {1}
+"""
+_QUEUE = """(
+    SELECT substr(name, 1, CASE instr(name, '@') WHEN 0 THEN length(name) ELSE instr(name, '@') - 1 END)
+    FROM {ns}.queues WHERE number = line / 1000
+)"""
+_IN_QUEUE = "line BETWEEN q.number * 1000 AND q.number * 1000 + 999"
 
 WORDS = {
     "run": run_columns(
@@ -252,6 +268,7 @@ WORDS = {
     "job": "(SELECT job FROM {ns}.kinds WHERE number = r.kind)",
     "jobs_named": "{ns}.kinds AS j WHERE j.job = ANY($1::text[])",
     "run_of_job": "r.kind = j.number",
+    "run_of_one_job": "r.kind IN (SELECT number FROM {ns}.kinds WHERE job = $1)",
     "is_upcoming": """(
         EXISTS (SELECT 1 FROM {ns}.waiting AS w WHERE w.line = r.line AND w.ready_at = r.ready_at AND w.id = r.id)
         OR EXISTS (SELECT 1 FROM {ns}.entrants AS w WHERE w.line = r.line AND w.ready_at = r.ready_at AND w.id = r.id)
@@ -312,11 +329,15 @@ WORDS = {
         ORDER BY w.line, w.ready_at, w.id LIMIT $2
     """,
     "node_depths": f"""
-        SELECT q.name, sum(w.due + w.later), sum(w.due) FROM {{ns}}.queues AS q
-        CROSS JOIN ({_DEPTHS.format("waiting")} UNION ALL {_DEPTHS.format("entrants")}) AS w
-            ON w.line BETWEEN q.number * 1000 AND q.number * 1000 + 999
-        WHERE instr(q.name, '@') > 0
-        GROUP BY q.name
+        SELECT q.name,
+            (SELECT count(*) FROM {{ns}}.waiting WHERE {_IN_QUEUE})
+            + (SELECT count(*) FROM {{ns}}.entrants WHERE {_IN_QUEUE}),
+            (SELECT count(*) FROM {{ns}}.waiting WHERE {_IN_QUEUE} AND ready_at <= $1)
+            + (SELECT count(*) FROM {{ns}}.entrants WHERE {_IN_QUEUE} AND ready_at <= $1)
+        FROM {{ns}}.queues AS q WHERE instr(q.name, '@') > 0 AND (
+            EXISTS (SELECT 1 FROM {{ns}}.waiting WHERE {_IN_QUEUE})
+            OR EXISTS (SELECT 1 FROM {{ns}}.entrants WHERE {_IN_QUEUE})
+        )
     """,
     "first_ready": """
         SELECT k.job, min(w.first) FROM (
@@ -329,19 +350,17 @@ WORDS = {
         INNER JOIN {ns}.kinds AS k ON k.number = w.kind
         GROUP BY k.job
     """,
-    "depths": f"""
-        SELECT substr(q.name, 1, CASE instr(q.name, '@') WHEN 0 THEN length(q.name) ELSE instr(q.name, '@') - 1 END),
-            w.due, w.later, w.running, w.oldest
-        FROM (
-            {_DEPTHS.format("waiting")} UNION ALL {_DEPTHS.format("entrants")}
-            UNION ALL
-            SELECT line, 0, count(*), 0, NULL FROM {{ns}}.held GROUP BY line
-            UNION ALL
-            SELECT r.line, 0, 0, count(*), NULL
-            FROM {{ns}}.claims AS c CROSS JOIN {{ns}}.runs AS r ON r.seq = c.seq GROUP BY r.line
-        ) AS w
-        INNER JOIN {{ns}}.queues AS q ON q.number = w.line / 1000
+    "waiting_lines": f"""
+        WITH RECURSIVE {_LINES.format("waiting")}, {_LINES.format("entrants")}
+        SELECT line * 2 FROM waiting_lines WHERE line IS NOT NULL
+        UNION ALL
+        SELECT line * 2 + 1 FROM entrants_lines WHERE line IS NOT NULL
     """,
+    "line_depths": f"""
+        SELECT key, {_QUEUE}, due, later, oldest
+        FROM ({_LINE_DEPTHS.format("waiting", 0)} UNION ALL {_LINE_DEPTHS.format("entrants", 1)})
+    """,
+    "queue": _QUEUE,
 }
 
 _TRANSLATIONS = [

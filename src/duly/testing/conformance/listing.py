@@ -262,6 +262,18 @@ class ListingSuite:
         assert await world.store.next_runs(["mail"], now=world.now) == {}
 
     @scenario
+    async def test_the_first_run_of_a_job_is_found_in_a_backlog(self, world: World) -> None:
+        # It is neither among the first of all runs nor among the newest of its job.
+        noise = [world.run("noise", delay=-100 - number) for number in range(40)]
+        mine = [world.run("mail", delay=delay) for delay in (7, 5, 9)]
+        await world.put(*noise[:20], *mine, world.run("mail", delay=1, hold="k"))
+        await world.put(*(world.run("mail", delay=60 + number) for number in range(30)), *noise[20:])
+        found = await world.store.upcoming(3, "mail", now=world.now)
+        assert [run.id for run in found] == [mine[1].id, mine[0].id, mine[2].id]
+        assert len(await world.store.upcoming(100, "mail", now=world.now)) == 33
+        assert (await world.store.next_runs(["mail"], now=world.now))["mail"] >= mine[1].ready_at
+
+    @scenario
     async def test_runs_to_be_placed_are_upcoming_and_other_held_ones_are_not(self, world: World) -> None:
         later, sooner, held = to_place(world, delay=20), to_place(world, delay=10), world.run(delay=5, hold="breaker:x")
         await world.put(later, sooner, held)
@@ -296,6 +308,34 @@ class ListingSuite:
         await world.settle(second)
         await world.store.purge(State.COMPLETED, world.after(1), None, 10)
         assert (await world.store.counts(now=world.now)).states[State.COMPLETED] == 2
+
+    @scenario
+    async def test_counts_are_exact_or_lower_bounds(self, world: World) -> None:
+        # A store that keeps counters returns exact numbers. One that counts runs may stop, and then says so.
+        runs = [
+            *(world.run(queue="long", delay=-number) for number in range(20)),
+            *(world.run(queue="long", priority=5, delay=60 + number) for number in range(9)),
+            *(world.run(queue="short", delay=-number) for number in range(3)),
+            *(world.run(queue="held", hold="k") for _ in range(6)),
+        ]
+        await world.put(*runs)
+        await world.claim(7, queues=["long"])
+        exact = {"long": (13, 9, 7), "short": (3, 0, 0), "held": (0, 6, 0)}
+        for scan in (1, 2, 5, 8, 12, 100):
+            counts = await world.store.counts(scan=scan, now=world.now)
+            seen = dict.fromkeys((State.QUEUED, State.PENDING, State.RUNNING), 0)
+            for queue, numbers in exact.items():
+                depth = counts.depth(queue)
+                found = (depth.queued, depth.pending, depth.running)
+                for state, given, number in zip(seen, found, numbers, strict=True):
+                    seen[state] += given
+                    assert given == number or (given < number and state in depth.at_least), (scan, queue, state, given)
+                    assert bool(given) or not number or state is not State.QUEUED
+            assert {state: counts.states[state] for state in seen} == seen
+            assert counts.queues["long"].oldest == world.after(-12)
+            assert counts.queues["short"].oldest == world.after(-2)
+            assert counts.at_least == frozenset().union(*(depth.at_least for depth in counts.queues.values()))
+        assert not counts.at_least
 
     @scenario
     async def test_every_end_of_a_run_is_counted(self, world: World) -> None:
