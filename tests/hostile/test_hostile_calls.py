@@ -25,6 +25,7 @@ METHODS = {
     "pause": {"name": "paused"},
     "resume": {"name": "paused"},
     "get_job": {"name": "innocent"},
+    "handler_statistics": {"handler": "innocent"},
     "upcoming": {},
     "explain": {"job": "innocent", "at": None},
     "get_run": {"run_id": "0"},
