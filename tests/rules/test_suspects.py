@@ -75,7 +75,7 @@ def test_a_suspect_says_that_it_is_tried_alone():
     two = why(waiting(), nodes=[node("a"), node("b")])
     assert two == (f"{lost}: it waits until one of a, b has no other run.", "max_losses")
     text, setting = why(waiting(), nodes=[])
-    assert text.startswith(f"{lost}. It is ready since")
+    assert text.startswith(f"{lost}. It has been ready since")
     assert setting == "nodes"
     text, setting = why(waiting(), nodes=[node("a")], paused_queues={"default"})
     assert text == f"{lost}. It is ready and waits because the queue 'default' is paused."

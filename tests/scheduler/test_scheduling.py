@@ -382,7 +382,7 @@ async def test_a_view_tells_what_became_of_the_runs(scheduler, duly_harness):
     [
         (at(hours=1), "completed", "Attempt 1 started"),
         (at(minutes=40), "completed", "(next due 2027-03-01T01:00:00Z, last 2027-03-01T00:00:00Z)"),
-        (at(minutes=10), "before_job", "this is about 2027-03-01T00:00:00Z"),
+        (at(minutes=10), "before_job", "explaining 2027-03-01T00:00:00Z instead"),
         (at(hours=-5), "before_job", "registered later"),
         (at(days=9), "not_yet", "not due yet"),
     ],

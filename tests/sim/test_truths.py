@@ -122,7 +122,7 @@ async def test_the_job_is_paused(company):
     put = await company.submit("mail")
     await asyncio.sleep(2)
     text, setting = await told(company, put)
-    assert "its job is paused since" in text
+    assert "its job has been paused since" in text
     assert "the database moves" in text
     assert setting == "pause"
 

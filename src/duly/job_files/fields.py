@@ -24,7 +24,7 @@ _PREFIXES = (f"job {_ANY_NAME!r}: ", f"job {_ANY_NAME!r} ", "RetryPolicy ")
 
 
 class Refused(Exception):
-    """A value that is not valid; `inside` is the path to the wrong part of it."""
+    """A value that is not valid; `inside` is the path to the invalid part of it."""
 
     def __init__(self, message: str, inside: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
@@ -120,7 +120,7 @@ def environment(key: str, value: Any) -> dict[str, str]:
 
 
 def command(key: str, value: Any) -> tuple[str, ...] | str:
-    """A list of words, or one string for a shell. Which of them the job needs is checked later."""
+    """A list of words, or one string for a shell. Which of the two the job needs is checked later."""
     given = text(key, value) if isinstance(value, str) else strings(key, value)
     if not (given.strip() if isinstance(given, str) else given and given[0]):
         raise Refused(f"{key} is empty: write the program and its arguments as a list of strings")
@@ -197,12 +197,12 @@ FIELDS: dict[str, Convert] = {
     "selector": _of_job("selector"),
 }
 
-# The keys that may be in `[defaults]`: all but those that define what a job does and when.
+# The keys that may be in `[defaults]`: all except those that define what a job does and when.
 DEFAULTS = {key: FIELDS[key] for key in FIELDS if key not in {"description", "cron", "every", "at", "command", "shell"}}
 
 
 def _shown(value: Any) -> str:
-    """A value roughly as the file has it."""
+    """A value approximately as it is written in the file."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -98,7 +98,7 @@ class _Scanner:
         """The path of a key inside a table. The first position of each part is recorded."""
         path = table
         for part, offset in parts:
-            if path in self._elements:  # it belongs to the latest table of an array
+            if path in self._elements:  # the key belongs to the latest table of an array
                 path = (*path, self._elements[path])
             path = (*path, part)
             self._keys.setdefault(path, offset)

@@ -48,7 +48,7 @@ class JobFileError(ConfigurationError):
 
 
 def unknown(key: str, known: Iterable[str]) -> str:
-    """The message for an unknown key: with the key that was probably meant, or with all keys."""
+    """The message for an unknown key; suggests the most similar key, or lists all keys."""
     names = list(known)
     near = [_MEANT[key]] if _MEANT.get(key) in names else difflib.get_close_matches(key, names, n=1, cutoff=0.6)
     return f"unknown key {key!r}; " + (f"did you mean {near[0]}?" if near else f"known keys are {', '.join(names)}")

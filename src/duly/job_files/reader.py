@@ -174,7 +174,7 @@ class _Reader:
 
 
 def _merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a job over the defaults. Variables of the environment are merged one by one."""
+    """The defaults, overridden by the fields of a job. Environment variables are merged one by one."""
     both = [table["environment"] for table in (defaults, given) if "environment" in table]
     environment = {name: value for table in both for name, value in table.items()}
     return {**defaults, **given, **({"environment": dict(sorted(environment.items()))} if both else {})}

@@ -1,4 +1,4 @@
-"""The words of Duly as frozen structs: jobs, runs, outcomes, nodes, events. No behaviour beyond small properties."""
+"""Duly's data types as frozen structs: jobs, runs, outcomes, nodes, events. No behaviour beyond small properties."""
 
 from duly.model.config import Retention, SchedulerConfig
 from duly.model.identity import Ids, is_job_name, is_run_id, recurring_id

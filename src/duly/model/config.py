@@ -1,4 +1,4 @@
-"""Settings of a node: one frozen value, checked when it is made."""
+"""Settings of a node: one frozen value, validated when it is created."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Hook = Callable[..., Any]
 Duration = float | timedelta
 
 _DAY = 86400.0
-LEAST_HORIZON = 30.0  # seconds ahead that runs are made at least, whatever the settings
+LEAST_HORIZON = 30.0  # seconds: runs are created at least this far ahead, whatever the settings
 MOST_SHARDS = 64
 
 RETAINED = ("completed", "failed", "cancelled", "lost", "skipped")  # the final states
@@ -108,7 +108,7 @@ def _pinned(value: object) -> tuple[str, ...]:
 
 
 def labels_of(name: str, value: object) -> dict[str, str]:
-    """Labels, as a node has them and as a selector asks for them."""
+    """Validate labels: those of a node, or those that a selector requires."""
     if not isinstance(value, Mapping) or not all(_fits(_LABEL, part) for pair in value.items() for part in pair):
         raise ConfigurationError(
             f"{name}={shown(value)}: expected a dict of names and values, each of letters, digits and _ . : / -"
@@ -117,7 +117,7 @@ def labels_of(name: str, value: object) -> dict[str, str]:
 
 
 class Retention(Struct, frozen=True):
-    """How long ended runs are kept, in seconds, and how many of each state at most. None sets no bound."""
+    """How long ended runs are kept, in seconds, and at most how many of each state. None means no limit."""
 
     completed: float | None = 1 * _DAY
     failed: float | None = 30 * _DAY
@@ -141,19 +141,19 @@ class Retention(Struct, frozen=True):
 
 
 class SchedulerConfig(Struct, frozen=True, kw_only=True):
-    """How a node behaves. Durations are seconds or timedeltas; every field has a default that is meant to be kept.
+    """How a node behaves. Durations are seconds or timedeltas; the defaults suit most deployments.
 
     `tick_interval` is a safety net only: work is found by timers and wake-ups. `lock_ttl` is how long a claim lasts
-    without renewal, `leader_ttl` the same for leadership. A run whose worker vanished `max_losses` times has failed, if
-    it was the only one there the last time; use the same number on all nodes. `queues` is None for all, a list, or a
-    dict of weights. With `placement` "assign" the leader says which node starts a run, and gives each up to
-    `assign_ahead` runs ahead of their time; `labels` are what a job's selector asks for.
-    Jobs are spread over `shards`, each of which is planned by one scheduler node; use the same number on all nodes.
-    `allow_commands` lets jobs in code run commands; "stored" lets the node also run those that definitions in the store
-    name, such as the jobs of a file. `publish_events` writes what happens to runs, jobs and nodes into a log of the
-    store that others can follow, the newest `keep_events` of them; None is off, but on in processes that serve. With
+    without renewal, `leader_ttl` the same for leadership. A run fails once its worker has vanished `max_losses` times,
+    if it was the only run on that worker the last time; use the same number on all nodes. `queues` is None for all, a
+    list, or a dict of weights. With `placement` "assign" the leader decides which node starts a run, and assigns each
+    node up to `assign_ahead` runs before they are due; a job's selector is matched against `labels`. Jobs are spread
+    over `shards`, each of which is planned by one scheduler node; use the same number on all nodes. `allow_commands`
+    lets jobs in code run commands; "stored" also lets the node run commands from definitions in the store, such as the
+    jobs of a file. `publish_events` writes events of runs, jobs and nodes to a log in the store that other processes
+    can follow; the log keeps the newest `keep_events`. None means off, except in processes that serve the API. With
     `audit_key`, a secret of at least 16 characters, entries of the audit log are authenticated. `pinned` names settings
-    for which this process keeps its own value whatever the cluster's settings say; "*" pins all.
+    for which this process keeps its own value and ignores the cluster's; "*" pins all.
     """
 
     tick_interval: Duration = 5.0
@@ -243,11 +243,11 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     def _check_audit_key(self) -> None:
         if self.audit_key is not None and (not _is_text(self.audit_key) or len(self.audit_key) < _LEAST_KEY):
             raise ConfigurationError(
-                f"audit_key: expected a text of at least {_LEAST_KEY} characters, best a random one"
+                f"audit_key: expected a text of at least {_LEAST_KEY} characters, preferably random"
             )
 
     def __repr__(self) -> str:
-        """All fields but the secret one."""
+        """All fields except the secret one."""
         shown = {name: getattr(self, name) for name in self.__struct_fields__}
         if self.audit_key is not None:
             shown["audit_key"] = "***"
@@ -266,7 +266,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def silence(self) -> float:
-        """How long nobody can have beaten while the store could be reached; by then a lease may have run out."""
+        """The longest gap between heartbeats while nodes reach the store; after it, leases may have expired."""
         return max(self.lease - self.refresh, 1.25 * self.refresh)
 
     @property
@@ -291,7 +291,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
 
     @property
     def horizon(self) -> timedelta:
-        """How far ahead runs are made: long enough to outlast a change of leaders."""
+        """How far ahead runs are created: long enough to outlast a change of leaders."""
         return timedelta(seconds=max(LEAST_HORIZON, 3 * self.leader_lease))
 
     @property
@@ -301,7 +301,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
 
 
 def config_of(given: SchedulerConfig | Mapping[str, Any] | None) -> SchedulerConfig:
-    """A configuration from what a program gives: one, the fields of one, or nothing."""
+    """The configuration for what a program passes: a configuration, a mapping of its fields, or None."""
     match given:
         case None:
             return SchedulerConfig()
@@ -321,7 +321,7 @@ def config_of(given: SchedulerConfig | Mapping[str, Any] | None) -> SchedulerCon
 def _refuse_unknown(where: str, fields: Mapping[Any, Any], kind: type[Struct]) -> None:
     for name in fields:
         if name not in kind.__struct_fields__:
-            import difflib  # noqa: PLC0415  # only for a name that is wrong
+            import difflib  # noqa: PLC0415  # needed only for a wrong name
 
             near = difflib.get_close_matches(str(name), kind.__struct_fields__, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(kind.__struct_fields__)}"

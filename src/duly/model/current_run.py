@@ -12,13 +12,13 @@ current_run: ContextVar[Run | None] = ContextVar("duly_current_run", default=Non
 
 
 def run_fields(run: Run) -> dict[str, Any]:
-    """What a line of a log says about the run it belongs to; the trace only where there is one."""
+    """The fields of a log record that describe its run; includes the trace if there is one."""
     fields = {"run_id": run.id, "job": run.job, "attempt": run.attempt, "node": run.node}
     trace = trace_id(run.headers)
     return fields if trace is None else fields | {"trace_id": trace}
 
 
 def current_fields() -> dict[str, Any]:
-    """The same of the run that is being executed here; empty outside of handlers."""
+    """The same fields for the run that is being executed here; empty outside handlers."""
     run = current_run.get()
     return {} if run is None else run_fields(run)

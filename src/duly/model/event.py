@@ -1,6 +1,6 @@
 """Events: what a node reports about itself while it works.
 
-The runtime emits them, `observe` and users subscribe. They are facts for people and meters; nothing depends on them.
+The runtime emits them, `observe` and users subscribe. They are for people and metrics; no behaviour depends on them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class Event(Struct, frozen=True):
 
 
 class Emit(Protocol):
-    """Where events go. Costs next to nothing when nobody subscribes to them."""
+    """Receives events. Costs almost nothing without subscribers."""
 
     def __call__(self, event: Event) -> None: ...
 
     def wants(self, kind: type[Event]) -> bool:
-        """Whether anybody subscribes to events of this kind; worth asking before making one on the hot path."""
+        """Whether there is a subscriber for this kind of event. On the hot path, check this before creating one."""
         ...
 
 
@@ -38,14 +38,14 @@ class RunsSubmitted(Event, frozen=True):
 
 
 class RunStarted(Event, frozen=True):
-    """A handler begins. `late` is how many seconds after it was ready."""
+    """A handler starts, `late` seconds after its run was ready."""
 
     run: Run
     late: float
 
 
 class RunEnded(Event, frozen=True):
-    """An attempt ended and this is what becomes of the run."""
+    """An attempt ended; says what becomes of the run."""
 
     run: Run
     outcome: OutcomeKind
@@ -69,20 +69,20 @@ class RunReleased(Event, frozen=True):
 
 
 class CancelAsked(Event, frozen=True):
-    """Somebody in this process wants a run cancelled: `done` while it waited, else its worker has been asked."""
+    """This process cancelled a run: `done` if it was waiting, otherwise its worker was asked to stop it."""
 
     run: Run
     done: bool
 
 
 class RunRedriven(Event, frozen=True):
-    """An ended run is to be run again, as somebody in this process wants."""
+    """This process redrove an ended run: it runs again."""
 
     run: Run
 
 
 class SettlementRefused(Event, frozen=True):
-    """The store refused a settlement: the fence had moved, so the attempt came back too late."""
+    """The store refused a settlement: the run has a newer fence, so the attempt ended too late."""
 
     run_id: str
     fence: int
@@ -90,7 +90,7 @@ class SettlementRefused(Event, frozen=True):
 
 
 class SettlementAbandoned(Event, frozen=True):
-    """The store cannot take any settlement of this attempt: its claim expires, and another node takes the run over."""
+    """The store accepts no settlement of this attempt: its claim expires, and another node takes over the run."""
 
     run: Run
     failure: Failure
@@ -119,7 +119,7 @@ class RunsReaped(Event, frozen=True):
 
 
 class RunsClaimed(Event, frozen=True):
-    """A call to the store lent `count` runs and took `seconds`."""
+    """A call to the store claimed `count` runs and took `seconds`."""
 
     count: int
     seconds: float
@@ -133,21 +133,21 @@ class RunsSettled(Event, frozen=True):
 
 
 class RunsPlaced(Event, frozen=True):
-    """The leader has given runs to nodes."""
+    """The leader assigned runs to nodes."""
 
     runs: int
     nodes: int
 
 
 class RunsTakenBack(Event, frozen=True):
-    """The leader has taken back runs that waited for a node which is gone."""
+    """The leader took back runs that were assigned to a node that is gone."""
 
     node: str
     runs: int
 
 
 class SlotLeaked(Event, frozen=True):
-    """A thread outlived its timeout; its slot stays taken until the thread ends."""
+    """A thread is still running after its timeout; its slot stays occupied until the thread ends."""
 
     run_id: str
     job: str
@@ -179,18 +179,18 @@ class JobSaved(Event, frozen=True):
 
     @classmethod
     def of(cls, record: JobRecord, what: str) -> Self:
-        """The event for a record as it was written, or as it was before it went."""
+        """The event for a record as it was written, or as it was before it was deleted."""
         return cls(record.name, record.revision, what, record.spec.queue, record.spec.handler)
 
 
 class QueuePaused(Event, frozen=True):
-    """Nothing of this queue is started any more."""
+    """A queue was paused: its runs are not started."""
 
     queue: str
 
 
 class QueueResumed(Event, frozen=True):
-    """The queue goes on."""
+    """A queue was resumed."""
 
     queue: str
 
@@ -212,7 +212,7 @@ class JobFileApplied(Event, frozen=True):
 
 
 class JobFileOutdated(Event, frozen=True):
-    """A file was not written: a newer one has taken its place at that time."""
+    """A file was not applied: a newer one has replaced it."""
 
     job_file: str
     since: datetime
@@ -221,7 +221,7 @@ class JobFileOutdated(Event, frozen=True):
 
 
 class PlanFailed(Event, frozen=True):
-    """A job's schedule could not be computed; the other jobs go on."""
+    """A job's schedule could not be computed; other jobs are not affected."""
 
     job: str
     failure: Failure
@@ -236,7 +236,7 @@ class RecordUnreadable(Event, frozen=True):
 
 
 class HookFailed(Event, frozen=True):
-    """A user's hook raised; the run goes its way as if the hook had said nothing."""
+    """A user's hook raised; the run continues as if the hook had returned nothing."""
 
     hook: str
     job: str
@@ -270,7 +270,7 @@ class StoreAway(Event, frozen=True):
 
 
 class DataLost(Event, frozen=True):
-    """The store no longer has changes that it had acknowledged: it was restored, or a server took over that lagged."""
+    """The store lost changes that it had acknowledged: it was restored, or a lagging replica took over."""
 
     service: str
     message: str
@@ -284,7 +284,7 @@ class StoreBack(Event, frozen=True):
 
 
 class SettingsApplied(Event, frozen=True):
-    """The cluster's settings of this revision apply: what this process does differently now, and what it refuses."""
+    """This revision of the cluster's settings is in force: what it changes in this process, and what is refused."""
 
     revision: int
     changes: tuple[str, ...]
@@ -292,7 +292,7 @@ class SettingsApplied(Event, frozen=True):
 
 
 class PromisesChanged(Event, frozen=True):
-    """The settings of the store's server were changed: whether it keeps starts that it acknowledged has changed."""
+    """The settings of the store's server changed, and with them whether it keeps acknowledged starts."""
 
     durable_start: bool
 
@@ -305,27 +305,27 @@ class OutageNoted(Event, frozen=True):
 
 
 class ClockDoubted(Event, frozen=True):
-    """The store's clock has jumped by `seconds`. It starts nothing and takes nothing over until it is believed."""
+    """The store's clock jumped by `seconds`. Until the new time is trusted, it causes no starts and no takeovers."""
 
     seconds: float
 
 
 class ClockTrusted(Event, frozen=True):
-    """The store's clock is believed again: it has jumped back, or it stayed where it was and is followed."""
+    """The store's clock is trusted again: it jumped back, or it stayed at the new time, which is now used."""
 
     seconds: float
     followed: bool
 
 
 class LoopStalled(Event, frozen=True):
-    """The event loop has not answered for this long: something blocks it."""
+    """The event loop has been blocked for this long."""
 
     seconds: float
     stack: str
 
 
 class NodeIdShared(Event, frozen=True):
-    """Another process runs under this node's id: each process needs its own."""
+    """Another process uses this node's id: each process needs its own."""
 
     node: str
     host: str
@@ -334,14 +334,14 @@ class NodeIdShared(Event, frozen=True):
 
 
 class NodeStarted(Event, frozen=True):
-    """The node is up."""
+    """The node has started."""
 
     node: str
     url: str
 
 
 class HandlersAbandoned(Event, frozen=True):
-    """Handlers of these runs went on although they were asked to stop: the runs are given back, or end as interrupted.
+    """Handlers of these runs did not stop when asked: the runs are released, or end as interrupted.
 
     The handlers end with the process.
     """
@@ -350,17 +350,17 @@ class HandlersAbandoned(Event, frozen=True):
 
 
 class StopHindered(Event, frozen=True):
-    """One step of a stop failed or was not done in time; the stop went on without it."""
+    """One step of a shutdown failed or timed out; the shutdown continued without it."""
 
     step: str
     failure: Failure
 
 
 class NodeStopped(Event, frozen=True):
-    """The node has stopped. While it was stopping `drained` handlers finished, and `released` runs were given back.
+    """The node has stopped. During the shutdown, `drained` handlers finished and `released` runs were given back.
 
-    `interrupted` runs ended, since they may not begin twice. `left` are none of these: the store could not be reached,
-    and another node takes them over when their leases expire.
+    `interrupted` runs ended, because they may not start twice. `left` counts the others: the store could not be
+    reached, and other nodes take them over when their leases expire.
     """
 
     node: str

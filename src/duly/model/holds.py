@@ -11,8 +11,8 @@ A run with a hold is pending and in no index: no promotion and no claim sees it 
 | `place` | the leader assigns it to a node | `Queue.assign` |
 | `alone` | a node that has no other run claims it (`rules.suspects`) | `Queue.claim_held` |
 
-A job, handler or group name follows the first colon as it is. Stores keep any other key that a run is put with, and
-`unhold` puts it back: the set of reasons may grow without a change of a store.
+The name of the job, handler or group follows the first colon unchanged. Stores keep any other key that a run is put
+with, and `unhold` puts it back: new reasons can be added without changing a store.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _ALL = (1 << _RANDOM_BITS) - 1
 
 
 class Ids:
-    """Makes time-ordered ids: 14 hex digits of microseconds, 12 of randomness; ever growing within one maker."""
+    """Creates time-ordered ids: 14 hex digits of microseconds, 12 random ones; strictly increasing per instance."""
 
     def __init__(self, now: Callable[[], datetime], rng: random.Random) -> None:
         self._now = now
@@ -34,12 +34,12 @@ class Ids:
         self._tail = 0
 
     def new(self, now: datetime | None = None) -> str:
-        """A new id, greater than every one this maker gave before; of this moment, if the caller knows it."""
+        """A new id, greater than all earlier ones of this instance; for this moment, if the caller passes it."""
         self._advance(now or self._now())
         return (self._micros << _RANDOM_BITS | self._tail).to_bytes(_BYTES, "big").hex()
 
     def many(self, count: int) -> list[str]:
-        """`count` new ids, in order, all of this moment."""
+        """`count` new ids, in order, all for this moment."""
         self._advance(self._now())
         first, self._tail = self._tail, self._tail + count
         if self._tail > _ALL:
@@ -65,7 +65,7 @@ def recurring_id(uid: str, due: datetime) -> str:
 
 
 def is_run_id(text: object) -> bool:
-    """Whether a run could have this id. Nothing else need be asked of a store, which may be unable to read it."""
+    """Whether a run can have this id. Other ids need not be looked up: a store may be unable to read them."""
     return isinstance(text, str) and _RUN_ID.fullmatch(text) is not None
 
 
@@ -74,6 +74,6 @@ def is_job_name(name: object) -> bool:
     return isinstance(name, str) and len(name) <= MAX_NAME_LENGTH and _is_well_formed(name)
 
 
-@lru_cache(maxsize=4096)  # asked about with every submission
+@lru_cache(maxsize=4096)  # called for every submission
 def _is_well_formed(name: str) -> bool:
     return JOB_NAME.fullmatch(name) is not None

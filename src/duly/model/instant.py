@@ -1,6 +1,6 @@
 """Instants: aware UTC datetimes in Python, integer microseconds on the wire.
 
-The one place that converts between them, and the one that refuses naive datetimes.
+Only this module converts between them, and only this module refuses naive datetimes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from duly.errors import shown
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# What can be scheduled. Stores order runs by doubles, which hold whole microseconds exactly until the year 2255.
+# The schedulable range. Stores order runs by doubles, which hold whole microseconds exactly until the year 2255.
 EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
 LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 
@@ -33,25 +33,25 @@ def from_micros(micros: int) -> datetime:
 
 
 def as_utc(instant: datetime, what: str, error: type[ValueError] = ValueError) -> datetime:
-    """The same instant in UTC; a naive datetime, or one that UTC does not have, raises `error`, naming `what`."""
+    """The same instant in UTC; a naive datetime, or one that UTC cannot represent, raises `error` for `what`."""
     refuse_naive(instant, what, error)
     try:
         return instant.astimezone(UTC)
     except OverflowError:
-        raise error(f"{what}={instant.isoformat()}: the calendar of UTC does not have this instant") from None
+        raise error(f"{what}={instant.isoformat()}: this instant cannot be represented in UTC") from None
 
 
 def refuse_naive(instant: datetime, what: str, error: type[ValueError] = ValueError) -> None:
-    """Raise `error`, naming `what`, for a datetime that does not say in which zone it is."""
+    """Raise `error`, which names `what`, for a datetime without a time zone."""
     given: object = instant
     if not isinstance(given, datetime):
         raise error(f"{what}={shown(given)}: expected a datetime with a time zone")
     if instant.tzinfo is None or instant.utcoffset() is None:
-        raise error(f"{what} is a naive datetime ({instant.isoformat()}): say which zone, e.g. tzinfo=datetime.UTC")
+        raise error(f"{what} is a naive datetime ({instant.isoformat()}): add a time zone, e.g. tzinfo=datetime.UTC")
 
 
 def schedulable(instant: datetime, what: str, error: type[ValueError] = ValueError) -> datetime:
-    """The same instant in UTC, if a run can be due then; else `error`, naming `what`."""
+    """The same instant in UTC if a run can be due then; otherwise raises `error`, which names `what`."""
     found = as_utc(instant, what, error)
     if not EARLIEST <= found <= LATEST:
         raise error(f"{what}={found.isoformat()}: expected a time between {EARLIEST.year} and {LATEST.year}")
@@ -69,17 +69,17 @@ def stamp(instant: datetime) -> str:
 
 
 def iso(instant: datetime) -> str:
-    """The text used towards people and machines: ISO 8601 with six decimals and Z."""
+    """The text shown to users and clients: ISO 8601 with six decimals and Z."""
     here = instant if instant.tzinfo is UTC else instant.astimezone(UTC)
     return f"{here.isoformat(timespec='microseconds')[:-6]}Z"
 
 
 def shift(instant: datetime, seconds: float) -> datetime:
-    """The instant that many seconds later, but not beyond what can be scheduled."""
+    """The instant that many seconds later, limited to the range that can be scheduled."""
     try:
         found = instant + timedelta(0, seconds)
     except OverflowError:
         return LATEST if seconds > 0 else EARLIEST
-    if EARLIEST.year <= found.year < LATEST.year:  # half the time of comparing instants
+    if EARLIEST.year <= found.year < LATEST.year:  # twice as fast as comparing instants
         return found
     return found if EARLIEST <= found <= LATEST else LATEST if found > LATEST else EARLIEST

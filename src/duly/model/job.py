@@ -19,7 +19,7 @@ from duly.model.run import Run, RunPolicy
 
 
 class Overlap(StrEnum):
-    """What becomes of a run that is due while another of its job is unfinished."""
+    """What happens to a run that is due while another run of its job is unfinished."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -28,7 +28,7 @@ class Overlap(StrEnum):
 
 
 class Misfire(StrEnum):
-    """What becomes of instants that were missed by more than the grace time."""
+    """What happens to instants that were missed by more than the grace time."""
 
     LATEST = "latest"
     ALL = "all"
@@ -36,7 +36,7 @@ class Misfire(StrEnum):
 
 
 class Dst(StrEnum):
-    """What a wall-clock time means in a night when clocks change."""
+    """What happens to a wall-clock time that a clock change skips or repeats."""
 
     CRON = "cron"
     SKIP = "skip"
@@ -83,19 +83,19 @@ class CustomSpec(Struct, frozen=True, tag="custom", gc=False):
 ScheduleSpec = CronSpec | EverySpec | OnceSpec | CustomSpec
 
 MAIN = "main"  # the first shard; its leader is the leader of the cluster
-JOB_SHARD = "job:"  # begins the planning lease of one job whose schedule only code can compute
+JOB_SHARD = "job:"  # prefix of the planning lease of a job whose schedule only code can compute
 
 
-DEPLOYED = ("deployed", "code")  # kind and key of the value that says which definitions of code are in the store
+DEPLOYED = ("deployed", "code")  # kind and key of the value that records which definitions from code are in the store
 
-COMMAND_HANDLER = "duly:command"  # runs what the job's `command` says; no job can have this name
+COMMAND_HANDLER = "duly:command"  # runs the job's `command`; no job can have this name
 
 
 class CommandSpec(Struct, frozen=True, omit_defaults=True):
     """A program to run, as plain data: words, or with `shell` one text for `/bin/sh -c`.
 
-    `environment` is given as it is, `pass_environment` names variables that the node hands on from its own. What the
-    environment holds may be secret: it is not shown.
+    `environment` is passed as it is, `pass_environment` names variables that the node passes on from its own
+    environment. Values of the environment may be secret: they are not shown.
     """
 
     argv: tuple[str, ...]
@@ -113,10 +113,10 @@ class CommandSpec(Struct, frozen=True, omit_defaults=True):
 
 
 class JobSpec(Struct, frozen=True, omit_defaults=True):
-    """What a job is, as plain data. Two equal specs have equal digests; a deploy saves a job only if that changed.
+    """What a job is, as plain data. Equal specs have equal digests; a deploy saves a job only if its digest changed.
 
-    Defaults are left out of the digest, so that a release which adds a field does not touch every job. `selector` are
-    labels that a node must have to run it: such a job's runs are assigned by the leader.
+    Defaults are left out of the digest, so that a release that adds a field does not change every job. `selector` has
+    the labels that a node needs to run the job: the leader assigns the runs of such a job.
     """
 
     name: str
@@ -168,12 +168,12 @@ class Pause(Struct, frozen=True):
 class JobRecord(Struct, frozen=True):
     """A job as the store keeps it.
 
-    `revision` grows with every saved change and is what a change is compared with. `cursor` is the next due instant
-    that has no run yet (None: no more); `plan_at` is when the planner should look again. `code_since` is when the node
-    started whose code this is: among code versions the newest started node's stands. `job_file` names the file that
-    defines this job: no other file may change it. `damage` says why the stored definition cannot be
-    read: such a record has a name and a revision, and can only be replaced or removed. `planned_in` is the shard that
-    the planner moved the job to, None for the first one and for a job whose schedule only code can compute.
+    `revision` grows with every saved change; a change names the revision that it expects. `cursor` is the next due
+    instant that has no run yet (None: no more); `plan_at` is when the planner should look again. `code_since` is the
+    start time of the node whose code defines the job: the code of the most recently started node wins. `job_file` names
+    the file that defines this job: no other file may change it. `damage` says why the stored definition cannot be read:
+    such a record has a name and a revision, and can only be replaced or removed. `planned_in` is the shard that the
+    planner moved the job to, None for the first one and for a job whose schedule only code can compute.
     """
 
     uid: str
@@ -218,17 +218,17 @@ class JobRecord(Struct, frozen=True):
 
     @property
     def needs_handler(self) -> bool:
-        """Whether it is worth planning only while a live node has its handler: it recurs and is not removed."""
+        """Whether it is planned only while a live node has its handler: it recurs and is not removed."""
         return self.spec.schedule is not None and self.removed_at is None and self.damage is None
 
     @property
     def plannable(self) -> bool:
-        """Whether the planner may make runs of it now."""
+        """Whether the planner may create runs of it now."""
         return self.cursor is not None and self.status is JobStatus.ACTIVE
 
 
 class Waiting(StrEnum):
-    """What a change does to the job's waiting runs, in the same step."""
+    """What a change does to the job's waiting runs, in the same atomic step."""
 
     KEEP = "keep"
     DROP = "drop"  # delete recurring runs that are not yet due
@@ -237,11 +237,11 @@ class Waiting(StrEnum):
 
 
 class JobChange(Struct, frozen=True):
-    """One atomic edit: the record as it shall be, the revision it replaces (None: the name must be free).
+    """One atomic edit: the new record, and the revision that it replaces (None: the name must be free).
 
     The planner may advance the stored cursor between reading a record and changing it; so the record's own cursor is
-    taken only where the change `moves_cursor`. With `redefines`, a definition of code is replaced, removed or restored:
-    what is known about deployed definitions (`DEPLOYED`) is forgotten in the same step.
+    used only if the change `moves_cursor`. With `redefines`, a definition from code is replaced, removed or restored:
+    the value about deployed definitions (`DEPLOYED`) is cleared in the same step.
     """
 
     record: JobRecord
@@ -272,7 +272,7 @@ class Fired(StrEnum):
     """What became of a firing."""
 
     APPLIED = "applied"
-    STALE_JOB = "stale_job"  # the cursor or the revision had moved, or the job is gone: somebody else was first
+    STALE_JOB = "stale_job"  # the cursor or the revision had moved, or the job is gone: another node was first
     STALE_EPOCH = "stale_epoch"  # a newer leader has installed itself
 
 
@@ -290,5 +290,5 @@ class JobStatistics(Struct, frozen=True):
 
     @property
     def run_count(self) -> int:
-        """How many runs have ended, whichever way, after starting."""
+        """How many runs have started and ended, with any outcome."""
         return self.completed + self.failed + self.cancelled + self.lost

@@ -12,7 +12,7 @@ from msgspec import Struct
 from duly.deprecation import warn_deprecated
 from duly.model.job import JobSpec
 
-JOB_FILES = "fleet"  # the kind of value under which a store records the version in force; 0.1.0 wrote it like this
+JOB_FILES = "fleet"  # the kind of value under which a store records the version in force; 0.1.0 used this name
 
 
 class JobFile(Struct, frozen=True):

@@ -1,7 +1,7 @@
-"""Losses: a store that no longer has changes which it had acknowledged.
+"""Losses: acknowledged changes that a store no longer has.
 
-A session that knows more than the store writes an entry to the log `losses`. Several sessions may report one loss, each
-what it knows: together these entries are one `Loss`.
+A session that knows more than the store writes an entry to the log `losses`. Several sessions may report the same loss,
+each with what it knows: these entries are combined into one `Loss`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ KEPT_LOSSES = 1000
 class LossReport(Struct, frozen=True):
     """What one session found.
 
-    `incarnation` is that of the store since the loss. `added` runs that had been submitted or planned are gone, and the
-    end of `settled` runs is.
+    `incarnation` is that of the store since the loss. `added` submitted or planned runs are lost, and so are the
+    recorded ends of `settled` runs.
     """
 
     incarnation: int
@@ -40,7 +40,7 @@ class Loss(Struct, frozen=True):
 
 
 def lost_text(added: int, settled: int) -> str:
-    """How much was lost, in words; empty if nothing that is counted was."""
+    """How much was lost, in words; empty if none of the counted changes were."""
     parts = []
     if added:
         parts.append(f"up to {added} submitted or planned runs")
@@ -50,7 +50,7 @@ def lost_text(added: int, settled: int) -> str:
 
 
 def combined(reports: Iterable[tuple[datetime, LossReport]]) -> list[Loss]:
-    """The losses that these reports tell of, the earliest first."""
+    """The losses that these reports describe, earliest first."""
     losses: dict[int, Loss] = {}
     for at, report in reports:
         known = losses.get(report.incarnation)

@@ -1,4 +1,4 @@
-"""Nodes and leases: who is alive, and who holds which right."""
+"""Nodes and leases: which nodes are alive, and which holds which right."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Role(StrEnum):
     WORKER = "worker"
 
 
-# What nodes must know of each other's records: 1 is 0.1.0; from 2 on scheduled runs wait apart from others, and may
-# have a time until which they must start.
+# The version of the records that nodes share. 1 is 0.1.0. From 2 on, scheduled runs wait separately from others and
+# may have a time by which they must start.
 PROTOCOL = 2
 
 

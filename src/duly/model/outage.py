@@ -1,4 +1,4 @@
-"""Outages: times in which no node reached the store, because the nodes or the store were down."""
+"""Outages: periods in which no node reached the store, because the nodes or the store were down."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEPT_OUTAGES = 1000
 
 
 class Outage(Struct, frozen=True):
-    """The last beat before it, and the first after it."""
+    """The last heartbeat before it, and the first after it."""
 
     since: datetime
     until: datetime

@@ -29,8 +29,8 @@ class Failure(Struct, frozen=True, gc=False):
 class Verdict(StrEnum):
     """What the handler's code says about retrying a failure."""
 
-    POLICY = "policy"  # as the numbers of the policy say
-    NEVER = "never"  # not at all: gave up, or an exception that is not to be retried
+    POLICY = "policy"  # as the retry policy decides
+    NEVER = "never"  # never: the handler gave up, or the exception must not be retried
 
 
 class Succeeded(Struct, frozen=True, gc=False):
@@ -57,7 +57,7 @@ class TimedOut(Struct, frozen=True, gc=False):
 
 
 class Cancelled(Struct, frozen=True, gc=False):
-    """An operator asked for it, and the handler stopped."""
+    """An operator cancelled the run, and the handler stopped."""
 
 
 class Interrupted(Struct, frozen=True, gc=False):
@@ -67,7 +67,7 @@ class Interrupted(Struct, frozen=True, gc=False):
 
 
 class Lost(Struct, frozen=True, gc=False):
-    """The claim expired: the worker vanished, or could not reach the store. `alone`: with no other run on it."""
+    """The claim expired: the worker vanished or could not reach the store. `alone`: it had no other run."""
 
     alone: bool = False
 

@@ -1,7 +1,7 @@
-"""Notices: events as they are published to everybody who watches the cluster, in a log of the store.
+"""Published events: the form in which events are written to a log in the store, for any process to follow.
 
-Small, and of one fixed JSON form: names, states and instants. Never payloads, results or tracebacks. The number of a
-notice in the log is its id.
+They are small and have one fixed JSON form: names, states and instants, never payloads, results or tracebacks. The id
+of an event is its number in the log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class PublishedEventKind(StrEnum):
     RUN_RELEASED = "run.released"  # given back by a node that stops
     RUN_REAPED = "run.reaped"  # taken over from a node that vanished
     RUN_LEASE_LOST = "run.lease_lost"  # its node could not keep it
-    RUN_REFUSED = "run.refused"  # its node came back too late: somebody else has it
+    RUN_REFUSED = "run.refused"  # its node settled it too late: another node has it
     RUN_CANCELLED = "run.cancelled"  # while it waited
     RUN_CANCELLING = "run.cancelling"  # its worker has been asked
     RUN_REDRIVEN = "run.redriven"
@@ -40,7 +40,7 @@ class PublishedEventKind(StrEnum):
     LEADER_LOST = "leader.lost"
     NODE_STARTED = "node.started"
     NODE_STOPPED = "node.stopped"
-    DROPPED = "events.dropped"  # `count` were not published: there were too many, or the store was away
+    DROPPED = "events.dropped"  # `count` were not published: there were too many, or the store was unreachable
 
 
 class PublishedError(Struct, frozen=True, gc=False):
@@ -51,10 +51,10 @@ class PublishedError(Struct, frozen=True, gc=False):
 
 
 class PublishedEvent(Struct, frozen=True, omit_defaults=True, gc=False):
-    """One event. `node` is the process that reports it; what does not concern an event is left out.
+    """One event. `node` is the process that reports it; fields that do not apply are left out.
 
-    `due` is there for what is submitted for later, `vanished` is the node that a run was taken over from, `what` how a
-    job was saved, `count` how many events were dropped.
+    `due` is set for runs that are submitted for later. `vanished` is the node from which a run was taken over, `what`
+    is how a job was saved, `count` is how many events were dropped.
     """
 
     kind: PublishedEventKind

@@ -1,4 +1,4 @@
-"""Runs: one occasion on which a job is to be done, and how an attempt at it is lent, recorded and settled.
+"""Runs: one execution of a job, and how its attempts are claimed, recorded and settled.
 
 A `Run` is the whole record, the same in every backend. Field order is part of the contract of the SQL adapters.
 """
@@ -73,7 +73,7 @@ class RetrySpec(Struct, frozen=True, gc=False):
 
 
 class RunPolicy(Struct, frozen=True):
-    """How a run is to be attempted. Travels with the run, so that it is settled alike on every node."""
+    """How a run is to be attempted. Travels with the run, so that every node settles it in the same way."""
 
     timeout: float | None = None
     retry: RetrySpec = RetrySpec()
@@ -82,7 +82,7 @@ class RunPolicy(Struct, frozen=True):
 
 
 class Progress(Struct, frozen=True, gc=False):
-    """How far a handler says it is."""
+    """The progress that a handler reports."""
 
     done: float
     total: float | None = None
@@ -97,13 +97,11 @@ class Run(Struct, frozen=True, gc=False):
     the latest claim. `hold` names why a waiting run is out of the indexes. `member` says whether it counts in its
     group. An `assignable` run starts only on the node that the leader assigns it to, its `assignee`; any other on
     whichever node claims it. `damage` says why a stored record cannot be read in full: such a run is never executed.
-    `unique_for` is for `Queue.put` alone: for how many seconds from then the dedupe key is taken, whatever
-    becomes of the run. It is not kept.
-    `start_by` is until when a planned run may start before it counts as missed (`rules.misfires`); with `strict` that
-    holds for the time in its queue, too. A store clears it when the run is held for its group, when an attempt has
-    begun, and when the run is redriven.
-    `legacy` is a word to `Queue.put` and `Store.fire`: nodes of 0.1.0 must be able to start this run, so it waits where
-    they look. It is not kept.
+    `unique_for` is for `Queue.put` alone: for how many seconds from then the dedupe key is reserved, whatever happens
+    to the run. It is not stored. `start_by` is the time by which a planned run must start, or it counts as missed
+    (`rules.misfires`); with `strict` this includes the time in its queue. A store clears it when the run is held
+    for its group, when an attempt has begun, and when the run is redriven. `legacy` is for `Queue.put` and `Store.fire`
+    alone: nodes of 0.1.0 must be able to start this run, so it waits where they look. It is not stored.
     """
 
     id: str
@@ -151,8 +149,9 @@ class Run(Struct, frozen=True, gc=False):
 
     @property
     def attempt(self) -> int:
-        """The number of the attempt that is running or comes next; once it is over, of its last."""
-        return self.failures + self.losses + (self.state is not State.FAILED)  # whose last attempt is counted already
+        """The number of the attempt that is running or comes next; for an ended run, of its last."""
+        # The last attempt of a failed run is already counted.
+        return self.failures + self.losses + (self.state is not State.FAILED)
 
     @property
     def final(self) -> bool:
@@ -160,7 +159,7 @@ class Run(Struct, frozen=True, gc=False):
 
 
 class Claim(Struct, frozen=True, gc=False):
-    """A run lent to a node until `expires_at` on the store's clock, under a fence that nobody else has ever had."""
+    """A run lent to a node until `expires_at` on the store's clock, under a fence that no other claim has had."""
 
     run: Run
     fence: int
@@ -175,7 +174,7 @@ class Claimed(Struct, frozen=True):
 
 
 class Beat(Struct, frozen=True, gc=False):
-    """One claim to renew, with what the handler last said about its progress."""
+    """One claim to renew, with the progress that the handler last reported."""
 
     run_id: str
     fence: int
@@ -183,23 +182,23 @@ class Beat(Struct, frozen=True, gc=False):
 
 
 class BeatReply(StrEnum):
-    """What became of the claim that a beat wanted to keep."""
+    """What became of a claim that a heartbeat renews."""
 
     KEPT = "kept"
     CANCEL = "cancel"  # kept, and an operator wants the run to stop
     LOST = "lost"  # the run is no longer running under this fence
-    BUSY = "busy"  # not renewed, since somebody else is changing it: ask again soon
+    BUSY = "busy"  # not renewed, because another call is changing it: retry soon
 
 
 class Renewal(Struct, frozen=True):
-    """The answer to a renewal: one reply for each beat, in order. `silent_since`: nobody had beaten since then."""
+    """The answer to a renewal: one reply for each beat, in order. `silent_since`: no heartbeat since then."""
 
     replies: tuple[BeatReply, ...] = ()
     silent_since: datetime | None = None
 
 
 class Attempt(Struct, frozen=True, gc=False):
-    """One try of a run, kept as history."""
+    """One attempt of a run, kept as history."""
 
     number: int
     fence: int
@@ -211,12 +210,12 @@ class Attempt(Struct, frozen=True, gc=False):
 
 
 class Settlement(Struct, frozen=True, gc=False):
-    """What becomes of a run after an outcome. Made by `rules.settling`, applied as it is by the adapters.
+    """What becomes of a run after an outcome. Created by `rules.settling`, applied unchanged by the adapters.
 
     `state` pending means another attempt at `ready_at`; with `outcome` None it is a release: the attempt never counted.
     `attempt` is None where the finished run itself has the facts (success at the first attempt) and for a release.
-    `group` and `keyed` (whether there is a dedupe key) remind of what the run gives back at its end, so that a store
-    need not look for it; None and True say nothing. `hold` is what a run that is to be pending is held under.
+    `group` and `keyed` (whether there is a dedupe key) say what the run frees at its end, so that a store need not look
+    it up; None and True mean unknown. `hold` is the key under which a run that becomes pending is held.
     """
 
     run_id: str
@@ -241,14 +240,14 @@ class Settlement(Struct, frozen=True, gc=False):
 
 
 class Assignment(Struct, frozen=True, gc=False):
-    """The leader's wish that a run starts on a node."""
+    """The leader's decision that a run starts on a node."""
 
     run_id: str
     node: str
 
 
 class Share(Struct, frozen=True, gc=False):
-    """What a node has been assigned: runs that run there or could by now, and runs whose time is yet to come."""
+    """What a node has been assigned: runs that are running or ready there, and runs that are not ready yet."""
 
     due: int = 0
     upcoming: int = 0
@@ -263,7 +262,7 @@ class Put(Struct, frozen=True, gc=False):
 
 
 class CancelReply(StrEnum):
-    """What became of a wish to cancel."""
+    """The result of a request to cancel a run."""
 
     DONE = "done"  # it was waiting and is cancelled now
     REQUESTED = "requested"  # it is running; its worker has been asked
@@ -272,7 +271,7 @@ class CancelReply(StrEnum):
 
 
 class RedriveReply(StrEnum):
-    """What became of a wish to run an ended run again."""
+    """The result of a request to redrive an ended run."""
 
     DONE = "done"
     NOT_ENDED = "not_ended"  # it is waiting or running, completed, or skipped
@@ -281,7 +280,7 @@ class RedriveReply(StrEnum):
 
 
 class Depth(Struct, frozen=True):
-    """How much waits in a queue: due, and not yet due or held; and since when the oldest due one waits.
+    """How many runs wait in a queue: due ones, and those not yet due or held; and since when the oldest due one waits.
 
     The numbers of the states in `at_least` are lower bounds: the store stopped counting there.
     """
@@ -302,7 +301,7 @@ class Counts(Struct, frozen=True):
 
     @property
     def at_least(self) -> frozenset[State]:
-        """The states whose numbers are lower bounds, because that of a queue is."""
+        """The states whose numbers are lower bounds, because that of some queue is."""
         return frozenset().union(*(depth.at_least for depth in self.queues.values()))
 
     def depth(self, queue: str) -> Depth:

@@ -22,7 +22,7 @@ _UNREADABLE = object()  # equal to nothing that a query can name
 
 
 class RunOrder(StrEnum):
-    """The order of a listing, and which runs it can have."""
+    """The order of a listing, and which runs it can contain."""
 
     CREATED = "created"  # all runs, newest created first
     ENDED = "ended"  # ended runs, latest ended first
@@ -39,7 +39,7 @@ class PathEquals(Struct, frozen=True):
     value: str | int | float | bool | None
 
     def matches(self, run: Run) -> bool:
-        """Whether the value at the path is the one asked for. A number never equals a text or a truth value."""
+        """Whether the value at the path is the requested one. A number never equals a string or a boolean."""
         kind, *names = self.path
         found = _decoded(run.payload if kind == "payload" else run.result)
         for name in names:
@@ -74,9 +74,9 @@ class RunQuery(Struct, frozen=True):
 
     `due_from` and `due_until` compare with the due instant, `ended_from` and `ended_until` with the end of the run.
     `jobs` are names, one of which must match. `error` is part of the type or message of the failure, or of the reason;
-    `text` is part of the id, a name, the dedupe key, the error, the payload or the result; case does not matter to
-    either. `min_seconds` is how long the latest attempt took, or has taken so far; `min_late` how long after its ready
-    time the run was started, or has been waiting since. `id` is the beginning of an id.
+    `text` is part of the id, a name, the dedupe key, the error, the payload or the result; both ignore case.
+    `min_seconds` is how long the latest attempt took, or has taken so far; `min_late` how long after its ready time the
+    run was started, or has been waiting since. `id` is the beginning of an id.
     """
 
     job: str | None = None
@@ -103,7 +103,7 @@ class RunQuery(Struct, frozen=True):
 
     @property
     def listed(self) -> frozenset[State]:
-        """The states of the runs among which the order lists."""
+        """The states of the runs that this order can list."""
         return _LISTED[self.order]
 
     @property
@@ -138,7 +138,7 @@ class RunQuery(Struct, frozen=True):
         )
 
     def matches(self, run: Run, now: datetime) -> bool:
-        """Whether a run is one of those asked for."""
+        """Whether a run matches the query."""
         return (
             (self.job is None or run.job == self.job)
             and (self.jobs is None or run.job in self.jobs)

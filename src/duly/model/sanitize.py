@@ -1,6 +1,6 @@
-"""Values from outside, made safe at the point where they enter Duly.
+"""Sanitize values from outside at the point where they enter Duly.
 
-Handlers, hooks, clients and files may hand over anything: text that is not UTF-8, exceptions whose `__str__` raises,
+Handlers, hooks, clients and files may pass anything: text that is not UTF-8, exceptions whose `__str__` raises,
 numbers that are not finite. What passes through here can be stored by every backend and read by every node: text is
 valid UTF-8 without NUL and of bounded length, numbers are finite. Only the `checked_…` functions raise: their callers
 can still refuse the value.
@@ -30,7 +30,7 @@ _UNSTORABLE = re.compile("[\ud800-\udfff\x00]")  # PostgreSQL keeps no NUL in te
 
 def text(value: str, most: int) -> str:
     """The text with unstorable characters escaped and its middle left out if it is longer than `most`."""
-    value = str.__str__(value)  # an exact str: a subclass may do anything when it is measured or cut
+    value = str.__str__(value)  # an exact str: a subclass may override len() and slicing
     if len(value) > most:
         # Cut first: escaping a text of megabytes only to throw it away would block the event loop.
         half = (most - 40) // 2
@@ -43,7 +43,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def text_of(value: object, most: int = MOST_MESSAGE) -> str:
-    """What `str(value)` says, whatever the object does when it is asked."""
+    """The result of `str(value)`, also if the object's `__str__` raises."""
     try:
         said = str(value)
     except BaseException as broken:  # noqa: BLE001  # not even SystemExit from a __str__ may hide what it describes
@@ -81,8 +81,8 @@ def number(value: object) -> float | None:
     if isinstance(value, str | bytes | bytearray):
         return None
     try:
-        found = float(value)  # type: ignore[arg-type]  # Decimal, Fraction and numpy's numbers are welcome
-    except BaseException:  # noqa: BLE001  # a __float__ is foreign code
+        found = float(value)  # type: ignore[arg-type]  # accepts Decimal, Fraction and numpy's numbers
+    except BaseException:  # noqa: BLE001  # __float__ is the user's code
         return None
     return float.__float__(found) if math.isfinite(found) else None
 
@@ -107,7 +107,7 @@ def checked_whole(what: str, value: object, least: int, most: int) -> int:
 
 
 def headers(value: Mapping[str, str] | None) -> dict[str, str] | None:
-    """The trace headers of a submission, cut to a bounded number of bounded texts: a trace is never worth a run."""
+    """The trace headers of a submission, limited in number and length: a bad trace must not prevent a run."""
     if not value:
         return None
     kept = list(value.items())[:MOST_HEADERS]

@@ -13,7 +13,7 @@ _LONGEST_STATE = 512
 
 
 def trace_headers(traceparent: str | None, tracestate: str | None = None) -> dict[str, str] | None:
-    """The headers of a run that shall carry on this trace. A malformed one starts no trace, as the standard has it."""
+    """The headers of a run that continues this trace. A malformed one is ignored, as the standard requires."""
     if traceparent is None or trace_id({TRACEPARENT: traceparent}) is None:
         return None
     if not tracestate or len(tracestate) > _LONGEST_STATE:
@@ -22,7 +22,7 @@ def trace_headers(traceparent: str | None, tracestate: str | None = None) -> dic
 
 
 def trace_id(headers: Mapping[str, str] | None) -> str | None:
-    """The trace that these headers belong to, None if to none."""
+    """The trace that these headers belong to, None if there is none."""
     found = _TRACEPARENT.fullmatch(headers.get(TRACEPARENT, "")) if headers else None
     if found is None or not found[1].strip("0") or not found[2].strip("0"):
         return None

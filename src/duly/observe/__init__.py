@@ -1,4 +1,4 @@
-"""Observing: subscribers to the events of a node. Nothing in here can change what happens."""
+"""Observability: subscribers to the events of a node. Nothing in this package affects how runs are executed."""
 
 from duly.observe.bus import Bus
 from duly.observe.collector import Collecting, MetricsCollector

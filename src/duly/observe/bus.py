@@ -12,7 +12,7 @@ _log = logging.getLogger("duly.observe")
 
 
 class Subscriber(Protocol):
-    """Takes events, and says beforehand which kinds are worth making."""
+    """Receives events, and says in advance which kinds it needs."""
 
     def __call__(self, event: Event) -> None: ...
 
@@ -26,7 +26,7 @@ class Bus:
         self._subscribers = subscribers
 
     def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Add a subscriber; what is returned takes it off again."""
+        """Add a subscriber; returns a function that removes it."""
         self._subscribers = (*self._subscribers, subscriber)
 
         def unsubscribe() -> None:
@@ -35,7 +35,7 @@ class Bus:
         return unsubscribe
 
     def wants(self, kind: type[Event]) -> bool:
-        for subscriber in self._subscribers:  # noqa: SIM110  # asked for every submission: a generator costs as much again
+        for subscriber in self._subscribers:  # noqa: SIM110  # on every submission: a generator takes twice as long
             if subscriber.wants(kind):
                 return True
         return False
@@ -44,7 +44,7 @@ class Bus:
         for subscriber in self._subscribers:
             try:
                 subscriber(event)
-            except Exception:  # noqa: BLE001  # a subscriber is foreign code: its failure is logged, not raised
+            except Exception:  # noqa: BLE001  # a subscriber is the user's code: its failure is logged, not raised
                 _log.exception("a subscriber failed on %s", type(event).__name__)
 
 

@@ -1,7 +1,7 @@
-"""Metrics of others: what happens, as calls of a collector that the user writes. Of the events' many, those that count.
+"""Custom metrics: calls the methods of a collector that the user writes, for the events that matter to metrics.
 
-`MetricsCollector` may be subclassed, to write only the methods that matter, or satisfied as it is. It is called on the
-node's event loop: it must not block.
+Subclass `MetricsCollector` to write only some of its methods, or pass any object that has all of them. It is called on
+the node's event loop: it must not block.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from duly.model.job import MAIN
 
 @runtime_checkable
 class MetricsCollector(Protocol):
-    """Takes what a node counts and measures. Names are those of jobs, durations are seconds."""
+    """Receives what a node counts and measures. Names are those of jobs, durations are in seconds."""
 
     def job_started(self, name: str, late: float) -> None:
-        """An attempt began, that long after its run was ready."""
+        """An attempt started, that many seconds after its run was ready."""
         return
 
     def job_completed(self, name: str, seconds: float) -> None:
@@ -26,7 +26,7 @@ class MetricsCollector(Protocol):
         return
 
     def job_failed(self, name: str, error: Failure) -> None:
-        """A run ended badly: its retries are used up, or its worker was lost."""
+        """A run failed for good: its retries are used up, or its worker was lost."""
         return
 
     def job_retried(self, name: str, error: Failure) -> None:
@@ -38,7 +38,7 @@ class MetricsCollector(Protocol):
         return
 
     def runs_claimed(self, count: int, seconds: float) -> None:
-        """One call to the store lent `count` runs."""
+        """One call to the store claimed `count` runs."""
         return
 
     def runs_settled(self, count: int, seconds: float) -> None:

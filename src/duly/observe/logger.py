@@ -1,7 +1,7 @@
-"""Loggers: what an object must be able to do so that Duly can log to it.
+"""Loggers: the interface of an object that Duly can log to.
 
-Those of the standard library, of structlog and of loguru can, as they are. Fields go where each keeps them: into
-`bind` where there is one, into `extra` otherwise.
+Loggers of the standard library, structlog and loguru have it. Fields are passed to `bind` if the logger has it,
+otherwise as `extra`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Level = Literal["debug", "info", "warning", "error"]
 
 @runtime_checkable
 class Logger(Protocol):
-    """Four levels, a message that is complete, and fields beside it."""
+    """Four levels; each takes a complete message and separate fields."""
 
     def debug(self, message: str, /, *, extra: Mapping[str, Any] = ...) -> Any: ...
 
@@ -27,7 +27,7 @@ class Logger(Protocol):
 
 
 class Voice:
-    """Speaks to a logger of any kind."""
+    """Writes to a logger of any kind."""
 
     def __init__(self, logger: Logger) -> None:
         self._logger = logger
@@ -35,7 +35,7 @@ class Voice:
 
     @property
     def debugging(self) -> bool:
-        """Whether anybody would see the lowest level. A logger that cannot say gets everything."""
+        """Whether the logger is enabled for DEBUG. True if it has no method that says so."""
         for name in ("isEnabledFor", "is_enabled_for"):
             enabled: Callable[[int], bool] | None = getattr(self._logger, name, None)
             if enabled is not None:
@@ -55,14 +55,14 @@ class Voice:
     def _tell_adapter(
         adapter: logging.LoggerAdapter[Any], level: Level, message: str, fields: Mapping[str, Any]
     ) -> None:
-        """Before Python 3.13 an adapter drops the fields of a record for its own: keep both."""
+        """Keep the adapter's fields and ours: before Python 3.13 an adapter replaces ours with its own."""
         text, options = adapter.process(message, {"extra": dict(fields)})
         options["extra"] = {**fields, **(options.get("extra") or {})}
         getattr(adapter.logger, level)(text, **options)
 
 
 def _tell_adapter(adapter: logging.LoggerAdapter[Any], level: Level, message: str, fields: Mapping[str, Any]) -> None:
-    """Log through an adapter with its fields and ours: before Python 3.13 an adapter drops those of the caller."""
+    """Log through an adapter with its fields and ours: before Python 3.13 an adapter drops the caller's fields."""
     text, options = adapter.process(message, {"extra": dict(fields)})
     options["extra"] = {**fields, **(options.get("extra") or {})}
     getattr(adapter.logger, level)(text, **options)

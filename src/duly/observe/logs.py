@@ -1,7 +1,7 @@
 """Logs: events as records of the standard library's logging, under `duly.*`.
 
 A retryable failure is a warning, a final one an error. `configure_logging` is for the command line and `run_forever`;
-as a library Duly never touches the handlers of others.
+as a library, Duly never changes logging handlers.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from duly.rules.describe import instant
 from duly.rules.printable import escaped
 from duly.rules.redaction import redacted
 
-_TALKATIVE = ("httpx2", "httpcore2")  # the client of etcd logs every request at INFO
+_TALKATIVE = ("httpx2", "httpcore2")  # the HTTP client for etcd logs every request at INFO
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 class EventLog:
-    """A subscriber that logs: to `duly.run` and `duly.node`, or to a logger of the user's.
+    """A subscriber that logs: to `duly.run` and `duly.node`, or to the user's logger.
 
-    Events of ordinary success are made only if somebody would see them.
+    Events of ordinary success are created only if they would be logged.
     """
 
     def __init__(self, logger: Logger | None = None) -> None:
@@ -51,9 +51,7 @@ class EventLog:
             case _ if type(event) in _SILENT:
                 pass
             case events.RunMissed(run, late):
-                self._tell(
-                    "warning", run, f"skipped as a misfire: it could only be started {late:.0f} s late", late=late
-                )
+                self._tell("warning", run, f"skipped as a misfire: it was claimed {late:.0f} s late", late=late)
             case events.RunReleased(run):
                 self._tell("info", run, "given back: the node is stopping")
             case _:
@@ -81,7 +79,7 @@ class EventLog:
         match event:
             case events.NodeStarted(node):
                 self._fields = {"node": node}
-            case events.LeaderElected(lease):  # may come before the event of the start
+            case events.LeaderElected(lease):  # may come before NodeStarted
                 self._fields = {"node": lease.holder}
             case _:
                 pass
@@ -89,7 +87,7 @@ class EventLog:
         self._node.tell(_WORDS[level], message, self._fields)
 
 
-# For meters, or for those who follow what is published.
+# For metrics, or for those who follow the published events.
 _SILENT = frozenset(
     {
         events.RunsClaimed,
@@ -120,7 +118,10 @@ def _of_node(event: events.Event) -> tuple[int, str]:
                 text += f", {interrupted} interrupted for good"
             if not left:
                 return logging.INFO, text
-            return logging.WARNING, f"{text}, {left} left to their leases because the store could not be reached"
+            return (
+                logging.WARNING,
+                f"{text}, {left} left until their leases expire: the store could not be reached",
+            )
         case events.LeaderElected(lease, epoch):
             return logging.INFO, f"leads {lease.name} (epoch {epoch})"
         case events.LeaderLost(shard, resigned):
@@ -136,12 +137,12 @@ def _of_node(event: events.Event) -> tuple[int, str]:
             text = f"job file {job_file}: this file is not applied, a newer one has taken its place"
             return logging.WARNING, f"{text} ({since:%Y-%m-%d %H:%M:%S}Z); `duly apply` would put it back in force"
         case events.SettingsApplied(revision, changes, problems):
-            text = f"settings of the cluster, revision {revision}: {', '.join(changes) or 'nothing changes here'}"
+            text = f"cluster settings, revision {revision}: {', '.join(changes) or 'no changes on this node'}"
             if not problems:
                 return logging.INFO, text
             return logging.WARNING, f"{text}; not applied: {'; '.join(problems)}"
         case events.StoreBack(service, seconds):
-            return logging.INFO, f"{service}: the store is back after {seconds:.1f} s"
+            return logging.INFO, f"{service}: the store can be reached again after {seconds:.1f} s"
         case events.RunsReaped(run_ids, nodes):
             return logging.WARNING, f"took over {len(run_ids)} runs of vanished {', '.join(nodes)}"
         case events.RunsPlaced(runs, nodes):
@@ -155,11 +156,11 @@ def _of_node(event: events.Event) -> tuple[int, str]:
 def _of_trouble(event: events.Event) -> tuple[int, str]:
     match event:
         case events.StoreAway(service, message, retry_in, part):
-            return logging.WARNING, f"{service}: the {part} is away ({message}), next try in {retry_in:.1f} s"
+            return logging.WARNING, f"{service}: the {part} cannot be reached ({message}), next try in {retry_in:.1f} s"
         case events.DataLost(service, message):
             return logging.ERROR, f"{service}: the store lost acknowledged changes: {message} (see `duly doctor`)"
         case events.ServiceFailed(service, failure, retry_in):
-            text = f"{service} failed: {failure.type}: {failure.message}; again in {retry_in:.1f} s"
+            text = f"{service} failed: {failure.type}: {failure.message}; retrying in {retry_in:.1f} s"
             return logging.ERROR, text + _indented(failure.traceback)
         case events.PlanFailed(job, failure):
             return logging.ERROR, f"job {job} cannot be planned: {failure.type}: {failure.message}"
@@ -176,23 +177,23 @@ def _of_trouble(event: events.Event) -> tuple[int, str]:
             text = f"run {run.id} of {run.job}: its outcome cannot be stored: {failure.type}: {failure.message}"
             return logging.ERROR, f"{text}; its lease will expire and another node will take it over"
         case events.SettlementRefused(run_id, fence):
-            return logging.WARNING, f"run {run_id}: came back too late, its fence {fence} is no longer the latest"
+            return logging.WARNING, f"run {run_id}: settled too late, its fence {fence} is no longer the latest"
         case events.ClaimsLost(run_ids):
             return logging.WARNING, f"lost the leases of {len(run_ids)} runs: {', '.join(run_ids[:5])}"
         case events.ClaimUntrusted(run_id, stopped):
-            rest = "its handler was stopped" if stopped else "its handler goes on"
+            rest = "its handler was stopped" if stopped else "its handler continues"
             return logging.WARNING, f"run {run_id}: its lease could not be renewed in time; {rest}"
         case events.NodeIdShared(node, host, pid):
-            way_out = "give each process a node id of its own (--node-id, WORKER_ID, SchedulerConfig(node_id=…))"
+            way_out = "give each process its own node id (--node-id, WORKER_ID, SchedulerConfig(node_id=…))"
             return logging.ERROR, f"node id {node} is also used by process {pid} on {host}: {way_out}"
         case events.HandlersAbandoned(runs):
             names = ", ".join(f"{run.job} {run.id}" for run in runs[:5]) + (", …" if len(runs) > 5 else "")
-            text = f"still running although told to stop: {names}"
+            text = f"still running after being asked to stop: {names}"
             return logging.WARNING, f"{text}; given back, or interrupted for good; the handlers end with the process"
         case events.StopHindered(step, failure):
             return logging.WARNING, f"stopping, {step}: {failure.type}: {failure.message}"
         case events.SlotLeaked(run_id, job, leaked):
-            text = f"{job}: the thread of run {run_id} outlived its timeout and keeps its slot"
+            text = f"{job}: the thread of run {run_id} is still running after its timeout and keeps its slot"
             return logging.WARNING, f"{text} ({leaked} such threads)"
         case events.PromisesChanged(durable_start):
             if durable_start:
@@ -204,9 +205,9 @@ def _of_trouble(event: events.Event) -> tuple[int, str]:
             return logging.INFO, f"{text}: the nodes or the store were down"
         case events.ClockDoubted(seconds):
             text = f"the store's clock has jumped by {seconds:+.1f} s"
-            return logging.ERROR, f"{text}: it is believed only if it stays so for {BELIEVE_AFTER:g} s"
+            return logging.ERROR, f"{text}: the new time is used only if it lasts for {BELIEVE_AFTER:g} s"
         case events.ClockTrusted(seconds, followed):
-            how = "stayed so and is followed" if followed else "was taken back"
+            how = "has lasted: the new time is used" if followed else "was reverted"
             return logging.WARNING, f"the jump of the store's clock by {seconds:+.1f} s {how}"
         case events.LoopStalled(seconds, stack):
             return logging.WARNING, f"the event loop has not turned for {seconds:.1f} s{_indented(stack)}"
@@ -219,7 +220,7 @@ def _indented(text: str) -> str:
 
 
 class RunFields(logging.Filter):
-    """Adds the current run to every record that passes, also to those of the user's own loggers."""
+    """Adds the current run to every log record, including those of the user's own loggers."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not hasattr(record, "run_id"):
@@ -235,9 +236,9 @@ def add_run_fields(_logger: Any, _method: str, event: MutableMapping[str, Any]) 
 
 
 class TextFormatter(logging.Formatter):
-    """One record as text. Only its first line begins at the margin, so that no text in it can pass for a record.
+    """One record as text. Lines after the first are indented, so that no text in it looks like another record.
 
-    Messages hold what handlers raised and callers sent: signs that a terminal acts on are escaped, secrets are hidden.
+    Messages contain text from handlers and callers: control characters are escaped, secrets are hidden.
     """
 
     def __init__(self) -> None:
@@ -252,7 +253,7 @@ _CONTINUED = re.compile(r"\n(?!    )")
 
 
 class JsonFormatter(logging.Formatter):
-    """One line of JSON per record, with whatever fields it carries. None of them can take the place of ours."""
+    """One line of JSON per record, with its extra fields. These cannot override Duly's own fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -267,24 +268,24 @@ class JsonFormatter(logging.Formatter):
         fields = {key: redacted(value) if isinstance(value, str) else value for key, value in carried.items()}
         try:
             return json.dumps(line | fields, default=_told, allow_nan=False)
-        except (TypeError, ValueError, RecursionError):  # a key that is no text, NaN, a list that holds itself
+        except (TypeError, ValueError, RecursionError):  # a key that is not a string, NaN, a list that contains itself
             return json.dumps(line | {str(key): _told(value) for key, value in fields.items()})
 
 
 def _told(value: object) -> str:
-    """A value in words, also if its own have a fault."""
+    """A value as text, even if its `__str__` raises."""
     try:
         return str(value)
-    except Exception:  # noqa: BLE001  # code of the user's
+    except Exception:  # noqa: BLE001  # the user's code
         return f"<{type(value).__name__}>"
 
 
 _DULY = logging.getLogger("duly")
-_configured: list[int] = []  # the level of `duly` before the cluster's setting, while there is one
+_configured: list[int] = []  # the level of `duly` before the cluster's setting, while one is in force
 
 
 def set_log_level(level: str | None) -> None:
-    """Log `duly.*` from this level on; None: as it was configured."""
+    """Set the level of `duly.*`; None restores the configured level."""
     if level is not None:
         _configured[:] = _configured or [_DULY.level]
         _DULY.setLevel(level)

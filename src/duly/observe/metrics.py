@@ -1,7 +1,7 @@
 """Metrics: what a process counts about itself, as plain numbers.
 
-A subscriber to events that adds and never asks: no locks, no foreign package, a few hundred nanoseconds per run. What
-they mean outside is for others to say: `observe.prometheus` writes them down for a scraper, the API sums them up.
+A subscriber to events that only adds: no locks, no dependencies, a few hundred nanoseconds per run.
+`observe.prometheus` exports the numbers to a scraper, the API summarizes them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LATENESS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 LATENCY = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 SIZES = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0)
 
-# What is counted; other events need not be made for it.
+# The events that are counted; others need not be created for it.
 METERED = (
     events.RunStarted,
     events.RunEnded,
@@ -44,7 +44,7 @@ _LAG_PERIOD = 0.5
 
 
 class Histogram:
-    """Counts by upper bound, their number and their sum."""
+    """A histogram: counts by upper bound, and the number and sum of all values."""
 
     __slots__ = ("_bounds", "counts", "total")
 
@@ -58,7 +58,7 @@ class Histogram:
         self.total += value
 
     def cumulated(self) -> list[tuple[str, float]]:
-        """Pairs of an upper bound, as text, and how many were not above it."""
+        """Pairs of an upper bound, as text, and the number of values up to it."""
         pairs, seen = [], 0
         for bound, count in zip([*map(str, self._bounds), "+Inf"], self.counts, strict=True):
             seen += count
@@ -67,7 +67,7 @@ class Histogram:
 
 
 class MetricsRecorder:
-    """Everything this process has counted since it began."""
+    """Everything this process has counted since it started."""
 
     def __init__(self) -> None:
         self.started: Counter[tuple[str, str]] = Counter()
@@ -110,7 +110,7 @@ class MetricsRecorder:
                 self._count(event)
 
     def _count(self, event: events.Event) -> None:
-        """Things that are only counted."""
+        """Update the plain counters."""
         match event:
             case events.LeaderElected():
                 self._count_leader(event.lease.name)
@@ -139,7 +139,7 @@ class MetricsRecorder:
         self.events["leader_changes" if shard == MAIN else "shard_changes"] += 1
 
     def _name(self, job: str) -> str:
-        """The job's name; past a thousand of them, one name for all others: a scraper must not drown."""
+        """The job's name; after a thousand different names, one name for all others: it limits the time series."""
         if job in self._names:
             return job
         if len(self._names) >= _MOST_NAMES:

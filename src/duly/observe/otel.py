@@ -1,6 +1,6 @@
 """OpenTelemetry: a span for every attempt, linked to the span that submitted the run. Needs the extra `otel`.
 
-The submitter's `traceparent` travels in the run's headers, through whatever store. Only the API package is used: which
+The submitter's `traceparent` travels in the run's headers, through any store. Only the API package is used: which
 spans are kept and where they go is configured by the program, as always with OpenTelemetry.
 """
 
@@ -33,13 +33,13 @@ class OpenTelemetry:
         self._new_trace = new_trace
 
     def headers(self) -> dict[str, str] | None:
-        """The active span's context; nothing where there is none."""
+        """The active span's context; None if there is no active span."""
         carrier: dict[str, str] = {}
         _PROPAGATOR.inject(carrier)
         return carrier or None
 
     def attempt(self, run: Run) -> AttemptSpan:
-        """Begin a span, and make it the active one of the handler."""
+        """Start a span and make it the handler's active one."""
         submitted = _context_of(run.headers)
         span_context = trace.get_current_span(submitted).get_span_context()
         span = self._tracer.start_span(
@@ -68,7 +68,7 @@ class AttemptSpan:
         return self._headers or None
 
     def end(self, outcome: Outcome | None) -> None:
-        """Say how the attempt ended. A failure is recorded as OpenTelemetry records exceptions."""
+        """Record how the attempt ended. A failure is recorded as an OpenTelemetry exception event."""
         match outcome:
             case Succeeded():
                 self._span.set_attribute("duly.outcome", OutcomeKind.SUCCEEDED.value)
@@ -95,7 +95,7 @@ class AttemptSpan:
 
 
 def _context_of(headers: Mapping[str, str] | None) -> contexts.Context:
-    """The context that a run carries, on nothing: what is active on this node is not where the run came from."""
+    """The context from a run's headers, without a parent from this node: the run was submitted elsewhere."""
     return _PROPAGATOR.extract(headers or {}, contexts.Context())
 
 

@@ -1,7 +1,7 @@
-"""Prometheus: meters and counts as a scraper reads them. Needs the extra `prometheus`.
+"""Prometheus: metrics and counts in the format of a scraper. Needs the extra `prometheus`.
 
-`DulyCollector` is a collector for your own registry; `exposition` is what the API answers: that, and whatever the
-program has put into the package's default registry (by default the process's memory, CPU and files).
+`DulyCollector` is a collector for your own registry; `exposition` is the API's response: that collector, and all
+metrics in the package's default registry (by default the process's memory, CPU and files).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _EVENTS = {
     "shard_changes": "Times this process won or lost the leadership of another shard.",
     "claims_lost": "Leases this process could not keep.",
     "reaped": "Runs of vanished workers that this process took over.",
-    "settlements_refused": "Results that came back too late.",
+    "settlements_refused": "Results that arrived too late.",
     "settlements_abandoned": "Outcomes that could not be stored at all.",
     "records_unreadable": "Stored runs and jobs that could not be read.",
     "services_failed": "Failures of a service of this node.",
     "store_away": "Times a service could not reach the store.",
     "data_losses": "Times a service found that the store had lost acknowledged changes.",
-    "clock_jumps": "Jumps of the store's clock that were not believed at once.",
-    "loop_stalls": "Times the event loop did not turn for long.",
+    "clock_jumps": "Jumps of the store's clock that were not accepted at once.",
+    "loop_stalls": "Times the event loop was blocked for long.",
 }
 
 
@@ -43,10 +43,10 @@ _LIVE = (State.QUEUED, State.PENDING, State.RUNNING)
 
 
 class Snapshot(Struct, frozen=True):
-    """What is known at the moment of a scrape; without counts where the store was not asked.
+    """What is known at the time of a scrape; has no counts if the store was not queried.
 
     `process` is the number of this process if several serve one port: metrics of the process get it as a label, so that
-    scrapes that different processes answer do not mix.
+    responses from different processes do not mix.
     """
 
     meters: MetricsRecorder
@@ -77,7 +77,7 @@ class DulyCollector:
 
 
 def exposition(snapshot: Snapshot, accept: str) -> tuple[bytes, str]:
-    """The text and its content type, as the scraper's `Accept` wishes."""
+    """The text and its content type, according to the scraper's `Accept` header."""
     encoder, content_type = choose_encoder(accept)
     return encoder(_Both(DulyCollector(lambda: snapshot), snapshot.process)), content_type
 
@@ -108,7 +108,7 @@ def _of_process(metrics: Iterable[Metric], process: int | None) -> Iterator[Metr
 
 
 def _runs(meters: MetricsRecorder) -> Iterator[Metric]:
-    started = CounterMetricFamily("duly_runs_started", "Attempts begun here.", labels=["job", "queue"])
+    started = CounterMetricFamily("duly_runs_started", "Attempts started here.", labels=["job", "queue"])
     for labels, count in meters.started.copy().items():
         started.add_metric(labels, count)
     yield started
@@ -117,28 +117,28 @@ def _runs(meters: MetricsRecorder) -> Iterator[Metric]:
         ended.add_metric([job, queue, outcome], count)
     yield ended
     yield _histograms("duly_run_duration_seconds", "How long attempts took.", "job", meters.seconds)
-    yield _histograms("duly_run_lateness_seconds", "How long after it was ready a run began.", "job", meters.lateness)
+    yield _histograms("duly_run_lateness_seconds", "How long after being ready a run started.", "job", meters.lateness)
 
 
 def _node(snapshot: Snapshot) -> Iterator[Metric]:
     meters = snapshot.meters
-    yield GaugeMetricFamily("duly_is_leader", "Whether this process leads.", value=float(snapshot.leads))
+    yield GaugeMetricFamily("duly_is_leader", "Whether this process is the leader.", value=float(snapshot.leads))
     yield GaugeMetricFamily(
         "duly_shards_led", "Shards that this process leads and plans.", value=float(snapshot.shards)
     )
-    yield GaugeMetricFamily("duly_slots_busy", "Handlers that run here.", value=float(snapshot.busy))
+    yield GaugeMetricFamily("duly_slots_busy", "Handlers running in this process.", value=float(snapshot.busy))
     for name, words in _EVENTS.items():
         yield CounterMetricFamily(f"duly_{name}", words, value=float(meters.events[name]))
     yield _histogram("duly_claim_batch_runs", "Runs per claim.", meters.claimed)
     yield _histogram("duly_settle_batch_runs", "Results per settlement.", meters.settled)
-    yield _histogram("duly_loop_lag_seconds", "How late the event loop turns.", meters.loop_lag)
+    yield _histogram("duly_loop_lag_seconds", "Lag of the event loop.", meters.loop_lag)
     yield _histograms("duly_store_latency_seconds", "How long calls to the store took.", "call", meters.store)
 
 
 def _waiting(counts: Counts, now: datetime | None) -> Iterator[Metric]:
     runs = GaugeMetricFamily("duly_runs", "Runs that have not ended, by state.", labels=["state"])
     more = GaugeMetricFamily("duly_runs_at_least", "Whether duly_runs is a lower bound.", labels=["state"])
-    total = CounterMetricFamily("duly_runs_final", "Runs that have ended, since the store began.", labels=["state"])
+    total = CounterMetricFamily("duly_runs_final", "Runs ended since the store was created.", labels=["state"])
     for state in State:
         if state in _LIVE:
             runs.add_metric([state.value], counts.states.get(state, 0))

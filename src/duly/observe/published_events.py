@@ -1,4 +1,4 @@
-"""Which events are published, and in what form. A pure function: an event becomes published events, mostly one."""
+"""Which events are published, and in what form. A pure function from an event to published events, usually one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PUBLISHED = frozenset(
 
 
 def notices_of(event: events.Event, at: datetime, node: str, most: int) -> tuple[list[PublishedEvent], int]:
-    """What is published of an event that `node` reports, at most `most`; and how many more there would have been."""
+    """The published events for an event that `node` reports, at most `most`; and how many were left out."""
     if isinstance(event, events.RunsSubmitted):
         when, runs = iso(at), event.runs[:most]
         return [_submitted(run, at, when, node) for run in runs], len(event.runs) - len(runs)
@@ -99,7 +99,7 @@ def _error(failure: Failure) -> PublishedError:
 
 
 def _of_run(kind: Kind, at: str, node: str, run: Run, state: State | None = None, **about: Any) -> PublishedEvent:
-    # By position: events of runs are made by the thousand, and keywords take half as long again.
+    # Positional arguments: thousands of these are created, and keywords take 50 % longer.
     return PublishedEvent(kind, at, node, run.id, run.job, run.queue, run.handler, state, **about)
 
 

@@ -1,7 +1,8 @@
 """The publisher: writes the events of this process into the store's log of events, which any process can follow.
 
-Best effort by design: it gathers, writes at most every fifth of a second, and counts what is too much or was emitted
-while the store was away; one event reports that count. No run ever waits for it, and without events it does nothing.
+Best effort by design: it collects events and writes them at most every fifth of a second. Events that are too many, or
+that were emitted while the store was unreachable, are only counted; one event reports that count. No run ever waits for
+it, and without events it does nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MOST_AT_ONCE = 1_000
 PERIOD = 0.2
 
 _AFTER_FAILURE = 2.0
-_LAST_WORDS = 1.0  # seconds that the last notices may take at the end
+_LAST_WORDS = 1.0  # seconds for writing the last events when the process stops
 
 _log = logging.getLogger("duly.observe")
 
@@ -67,7 +68,7 @@ class Publisher:
             self._task = self._loop.create_task(self._publish(), name="duly-publisher")
 
     async def _publish(self) -> None:
-        """Write what has gathered, again and again until there is no more."""
+        """Write the collected events, in batches, until none are left."""
         try:
             while self._waiting or self._dropped:
                 with suppress(TimeoutError):
@@ -87,7 +88,7 @@ class Publisher:
             batch.append(PublishedEvent(kind=PublishedEventKind.DROPPED, at=at, node=self._node, count=dropped))
         try:
             await self._store.append(EVENTS, [_encode(notice) for notice in batch], keep=self._keep())
-        except Exception as exc:  # noqa: BLE001  # the loop of a service: logged once, counted, tried again
+        except Exception as exc:  # noqa: BLE001  # the loop of a service: logged once, counted, retried
             self._dropped += dropped + len(batch) - bool(dropped)
             if not self._away:
                 _log.warning("events are not published for now, they are only counted: %s", exc)
@@ -96,7 +97,7 @@ class Publisher:
             self._away = False
 
     async def close(self) -> None:
-        """Write what is left, if the store is quick about it."""
+        """Write the remaining events, if the store is fast enough."""
         self._closing.set()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=_LAST_WORDS)

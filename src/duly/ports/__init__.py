@@ -1,12 +1,12 @@
-"""The ports: what the runtime needs from a store, said as contracts. `duly.testing.conformance` is their test.
+"""The ports: what the runtime needs from a store, as contracts. `duly.testing.conformance` tests them.
 
-Obligations of every adapter, said once:
+Obligations of every adapter:
 
-* **Many at a time.** Hot-path methods take and return sequences; one is a sequence of one. Each run is treated
+* **Batches.** Hot-path methods take and return sequences; a single item is a sequence of one. Each run is treated
   atomically; what did not apply (duplicate, stale, lost) is returned as a value, in order, never raised.
-* **Idempotent.** Repeating a call after a lost answer does no harm. `claim` carries a request number per node: a repeat
+* **Idempotent.** Repeating a call after a lost answer is harmless. `claim` carries a request number per node: a repeat
   returns the same claims. A settlement repeated with the settling fence is success, not stale.
-* **No policy, no talk.** Adapters never decide about retries, and about misfires only by the time that a run carries
+* **No policy, no logs.** Adapters never decide about retries, and about misfires only by the time that a run carries
   (`Run.start_by`); they never log or measure. They raise `BackendUnavailable` (try again) or `BackendError` (do not),
   and translate foreign exceptions at their edge.
 * **The store's clock decides** about due times and leases. Methods take an optional `now` for tests and simulation;

@@ -1,4 +1,4 @@
-"""A backend: one opened (store, queue, coordinator), what it can do, and what a doctor would say about it."""
+"""A backend: a store, a queue and a coordinator opened together, their capabilities, and what `duly doctor` reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Capabilities(Struct, frozen=True):
     every process. `durable_start`: also power loss, for the start record of an at-most-once run. `shared`: several
     processes may use it at once. `transactions`: `transaction` and `within` work. `push`: `wait` returns promptly on
     work from other processes. `threads`: sessions may be used from other threads' loops. `pipelined`: a call does not
-    wait for the answer to the one before, so it pays to have two under way.
+    wait for the answer to the one before, so two calls at a time are faster.
     """
 
     durable: bool
@@ -41,7 +41,7 @@ class Capabilities(Struct, frozen=True):
 
 
 class Opening(Struct, frozen=True):
-    """What a backend is opened with besides its URL. A factory registered for a scheme takes (url, opening).
+    """What a backend is opened with in addition to its URL. A factory registered for a scheme takes (url, opening).
 
     Backends of one URL and different `namespace`s share nothing. `clock` is the machine's: see `StoreClock`.
 
@@ -65,7 +65,7 @@ class Severity(StrEnum):
 
 
 class Finding(Struct, frozen=True):
-    """One line of `duly doctor`: what was looked at, how it is, and what it means for promises."""
+    """One line of `duly doctor`: what was checked, the result, and what it means for the guarantees."""
 
     severity: Severity
     subject: str
@@ -83,7 +83,7 @@ class CoordinatorSession(Protocol):
     coordinator: Coordinator
 
     async def open(self) -> None:
-        """Connect and check, as of a backend."""
+        """Connect and check, as `Backend.open` does."""
         ...
 
     async def close(self) -> None:
@@ -104,7 +104,7 @@ class Composed(Protocol):
     """A backend of several servers, each of which may be unreachable on its own."""
 
     async def parts(self) -> dict[str, str]:
-        """How each part is now, by its name ("store", "queue", "coordinator"): "reachable", or "away: " and why."""
+        """The state of each part, by name ("store", "queue", "coordinator"): "reachable", or "away: " and why."""
         ...
 
 
@@ -124,7 +124,7 @@ class Backend(Protocol):
     coordinator: Coordinator
 
     async def open(self) -> None:
-        """Connect and check. Raises `BackendError` with the way out; opening an open one does nothing."""
+        """Connect and check. Raises `BackendError`, which says what to do; opening an open one does nothing."""
         ...
 
     async def close(self) -> None:
@@ -142,7 +142,7 @@ class Backend(Protocol):
     async def refresh(self) -> Capabilities:
         """Ask the store again what it can promise: the settings of a server may change while it runs.
 
-        Sets `capabilities` and returns them. Cheap enough for once a minute, not for a hot path.
+        Sets `capabilities` and returns them. Cheap enough to call once a minute, but not on a hot path.
         """
         ...
 

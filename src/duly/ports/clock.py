@@ -1,10 +1,10 @@
 """Clocks: the machine's own, and the store's as this process has measured it.
 
 The store's clock decides about due times, leases and everything else that several nodes must agree on. A node's own
-clock may be wrong by minutes. `StoreClock` knows the store's time without asking each time: it measures how far the
-store's clock is from one of the machine's that never jumps, and it does not run ahead of the store.
+clock may be wrong by minutes. `StoreClock` knows the store's time without asking each time: it measures the offset of
+the store's clock from the machine's monotonic clock, which never jumps, and it does not run ahead of the store.
 
-Waiting is always asyncio's, so that a simulated event loop owns time.
+Waiting always goes through asyncio, so that a simulated event loop controls time.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Protocol
 
 from duly.model import from_micros, to_micros
 
-# Linux stops CLOCK_MONOTONIC while the machine is suspended; a lease does not stop.
+# Linux stops CLOCK_MONOTONIC while the machine is suspended, but leases continue to run out.
 _STEADY = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-TOLERANCE = 1.0  # by how much the store's clock may differ from what is expected before it is doubted
-BELIEVE_AFTER = 30.0  # how long a clock that has jumped must stay where it is to be believed
+TOLERANCE = 1.0  # seconds by which the store's clock may differ from the expected time before it is doubted
+BELIEVE_AFTER = 30.0  # seconds that a clock must stay at its new time after a jump before it is trusted
 _SAMPLES = 12
 _TOLERATED = round(TOLERANCE * 1e6)
 
@@ -37,7 +37,7 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never steps back, and goes on while the machine is suspended."""
+        """Seconds since some moment; never goes back, and continues while the machine is suspended."""
         ...
 
 
@@ -47,11 +47,11 @@ class SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
 
-    monotonic = staticmethod(partial(time.clock_gettime, _STEADY))  # read several times per run: no frame of Python
+    monotonic = staticmethod(partial(time.clock_gettime, _STEADY))  # read several times per run: avoids a Python call
 
     @staticmethod
     def boot() -> str | None:
-        """Which start of the machine `monotonic` counts from, the same for all its processes; None if nobody says."""
+        """The id of the boot that `monotonic` counts from, the same for all processes; None if it is unknown."""
         try:
             return _BOOT_ID.read_text()
         except OSError:
@@ -61,25 +61,25 @@ class SystemClock:
 class StoreClock:
     """The time of one store. Shared by all sessions of a process on it, and safe to read from any thread.
 
-    Of a store in this process or file the clock is the machine's own, read each time (`direct`). Of a server it is
-    measured: each reading says what the time was before its answer arrived, so the latest of several is nearest to the
-    truth and not ahead of it.
+    For a store in this process or in a file, it is the machine's own clock, read each time (`direct`). For a server it
+    is measured: each reading says what the time was before its answer arrived, so the latest of several is the most
+    accurate, and not ahead of the store's clock.
 
     A reading that differs from what is expected is doubted: a step of the store's clock by ten minutes must not start
-    the runs of the next ten minutes. It is believed when it stays. Should it be this machine that stood still, its
-    claims are spared meanwhile: to the others its beats look like a silence.
+    the runs of the next ten minutes. It is trusted once it stays. If it was this machine that stood still, its claims
+    are spared meanwhile: other nodes see the missing heartbeats as a silence.
     """
 
     def __init__(self, local: Clock, *, direct: bool = False) -> None:
         self._local = local
         self.monotonic: Callable[[], float] = local.monotonic
-        self._samples: deque[tuple[int, int]] = deque(maxlen=_SAMPLES)  # the least and the greatest that it can be
+        self._samples: deque[tuple[int, int]] = deque(maxlen=_SAMPLES)  # lower and upper bound of the offset
         self._offset: int | None = None
-        self._width = 0  # how far the greatest is from it
+        self._width = 0  # the distance from the offset to its upper bound
         self._doubted_since = 0.0
         self._doubt = 0
         self.direct = direct
-        self.followed = 0  # how many jumps were believed
+        self.followed = 0  # how many jumps were accepted
 
     @property
     def known(self) -> bool:
@@ -88,7 +88,7 @@ class StoreClock:
 
     @property
     def doubt(self) -> float:
-        """By how many seconds the store's clock differs from what is believed; 0 if it is believed."""
+        """By how many seconds the store's clock differs from the time in use; 0 if it is trusted."""
         return self._doubt / 1e6
 
     def now(self) -> datetime:
@@ -102,7 +102,7 @@ class StoreClock:
         return to_micros(self._local.now()) if offset is None else offset + self._steady()
 
     def latest(self) -> datetime:
-        """The latest that the store's time can be: what is to happen some seconds from now must not happen early."""
+        """The upper bound of the store's time, for deadlines that must not come early."""
         return from_micros(self.micros() + self._width)
 
     def _read_directly(self) -> int:
@@ -118,9 +118,9 @@ class StoreClock:
         return before + steady
 
     def read(self, at: datetime, sent: float) -> None:
-        """Take note of what the store's clock said to a question that was sent then."""
+        """Record a reading of the store's clock for a request that was sent at that time."""
         steady = self._steady()
-        # The store looked at its clock some time between the question and its answer.
+        # The store read its clock some time between the request and the answer.
         least, greatest = to_micros(at) - steady, to_micros(at) - round(sent * 1e6)
         if self._offset is None:
             self._begin_at(least, greatest)
@@ -139,13 +139,13 @@ class StoreClock:
         self._settle()
 
     def _settle(self) -> None:
-        """The nearest of the latest readings counts, so that a slow drift is followed."""
+        """Use the most accurate of the latest readings, so that a slow drift is followed."""
         offset = max(least for least, _ in self._samples)
         self._width = max(0, min(greatest for _, greatest in self._samples) - offset)
         self._offset, self._doubt = offset, 0
 
     def _question(self, off: int) -> bool:
-        """Whether a clock that is off by so much is to be believed."""
+        """Whether to accept a clock that differs by this much."""
         now = self._local.monotonic()
         if not self._doubt or abs(off - self._doubt) > _TOLERATED:
             self._doubt, self._doubted_since = off, now

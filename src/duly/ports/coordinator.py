@@ -10,27 +10,27 @@ from duly.model import Item, Lease, Node
 
 
 class Coordinator(Protocol):
-    """Says who is alive and who holds which right. Losing it costs time, never safety."""
+    """Knows which nodes are alive and which holds which lease. Losing it costs time, never safety."""
 
     async def acquire(self, name: str, holder: str, ttl: float, *, now: datetime | None = None) -> Lease | None:
-        """Take the lease `name` for `ttl` seconds if nobody holds it, or its holder's time is up.
+        """Take the lease `name` for `ttl` seconds if it is free or has expired.
 
         The new lease's fence is greater than that of every earlier lease of this name, also after a release and also
         after the name was unknown for a while. Asking again as the present holder returns the same lease, same fence,
-        with its time extended: a lost answer does no harm. Once a lease has expired, everyone gets a new fence, its
-        last holder too; `renew` is what keeps an expired one. None when somebody else holds it.
+        with its time extended: a lost answer is harmless. Once a lease has expired, every caller gets a new fence, its
+        last holder too; only `renew` keeps an expired lease. None if another holder has it.
         """
         ...
 
     async def renew(self, leases: Sequence[Lease], ttl: float, *, now: datetime | None = None) -> list[Lease | None]:
-        """Extend each lease that is still this holder's under this fence, even if expired, as long as nobody took it.
+        """Extend each lease that is still this holder's under this fence, even if expired, unless another took it.
 
         In order; None for one that was lost. Never creates a lease.
         """
         ...
 
     async def release(self, leases: Sequence[Lease]) -> None:
-        """Give leases back at once. One that was lost or given back before is ignored. Wakes those who wait for it."""
+        """Release leases at once. One that was lost or released before is ignored. Wakes callers that wait for it."""
         ...
 
     async def holder(self, name: str, *, now: datetime | None = None) -> Lease | None:
@@ -38,7 +38,7 @@ class Coordinator(Protocol):
         ...
 
     async def announce(self, node: Node, ttl: float, *, now: datetime | None = None) -> None:
-        """Say that this node lives, for `ttl` seconds; replaces what it said before."""
+        """Announce that this node is alive, for `ttl` seconds; replaces its earlier announcement."""
         ...
 
     async def beat(
@@ -62,7 +62,7 @@ class Coordinator(Protocol):
         ...
 
     async def nodes(self, *, now: datetime | None = None) -> list[Node]:
-        """The nodes whose presence has not lapsed, the longest-started first, then by id."""
+        """The nodes whose presence has not lapsed, earliest started first, then by id."""
         ...
 
     async def get(self, key: str) -> Item | None:
@@ -72,7 +72,7 @@ class Coordinator(Protocol):
     async def put(self, key: str, value: bytes, expect: int | None = None) -> Item | None:
         """Write a small shared value.
 
-        With `expect` only if the present version is that (0: it must not exist); None when it is not. Without, always.
+        With `expect`, only if that is the present version (0: it must not exist); otherwise None. Without it, always.
         Each version is greater than the one before, not necessarily by one.
         """
         ...

@@ -84,8 +84,8 @@ class JobStore(Protocol):
     async def install(self, shard: str, proposed: int) -> int:
         """Install a new leader's epoch: the greater of `proposed` and one more than the present. Returns it.
 
-        After that, a `fire` with another epoch of this shard changes nothing, and before the first there is no epoch
-        with which it would, not even 0.
+        After that, a `fire` with another epoch of this shard changes nothing, and before the first epoch is installed,
+        no `fire` changes anything, not even one with epoch 0.
         """
         ...
 
@@ -105,10 +105,11 @@ class JobStore(Protocol):
     ) -> list[Fired]:
         """Advance cursors and insert runs; one atomic step per firing, in order.
 
-        STALE_EPOCH, whatever else is so, if `epoch` is not the installed one. A firing applies if the job's uid,
-        revision and cursor are as expected, and the job is plannable. Then the store sets cursor and plan_at, moves the
-        job to the shard `move_to` if that is given (never a job whose schedule only code can compute), inserts the runs
-        whose id is new (waiting, held if they carry a hold, or skipped as they are with `finished_at` now), and raises
-        `planned` by the number of those that are not skipped. A repeat answers STALE_JOB and changes nothing.
+        STALE_EPOCH, regardless of anything else, if `epoch` is not the installed one. A firing applies if the job's
+        uid, revision and cursor are as expected, and the job is plannable. Then the store sets cursor and plan_at,
+        moves the job to the shard `move_to` if that is given (never a job whose schedule only code can compute),
+        inserts the runs whose id is new (waiting, held if they carry a hold, or skipped as they are with `finished_at`
+        now), and raises `planned` by the number of those that are not skipped. A repeat answers STALE_JOB and changes
+        nothing.
         """
         ...

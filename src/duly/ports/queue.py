@@ -74,7 +74,7 @@ class Queue(Protocol):
         A run keeps its dedupe key while it is unfinished. A run that was put with `unique_for` keeps it for that many
         seconds from then by the store's clock in any case: whether it has ended, was cancelled, redriven or purged, or
         its job removed. Such a key has no effect once its time has passed; `Store.expire` deletes it. Keys with a time
-        are kept apart from the keys of unfinished runs: a run may have both, and each ends by itself.
+        are kept separately from the keys of unfinished runs: a run may have both, and each ends independently.
 
         `legacy` concerns stores that nodes of 0.1.0 can open: the run waits where they look, and has no share of a
         claim as a scheduled run. Other stores ignore it.
@@ -85,7 +85,7 @@ class Queue(Protocol):
         """Move at most `limit` pending runs that are ready to queued, or to what their group says, by ready time, id.
 
         Before a run enters its group: if its `start_by` has passed and it has been ready for more than a second, it is
-        skipped with the reason "misfire". A run that is held for its group is no longer to start by a time.
+        skipped with the reason "misfire". A run that is held for its group has no `start_by` any more.
 
         Returns how many runs it looked at, and `next_due`. Any working node may call it.
         """

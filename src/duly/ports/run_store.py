@@ -38,8 +38,8 @@ class RunStore(Protocol):
 
         The cost of a call has a bound. It looks at about `scan` runs at most; a store may set a lower bound, and after
         a thousand runs it also stops when it has taken a tenth of a second. It never stops before it has looked at
-        `limit` runs. A page that ended so may be short, even empty: it has `reached` and `searched`, and `next` goes on
-        from there. Runs that an index of the store rules out do not count.
+        `limit` runs. A page that ended in this way may be short, even empty: it has `reached` and `searched`, and
+        `next` goes on from there. Runs that an index of the store rules out do not count.
         """
         ...
 

@@ -1,6 +1,6 @@
 """The Tracer port: follows a run from its submission to the handler that executes it.
 
-A scheduler without one pays nothing. `duly.observe.otel` has the one for OpenTelemetry.
+A scheduler without a tracer has no overhead. `duly.observe.otel` has the tracer for OpenTelemetry.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ class Span(Protocol):
 
     @property
     def headers(self) -> dict[str, str] | None:
-        """What the run says about its trace while this attempt lasts: for its logs, and for what it starts."""
+        """The trace headers of the run during this attempt: for its logs, and for what it starts."""
         ...
 
     def end(self, outcome: Outcome | None) -> None:
-        """The attempt is over; None: the run is no longer this node's. Called once, in the attempt's own task."""
+        """The attempt is over; None: this node no longer owns the run. Called once, in the attempt's own task."""
         ...
 
 
@@ -27,9 +27,9 @@ class Tracer(Protocol):
     """Makes spans. Neither method waits."""
 
     def headers(self) -> dict[str, str] | None:
-        """What a run that is submitted here and now shall carry; None if there is no trace to carry on."""
+        """The trace headers for a run that is submitted now; None if there is no trace to continue."""
         ...
 
     def attempt(self, run: Run) -> Span:
-        """An attempt begins. Called in its own task, so that context variables set here are the handler's."""
+        """An attempt begins. Called in its own task, so that the handler sees context variables that are set here."""
         ...

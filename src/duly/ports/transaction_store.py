@@ -24,7 +24,7 @@ class Transaction(Protocol):
 class TransactionStore(Protocol):
     """Works where `Capabilities.transactions` is true.
 
-    Elsewhere both methods raise a `BackendError` that says there are no transactions, when they are called.
+    Otherwise both methods raise a `BackendError` that says there are no transactions, when they are called.
     """
 
     def transaction(self, claim: Claim, *, timeout: float) -> AbstractAsyncContextManager[Transaction]:

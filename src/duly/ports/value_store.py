@@ -1,4 +1,4 @@
-"""The value store: versioned values, append-only logs and rate limits, kept beside the runs.
+"""The value store: versioned values, append-only logs and rate limits, stored with the runs.
 
 API tokens, job files, the audit log, published events and the log of outages are kept here.
 """

@@ -1,4 +1,4 @@
-"""Waiting for work that goes on when the waiter is cancelled, and whose failure then concerns nobody."""
+"""Waiting for work that continues when the waiter is cancelled, and whose failure is then ignored."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ async def shielded(work: asyncio.Future[T]) -> T:
 
 
 def noticed(work: asyncio.Future[Any]) -> None:
-    """A callback for finished work: whatever became of it, asyncio need not complain that nobody looked."""
+    """A callback for finished work: retrieves its exception, so that asyncio does not log it as never retrieved."""
     if not work.cancelled():
         work.exception()

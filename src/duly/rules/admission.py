@@ -1,6 +1,6 @@
 """Admission: what keeps a due run from being queued or started, decided from data in the run.
 
-Overlap is a matter of its group; pause and missing handlers are matters of holds. Adapters apply what is said here.
+Groups implement overlap policies; holds implement pauses and missing handlers. Adapters apply the decisions made here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REMOVED = "job removed"
 
 
 class Admission(StrEnum):
-    """What becomes of a due run that belongs to a group."""
+    """What happens to a due run that belongs to a group."""
 
     ENTER = "enter"
     SKIP = "skip"
@@ -27,8 +27,8 @@ class Admission(StrEnum):
     REPLACE = "replace"
 
 
-# What becomes of a due run, by whether its group is full and by its own rule. A store may decide this in its own
-# language: the conformance suite plays every row on it (`testing.conformance.admission`).
+# What happens to a due run, by whether its group is full and by its own rule. A store may implement this table in its
+# own language: the conformance suite tests every row on it (`testing.conformance.admission`).
 ADMISSIONS = {
     (False, WhenFull.SKIP): Admission.ENTER,
     (False, WhenFull.QUEUE): Admission.ENTER,
@@ -46,14 +46,14 @@ def admit(run: Run, members: int) -> Admission:
 
 
 class Leaver(Struct, frozen=True, gc=False):
-    """A run that leaves its group, or the line before it: whether it was a member."""
+    """A run that leaves its group or the group's waiting line, and whether it was a member."""
 
     key: int
     member: bool
 
 
 class Held(Struct, frozen=True, gc=False):
-    """A run that is held for its group, with the number of members it allows."""
+    """A run that is held for its group, with the number of members that the run allows."""
 
     key: int
     limit: int
@@ -62,7 +62,7 @@ class Held(Struct, frozen=True, gc=False):
 def moved_up(leaving: Sequence[Leaver], line: Sequence[Held], members: int) -> list[int]:
     """Which runs of a group's line wait again when runs leave one after the other; none of those that leave.
 
-    `line` is the runs held for the group, the most urgent first, before anybody left; those that leave may be among
+    `line` has the runs held for the group, most urgent first, before any run left; those that leave may be among
     them. At most two for each run that leaves are looked at. A member's place goes to the first in line. Any other run
     may have been offered a place that it did not take: it goes to the first in line if there is room.
     """
@@ -103,7 +103,7 @@ class Hold(StrEnum):
 
 # By: its job is paused or removed; the node has its handler; the leader assigned it to the node. A run that was
 # assigned to a node without the handler goes back to the leader: put back for its handler, it would only come to this
-# node again. As with ADMISSIONS, the conformance suite plays every row on a store.
+# node again. As with ADMISSIONS, the conformance suite tests every row on a store.
 HOLDS = {
     (False, True, False): None,
     (False, True, True): None,
@@ -145,5 +145,5 @@ def hold_key(hold: Hold | None, job: str, handler: str) -> str | None:
 
 
 def urgency(run: Run) -> tuple[int, float, str]:
-    """The sort key of waiting runs: the most urgent first."""
+    """The sort key of waiting runs: most urgent first."""
     return (-run.priority, run.ready_at.timestamp(), run.id)

@@ -1,6 +1,6 @@
-"""Cluster-wide settings: which settings a running node can take over, the values they accept, and what is in force.
+"""Cluster-wide settings: which settings can change while nodes run, the values they accept, and which are in force.
 
-All of them are one document, kept as one small value of the coordinator; the version of that value is the revision.
+They form one document, stored as one small value of the coordinator; the version of that value is the revision.
 A document or an entry that cannot be read is a problem to report, never an exception: the node's own value stays.
 """
 
@@ -43,7 +43,7 @@ _COUNTS = frozenset(
 
 
 class StoredSetting(Struct, frozen=True):
-    """One setting of the cluster: who set it when, and the revision that this made."""
+    """One setting of the cluster: its value, who set it and when, and the revision that resulted."""
 
     value: Value
     revision: int
@@ -52,10 +52,10 @@ class StoredSetting(Struct, frozen=True):
 
 
 class InForce(Struct, frozen=True):
-    """What holds for one process: its own configuration with the cluster's settings over it.
+    """What is in force in one process: its own configuration, overridden by the cluster's settings.
 
     `values` are the cluster's settings that are applied here. `pinned` are those that this process's configuration
-    keeps out, `problems` says by name why a stored value is not applied.
+    excludes, `problems` says by name why a stored value is not applied.
     """
 
     config: SchedulerConfig
@@ -66,13 +66,13 @@ class InForce(Struct, frozen=True):
     problems: Mapping[str, str] = {}
 
     def text(self, name: str) -> str | None:
-        """The cluster's value of a setting that is a text, None if it says nothing."""
+        """The cluster's value of a text setting, None if it is not set."""
         value = self.values.get(name)
         return value if isinstance(value, str) else None
 
 
 def checked(name: str, given: object) -> Value:
-    """The value of a setting as it is stored, from text or a value; a ConfigurationError says what is wrong with it."""
+    """The value of a setting as it is stored, from text or a value; raises a ConfigurationError if it is invalid."""
     check_name(name)
     if name in _BESIDE_CONFIG:
         return _text_value(name, given)
@@ -82,13 +82,13 @@ def checked(name: str, given: object) -> Value:
 
 
 def check_name(name: str) -> None:
-    """Raise a ConfigurationError that says why a name is no setting which can change while nodes run."""
+    """Raise a ConfigurationError if a setting cannot change while nodes run."""
     if name in CHANGEABLE:
         return
     if name in SchedulerConfig.__struct_fields__ and name != "retention":
         way_out = "set it in the configuration of every node and restart them"
         raise ConfigurationError(f"{name} cannot change while nodes run: {way_out}")
-    import difflib  # noqa: PLC0415  # only for a name that is wrong
+    import difflib  # noqa: PLC0415  # needed only for a wrong name
 
     near = difflib.get_close_matches(name, CHANGEABLE, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}?" if near else f"these can be set: {', '.join(CHANGEABLE)}"
@@ -147,7 +147,7 @@ def _refuse_value(name: str, given: object) -> NoReturn:
 
 
 def _applied(config: SchedulerConfig, name: str, value: Value) -> SchedulerConfig:
-    """The configuration with this value; making one checks it."""
+    """The configuration with this value; creating it validates the value."""
     if name.startswith(_RETENTION):
         retention = replace(config.retention, **{name.removeprefix(_RETENTION): value})
         return replace(config, retention=retention)
@@ -157,7 +157,7 @@ def _applied(config: SchedulerConfig, name: str, value: Value) -> SchedulerConfi
 
 
 def own_value(config: SchedulerConfig, name: str) -> Value:
-    """The value of a setting in a configuration; None for those that no configuration of a node has."""
+    """The value of a setting in a configuration; None for those that are not in a node's configuration."""
     if name in _BESIDE_CONFIG:
         return None
     if name.startswith(_RETENTION):
@@ -171,7 +171,7 @@ def own_value(config: SchedulerConfig, name: str) -> Value:
 
 
 def in_force(own: SchedulerConfig, item: Item | None) -> InForce:
-    """What holds for a process with this configuration, given the document as it is stored (None: there is none)."""
+    """What is in force in a process with this configuration, given the stored document (None: there is none)."""
     if item is None:
         return InForce(own)
     stored, problems = _read(item.value)

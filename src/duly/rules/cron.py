@@ -1,8 +1,9 @@
-"""Cron expressions: the grammar, its errors, and the wall times an expression means.
+"""Cron expressions: the grammar, its errors, and the wall-clock times that an expression matches.
 
-`read` turns text into an `Expression` or raises `InvalidSchedule` with field, position and hint; its work is bounded by
-the length of the text. `resolve` replaces `H` by numbers hashed from a job's name. Days are matched by cronsim, so that
-day-of-month and day-of-week combine as in Debian's cron. Zones and clock changes are left to `rules.zones`.
+`read` turns text into an `Expression` or raises `InvalidSchedule` with field, position and hint; its running time is
+bounded by the length of the text. `resolve` replaces `H` by numbers hashed from a job's name. Days are matched by
+cronsim, so that day-of-month and day-of-week combine as in Debian's cron. Zones and clock changes are left to
+`rules.zones`.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ Items = tuple[Item, ...]
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """An expression as read: six fields of items, seconds first, and the wall times they mean.
+    """A parsed expression: six fields of items, seconds first, and the wall-clock times they match.
 
     `text` is the expression with single blanks. Where an `H` is left, `times` are those of a job without a name.
     """
@@ -134,7 +135,7 @@ class Expression:
 
 
 def read(expression: object) -> Expression:
-    """Read an expression, or raise `InvalidSchedule` saying where and why it cannot be read or can never be due."""
+    """Parse an expression; raises `InvalidSchedule` with position and reason if it is invalid or can never be due."""
     if not isinstance(expression, str):
         raise InvalidSchedule(
             f"a cron expression is text, not {type(expression).__name__}", hint='write for example Cron("30 2 * * *")'
@@ -208,7 +209,7 @@ class _Piece(NamedTuple):
     text: str
 
     def cut(self, sign: str) -> list[_Piece]:
-        """The pieces between every `sign`."""
+        """The pieces between occurrences of `sign`."""
         at, found = self.at, []
         for text in self.text.split(sign):
             found.append(self._replace(at=at, text=text))
@@ -220,7 +221,7 @@ class _Piece(NamedTuple):
 
     @property
     def upper(self) -> str:
-        """The text in upper case, if it is ASCII: there are other signs whose upper case is an ASCII letter."""
+        """The text in upper case, if it is ASCII: some other characters have an ASCII letter as their upper case."""
         return self.text.upper() if self.text.isascii() else self.text
 
     def fail(self, problem: str, hint: str) -> NoReturn:
@@ -356,18 +357,18 @@ def _value(piece: _Piece) -> int:
 
 
 def _number(piece: _Piece) -> int | None:
-    """The number that the piece is, in ASCII digits."""
+    """The piece as a number, if it consists of ASCII digits."""
     return int(piece.text) if piece.text.isascii() and piece.text.isdigit() else None
 
 
 def _value_hint(piece: _Piece) -> str:
-    """What the writer may have meant."""
+    """A hint at what the user may have meant."""
     text, field = piece.upper, piece.field
     if hint := _character_hint(text):
         return hint
     for other in (MONTH, WEEKDAY):
         if text[:3] in other.names:
-            return f"write {text[:3]}" if other is field else f"{text[:3]} belongs into the {other.name} field"
+            return f"write {text[:3]}" if other is field else f"{text[:3]} belongs in the {other.name} field"
     if field is DAY and text == "L":
         return "L stands alone: counting back from the last day is not supported"
     if hint := _SIGN_HINTS.get(text[-1:]):
@@ -379,7 +380,7 @@ def _value_hint(piece: _Piece) -> str:
 _SIGN_HINTS = {
     "": "a number is missing",
     "?": "? stands for * in the two day fields only: write *",
-    "L": "L and LW belong into the day-of-month field; for the last Friday write 5L in the day-of-week field",
+    "L": "L and LW belong in the day-of-month field; for the last Friday write 5L in the day-of-week field",
     "W": "the nearest weekday is not supported; LW is the last weekday of the month",
     "*": "* stands alone or before a step, as in */15",
 }
@@ -416,7 +417,7 @@ def _refuse_impossible(pieces: list[_Piece], fields: tuple[Items, ...]) -> None:
 def _possible(days: Items, months: Items, weekdays: Items) -> bool:
     try:
         return _days(f"{_text(days, DAY)} {_text(months, MONTH)} {_text(weekdays, WEEKDAY)}").possible()
-    except CronSimError:  # what the grammar above lets through, cronsim refuses only if the months are too short
+    except CronSimError:  # of what the grammar above accepts, cronsim refuses only days that the months do not have
         return False
 
 
@@ -433,8 +434,8 @@ def _impossible_hint(months: Items) -> str:
 class WallTimes:
     """The wall-clock times that an expression matches, on a clock without zone or changes (naive datetimes).
 
-    `fixed`: neither minute nor hour begins with `*`. cronsim finds the days; the times of
-    day, the same on each of them, are looked up here: cronsim would step through every hour and minute between.
+    `fixed`: neither minute nor hour begins with `*`. cronsim finds the days; the times of day, the same on each of
+    them, are looked up here, because cronsim would step through every hour and minute in between.
     """
 
     __slots__ = ("_days", "_hours", "_minutes", "_seconds", "fixed")
@@ -512,7 +513,7 @@ _DAY = timedelta(days=1)
 
 
 class _Days(CronSim):
-    """cronsim, asked for days only. It never moves: every question is put to a twin, so that threads may share it."""
+    """cronsim for days only. It never changes: each query uses a copy, so that threads can share it."""
 
     def __init__(self, days: str) -> None:
         super().__init__(f"* * * {days}", datetime(2000, 1, 1))  # noqa: DTZ001 - a wall clock has no zone
@@ -557,7 +558,7 @@ _LENGTHS = {month: (28, 29) if month == 2 else (30,) if month in {4, 6, 9, 11} e
 def _months_of(length: int, month: int) -> tuple[date, ...]:
     """First days of that month in years where it has that length, one for every weekday it can begin with."""
     found: dict[int, date] = {}
-    for year in range(2000, 2040):  # 28 years hold every combination
+    for year in range(2000, 2040):  # 28 years contain every combination
         first = date(year, month, 1)
         if first + timedelta(days=length) == (first + timedelta(days=31)).replace(day=1):
             found.setdefault(first.weekday(), first)
@@ -576,7 +577,7 @@ def _values(items: Items, field: Field) -> tuple[int, ...]:
 
 
 def expand(item: Item, field: Field) -> list[int]:
-    """The numbers that an item means, in its own order; none for the items that depend on the month."""
+    """The values that an item matches, in its own order; empty for items that depend on the month."""
     match item:
         case Star(step):
             return list(range(field.low, field.high + 1, step))
@@ -599,7 +600,7 @@ def _item_text(item: Item, field: Field) -> str:
             return "*" if step == 1 else f"*/{step}"
         case Span(first, last, _) if first == last:
             return str(first)
-        case Span(first, last, step) if first > last:  # cronsim does not go round the end
+        case Span(first, last, step) if first > last:  # cronsim does not support ranges that wrap around
             return ",".join(map(str, expand(item, field)))
         case Span(first, last, step):
             return f"{first}-{last}" if step == 1 else f"{first}-{last}/{step}"

@@ -102,7 +102,7 @@ def _joined(words: Sequence[str]) -> str:
 
 
 def _time(seconds: Items, minutes: Items, hours: Items) -> tuple[str, bool]:
-    """The time of day, and whether it is one that wants "every day" after it."""
+    """The time of day, and whether "every day" must follow it."""
     if clock := _clock_times(seconds, minutes, hours):
         return f"at {clock}", True
     if seconds == _AT_ZERO:
@@ -160,7 +160,7 @@ def _stepped(step: int, field: Field) -> str:
 
 
 def _spread_over(rate: str, hours: Items) -> str:
-    """A rate, and the hours in which it goes on."""
+    """A rate, and the hours in which it applies."""
     if hours == _ALWAYS:
         return rate
     if all(isinstance(item, Span) and item.step == 1 for item in hours):

@@ -1,6 +1,6 @@
 """Lengths of time as text: "10m", "1h30m", "90s", "500ms", "2 h 5 min", "10 minutes"; a plain number is seconds.
 
-What Duly prints as a length of time can be given back to it.
+Durations that Duly prints are also valid input.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SPELLINGS = {
     0.001: ("ms", "millisecond", "milliseconds"),
 }
 _UNITS = {name: seconds for seconds, names in _SPELLINGS.items() for name in names}
-# The longest spelling first, and none that goes on with another letter: "5month" is not five minutes.
+# The longest spelling first, and none that is followed by another letter: "5month" is not five minutes.
 _NAMES = "|".join(sorted(_UNITS, key=len, reverse=True))
 _PART = re.compile(rf"(\d+(?:\.\d+)?)\s*({_NAMES})(?![a-z])", re.ASCII)
 _WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+", re.ASCII)

@@ -1,6 +1,6 @@
-"""Explaining: why the run of an instant did or did not happen, in plain words, with the setting that decided.
+"""Explanations: why the run for an instant did or did not happen, in plain words, with the setting that decided.
 
-A pure function of what the store knows. Every due instant ends in one record; where there is none (yet, or any more)
+A pure function of what the store knows. Every due instant ends in one record; if there is none yet, or none any more,
 the job's own record says why.
 """
 
@@ -59,10 +59,9 @@ class Explanation(Struct, frozen=True):
 class Facts(Struct, frozen=True):
     """What the store and the settings say.
 
-    `record` is None where no definition of the job is stored. `occupant` is the run that was unfinished when this one
-    was skipped for it, as far as its record is left; `all_searched` is False if it was not found because the job has
-    too many runs. `outages` are the latest times in which no node reached the store,
-    `losses` the latest times at which it lost changes.
+    `record` is None where no definition of the job is stored. `occupant` is the unfinished run for which this one was
+    skipped, if its record still exists; `all_searched` is False if it was not found because the job has too many runs.
+    `outages` are the latest periods in which no node reached the store, `losses` the latest losses of changes.
     """
 
     job: str
@@ -85,7 +84,7 @@ class Facts(Struct, frozen=True):
 
 
 def explain(facts: Facts) -> Explanation:
-    """Explain one instant of one job: the one that is meant, or the nearest one."""
+    """Explain one instant of one job: the given one, or the nearest due one."""
     reasons = [_introduce(facts)]
     due = nearest(facts.schedule, facts.at) if facts.run is None else facts.run.due
     if due is None:
@@ -104,7 +103,7 @@ def explain(facts: Facts) -> Explanation:
 
 
 def nearest(schedule: Schedule | None, at: datetime) -> datetime | None:
-    """The due instant that somebody who names `at` means: one within that second, else the nearest."""
+    """The due instant that `at` refers to: one within that second, else the nearest."""
     if schedule is None:
         return None
     before = latest(schedule, at - _FAR, at + timedelta(seconds=1) - _TICK)
@@ -128,7 +127,7 @@ def _instead(facts: Facts, due: datetime) -> str:
     last, following = latest(facts.schedule, facts.at - _FAR, facts.at), step(facts.schedule, facts.at)
     near = [f"next due {instant(following)}"] if following else []
     near += [f"last {instant(last)}"] if last else []
-    return f"Nothing is due at {instant(facts.at)} ({', '.join(near)}); this is about {instant(due)}."
+    return f"Nothing is due at {instant(facts.at)} ({', '.join(near)}); explaining {instant(due)} instead."
 
 
 def _nothing_due(facts: Facts) -> str:
@@ -187,7 +186,7 @@ _OUTCOME = {
     OutcomeKind.FAILED: "failed",
     OutcomeKind.TIMED_OUT: "timed out",
     OutcomeKind.CANCELLED: "was cancelled",
-    OutcomeKind.INTERRUPTED: "was interrupted by a stop of its node (not counted)",
+    OutcomeKind.INTERRUPTED: "was interrupted because its node stopped (not counted)",
     OutcomeKind.LOST: "was lost with its worker",
 }
 
@@ -207,7 +206,7 @@ def _tell_state(facts: Facts, run: Run) -> tuple[str, str | None]:
         case State.RUNNING:
             since = instant(run.started_at) if run.started_at else "now"
             lost = f"; workers that vanished with it before: {run.losses}" if run.losses else ""
-            return f"It is running on {run.node} since {since} (attempt {run.attempt}){lost}.", None
+            return f"It has been running on {run.node} since {since} (attempt {run.attempt}){lost}.", None
         case State.QUEUED | State.PENDING:
             waits = why_waiting(run, facts.situation)
             return waits.text, waits.setting
@@ -222,7 +221,7 @@ def _tell_failed(run: Run) -> tuple[str, str | None]:
     retries = run.policy.retry.max_retries
     if run.failures > retries:
         return f"It failed for good: {run.failures} failures, and max_retries is {retries}.", f"max_retries={retries}"
-    return "It failed for good: the failure was not to be retried.", "retry_on / give_up_on, GiveUp, or a hook"
+    return "It failed for good: this failure is not retried.", "retry_on / give_up_on, GiveUp, or a hook"
 
 
 def _tell_skipped(facts: Facts, run: Run) -> tuple[str, str | None]:
@@ -249,7 +248,7 @@ def _tell_skipped(facts: Facts, run: Run) -> tuple[str, str | None]:
 
 
 def _occupied(facts: Facts, skipped: Run) -> str:
-    """What was unfinished when a run was skipped for it."""
+    """The unfinished run for which a run was skipped."""
     occupant = facts.occupant
     then = skipped.finished_at or skipped.due
     if occupant is None:
@@ -261,12 +260,12 @@ def _occupied(facts: Facts, skipped: Run) -> str:
     if occupant.started_at > then:
         return f"{name} was waiting to start; it started at {instant(occupant.started_at)} on {occupant.node}"
     if occupant.finished_at is None:
-        return f"{name} runs on {occupant.node} since {instant(occupant.started_at)}"
+        return f"{name} has been running on {occupant.node} since {instant(occupant.started_at)}"
     return f"{name} was not finished: it ran on {occupant.node} and ended at {instant(occupant.finished_at)}"
 
 
 def _lost_changes(facts: Facts, run: Run) -> list[str]:
-    """What the store lost while this run was unfinished, if nobody knows the end of one of its attempts."""
+    """What the store lost while this run was unfinished, if the end of one of its attempts is unknown."""
     if not (run.losses or run.state is State.LOST):
         return []
     begun, ended = run.created_at or run.due, run.finished_at or facts.now
@@ -278,7 +277,7 @@ def _lost_changes(facts: Facts, run: Run) -> list[str]:
 
 
 def _missed(facts: Facts, run: Run) -> str:
-    """Why nobody started an instant in time."""
+    """Why no worker started the run for an instant in time."""
     last = run.until or run.due
     outage = next((each for each in facts.outages if each.since <= last and run.due <= each.until), None)
     if outage is not None:
@@ -307,14 +306,14 @@ def _tell_absence(facts: Facts, due: datetime) -> tuple[str, str, str | None]:
         return _tell_forgotten(facts, due)
     if record.paused is not None:
         note = f" ({record.paused.note})" if record.paused.note else ""
-        since = f"The job is paused since {instant(record.paused.at)}{note}"
+        since = f"The job has been paused since {instant(record.paused.at)}{note}"
         return "not_planned", f"{since}; what it misses is recorded as skipped when it is resumed.", "pause"
     if record.retired_at is not None:
-        since = f"No live node has its handler since {instant(record.retired_at)}"
+        since = f"No live node has had its handler since {instant(record.retired_at)}"
         return "not_planned", f"{since}; what it misses is recorded as skipped when one comes back.", "no_handler"
     if due > now:
         planned = instant(record.plan_at) if record.plan_at else "in time"
-        return "not_yet", f"It is not due yet; its run is made ahead of time, at {planned}.", None
+        return "not_yet", f"It is not due yet; its run is created ahead of time, at {planned}.", None
     return "not_planned", f"It has not been planned yet: {_why_unplanned(facts, cursor)}.", "leader"
 
 

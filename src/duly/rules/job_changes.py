@@ -1,4 +1,4 @@
-"""Changes: what becomes of a job's record when it is registered, deployed, paused, resumed, retired or removed.
+"""Job changes: what happens to a job's record when it is registered, deployed, paused, resumed, retired or removed.
 
 Each is a function from the record as it was read to the change to apply; the store compares the revision. A deploy
 never un-pauses, never moves the cursor of an unchanged schedule, and never leaves a removed job planned.
@@ -80,7 +80,7 @@ def pause(record: JobRecord, now: datetime, note: str) -> JobChange | None:
 
 
 def resume(record: JobRecord, schedule: Schedule | None, now: datetime) -> JobChange | None:
-    """Go on; the instants missed meanwhile become one skipped record. None if it is not paused."""
+    """Resume; the instants missed meanwhile become one skipped record. None if it is not paused."""
     if record.paused is None:
         return None
     return _go_on(record, _next(record, now, paused=None), schedule, now, PAUSED, record.paused.at)
@@ -120,9 +120,9 @@ def _go_on(
     why: str,
     since: datetime | None = None,
 ) -> JobChange:
-    """Planning goes on from now, unless something else still stops it. It was stopped for that reason since then.
+    """Resume planning from now on, unless something else still stops it. `since` is when `why` stopped it.
 
-    None: since the cursor. Nobody had the handler before a job was retired either.
+    With `since` None, it was stopped from the cursor on: before a job is retired, no node has its handler either.
     """
     cursor = before.cursor
     if cursor is None or schedule is None or not after.plannable:
@@ -135,7 +135,7 @@ def _go_on(
 
 
 def _ledger(record: JobRecord, schedule: Schedule, last: datetime, why: str, since: datetime | None) -> tuple[Run, ...]:
-    """The instants up to the last as skipped: those before `since` were missed, the others stopped."""
+    """Skipped records for the instants up to `last`: a misfire for those before `since`, `why` for the others."""
     cursor = record.cursor
     assert cursor is not None
     missed = latest(schedule, cursor, since - _TICK) if since is not None and cursor < since else None

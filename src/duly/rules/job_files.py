@@ -1,6 +1,6 @@
-"""JobFiles: what a file's jobs would change in the store, and which version of a file stands.
+"""Job files: what a file's jobs would change in the store, and which version of a file is in force.
 
-A job file changes its own jobs and no others; a name that somebody else has taken is a clash, and with a clash
+A job file changes its own jobs and no others; a name that is already defined elsewhere is a clash, and with a clash
 nothing may be written. Pauses, cursors and history are kept, as by every deploy.
 """
 
@@ -25,7 +25,7 @@ _HIDDEN, _NEW, _NONE = "set", "set anew", "–"
 
 
 class AlterationKind(StrEnum):
-    """What becomes of a job."""
+    """What happens to a job."""
 
     ADDED = "added"
     CHANGED = "changed"
@@ -63,7 +63,7 @@ class Alteration(Struct, frozen=True):
 
 
 class Clash(Struct, frozen=True):
-    """A name that the job file wants and somebody else has."""
+    """A name in the job file that is already defined elsewhere."""
 
     name: str
     owner: str
@@ -72,8 +72,8 @@ class Clash(Struct, frozen=True):
 class Difference(Struct, frozen=True):
     """What a job file would change, by name. `unchanged` are the records that are as the file has them.
 
-    `stands` is the version that was in force when this was found, and `version` that of the value which says so: if it
-    has moved, the difference holds no longer.
+    `stands` is the version that was in force when this was found, and `version` is the version of the value that
+    records it: if that has changed, the difference is out of date.
     """
 
     job_file: JobFile
@@ -89,7 +89,7 @@ class Difference(Struct, frozen=True):
         return [each for each in self.alterations if each.kind is kind]
 
     def clash_words(self) -> list[str]:
-        """What is to be said about each clash."""
+        """A message for each clash."""
         mine, way_out = f"job file {self.job_file.name!r}", "give one of them another name"
         return [f"job {each.name!r} of {mine} is defined by {each.owner} already: {way_out}" for each in self.clashes]
 
@@ -137,7 +137,7 @@ FieldTexts = dict[str, dict[str, str]]
 
 
 def before_and_after(alterations: Iterable[Alteration]) -> tuple[FieldTexts, FieldTexts]:
-    """What was and what is, by job, in words: of a changed one the fields that changed."""
+    """The old and new state, by job, in words: for a changed job, the fields that changed."""
     before: FieldTexts = {}
     after: FieldTexts = {}
     for each in alterations:
@@ -173,13 +173,13 @@ def change_of(alteration: Alteration, job_file: str, uid: Callable[[], str], now
 
 
 def outdated(stands: InForce | None, job_file: JobFile, since: datetime) -> bool:
-    """Whether a file that was read at `since` must not come into force by itself: a newer one has taken its place."""
+    """Whether a file that was read at `since` must not come into force automatically: a newer one has replaced it."""
     digest = job_file.digest()
     return stands is not None and digest != stands.digest and (digest in stands.replaced or since < stands.since)
 
 
 def put_in_force(before: InForce | None, job_file: JobFile, since: datetime) -> InForce:
-    """What is to be remembered when a file takes the place of what stood before."""
+    """The record of a file that replaces the version in force."""
     digest = job_file.digest()
     older = () if before is None else (*before.replaced, before.digest)
     replaced = tuple(dict.fromkeys(each for each in older if each != digest))[-REMEMBERED:]
@@ -199,7 +199,7 @@ def field_changes(old: JobSpec, new: JobSpec) -> list[FieldChange]:
 
 
 def schedule_words(schedule: ScheduleSpec | None) -> str:
-    """A schedule as people say it."""
+    """A schedule in plain words."""
     return "when submitted" if schedule is None else from_spec(schedule).describe()
 
 

@@ -9,16 +9,16 @@ _SHORTEST = 1.0  # seconds that any call may take: servers under load are slow f
 def longest_call(lease: float) -> float:
     """The most seconds that a renewal may take.
 
-    When one hangs there is time for another before the lease ends, even if claims are renewed only twice per lease.
+    If one hangs, there is time for another before the lease ends, even if claims are renewed only twice per lease.
     """
     return max(_SHORTEST, lease / 3)
 
 
 def trusted_until(sent: float, lease: float) -> float:
-    """Until when a lease may be trusted that was granted for a request sent at that moment."""
+    """Until when a lease can be trusted if its request was sent at that moment."""
     return sent + lease * _TRUSTED
 
 
 def sent_at(trusted: float, lease: float) -> float:
-    """When the request was sent that a lease is trusted for until then."""
+    """When the request was sent for a lease that can be trusted until that moment."""
     return trusted - lease * _TRUSTED

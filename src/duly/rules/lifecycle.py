@@ -1,4 +1,4 @@
-"""The one table of legal moves between states of a run."""
+"""The table of legal transitions between states of a run."""
 
 from __future__ import annotations
 

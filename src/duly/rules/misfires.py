@@ -1,8 +1,8 @@
-"""Misfires: until when a planned run may start, and what excuses it from that.
+"""Misfires: until when a planned run may start, and when this limit does not apply.
 
-A run is planned some time before it is due. Everything may stop meanwhile, so the policy of its job is applied again
-when it is about to start: a store looks at `start_by` when a run is to enter its group, the worker before it calls the
-handler. `Misfire.ALL` sets no such time.
+A run is planned some time before it is due. The whole cluster may stop meanwhile, so the policy of its job is applied
+again when it is about to start: a store looks at `start_by` when a run is to enter its group, the worker before it
+calls the handler. `Misfire.ALL` sets no such limit.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def start_by(misfire: Misfire, ready_at: datetime, following: datetime | None, g
 
 
 def is_missed_entrant(start_by: int | None, ready_at: int, now: int) -> bool:
-    """Whether a run that is to enter its group is too late for that; in microseconds, as stores have them.
+    """Whether a run is too late to enter its group; times are in microseconds, as in stores.
 
-    One that is less than a second late never is: so stores need not look at runs that start in time.
+    A run that is less than a second late is never too late, so stores need not check runs that start in time.
     """
     return start_by is not None and start_by < now and ready_at + LATE < now
 
@@ -49,5 +49,5 @@ def is_missed(run: Run, now: datetime) -> bool:
 
 
 def start_by_after(run: Run, settlement: Settlement) -> datetime | None:
-    """`start_by` of a run that waits again: an attempt that began was in time, and what follows from it is excused."""
+    """`start_by` of a run that waits again: None once an attempt has started, because that one was in time."""
     return run.start_by if settlement.attempt is None else None

@@ -1,7 +1,7 @@
-"""Namesakes: two processes under one node id, and what is left of a process that is gone.
+"""Namesakes: two processes with one node id, and the leftover announcement of a process that is gone.
 
-A node that was killed is announced for as long as its presence lasts. A process that starts
-under its id must distinguish that from a process that lives.
+A node that was killed stays announced until its presence expires. A process that starts with its id must distinguish
+that from a process that is alive.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _SLACK = timedelta(seconds=2)  # the clock and the start times of processes come
 
 
 def is_other(announced: Node, mine: Node) -> bool:
-    """Whether what is announced under my id is another process than mine, or an earlier life of it."""
+    """Whether the announcement under my id is by another process, or by an earlier start of mine."""
     return announced.id == mine.id and announced.started_at != mine.started_at
 
 
 def surely_lives(announced: Node, mine: Node, process_began: datetime | None) -> bool:
-    """Whether another process under my id is known to live, so that mine must not start.
+    """Whether another process with my id is known to be alive, so that mine must not start.
 
-    `process_began` is when the process that has its number on this machine began, None if there is none. On another
+    `process_began` is when the process with its pid on this machine started, None if there is none. On another
     machine, or in a container with the same host name, that cannot be known from here: then its heartbeats show it.
     """
     if (announced.host, announced.pid == mine.pid) != (mine.host, False) or process_began is None:
@@ -31,5 +31,5 @@ def surely_lives(announced: Node, mine: Node, process_began: datetime | None) ->
 
 
 def describe(other: Node) -> str:
-    """Another process under the same id, in words."""
+    """Another process with the same id, in words."""
     return f"process {other.pid} on {other.host}, started at {instant(other.started_at)}"

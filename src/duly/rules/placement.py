@@ -1,8 +1,8 @@
-"""Placement: which node an assignable run is given to, decided from what the nodes announce and already have.
+"""Placement: which node an assignable run is assigned to, decided by what the nodes announce and already have.
 
-A node takes due runs for its free slots and, besides, a few upcoming ones, so that it fires them by its own timer. The
-least loaded goes first. Safety does not depend on this module: a run starts under its fenced claim, whatever is
-believed about the nodes.
+A node takes due runs for its free slots, and also a few upcoming ones, which it starts by its own timer. The least
+loaded node goes first. Safety does not depend on this module: a run starts under its fenced claim, whatever is believed
+about the nodes.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ Selector = Mapping[str, str]
 
 
 def to_place(run: Run) -> Run:
-    """The same run, to be started where the leader says."""
+    """The same run, to be started on the node that the leader chooses."""
     return run if run.final else replace(run, assignable=True, hold=UNPLACED)
 
 
 def is_assigned(placement: Literal["queue", "assign"], selector: Selector | None) -> bool:
-    """Whether a job's runs are placed by the leader: where all are, or where only some nodes will do."""
+    """Whether the leader places a job's runs: because it places all runs, or because the job has a selector."""
     return placement == "assign" or bool(selector)
 
 
 def placing_order(ready_at: At, priority: int, run_id: str, now: At) -> tuple[bool, int, At, str]:
-    """The sort key of runs to be placed: due ones by urgency, then the others by their time."""
+    """The sort key of runs to be placed: due ones by urgency, then the others by ready time."""
     due = ready_at <= now
     return (not due, -priority if due else 0, ready_at, run_id)
 
 
-# --- who may have a run
+# --- which nodes can run it
 
 
 def lacks(node: Node, run: Run, selector: Selector | None) -> str | None:
@@ -80,9 +80,9 @@ def _labelled(node: Node, selector: Selector) -> bool:
 
 
 class Placing(Struct, frozen=True):
-    """What was decided: whom to give what; whether a due run found its nodes full; whether no node takes any more.
+    """The decision: the assignments, and how full the nodes are. `crowded`: the nodes for a due run were full.
 
-    `full`: no slot is free anywhere. `sated`: nobody takes more upcoming runs either.
+    `full`: no node has a free slot. `sated`: no node takes more upcoming runs either.
     """
 
     assignments: list[Assignment]
@@ -92,7 +92,7 @@ class Placing(Struct, frozen=True):
 
 
 class Room(Struct):
-    """A node, and what it has so far."""
+    """A node, and how many runs it has so far."""
 
     node: Node
     due: int
@@ -105,7 +105,7 @@ class Room(Struct):
 
     @property
     def load(self) -> tuple[float, str]:
-        """The least loaded node first; among equals the order is fixed."""
+        """The sort key: least loaded first, then by id."""
         return ((self.due + self.upcoming) / self.node.capacity, self.node.id)
 
 
@@ -124,9 +124,9 @@ def place(
     now: datetime,
     until: datetime,
 ) -> Placing:
-    """Give runs to nodes, in the order in which they come; fills the rooms. `selectors` are by job.
+    """Assign runs to nodes, in the given order; updates the rooms. `selectors` are by job.
 
-    Those of `paused` queues stay, or they would take room that nobody may use. A due run goes to a node with a free
+    Runs of `paused` queues stay: they would only occupy slots. A due run goes to a node with a free
     slot, one that is due by `until` to a node with fewer than `ahead` upcoming runs; later ones stay.
     """
     able: dict[tuple[str, str, str], list[Room]] = {}
@@ -151,5 +151,5 @@ def place(
 
 
 def lapsed(nodes: Iterable[Node], shares: Mapping[str, Share]) -> list[str]:
-    """Those who have been assigned runs and are no longer present."""
+    """The nodes that have assigned runs and are no longer present."""
     return sorted(set(shares) - {node.id for node in nodes})

@@ -1,4 +1,4 @@
-"""Planning: which runs a job's schedule asks for, from its cursor to a little ahead of now.
+"""Planning: which runs a job's schedule requires, from its cursor to a little ahead of now.
 
 Every instant between the cursor and the new one ends in exactly one record: a run, or a skipped run with its reason,
 which may cover a range. The planner only stores what is decided here.
@@ -25,12 +25,12 @@ MOST_CAUGHT_UP = 100
 _TICK = timedelta(microseconds=1)
 _LOOK_AGAIN = timedelta(seconds=60)
 
-# Schedules are aligned: planning is done halfway between two instants, so that it does not compete with firing.
+# Many schedules share the same instants: plan halfway between two of them, so as not to compete with their runs.
 _FARTHEST_FROM_INSTANT = timedelta(seconds=5)
 
 
 class Outlook(Struct, frozen=True):
-    """How far ahead runs are made, how late an instant may be before it counts as missed, and who places runs.
+    """How far ahead runs are created, how late an instant may be before it counts as missed, and who places runs.
 
     `legacy`: nodes of 0.1.0 are alive. They hold and retry runs without regard to `start_by`, so runs get none.
     """
@@ -47,7 +47,7 @@ class Outlook(Struct, frozen=True):
 
 
 def plan(record: JobRecord, schedule: Schedule, now: datetime, outlook: Outlook) -> Firing:
-    """One step of planning for a job whose cursor is set: the runs to make, and where the cursor goes."""
+    """One step of planning for a job whose cursor is set: the runs to create, and the new cursor."""
     cursor = record.cursor
     assert cursor is not None
     missed, due = _missed(record, schedule, cursor, now, outlook.grace)
@@ -77,7 +77,7 @@ def plan(record: JobRecord, schedule: Schedule, now: datetime, outlook: Outlook)
 
 
 def postpone(record: JobRecord, now: datetime) -> Firing:
-    """Leave a job that cannot be planned as it is, and look at it again later: it must not stand before the others."""
+    """Leave a job that cannot be planned unchanged and retry it later: it must not block the others."""
     assert record.cursor is not None
     return Firing(
         uid=record.uid,
@@ -98,7 +98,7 @@ def _allowance(record: JobRecord) -> int:
 def _plan_again(cursor: datetime | None, planned: list[Run], now: datetime, outlook: Outlook) -> datetime | None:
     if cursor is None:
         return None
-    if len(planned) == MOST_AHEAD:  # a fast schedule: go on when half of these are used up
+    if len(planned) == MOST_AHEAD:  # a fast schedule: continue when half of these are used up
         return max(now, planned[MOST_AHEAD // 2].due)
     off = min(_FARTHEST_FROM_INSTANT, outlook.horizon / 4)
     if planned:
@@ -110,7 +110,7 @@ def earliest_instant(plan_at: datetime, now: datetime, limit: int) -> datetime:
     """The earliest instant beyond those planned that a job with this `plan_at`, or a later one, can have.
 
     As far as it can be among the first `limit` of all runs: a job with a fast schedule is planned later than the
-    horizon before its cursor, but has half of `MOST_AHEAD` runs before it. Planning that was put off counts from then.
+    horizon before its cursor, but has half of `MOST_AHEAD` runs before it. Postponed planning counts from the new time.
     """
     if plan_at <= now or limit > MOST_AHEAD // 2:
         return plan_at
@@ -120,7 +120,7 @@ def earliest_instant(plan_at: datetime, now: datetime, limit: int) -> datetime:
 def _missed(
     record: JobRecord, schedule: Schedule, cursor: datetime, now: datetime, grace: timedelta
 ) -> tuple[list[Run], datetime | None]:
-    """What becomes of instants that are late by more than `grace`, and the first instant after them."""
+    """The records for instants that are late by more than `grace`, and the first instant after them."""
     cut = now - grace
     last = latest(schedule, cursor, cut) if cursor <= cut else None
     if last is None:

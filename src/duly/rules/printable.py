@@ -1,15 +1,15 @@
-"""Foreign text made printable.
+"""Make text from outside printable.
 
-No sign of it then moves a cursor, begins a line, reverses the direction of writing or breaks an encoder. What is not
-printable is written as the escape that Python and JSON have for it.
+After that, no character in it moves the cursor, starts a line, reverses the writing direction or breaks an encoder.
+Unprintable characters are written as the escapes that Python and JSON use.
 """
 
 from __future__ import annotations
 
 import re
 
-# Everything but what Python calls printable, and surrogates that no encoder takes. Blanks other than the plain one
-# count as unprintable, line breaks of all kinds among them.
+# Everything that Python does not call printable, and surrogates, which no encoder accepts. Whitespace other than the
+# plain space counts as unprintable, including line breaks of all kinds.
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e\xa1-\xac\xae-\u036f]")
 
 _HALF = 500
@@ -22,7 +22,7 @@ def shortened(message: str) -> str:
 
 
 def escaped(text: str, keep: str = "") -> str:
-    """The text with what is not printable as escapes of the form that JSON has, but for the signs in `keep`."""
+    """The text with unprintable characters as JSON escapes, except the characters in `keep`."""
     if text.isascii() and text.isprintable():
         return text
     return _UNPRINTABLE.sub(lambda found: _escape(found[0], keep), text)

@@ -1,4 +1,4 @@
-"""How fast the leader deletes what retention no longer keeps: in steps so short that no run starts later for them."""
+"""How fast the leader deletes expired runs: in steps so short that they do not delay the start of other runs."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ _LEAST, _MOST = 20, 1_000
 _LONG, _SHORT = 0.010, 0.004  # seconds
 _REST = 0.002
 
-CLEAR = 0.05  # nothing is deleted if a run is due within so many seconds,
-PATIENCE = 1.0  # but for longer than this deleting never rests
+CLEAR = 0.05  # seconds: nothing is deleted if a run is due within this time,
+PATIENCE = 1.0  # seconds: but deleting never pauses for longer than this
 
 
 def next_step(size: int, seconds: float) -> int:
-    """How many runs to delete in the next step, after a step of this size took so long."""
+    """How many runs to delete in the next step, after a step of this size took `seconds`."""
     if seconds > _LONG:
         return max(_LEAST, size // 2)
     return min(_MOST, size * 2) if seconds < _SHORT else size

@@ -1,8 +1,8 @@
-"""Redaction: a text without the secrets in it, for logs, errors and whatever people are shown.
+"""Redaction: removes secrets from text for logs, errors and other output.
 
-It knows credentials before the host of a URL, whatever signs the password is made of, secrets given as `name=value` in
-queries, connection strings and reprs, and Duly's own tokens. Where the end of a secret is uncertain, it hides too
-much. Takes time in proportion to the text, since the text may come from anybody.
+It recognizes credentials before the host of a URL, whatever characters the password has, secrets given as `name=value`
+in queries, connection strings and reprs, and Duly's own tokens. Where the end of a secret is uncertain, it hides too
+much. It takes linear time, because the text may come from untrusted callers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def redacted(text: str) -> str:
 
 
 def _without_blanks(text: str) -> str:
-    """A text that is one URL may have blanks in its password, too."""
+    """If the whole text is one URL, its password may also contain spaces."""
     scheme = _SCHEME.match(text)
     at = text.rfind("@")
     if scheme is None or at < scheme.end() or _has_no_login(text):

@@ -1,7 +1,7 @@
 """Retry policies: how long to wait after which failure, and which failures to retry at all.
 
 The numbers (`RetrySpec`) travel with the run; rules by exception class and custom strategies stay with the handler's
-code and are asked where the handler ran.
+code and are applied where the handler ran.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class RetryPolicy(Struct, frozen=True):
         return [_nominal(self.spec, failures) for failures in range(1, self.max_retries + 1)]
 
     def judge(self, exc: BaseException, failures: int) -> tuple[Verdict, float | None]:
-        """Whether to retry after this exception, the `failures`-th one; and a delay where it is not the numbers'."""
+        """Whether to retry after this exception, the `failures`-th one; and the delay, if it is not by the numbers."""
         if isinstance(exc, Retry):
             return Verdict.POLICY, None if exc.after is None else seconds("Retry(after=…)", exc.after)
         if _is(exc, (GiveUp, *self.give_up_on)) or not _is(exc, self.retry_on):

@@ -1,8 +1,8 @@
 """Schedules: when a job is due, as pure values.
 
-`Cron`, `Every` and `Once` compute due instants from nothing but themselves and the instant they are given; instants
-come in aware and go out in UTC. `bind` turns a schedule into the plain spec that the store holds, `from_spec` turns it
-back. Which of the instants become runs is left to `rules.planning`.
+`Cron`, `Every` and `Once` compute due instants only from their own fields and the given instant; they accept aware
+datetimes and return UTC. `bind` turns a schedule into the plain spec that the store holds, `from_spec` turns it back.
+`rules.planning` decides which of the instants become runs.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _ZERO = timedelta(0)
 
 @runtime_checkable
 class Schedule(Protocol):
-    """Anything that knows when it is due next: any object with this method is a schedule.
+    """The protocol of schedules: any object with this method is a schedule.
 
     `next_run` returns the first due instant strictly after the given one, as an aware datetime, or None when there is
-    none any more. It must depend on nothing else: the same question has the same answer on every node.
+    none any more. It must depend on nothing else: the same argument gives the same result on every node.
     """
 
     def next_run(self, after: datetime, /) -> datetime | None: ...
@@ -83,7 +83,7 @@ class Cron(_Value):
     """Due at the wall-clock times of a cron expression in a time zone.
 
     `timezone` is an IANA name or a `ZoneInfo`; None is the scheduler's default, bound at registration, and UTC until
-    then. `dst` says what becomes of fixed times that a change of clocks skips or repeats; see `docs/schedules.md`. `H`
+    then. `dst` says what happens to fixed times that a clock change skips or repeats; see `docs/schedules.md`. `H`
     is hashed from the job's name at registration, and from an empty name until then.
     """
 
@@ -153,7 +153,7 @@ class Cron(_Value):
         return ", ".join([*words, *_bound_words(self.start_at, self.end_at), *_jitter_words(self.jitter)])
 
     def note(self, instant: datetime) -> str | None:
-        """What a change of clocks has to do with a due instant, in a sentence; None on ordinary days."""
+        """How a clock change affects a due instant, in one sentence; None if it does not."""
         at = _utc(instant, "instant")
         if self.previous_run(at) != at:
             return None
@@ -275,7 +275,7 @@ class Once(_Value):
         return self.at if self.at <= _utc(at, "at") else None
 
     def first_run(self, now: datetime) -> datetime | None:
-        """The instant, even if it is past: what was asked for late is done at once."""
+        """The instant, even if it has passed: such a job runs at once."""
         _utc(now, "now")
         return self.at
 
@@ -294,7 +294,7 @@ def bind(
 ) -> ScheduleSpec:
     """The plain spec of a schedule for the job called `name`: zone named, `H` resolved, the job's own bounds merged in.
 
-    Of an object that only code can compute the spec names the class, and keeps its `jitter` if it has one.
+    For an object that only code can compute, the spec names the class and keeps its `jitter`, if it has one.
     """
     match schedule:
         case Cron():
@@ -372,7 +372,7 @@ def step(schedule: Schedule, after: datetime) -> datetime | None:
 
 
 def first_instant(schedule: Schedule, now: datetime) -> datetime | None:
-    """The first due instant of a newly registered job, checked as by `step`. Only `first_run` may name a past one."""
+    """The first due instant of a newly registered job, checked as by `step`. Only `first_run` may return a past one."""
     first = getattr(schedule, "first_run", None)
     if first is None:
         return step(schedule, now)
@@ -384,14 +384,14 @@ def first_instant(schedule: Schedule, now: datetime) -> datetime | None:
 def describe_schedule(spec: ScheduleSpec | None, schedule: Schedule | None) -> str | None:
     """A job's schedule in plain words, None for a job without one.
 
-    `schedule` is what computes it, None where only another process has the code. A class of the user's that cannot
-    describe itself is named.
+    `schedule` is what computes it, None where only another process has the code. For a user's class that cannot
+    describe itself, its name.
     """
     if spec is None:
         return None
     words = getattr(schedule, "describe", None)
     if words is not None:
-        with suppress(Exception):  # one broken class must not keep all jobs from being listed
+        with suppress(Exception):  # one broken class must not prevent the listing of all jobs
             return sanitize.text_of(words(), _LONGEST_WORDS)
     return f"by {spec.kind}, in code" if isinstance(spec, CustomSpec) else "a schedule that cannot be read"
 
@@ -400,7 +400,7 @@ def latest(schedule: Schedule, start: datetime, at: datetime, *, budget: int = 1
     """The latest due instant from `start` to `at`, both included, or None.
 
     An object without `previous_run` is stepped through, at most `budget` times; then the last instant reached is
-    returned, and the caller may go on from there.
+    returned, and the caller may continue from there.
     """
     previous = getattr(schedule, "previous_run", None)
     if previous is None:
@@ -491,7 +491,7 @@ def _assign(value: object, **fields: object) -> None:
 
 
 def _utc(instant: datetime, what: str) -> datetime:
-    """The instant in UTC; at the ends of the calendar the last one that UTC has."""
+    """The instant in UTC; at the ends of the calendar, the nearest one that UTC can represent."""
     if not isinstance(instant, datetime):
         raise InvalidSchedule(f"{what} is {shown(instant)}, not a datetime", field=what, hint="give an aware datetime")
     refuse_naive(instant, what, InvalidSchedule)
@@ -550,7 +550,7 @@ def _total(spans: list[timedelta]) -> timedelta:
 def _duration(
     value: float | timedelta, what: str, unit: timedelta = timedelta(seconds=1), least: timedelta | None = _ZERO
 ) -> timedelta:
-    """A number of units, or a timedelta, as a timedelta; anything else raises `InvalidSchedule`, naming it."""
+    """A number of units, or a timedelta, as a timedelta; anything else raises `InvalidSchedule` with its name."""
     if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
         raise InvalidSchedule(f"{what} is {shown(value)}", field=what, hint="give a number of seconds or a timedelta")
     try:

@@ -1,4 +1,4 @@
-"""Settling: what becomes of a run after an outcome. The only place where failures, losses and retries are counted.
+"""Settling: what happens to a run after an outcome. The only place where failures, losses and retries are counted.
 
 Workers and reapers go through here, so there is no retry policy in any store.
 """
@@ -117,7 +117,7 @@ def _completed(run: Run, fence: int, outcome: Succeeded, ended_at: datetime) -> 
 
 
 def as_stored(run: Run, settlement: Settlement) -> Settlement:
-    """A settlement as it applies to the run the store has: a wish to cancel that came meanwhile is honoured."""
+    """A settlement as it applies to the stored run: takes into account that it may have been cancelled meanwhile."""
     if settlement.state is State.PENDING and run.cancelling:
         return replace(settlement, state=State.CANCELLED, reason=run.reason, hold=None)
     if settlement.state is State.CANCELLED and settlement.reason is None:
@@ -140,7 +140,7 @@ def _after_failure(
 
 
 def _after_loss(run: Run, fence: int, ended_at: datetime, max_losses: int, *, alone: bool) -> Settlement:
-    """A run fails for its losses only if it was alone when its worker vanished: else it may have been any other."""
+    """A run fails for its losses only if it was alone when its worker vanished: otherwise another may be the cause."""
     if run.cancelling:
         return _settled(run, fence, State.CANCELLED, OutcomeKind.LOST, ended_at, reason=run.reason, failure=_VANISHED)
     if run.policy.delivery is Delivery.AT_MOST_ONCE:
@@ -156,9 +156,9 @@ def _after_loss(run: Run, fence: int, ended_at: datetime, max_losses: int, *, al
 
 
 def plain(settlement: Settlement, why: str) -> Settlement | None:
-    """The same settlement without anything that came from the handler, for a store that cannot take that.
+    """The same settlement without anything that came from the handler, for a store that cannot accept it.
 
-    What becomes of the run stays as it was decided. `why` is what the store said. None: it is plain already.
+    The decision about the run does not change. `why` is the store's error. None if it is plain already.
     """
     if settlement.reason is not None and settlement.reason.startswith(_NOT_STORABLE):
         return None
@@ -202,7 +202,7 @@ def _settled(
 
 
 def _release(run: Run, fence: int, ended_at: datetime, *, began: bool) -> Settlement:
-    """The run is given back unchanged; an attempt that began is in the history nevertheless."""
+    """The run is given back unchanged; an attempt that started is still recorded in the history."""
     kind = OutcomeKind.INTERRUPTED
     given_back = _settled(run, fence, State.PENDING, kind, ended_at, failure=run.failure)
     attempt = _attempt(run, fence, kind, ended_at, None) if began else None

@@ -1,8 +1,8 @@
 """Shards: where a job is planned, and which shards a scheduler node takes, keeps and hands over.
 
-A job belongs to the shard of its name's hash. The planner moves a job there when it plans it, so a job may be in
+The hash of a job's name decides its shard. The planner moves a job there when it plans it, so a job may be in
 another shard for a while; every shard that may have jobs is led by some node. Safety does not depend on this module:
-a cursor moves by compare-and-set under the epoch of a shard, whatever is believed about shards and nodes.
+a cursor moves by compare-and-set under the epoch of a shard, whatever a node assumes about shards and nodes.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from duly.model.node import PROTOCOL
 # The store's value that says how many shards have ever been in use; it only grows (`runtime.shard_layout`).
 KIND, KEY = "planning", "shards"
 
-# Among a node's metrics, where it is more than one: how many shards it is configured for, and how many it knows of.
+# Metrics of a node, if greater than one: how many shards it is configured for, and how many it knows.
 SHARDS, KNOWN_SHARDS = "shards", "known_shards"
-STOPPING = "stopping"  # likewise: it takes nothing over any more
+STOPPING = "stopping"  # also a metric of a node: it takes over no more shards
 
 _PER_RANK = 0.05
 _LONGEST_TURN = 0.2
-_AT_SHARE = 0.1  # of the lease: how much longer a node waits that has its share already
+_AT_SHARE = 0.1  # of the lease: how much longer a node waits if it already has its share
 
 
 # --- jobs
 
 
 def shard_names(count: int) -> tuple[str, ...]:
-    """The names of that many shards. The first one is called as it is without shards."""
+    """The names of that many shards. The first has the same name as without shards."""
     return (MAIN, *(f"{MAIN}/{number}" for number in range(1, count)))
 
 
@@ -60,7 +60,7 @@ def homeward(firing: Firing, record: JobRecord, count: int) -> Firing:
 
 
 def relocation(record: JobRecord, count: int) -> Firing:
-    """Move a job to the shard that it belongs to; it is planned there, at the time when it would be here."""
+    """Move a job to the shard that it belongs to; it is planned there, with the same `plan_at`."""
     assert record.cursor is not None
     return Firing(
         uid=record.uid,
@@ -83,14 +83,14 @@ def known_count(item: Item | None) -> int:
     try:
         return min(max(int(item.value), 1), MOST_SHARDS)
     except ValueError:
-        return MOST_SHARDS  # a value that nobody can read: whichever shards have jobs are among these
+        return MOST_SHARDS  # an unreadable value: all shards that have jobs are among these
 
 
 def agreed_count(own: int, nodes: Iterable[Node]) -> int:
-    """How many shards jobs are spread over: what the live scheduler node with the highest setting is configured for.
+    """How many shards jobs are spread over: the highest setting among live scheduler nodes.
 
-    So all nodes agree while they are restarted one by one with another setting. Beside nodes of 0.1.0 there is one
-    shard, since they lead no other.
+    So all nodes agree while they are restarted one by one with another setting. While nodes of 0.1.0 are alive there is
+    one shard, because they lead no other.
     """
     count = own
     for node in nodes:
@@ -101,7 +101,7 @@ def agreed_count(own: int, nodes: Iterable[Node]) -> int:
     return count
 
 
-# --- who leads which
+# --- which node leads which shard
 
 
 def sharers(nodes: Iterable[Node], me: str, known: int) -> list[str]:
@@ -119,12 +119,12 @@ def sharers(nodes: Iterable[Node], me: str, known: int) -> list[str]:
 
 
 def share(shards: int, nodes: int) -> int:
-    """How many shards each node leads at most, if none is away."""
+    """The most shards that each node leads if all nodes are present."""
     return math.ceil(shards / max(nodes, 1))
 
 
 def rank(shard: str, me: str, nodes: Collection[str]) -> int:
-    """How many nodes go before this one to take a shard.
+    """How many nodes come before this one in the order of taking a shard.
 
     Each shard has its own order of nodes, so that the shards of a node that is gone go to different ones.
     """
@@ -141,7 +141,7 @@ def turn(rank: int, lease: float, *, has_share: bool) -> float:
 
 
 def to_hand_over(held: Sequence[str], me: str) -> str:
-    """The shard that a node with too many gives away: the least preferred one, the leadership of the cluster last."""
+    """The shard that a node with too many hands over: the least preferred one; leadership of the cluster goes last."""
     return min(held, key=lambda shard: (shard == MAIN, _weight(shard, me)))
 
 

@@ -13,10 +13,10 @@ PARTS = 4
 
 
 def scheduled_share(room: int, request: int) -> int:
-    """How many of `room` places scheduled runs have for sure, rounded up.
+    """How many of `room` places are guaranteed to scheduled runs, rounded up.
 
-    Where there are fewer than four places, a share of each is too much: then it is one place in as many of four
-    requests in a row as there are places.
+    With fewer than four places, one place in every claim would be too much: then scheduled runs get one place in as
+    many of four consecutive requests as there are places.
     """
     if room >= PARTS:
         return -(-room // PARTS)

@@ -12,7 +12,7 @@ from duly.model import JobStatistics, OutcomeKind, Settlement, State
 
 
 class Tally(Struct):
-    """Counters in the making: what a batch adds for one job on one node, or a sum over nodes."""
+    """Mutable counters: what a batch adds for one job on one node, or a sum over nodes."""
 
     completed: int = 0
     failed: int = 0
@@ -61,7 +61,7 @@ def _count(entry: Tally, state: State) -> None:
 
 
 def combine(parts: Iterable[JobStatistics | Tally]) -> JobStatistics:
-    """Sum up counters kept apart by node."""
+    """Sum up counters that are kept per node."""
     total = Tally()
     for part in parts:
         total.completed += part.completed

@@ -1,8 +1,8 @@
-"""Suspects: runs that may have killed their workers, and how the culprit among them is found.
+"""Suspects: runs that may have killed their workers, and how to find the one that did.
 
-A worker that vanishes takes all its runs along, whichever of them is to blame. A loss by itself therefore fails no run.
-One whose next loss could be its last is a suspect: it is lent alone, to a node that has nothing else to do, and stays
-alone there for a while. If the node vanishes meanwhile, it was this run.
+When a worker vanishes, all its runs are lost, whichever of them is the cause. So a loss alone does not fail a run. A
+run whose next loss could be its last is a suspect: it is lent alone, to a node that has nothing else to do, and stays
+alone there for a while. If the node vanishes meanwhile, this run is the cause.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def is_suspect(losses: int, most: int) -> bool:
 def seconds_alone(losses: int, most: int, lease: float) -> float:
     """How long a suspect stays alone on its node: one lease, and twice as long with each further loss.
 
-    A run that outlives this time is joined by others, since it may take hours. Should its worker vanish after that,
-    it is not known whose fault it was, and the next time it is alone for longer.
+    After this time other runs may join it, because a run may take hours. If its worker vanishes after that, the cause
+    is unknown, and the run is alone for longer the next time.
     """
     return float(min(lease * 2.0 ** min(losses - (most - 1), 64), _LONGEST))
 
@@ -34,7 +34,7 @@ def was_alone(run: Run, most: int, lease: float) -> bool:
 
     `run.expires_at` is when the lost claim expired: one lease after its last renewal. Others join a suspect only after
     a renewal at the end of its time alone was acknowledged (`runtime.quarantine`). So if the last renewal was before
-    that, nobody had joined it.
+    that, no other run had joined it.
     """
     if not is_suspect(run.losses, most) or run.started_at is None or run.expires_at is None:
         return False

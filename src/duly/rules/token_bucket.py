@@ -1,4 +1,4 @@
-"""Token buckets: how many are in one after a time, and how long to wait for more."""
+"""Token buckets: how many tokens a bucket has after some time, and how long to wait for more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a run waits: a pure function of the run and of what is so at this moment, in one plain sentence.
+"""Why a run waits: a pure function of the run and the present situation, which returns one plain sentence.
 
 The first thing that keeps the run from starting is the reason, with the setting that decides, if one does.
 """
@@ -16,18 +16,18 @@ from duly.model.job import COMMAND_HANDLER
 from duly.rules.describe import instant
 from duly.rules.placement import lacks, why_unplaced
 
-BUSY, SLOTS = "running", "slots"  # among a node's metrics: slots that are taken, and all of them
-CLOSED = "closed"  # likewise: there if it starts nothing, because a suspect is or will be alone on it
+BUSY, SLOTS = "running", "slots"  # metrics of a node: occupied slots, and all slots
+CLOSED = "closed"  # also a metric: present if the node starts nothing, because a suspect is or will be alone on it
 _NAMED = 3
 
 
 class Situation(Struct, frozen=True):
-    """What is so now, as far as it may keep a run from starting.
+    """The present situation, as far as it can prevent a run from starting.
 
-    `nodes` are those that live, None where nobody knows because the coordinator is away. `record` is the definition of
-    the run's job, `blocker` an unfinished run of its group; `all_searched` is False if there may be one that was not
-    found because the job has too many runs. `doubt` is by how many seconds the store's clock has jumped. `leader` leads
-    the cluster, `planner` the shard that the job is in.
+    `nodes` are the live nodes, None if they are unknown because the coordinator is unreachable. `record` is the
+    definition of the run's job, `blocker` an unfinished run of its group; `all_searched` is False if there may be one
+    that was not found because the job has too many runs. `doubt` is by how many seconds the store's clock has jumped.
+    `leader` leads the cluster, `planner` the shard that the job is in.
     """
 
     now: datetime
@@ -99,7 +99,7 @@ def _stopped_job(record: JobRecord | None) -> Reason:
     if record.paused is None:
         return Reason("Its job was paused and is being resumed: it is about to wait for a worker again.", "pause")
     note = f" ({record.paused.note})" if record.paused.note else ""
-    return Reason(f"It waits because its job is paused since {instant(record.paused.at)}{note}.", "pause")
+    return Reason(f"It waits because its job has been paused since {instant(record.paused.at)}{note}.", "pause")
 
 
 def describe_blocker(blocker: Run | None) -> str:
@@ -154,7 +154,7 @@ def _blocked(run: Run, situation: Situation) -> Reason | None:
 
 
 def _unserved(run: Run, situation: Situation) -> Reason:
-    """It is ready and nothing holds it: is there anybody to start it?"""
+    """The reason for a ready run without a hold: whether any node can start it."""
     able = _able(run, situation)
     if isinstance(able, Reason):
         return able
@@ -162,14 +162,14 @@ def _unserved(run: Run, situation: Situation) -> Reason:
 
 
 def _since(run: Run) -> str:
-    return f"It is ready since {instant(run.ready_at)}"
+    return f"It has been ready since {instant(run.ready_at)}"
 
 
 def _able(run: Run, situation: Situation) -> Sequence[Node] | Reason:
     """The live nodes that could start a run if they had room; if there is none, why."""
     since, nodes = _since(run), situation.nodes
     if nodes is None:
-        return Reason(f"{since}; the coordinator is away, so it is not known which workers live.", "coordinator")
+        return Reason(f"{since}; the coordinator is away, so it is not known which workers are alive.", "coordinator")
     if not nodes:
         return Reason(f"{since}, but no node is alive: start one with `duly run`.", "nodes")
     workers = [node for node in nodes if Role.WORKER in node.roles and node.capacity > 0]

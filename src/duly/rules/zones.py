@@ -1,8 +1,8 @@
-"""Zones: where wall-clock times fall on the line of instants.
+"""Time zones: which instants correspond to wall-clock times.
 
-A zone's history is cut into stretches of constant offset, in which local time is UTC plus a number. Within a stretch
-wall times are looked up without any thought of zones; what clock changes skip or repeat is decided where two stretches
-meet, by the policy. Instants are naive datetimes in UTC here, wall times naive datetimes in the zone.
+A zone's history is divided into stretches of constant offset, in which local time is UTC plus a number. Within a
+stretch, wall times are looked up without regard to zones; where two stretches meet, the policy decides about times that
+the clock change skips or repeats. Instants are naive datetimes in UTC here, wall times naive datetimes in the zone.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from zoneinfo import ZoneInfo, available_timezones
 from duly.errors import InvalidSchedule, shown
 from duly.model import Dst
 
-# The calendar of datetime, less what conversion by any offset could overstep.
+# The range of datetime, less a margin for conversion by any offset.
 BEGINNING = datetime(2, 1, 1)  # noqa: DTZ001 - naive UTC, as everywhere here
 END = datetime(9999, 12, 30)  # noqa: DTZ001
 
-# A schedule that is not due for so long never is. The rarest day, a 29 February on a given weekday, comes within 40.
+# A schedule that is not due for this long is never due. The rarest day, 29 February on a given weekday,
+# comes within 40 years.
 GIVE_UP_YEARS = 100
 
-# The shortest stretch that any zone ever had is four days long (Freetown, 1939), in later times a week.
+# The shortest stretch of any zone is four days long (Freetown, 1939); the shortest later one is a week.
 _SAMPLE = timedelta(days=2)
 _SECOND = timedelta(seconds=1)
 _TICK = timedelta(microseconds=1)
@@ -44,7 +45,7 @@ class WallTimes(Protocol):
 class Stretch(NamedTuple):
     """A time of constant offset, `start` included, `end` not; `before` is the offset until `start`.
 
-    Until `fresh` its wall times are a repetition of those before it: equal to `start` but where clocks went back.
+    Until `fresh` its wall times repeat those before it; `fresh` equals `start` unless clocks went back.
     """
 
     start: datetime
@@ -55,7 +56,7 @@ class Stretch(NamedTuple):
 
     @property
     def gap(self) -> bool:
-        """Whether clocks went forward at its start, and wall times were left out."""
+        """Whether clocks went forward at its start, so that wall times were skipped."""
         return self.offset > self.before
 
 
@@ -126,17 +127,17 @@ def remark(times: WallTimes, zone: str, dst: Dst, instant: datetime) -> str | No
 
 
 def _shifts(times: WallTimes, dst: Dst) -> bool:
-    """Whether a skipped wall time is made up for, at the first instant after the gap."""
+    """Whether a skipped wall time is due at the first instant after the gap instead."""
     return times.fixed and dst is not Dst.SKIP
 
 
 def _opening(stretch: Stretch, times: WallTimes, dst: Dst) -> datetime:
-    """From when on a stretch counts: fixed times are not due again when clocks repeat them."""
+    """From when a stretch counts: fixed times are not due again when clocks repeat them."""
     return stretch.fresh if times.fixed and dst is not Dst.BOTH else stretch.start
 
 
 def _comes_again(zone: str, instant: datetime) -> bool:
-    """Whether the wall time of the instant will be repeated by the next change of clocks."""
+    """Whether the next clock change repeats the wall time of the instant."""
     for stretch in _forward(zone, instant):
         if stretch.start > instant + timedelta(days=1):
             return False
@@ -155,7 +156,7 @@ def _that_day(wall: datetime, other: datetime) -> str:
 
 
 class _Known:
-    """Remembers the last answer, so that crossing quiet stretches on the way to a far one asks only once."""
+    """Caches the last result, so that a search across stretches without due times looks it up only once."""
 
     __slots__ = ("answer", "asked")
 
@@ -175,7 +176,7 @@ class _Known:
 
 
 def _forward(zone: str, instant: datetime) -> Iterator[Stretch]:
-    """The stretches from the one that holds the instant on."""
+    """The stretches from the one that contains the instant, forwards."""
     instant = max(instant, BEGINNING)
     if instant >= END:
         return
@@ -186,7 +187,7 @@ def _forward(zone: str, instant: datetime) -> Iterator[Stretch]:
 
 
 def _backward(zone: str, instant: datetime) -> Iterator[Stretch]:
-    """The stretches from the one that holds the instant back."""
+    """The stretches from the one that contains the instant, backwards."""
     instant = min(instant, END - _TICK)
     for year in range(instant.year, max(instant.year - GIVE_UP_YEARS, BEGINNING.year) - 1, -1):
         for stretch in reversed(stretches(zone, year)):
@@ -196,7 +197,7 @@ def _backward(zone: str, instant: datetime) -> Iterator[Stretch]:
 
 @lru_cache(maxsize=8192)
 def stretches(zone: str, year: int) -> tuple[Stretch, ...]:
-    """The stretches of one year of a zone, cut at the turns of the year (in UTC) as well."""
+    """The stretches of one year of a zone, also divided at the turn of the year (in UTC)."""
     return _stretches(ZoneInfo(zone), year)
 
 
@@ -216,7 +217,7 @@ def _stretches(zone: tzinfo, year: int) -> tuple[Stretch, ...]:
 
 
 def _fresh(zone: tzinfo, start: datetime) -> datetime:
-    """When the wall times after a change of clocks are new again."""
+    """From when the wall times after a clock change are no longer repetitions."""
     return start + max(_offset(zone, start - _SECOND) - _offset(zone, start), timedelta(0))
 
 
