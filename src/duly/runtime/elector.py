@@ -90,7 +90,7 @@ class Elector(NodeService):
         return [shard for shard in self._held if self.epoch(shard) is not None]
 
     def doubt(self, shard: str) -> None:
-        """The store refused this epoch: a delayed installation by another node may have arrived after ours.
+        """The store refused this epoch: a delayed copy of another installation may have arrived after ours.
 
         If the lease is still ours, the next tick installs it again; if not, the next tick drops it.
         """

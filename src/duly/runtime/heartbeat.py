@@ -120,7 +120,7 @@ class Heartbeat(NodeService):
         return renewal.replies
 
     async def give_back(self, unsent: Sequence[tuple[ActiveRun, Settlement]]) -> int:
-        """The node's loop is blocked for good: settle known outcomes, release all other runs; return their number."""
+        """The node's loop is blocked for good: settle known outcomes, release other runs; return how many in all."""
         known = [settlement for _, settlement in unsent]
         settled = {settlement.fence for settlement in known}
         now = self._clock.now()

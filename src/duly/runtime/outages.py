@@ -13,7 +13,7 @@ from duly.runtime.environment import Environment
 
 
 class OutageLog:
-    """Keeps an outage until the store has recorded it."""
+    """Keeps outages until the store has recorded them."""
 
     def __init__(self, env: Environment, store: ValueStore) -> None:
         self._store = store
@@ -26,7 +26,7 @@ class OutageLog:
         self._unwritten.append(Outage(since, max(since, self._clock.now())))
 
     async def write(self) -> None:
-        """Store the outage that was noted, if there is one."""
+        """Store the outages that were noted, if there are any."""
         if not self._unwritten:
             return
         await self._store.append(OUTAGES, [msgspec.json.encode(each) for each in self._unwritten], keep=KEPT_OUTAGES)

@@ -59,7 +59,7 @@ class ShardBalance:
             has_share = len(held) + len(take) >= most
             at = self._free_since[shard] + turn(ranks[shard], self._lease, has_share=has_share)
             if self._handed is not None and self._handed[0] == shard:
-                at = self._handed[1] + self._lease / 2  # another node takes it
+                at = self._handed[1] + self._lease / 2  # another node should take it
             if now >= at:
                 take.append(shard)
             else:
