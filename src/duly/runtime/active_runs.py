@@ -10,13 +10,13 @@ from duly.runtime.handler import Handler
 
 
 class Unbegun(Exception):
-    """The handler was not called: its claim had expired by then, or it was to be stopped already."""
+    """The handler was not called: its claim had expired, or it had already been asked to stop."""
 
 
 class ActiveRun:
     """One claimed run in this process, from its claim until its settlement is acknowledged.
 
-    Flags are set by others and read by the attempt when it is cancelled, so that it knows why. The heartbeat's thread
+    Other services set the flags; the attempt reads them when it is cancelled, to learn why. The heartbeat's thread
     only writes `trusted_until`.
     """
 
@@ -28,12 +28,12 @@ class ActiveRun:
     elapsed = 0.0
     entered = False  # its task has taken its first step
     began = False  # the handler is being called
-    ended = False  # the handler is over; what follows is ours
+    ended = False  # the handler has ended; only runtime code follows
     cancelled = False  # an operator asked
     timed_out = False  # past its timeout
     released = False  # the node is stopping
-    abandoned = False  # given back while its handler goes on: what becomes of that concerns nobody any more
-    lost = False  # somebody else has the run
+    abandoned = False  # released while its handler still runs: the handler's outcome is ignored
+    lost = False  # another node has the run
     untrusted = False  # the lease could not be renewed in time
     committing = False  # its transaction is being committed
     committed = False  # its transaction committed, the run is completed
@@ -47,12 +47,12 @@ class ActiveRun:
 
     @property
     def asked_to_stop(self) -> bool:
-        """Whether somebody wanted it to stop, for whatever reason."""
+        """Whether it was asked to stop, for any reason."""
         return self.lost or self.timed_out or self.cancelled
 
     @property
     def held(self) -> bool:
-        """Whether this attempt lives by its claim: it is not over, and not completed by its own transaction."""
+        """Whether this attempt needs its claim: it has not ended, and its own transaction has not completed it."""
         return not (self.ended or self.committing or self.committed)
 
     def begin(self, now: float) -> None:
@@ -62,9 +62,9 @@ class ActiveRun:
         self.began = True
 
     def may_begin(self, now: float) -> bool:
-        """Whether the handler may be called: nobody wants it to stop, and its claim has not expired.
+        """Whether the handler may be called: it was not asked to stop, and its claim has not expired.
 
-        After a pause of the process a claim may have expired before its handler was called: somebody else may have the
+        After a pause of the process a claim may have expired before its handler was called: another node may have the
         run by now.
         """
         return now < self.trusted_until and not (self.lost or self.timed_out or self.cancelled or self.released)
@@ -72,8 +72,8 @@ class ActiveRun:
     def stop(self) -> None:
         """Cancel the handler; the flag set before says why.
 
-        A commit is not interrupted, so that what became of it is known. A task that has not taken its first step must
-        not be cancelled either: it would end without a word, and its slot with it. It finds the flag in `begin`.
+        A commit is not interrupted, so that its outcome is known. A task that has not taken its first step must
+        not be cancelled either: it would end silently and its slot would be lost. `begin` checks the flag.
         """
         if self.committing:
             self.to_stop = True

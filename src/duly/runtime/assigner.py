@@ -16,7 +16,7 @@ from duly.rules.placement import Placing, Room, Selector, lapsed, place, rooms_o
 from duly.runtime.elector import Elector
 from duly.runtime.environment import Environment, NodeService
 
-_SMALLEST, _LARGEST = 32, 500  # how many runs are looked at at once
+_SMALLEST, _LARGEST = 32, 500  # how many runs are considered at once
 _PERIOD = 1.8  # how soon a node that came or vanished is noticed while there are runs to start or to place
 _FIRST_PAUSE = 0.005
 _LONGEST_PAUSE = 0.25
@@ -73,7 +73,7 @@ class Assigner(NodeService):
     # --- taking back
 
     async def _take_back(self, nodes: Sequence[Node], shares: Mapping[str, Share]) -> bool:
-        """Take back what waits for nodes that are no longer present; whether there was any."""
+        """Take back runs that wait for nodes that are no longer present; return whether there were any."""
         taken = 0
         for node in lapsed(nodes, shares):
             number = await self._queue.unassign(node, _LARGEST)
@@ -117,13 +117,13 @@ class Assigner(NodeService):
         return given
 
     def _until_next(self, runs: Sequence[Run], placing: Placing) -> float:
-        """Until the next run is due that nobody took ahead of time, or the nodes are to be looked at again."""
+        """Seconds until the next unplaced run is due, or until the nodes are to be checked again."""
         placed = {assignment.run_id for assignment in placing.assignments}
         waits = [seconds_between(self._clock.now(), run.ready_at) for run in runs if run.id not in placed]
         return min([self._tick, *(max(_SOONEST, wait) for wait in waits if wait > 0)])
 
     async def _selectors_of(self, jobs: Collection[str]) -> Mapping[str, Selector | None]:
-        """What labels these jobs ask for, read from the store periodically."""
+        """The labels that these jobs require, read from the store periodically."""
         now = self._clock.monotonic()
         if now >= self._selectors_until:
             self._selectors, self._selectors_until = {}, now + self._tick
@@ -135,5 +135,5 @@ class Assigner(NodeService):
 
 
 def _may_stop(placing: Placing) -> bool:
-    """Whether there is nothing to be had from looking at the runs behind these."""
+    """Whether looking at the runs after these would be useless."""
     return placing.sated or (placing.full and placing.crowded)

@@ -38,7 +38,7 @@ from duly.runtime.hooks import Hooks
 _SUCCEEDED = Succeeded()
 _LONGEST_CHAIN = 20
 
-# What came before an exception, asked of the base class: a user's own may answer anything.
+# Read `__context__` and `__cause__` through the base class: a user's exception class may override them.
 _BEFORE: Callable[[BaseException], BaseException | None] = vars(BaseException)["__cause__"].__get__
 _MEANWHILE: Callable[[BaseException], BaseException | None] = vars(BaseException)["__context__"].__get__
 
@@ -62,7 +62,7 @@ class Attempts:
         self._max_result_bytes = env.config.max_result_bytes
 
     async def make(self, active: ActiveRun) -> Outcome | None:
-        """Call the handler and say how it ended. None: the run is no longer ours, there is nothing to settle."""
+        """Call the handler and return how it ended; None if this node lost the run and has nothing to settle."""
         handler, run = active.handler, active.claim.run
         if run.damage is not None:
             self._emit(RecordUnreadable("run", run.id, run.damage))
@@ -79,7 +79,7 @@ class Attempts:
         except Unbegun:
             active.ended = True
             return _unbegun(active)
-        except GeneratorExit as exc:  # nothing may be awaited any more, in case it is this coroutine that is closed
+        except GeneratorExit as exc:  # no await from here on: this coroutine may be being closed
             active.ended = True
             return Failed(failure_of(exc), Verdict.NEVER)
         except BaseException as exc:  # noqa: BLE001  # a handler's failure is an outcome, SystemExit and all
@@ -106,7 +106,7 @@ class Attempts:
         return self._succeeded(handler, value)
 
     def _succeeded(self, handler: Handler, value: Any) -> Succeeded:
-        """The work is done; a result that cannot be kept does not undo it."""
+        """The work is done: the run completes even if its result cannot be stored."""
         if value is None:
             return _SUCCEEDED
         try:
@@ -142,7 +142,7 @@ class Attempts:
         return await self._judged(active, handler, run, exc, GiveUp() if isinstance(exc, PayloadError) else None)
 
     def cut_short(self, active: ActiveRun) -> Outcome:
-        """What to record of an attempt that cannot be waited for any longer: its handler goes on, or a hook hangs."""
+        """What to record for an attempt that is no longer waited for: its handler still runs, or a hook hangs."""
         if active.committed:
             return Succeeded()
         if active.ended and active.error is not None:
@@ -166,7 +166,7 @@ class Attempts:
     async def _decide(
         self, handler: Handler, run: Run, exc: BaseException, default: GiveUp | None
     ) -> tuple[Verdict, float | None]:
-        """A hook's opinion first, then the retry policy's."""
+        """A hook's decision, if there is one, else the retry policy's."""
         opinion = await self._hooks.on_error(run, handler, exc)
         try:
             return handler.retry.judge(opinion or default or exc, run.failures + 1)
@@ -176,7 +176,7 @@ class Attempts:
 
 
 def _unbegun(active: ActiveRun) -> Outcome | None:
-    """What to record of an attempt whose handler was not called: nothing, unless somebody cancelled the run."""
+    """What to record of an attempt whose handler was not called: nothing, unless the run was cancelled."""
     if active.lost:
         return None
     return Cancelled() if active.cancelled else Interrupted(began=False)
@@ -193,7 +193,7 @@ def _follows_from_stop(exc: BaseException) -> bool:
 
 
 def _forget_cancellation() -> None:
-    """The cancellation was for the handler; what follows in this task is ours and may await."""
+    """Clear the cancellation, which was meant for the handler: the rest of this task is runtime code and may await."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()

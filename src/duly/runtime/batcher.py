@@ -1,8 +1,9 @@
-"""A batcher: sends at once when nothing is under way, and together what gathers behind it.
+"""A batcher: sends an item at once when no call is under way, and batches items that arrive during a call.
 
-A lone caller pays one round trip and no waiting; fifty concurrent callers share one. Callers who were answered together
-are likely to come again together: then the first of them waits for the others until the end of the loop's turn. Where
-two calls may be under way, many callers become two halves: the store works for one while the other is served here.
+A lone caller pays one round trip and no waiting; fifty concurrent callers share one. Callers that were answered
+together often call again together: then the first one waits for the others until the end of the event loop's iteration.
+If two calls may be under way, many callers are split in two halves: the store processes one half while this process
+serves the other.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _MANY = 32
 
 
 class Batcher(Generic[T, R]):
-    """Belongs to one event loop. `send` answers a batch in order; an item that it refuses fails alone."""
+    """Belongs to one event loop. `send` answers a batch in order; an item that it refuses does not fail the others."""
 
     def __init__(self, send: Callable[[Sequence[T]], Awaitable[Sequence[R]]], most: int = 500, calls: int = 1) -> None:
         self._send = send
@@ -30,7 +31,7 @@ class Batcher(Generic[T, R]):
         self._waiting: deque[tuple[T, asyncio.Future[R]]] = deque()
         self._under_way: deque[int] = deque()  # sizes of the calls
         self._sending: set[asyncio.Task[None]] = set()
-        self._crowded = False  # the last call was of several
+        self._crowded = False  # the last call had several items
         self._gathering = False
 
     async def __call__(self, item: T) -> R:
@@ -52,7 +53,7 @@ class Batcher(Generic[T, R]):
             self._done(1)
 
     def _may_send(self) -> bool:
-        """A second call is worth it if it is not small beside the one under way; else they go together afterwards."""
+        """Whether to send now. A second call must not be small compared with the one under way; else it waits."""
         if not self._under_way:
             return True
         return len(self._under_way) < self._calls and 2 * len(self._waiting) >= sum(self._under_way)

@@ -15,7 +15,7 @@ class Command(Struct, frozen=True):
     """A program and its arguments, run without a shell.
 
     `argv` is a list, never split or expanded; with `shell=True` it must be one string and `/bin/sh -c` runs it.
-    The environment is `env` and nothing else, besides PATH (unless given) and `DULY_RUN_ID`, `DULY_JOB`,
+    The environment contains only `env`, PATH (unless `env` sets it) and `DULY_RUN_ID`, `DULY_JOB`,
     `DULY_ATTEMPT`, `DULY_DUE`, `DULY_FENCE`, `DULY_IDEMPOTENCY_KEY`, `DULY_PAYLOAD`. `cwd` None is the worker's own
     directory.
     """

@@ -1,4 +1,4 @@
-"""The context: what a handler may know about its run, and the few things it may ask of its node."""
+"""The context: what a handler can read about its run, and the few requests it can make to its node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Tether(Protocol):
 
     @property
     def owned(self) -> bool:
-        """Whether the run is still this attempt's, as far as the node knows."""
+        """Whether this attempt still holds the run, as far as the node knows."""
         ...
 
     def report(self, progress: Progress) -> None:
@@ -81,12 +81,12 @@ class Context:
 
     @property
     def fence(self) -> int:
-        """A number greater than that of every earlier attempt; hand it to whatever can refuse a smaller one."""
+        """A number greater than that of every earlier attempt; pass it to systems that can reject a smaller one."""
         return self.run.fence
 
     @property
     def idempotency_key(self) -> str:
-        """The same in every attempt of this run; hand it to whatever can recognise a repetition."""
+        """The same in every attempt of this run; pass it to systems that can recognise a repetition."""
         return self.run.id
 
     @property
@@ -96,7 +96,7 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether to stop: somebody cancelled the run, its time is up, or the node is stopping."""
+        """Whether to stop: the run was cancelled, its timeout has passed, or the node is stopping."""
         return self._tether.cancelled
 
     def check(self) -> None:
@@ -104,12 +104,12 @@ class Context:
         if not self._tether.owned:
             raise ClaimLost(f"run {self.run.id} of {self.run.job!r}: this attempt's lease is no longer certain")
         if self._tether.cancelled:
-            raise RunCancelled(f"run {self.run.id} of {self.run.job!r} is to stop", self.run)
+            raise RunCancelled(f"run {self.run.id} of {self.run.job!r} was asked to stop", self.run)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Tell how far the work is; travels with the next heartbeat.
+        """Report progress; it is sent with the next heartbeat.
 
-        Any finite number will do. Anything else is logged and left out: a progress bar is never worth a run.
+        Any finite number is accepted. Anything else is logged and ignored: a wrong progress value never fails a run.
         """
         progress = sanitize.progress(done, total, note)
         if progress is None:

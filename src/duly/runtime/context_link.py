@@ -12,7 +12,7 @@ from duly.runtime.transactions import Transactions
 
 
 class ContextLink:
-    """What a context asks, answered from the live run. Safe to use from a handler's thread."""
+    """Answers a context's requests from the live run. Safe to use from a handler's thread."""
 
     __slots__ = ("_live", "_monotonic", "_transactions")
 

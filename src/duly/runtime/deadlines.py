@@ -45,7 +45,7 @@ class Deadlines:
         self._arm(loop)
 
     def _sweep(self) -> None:
-        """Attempts usually end long before their timeout; without this a day of them would lie in the heap."""
+        """Remove ended attempts: most end long before their timeout and would stay in the heap until then."""
         if len(self._heap) > self._sweep_at:
             self._heap = [entry for entry in self._heap if not entry[2].ended]
             heapq.heapify(self._heap)

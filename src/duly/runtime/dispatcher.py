@@ -1,7 +1,7 @@
 """The dispatcher wakes the worker at the moment the next run is due; the listener passes on hints from the store.
 
-If the worker has room, one claim does everything in one round trip. Otherwise due runs are promoted, so that the rule
-of their group is applied in time.
+If the worker has room, one claim does everything in one round trip. Otherwise due runs are promoted, so that their
+group's overlap rule is applied in time.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Dispatcher(NodeService):
     async def tick(self) -> float:
         longest = self._live.config.safety_tick
         if self._worker.stopping:
-            return longest  # what becomes due now is for other nodes
+            return longest  # other nodes take what becomes due now
         if not self._asked and (left := self._next_due.left(longest)) > 0:
             return left
         if self._worker.room > 0:
             self._next_due.forget()
-            self._worker.look()  # the answer to its claim has the next one
+            self._worker.look()  # the answer to its claim contains the next due time
             return longest
         self._asked = False
         looked_at, next_due = await self._queue.promote(_MOST_AT_ONCE)
@@ -54,7 +54,7 @@ class Dispatcher(NodeService):
 
 
 class Listener(NodeService):
-    """Passes hints on. A lost one costs the safety tick."""
+    """Passes hints on. A lost hint is made up for by the safety tick."""
 
     name = "listener"
 

@@ -1,8 +1,8 @@
 """The elector: competes for the planning leases and knows which of them this node holds.
 
-Leadership ends here by a clock that does not jump, before it ends in the store; and a new leader installs its epoch
-before it writes. Seniority only orders who asks first when a lease is free; where there are several shards, each has an
-order of its own (`rules.shards`).
+Leadership ends here, by a monotonic clock, before it ends in the store, and a new leader installs its epoch before it
+writes. Seniority only decides which node asks first when a lease is free; with several shards, each shard has its own
+order (`rules.shards`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Leadership(Struct, frozen=True):
 
 
 class Elector(NodeService):
-    """Holds what leases it can get among those it wants."""
+    """Acquires and holds the leases that this node wants."""
 
     name = "elector"
 
@@ -90,7 +90,7 @@ class Elector(NodeService):
         return [shard for shard in self._held if self.epoch(shard) is not None]
 
     def doubt(self, shard: str) -> None:
-        """The store refused this epoch: a late copy of somebody's installation may have come after ours.
+        """The store refused this epoch: a delayed copy of another installation may have arrived after ours.
 
         If the lease is still ours, the next tick installs it again; if not, the next tick drops it.
         """
@@ -114,7 +114,7 @@ class Elector(NodeService):
         return min([self._ttl / 3, *delays])
 
     async def _keep(self) -> None:
-        """Renew what is held; what could not be renewed is lost."""
+        """Renew the held leases; those that could not be renewed are lost."""
         if not self._held:
             return
         held = list(self._held.values())
@@ -126,7 +126,7 @@ class Elector(NodeService):
             raise
         for leadership, lease in zip(held, renewed, strict=True):
             if leadership.lease.name not in self._held:
-                continue  # given up while we asked
+                continue  # resigned during the call
             if lease is None:
                 self._drop(leadership.lease.name)
             else:
@@ -142,7 +142,7 @@ class Elector(NodeService):
         self._emit(LeaderLost(shard, resigned=False))
 
     async def _compete(self, shard: str) -> float:
-        """Take the lease if it is free; the seconds until it is worth trying again."""
+        """Take the lease if it is free; return the seconds until the next try."""
         present = await self._coordinator.holder(shard)
         if shard == MAIN:
             self._note_leader(present)
@@ -157,7 +157,7 @@ class Elector(NodeService):
     # --- several shards
 
     async def _balance_shards(self) -> float:
-        """Take free shards and hand over what exceeds this node's share; the seconds until it is worth trying again."""
+        """Take free shards and hand over those beyond this node's share; return the seconds until the next try."""
         names = self._layout.names()
         unheld = [shard for shard in names if shard not in self._held]
         # All at once: the next renewal waits for the answers.
@@ -174,7 +174,7 @@ class Elector(NodeService):
         return min([step.again, *(self._until_free(lease) for lease in others.values() if lease is not None)])
 
     def _other_holder(self, lease: Lease | None) -> str | None:
-        """A lease that this node has, but does not know of, is as good as free: asking for it returns it."""
+        """A lease that this node has without knowing it counts as free: acquiring it returns it."""
         return None if lease is None or lease.holder == self._node_id else lease.holder
 
     async def _hand_over(self, shard: str) -> None:
@@ -204,7 +204,7 @@ class Elector(NodeService):
         installed = epoch is None
         if epoch is None:
             epoch = await self._store.install(lease.name, lease.fence)
-        if self.resigned:  # while we asked: nobody shall have to wait for its end
+        if self.resigned:  # resigned during the call: release it, so that no other node waits for its expiry
             await self._coordinator.release([lease])
             return
         self._held[lease.name] = Leadership(lease, epoch, until)
@@ -219,7 +219,7 @@ class Elector(NodeService):
         return min(max(left, 0.05), self._ttl / 2)
 
     async def _turn(self) -> float:
-        """How long to let more senior candidates go first. Those that are stopping are none."""
+        """How long to let more senior candidates go first. Nodes that are stopping are not candidates."""
         nodes = [node for node in await self._coordinator.nodes() if not node.metrics.get(STOPPING)]
         candidates = [node.id for node in nodes if Role.SCHEDULER in node.roles]
         rank = candidates.index(self._node_id) if self._node_id in candidates else len(candidates)

@@ -47,9 +47,9 @@ class NodeService:
 
 
 def process_began(pid: int, now: datetime) -> datetime | None:
-    """When the process of that number on this machine began, by the clock that says it is `now`.
+    """When the process with that pid on this machine started, by the clock whose current time is `now`.
 
-    None if there is none, or the system does not say.
+    None if there is no such process, or the system does not provide its start time.
     """
     try:
         ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
@@ -60,7 +60,7 @@ def process_began(pid: int, now: datetime) -> datetime | None:
 
 
 def new_node_id(rng: random.Random) -> str:
-    """An id for a process whose configuration names none."""
+    """An id for a process whose configuration has none."""
     return f"{socket.gethostname()}-{os.getpid()}-{rng.getrandbits(32):08x}"
 
 

@@ -1,4 +1,4 @@
-"""Exceptions as data: what a failed attempt, hook or service leaves behind, whatever the exception does when asked."""
+"""Exceptions as data: the record of a failed attempt, hook or service, even if the exception's own methods raise."""
 
 from __future__ import annotations
 

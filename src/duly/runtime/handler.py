@@ -19,7 +19,7 @@ FailureHook = Callable[[Run, Any, BaseException], Awaitable[None] | None]
 
 
 class ExecutorKind(StrEnum):
-    """Where a handler runs, unless in an executor of the user's own, which has another name."""
+    """Where a handler runs, unless in one of the user's own executors, which has another name."""
 
     ASYNC = "async"
     THREAD = "thread"

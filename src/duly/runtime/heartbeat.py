@@ -32,12 +32,12 @@ from duly.runtime.worker import Worker
 
 NUDGE_PERIOD = 0.2
 _BUSY_PERIOD = 0.2
-_LOOK_UP = 1.0  # how often the thread looks whether the node's loop is still there
-_LAST_MOMENT = 0.1  # between saying that it has ended and having ended, for a thread
+_LOOK_UP = 1.0  # how often the thread checks whether the node's loop is still open
+_LAST_MOMENT = 0.1  # how long a thread may take to end after it has announced its end
 
 
 def at_once(call: Callable[..., None], *arguments: object) -> None:
-    """Where heartbeat and node share a loop, nothing has to be carried."""
+    """Call directly: the heartbeat and the node share a loop."""
     call(*arguments)
 
 
@@ -81,10 +81,10 @@ class Heartbeat(NodeService):
         return min(_BUSY_PERIOD, self._refresh / 4) if busy else self._refresh
 
     async def _renew(self) -> bool:
-        """Renew all claims; whether some could not be renewed now because somebody else is changing them."""
+        """Renew all claims; return whether some could not be renewed now because another process is changing them."""
         active_runs = self._active_runs.snapshot()
         sent = self._clock.monotonic()
-        # An attempt is known by its fence: the replies are in the order of the beats, whatever their runs are.
+        # Attempts are identified by their fences, not by their runs: the replies are in the order of the beats.
         replies = await self._replies(
             [Beat(active.claim.run.id, active.claim.fence, active.progress) for active in active_runs]
         )
@@ -99,14 +99,14 @@ class Heartbeat(NodeService):
                 busy = busy or active.held
                 continue
             active.trusted_until = trusted_until(sent, self._lease)
-            active.untrusted = active.untrusted and _stops(active)  # an attempt that is being stopped for it stays so
+            active.untrusted = active.untrusted and _stops(active)  # if it is being stopped for that, it stays so
             if reply is BeatReply.CANCEL:
                 cancelled.append(active)
         self._report(lost, cancelled)
         return busy
 
     async def _replies(self, beats: list[Beat]) -> Sequence[BeatReply]:
-        """Renew these claims. Progress comes from handlers: should the store refuse it, the claims go without it."""
+        """Renew these claims. Handlers provide the progress: if the store refuses it, it is left out."""
         try:
             renewal = await self._queue.renew(beats, self._lease, self._silence)
         except BackendUnavailable:
@@ -120,7 +120,7 @@ class Heartbeat(NodeService):
         return renewal.replies
 
     async def give_back(self, unsent: Sequence[tuple[ActiveRun, Settlement]]) -> int:
-        """The node's loop will not turn any more: settle in its place what is known, give back all else; how many."""
+        """The node's loop is blocked for good: settle known outcomes, release other runs; return how many in all."""
         known = [settlement for _, settlement in unsent]
         settled = {settlement.fence for settlement in known}
         now = self._clock.now()
@@ -133,7 +133,7 @@ class Heartbeat(NodeService):
         return sum(await self._queue.settle(known)) if known else 0
 
     def _report(self, lost: Sequence[ActiveRun], cancelled: Sequence[ActiveRun]) -> None:
-        # A run that settled while the renewal was under way is not lost, only over.
+        # A run that was settled while the renewal was under way is not lost: it has ended.
         really = [active for active in lost if active.held]
         if really:
             runs = tuple(active.claim.run for active in really)
@@ -143,7 +143,7 @@ class Heartbeat(NodeService):
             self._tell(self._worker.cancel, cancelled)
 
     def _distrust(self) -> None:
-        """Whatever could not be renewed in time is no longer certain."""
+        """Treat claims that could not be renewed in time as uncertain."""
         now = self._clock.monotonic()
         for active in self._active_runs.snapshot():
             if now >= active.trusted_until and not active.untrusted and active.held:
@@ -186,12 +186,12 @@ class HeartbeatThread:
         self._thread = threading.Thread(target=self._run, name="duly-heartbeat", daemon=True)
 
     async def start(self) -> None:
-        """Return once the thread beats; raises what kept its session from opening."""
+        """Return once the thread sends heartbeats; raises the error that kept its session from opening."""
         self._thread.start()
         await self._started
 
     def nudge(self) -> None:
-        """Somebody may want a run of ours cancelled."""
+        """A run of this node may have been cancelled."""
         if self._loop is not None and self._nudge is not None:
             with suppress(RuntimeError):  # it has just ended
                 self._loop.call_soon_threadsafe(self._nudge)
@@ -203,7 +203,7 @@ class HeartbeatThread:
                 self._loop.call_soon_threadsafe(self._presence.signal.wake)
 
     def give_back(self, unsent: Sequence[tuple[ActiveRun, Settlement]], patience: float) -> int:
-        """From any thread: give back all claims of a node whose loop is blocked for good; how many were."""
+        """From any thread: release all claims of a node whose loop is blocked for good; return their number."""
         if self._loop is None or self._heartbeat is None:
             return 0
         asked = asyncio.run_coroutine_threadsafe(self._heartbeat.give_back(unsent), self._loop)
@@ -213,7 +213,7 @@ class HeartbeatThread:
             return 0
 
     async def stop(self) -> None:
-        """Return when the thread has ended; it also ends if nobody waits for it."""
+        """Wait for the thread to end; it also ends without this call."""
         if self._thread.ident is None:
             return
         self._stopping = True

@@ -1,7 +1,7 @@
-"""Hooks: the user's say in what becomes of a failure. A hook that fails is an event, never a crash.
+"""Hooks: user functions that decide how a failure is handled. A hook that fails is an event, never a crash.
 
-A hook runs in the node's loop, or in a daemon thread if it is not async. It may hang: it is waited for a while, and its
-thread is left behind. Their number is bounded, so a hook that hangs does not affect runs.
+A hook runs in the node's loop, or in a daemon thread if it is not async. A hook that hangs is abandoned after a while,
+with its thread. The number of such threads is bounded, so that hanging hooks do not affect runs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Hooks:
         self._ends: set[asyncio.Task[None]] = set()
 
     async def on_error(self, run: Run, handler: Handler | None, exc: BaseException) -> Decision:
-        """What the first hook with an opinion says about a failed attempt."""
+        """The decision of the first hook that makes one about a failed attempt."""
         own = handler.on_error if handler else ()
         for hook in (*own, *self._on_error):
             answer = await self._call("on_error", hook, run, handler, exc)
@@ -49,11 +49,11 @@ class Hooks:
         return None
 
     def ended(self, run: Run, handler: Handler | None, exc: BaseException) -> None:
-        """Tell every hook that a run has ended failed or lost; returns at once."""
+        """Notify every hook that a run has ended as failed or lost; returns at once."""
         if not (self._on_failure or (handler and handler.on_failure)):
             return
         if len(self._ends) >= _MOST_ENDS:
-            reason = f"{_MOST_ENDS} hooks are under way already: this one was left out"
+            reason = f"{_MOST_ENDS} hooks are already running: this one was skipped"
             self._emit(HookFailed("on_failure", run.job, run.id, Failure("TooManyHooks", reason)))
             return
         task = asyncio.get_running_loop().create_task(self._tell_end(run, handler, exc))
@@ -71,14 +71,14 @@ class Hooks:
             await asyncio.wait(self._ends)
 
     def hurry(self) -> None:
-        """The node is stopping: wait for no hook longer than a moment, for those under way either."""
+        """The node is stopping: from now on wait only a moment for each hook, including those under way."""
         self._patience = _PATIENCE_AT_THE_END
         soon = asyncio.get_running_loop().time() + self._patience
         for limit in self._awaited:
             limit.reschedule(min(soon, limit.when() or soon))
 
     def close(self) -> None:
-        """Leave behind what still hangs."""
+        """Abandon the hooks that still hang."""
         for task in self._ends:
             task.cancel()
         self._threads.close()
@@ -102,7 +102,7 @@ class Hooks:
 
     @asynccontextmanager
     async def _limited(self, limit: asyncio.Timeout) -> AsyncIterator[None]:
-        """Have the time limit of the block known to `hurry`."""
+        """Register the block's time limit, so that `hurry` can shorten it."""
         self._awaited.add(limit)
         try:
             yield
@@ -111,7 +111,7 @@ class Hooks:
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
         if self._busy >= _MOST_THREADS:
-            raise DulyError(f"{_MOST_THREADS} hooks hang already, each in a thread: this one was left out")
+            raise DulyError(f"{_MOST_THREADS} hooks already hang, each in a thread: this one was skipped")
         self._busy += 1
         future = self._threads.submit(call)
         future.add_done_callback(self._free)

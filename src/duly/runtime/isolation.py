@@ -15,7 +15,7 @@ from duly.errors import BackendUnavailable
 T = TypeVar("T")
 R = TypeVar("R")
 
-_ALONE = 8  # if this many items in a row are refused and none is accepted, it is not the items
+_ALONE = 8  # if this many items in a row are refused and none is accepted, the cause is not the items
 
 
 class Refused:
@@ -28,7 +28,7 @@ class Refused:
 
 
 async def send_isolated(send: Callable[[Sequence[T]], Awaitable[Sequence[R]]], items: Sequence[T]) -> list[R | Refused]:
-    """Send items as one batch; in order the answer to each, `Refused` for those that cannot be sent at all."""
+    """Send items as one batch; return the answers in order, `Refused` for items that the store refuses."""
     try:
         return list(await send(items))
     except BackendUnavailable:

@@ -1,8 +1,8 @@
 """The janitor: keeps the store tidy while this node leads.
 
-Purges what retention no longer keeps and dedupe keys whose time has passed, retires jobs that nobody can run, brings
-them back, puts back runs whose hold has lost its reason, and notices when the store's settings no longer keep what they
-promised.
+Purges what retention no longer keeps and dedupe keys whose time has passed, retires jobs that no node can run and
+restores them, releases runs whose hold is no longer justified, and notices when the settings of the store's server no
+longer give the guarantees they gave before.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from duly.runtime.next_due import NextDue
 _PERIOD = 10.0
 _REVIEW = 300.0  # jobs are reviewed when the nodes' handlers change, and periodically
 _TOGETHER = 100  # jobs changed with one call
-_BEYOND = 60.0  # how long what is kept for a time may be kept beyond it, at most
+_BEYOND = 60.0  # how long records may be kept beyond their retention time, at most
 _PROMISES = 60.0  # how long a change of the server's settings may go unnoticed
 _SLICE = 1000
 
@@ -35,7 +35,7 @@ Decide = Callable[[JobRecord], JobChange | None]
 
 
 class Janitor(NodeService):
-    """Works on the leader, in slices; on others it brings back only what nobody else can."""
+    """Works on the leader, in slices; on other nodes it only restores jobs that the leader cannot."""
 
     name = "janitor"
 
@@ -88,7 +88,7 @@ class Janitor(NodeService):
     # --- retention
 
     async def _go_on_purging(self) -> float:
-        """Delete one step, unless a run is due at any moment; seconds until the next."""
+        """Delete one step, unless a run is about to be due; return the seconds until the next step."""
         now = self._clock.monotonic()
         if not self._elector.leads:
             self._purging = False
@@ -101,7 +101,7 @@ class Janitor(NodeService):
         return purging.pause_after(self._purged_at - now) if self._purging else _PERIOD
 
     async def _purge(self) -> bool:
-        """Delete one step of one state, or of dedupe keys whose time has passed; whether there may be more."""
+        """Delete one step of one state, or of expired dedupe keys; return whether there may be more."""
         now = self._clock.now()
         keep = self._live.config.retention
         if keep != self._kept:
@@ -134,17 +134,17 @@ class Janitor(NodeService):
         return expired >= _SLICE
 
     def _waits(self, state: State | None) -> bool:
-        """Whether what is kept for a time was looked at just now (None: dedupe keys)."""
+        """Whether the records of this state that expire were checked recently (None: dedupe keys)."""
         return self._clock.monotonic() < self._purge_at.get(state, 0.0)
 
     def _wait(self, state: State | None, seconds: float, *, counted: bool = False) -> None:
-        """Look again then. What is bounded by number is looked at in each period."""
+        """Check again at that time. Records that are bounded by number are checked in each period."""
         self._purge_at[state] = self._clock.monotonic() + (min(seconds, _PERIOD / 2) if counted else seconds)
 
-    # --- jobs whose handler nobody has
+    # --- jobs whose handler no node has
 
     async def _revive_own(self) -> None:
-        """Bring back the jobs whose schedules only code can compute: the leader may not have it."""
+        """Restore the jobs whose schedules only code can compute: the leader may not have that code."""
         names = [shard.removeprefix(JOB_SHARD) for shard in self._elector.led() if not is_shared(shard)]
         retired = [record for record in await self._store.jobs(names) if record.retired_at] if names else []
         if retired:
@@ -161,7 +161,7 @@ class Janitor(NodeService):
     async def _review_jobs(self) -> bool:
         """Compare the handlers of jobs with those of nodes, and read only jobs of which one has gone or come back.
 
-        Changes at most a slice of them; whether there may be more.
+        Changes at most a slice of them; returns whether there may be more.
         """
         known = await self._handlers()
         now = self._clock.monotonic()
@@ -180,7 +180,7 @@ class Janitor(NodeService):
         return False
 
     async def _change(self, handlers: Sequence[str], *, retired: bool, what: str, decide: Decide, most: int) -> int:
-        """Change jobs of these handlers in slices, at least `most` if there are as many; `most` less their number."""
+        """Change at least `most` jobs of these handlers, if there are that many; return `most` minus their number."""
         for handler in handlers:
             after = ""
             while most > 0 and (
@@ -204,7 +204,7 @@ class Janitor(NodeService):
             return None  # a node that has the code brings it back
 
     async def _save(self, wanted: Sequence[tuple[JobRecord, JobChange | None]], what: str) -> int:
-        """Save changes; how many there were to save. One that loses a race is decided again at the next review."""
+        """Save changes; return how many there were. One that loses a race is decided again at the next review."""
         changes = [change for _, change in wanted if change is not None]
         saved = [record for record in await self._store.save(changes) if record is not None] if changes else []
         for record in saved:
@@ -216,7 +216,7 @@ class Janitor(NodeService):
     # --- the index of jobs
 
     async def _check_index(self) -> bool:
-        """Compare a slice of the index of jobs with their records; whether to go on at once.
+        """Compare a slice of the index of jobs with their records; return whether to continue at once.
 
         Nodes of an earlier version do not make others forget which definitions are deployed, either.
         """
@@ -237,10 +237,10 @@ class Janitor(NodeService):
             if name not in stopped:
                 await self._queue.unhold(hold_for_job(name), _SLICE)
 
-    # --- what the store promises
+    # --- the store's guarantees
 
     async def _look_at_promises(self) -> None:
-        """Notice that somebody has changed the settings of the store's server."""
+        """Notice changed settings of the store's server."""
         now = self._clock.monotonic()
         if now < self._look_at:
             return

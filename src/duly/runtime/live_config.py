@@ -10,14 +10,14 @@ from duly.ports import Coordinator
 from duly.rules.cluster_settings import KEY, Changed, InForce, in_force
 from duly.runtime.service import Signal
 
-_READ_AGAIN = 30.0  # a watch is a hint: one that was lost costs this much
+_READ_AGAIN = 30.0  # the longest delay if the notification of a change was lost
 
 
 class LiveConfig:
-    """A process's own configuration with the cluster's settings over it.
+    """A process's own configuration, overridden by the cluster's settings.
 
-    Read `config` when a value is needed: it is what holds at that moment, and it may be read from any thread. What
-    cannot change while a node runs is the same in every value of it.
+    Read `config` whenever a value is needed: it is the configuration in force at that moment, and any thread may read
+    it. What cannot change while a node runs is the same in every value of it.
     """
 
     def __init__(self, own: SchedulerConfig) -> None:
@@ -27,7 +27,7 @@ class LiveConfig:
         self._listeners: tuple[Changed, ...] = ()
 
     def subscribe(self, call: Changed) -> Callable[[], None]:
-        """Call a function with the settings before and after each change; the result ends that."""
+        """Call a function with the settings before and after each change; call the result to unsubscribe."""
         self._listeners = (*self._listeners, call)
 
         def unsubscribe() -> None:
@@ -36,7 +36,7 @@ class LiveConfig:
         return unsubscribe
 
     def apply(self, item: Item | None) -> None:
-        """Take over the settings as they are stored."""
+        """Apply the stored settings."""
         before, after = self.in_force, in_force(self.own, item)
         if after == before:
             return
@@ -56,7 +56,7 @@ class SettingsWatcher:
         self._live = live
 
     async def read(self) -> None:
-        """Take over what is stored now."""
+        """Apply the settings that are stored now."""
         self._live.apply(await self._coordinator.get(KEY))
 
     async def tick(self) -> float:

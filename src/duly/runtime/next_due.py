@@ -1,7 +1,7 @@
 """When the next run is due, as far as this node knows (`ports.queue` defines `next_due`); the dispatcher reads it.
 
-The store's clock decides what is due. Where ours is ahead of it, what we think due is not yet: then the store is asked
-again after a little while, longer each time, and not in a hot loop.
+The store's clock decides what is due. If this node's clock is ahead, a run that seems due here is not due yet: the
+store is then asked again with increasing delays instead of in a busy loop.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NextDue:
         self._now = now
 
     def learn(self, at: datetime | None) -> None:
-        """The store has been asked: this is the next due time there is."""
+        """Take over the next due time that the store has returned."""
         now = self._now()
         if at is None or at > now:
             self._pause, self._at = 0.0, at
@@ -53,7 +53,7 @@ class NextDue:
         self.soon.wake()
 
     def forget(self) -> None:
-        """It is being asked for."""
+        """The store is being asked for it."""
         self._at = None
 
     def left(self, most: float) -> float:

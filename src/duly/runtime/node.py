@@ -57,28 +57,28 @@ from duly.runtime.timer import sleep_by_loop, timerfd
 from duly.runtime.transactions import Compose, Transactions
 from duly.runtime.worker import Worker
 
-# When what is over at the latest, in seconds after the time for handlers was up. The process has two seconds in all.
-# Most of it is for the store: it may stall for a moment, and a run that it does not hear of counts as a crash.
+# When each step of a stop ends at the latest, in seconds after the handlers' time limit. The process has two in all.
+# Most of it is for the store: it may stall for a moment, and a run that is not reported to it counts as a crash.
 _SECOND_WORD_AFTER = 0.3
 _ABANDONED_AFTER = 0.5
 _SETTLED_AFTER = 1.45
 _ENDED_AFTER = 1.55
 _RETIRED_AFTER = 1.62
 _ASK_AGAIN = 0.1
-_STEP = 1.0  # what stepping back gives the store for one answer, beside the draining
+_STEP = 1.0  # how long resigning waits for one answer of the store, in parallel with the draining
 _HINT_PERIOD = 0.1
-_BALANCE_PERIOD = 0.5  # a look at all shards costs more, and the runs of the next half minute are planned
-_PLACE_PERIOD = 0.01  # a submitted run waits for it, under `assign`
+_BALANCE_PERIOD = 0.5  # checking all shards costs more, and runs are planned half a minute ahead
+_PLACE_PERIOD = 0.01  # submitted runs wait for it with placement="assign"
 _GIVE_BACK = 500
 
-FAILING = "failing"  # among a node's metrics: how many of its services fail again and again
-CLOCK_DOUBT = "clock_doubt"  # likewise: by how many seconds the store's clock has jumped
-SETTINGS = "settings"  # likewise: the revision of the cluster's settings that it applies
-PINNED = "pinned:"  # likewise, before a name: a setting of the cluster that its own configuration keeps out
+FAILING = "failing"  # node metric: how many of its services fail repeatedly
+CLOCK_DOUBT = "clock_doubt"  # node metric: by how many seconds the store's clock has jumped
+SETTINGS = "settings"  # node metric: the revision of the cluster's settings that it applies
+PINNED = "pinned:"  # node metric, prefix of a name: a cluster setting that the node's own configuration overrides
 
 
 class Code(Struct, frozen=True):
-    """What the user's code gives a node: handlers by name, what only code knows of schedules, a way to deploy it."""
+    """What the user's code provides: handlers by name, schedules that only code can compute, a way to deploy it."""
 
     catalog: Catalog
     compose: Compose
@@ -90,8 +90,8 @@ class Code(Struct, frozen=True):
 class Stopped(Struct, frozen=True):
     """What became of the runs that a node had when it began to stop, as the store has acknowledged it.
 
-    Of `drained` runs the handler came to its end, `released` were given back, `interrupted` ended because they may not
-    begin twice. `left` are none of these: the store could not be reached, and their leases expire.
+    The handlers of `drained` runs finished, `released` runs were given back, `interrupted` runs ended because they may
+    not begin twice. `left` are none of these: the store could not be reached, and their leases expire.
     """
 
     drained: int
@@ -101,7 +101,7 @@ class Stopped(Struct, frozen=True):
 
 
 class Node:
-    """The services of one process and who wakes whom. Belongs to the event loop it is built on."""
+    """The services of one process and how they wake each other. Belongs to the event loop it is built on."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class Node:
         )
 
     def _make_watch(self) -> LoopWatch | None:
-        """What notices that this loop is blocked; none for a simulated loop, whose time no thread can share."""
+        """The watch that notices a blocked loop; None for a simulated loop, whose time no thread can share."""
         if self._timer is None and not self._backend.capabilities.threads:
             return None
         limit = min(self._env.config.refresh, LONGEST_SILENCE)
@@ -234,7 +234,7 @@ class Node:
     def _schedules(self) -> bool:
         return Role.SCHEDULER in self._env.card.roles
 
-    # --- who wakes whom
+    # --- how services wake each other
 
     def _results_drained(self) -> None:
         self.worker.look()
@@ -277,7 +277,7 @@ class Node:
         self.health.share_id("" if other is None else describe(other))
 
     def _reconfigured(self, _before: InForce, _after: InForce) -> None:
-        """The settings have changed: what sleeps by the old ones looks again."""
+        """The settings have changed: wake the services that sleep according to the old ones."""
         self.worker.look()
         for service in (self.worker, self.dispatcher, self.elector, self.planner, self.assigner, self.janitor):
             service.signal.wake()
@@ -287,11 +287,11 @@ class Node:
             self.presence.signal.wake()
 
     def changed(self) -> None:
-        """Definitions were written from this process: no need to wait for the store to say so."""
+        """This process has written definitions: do not wait for the store's notification."""
         self.planner.signal.wake()
 
     def cancel(self, run_ids: Sequence[str]) -> None:
-        """Stop these runs if they run here; quicker than waiting for the next heartbeat."""
+        """Stop these runs if they run here; faster than waiting for the next heartbeat."""
         self.worker.cancel(self.active_runs.of_runs(run_ids))
 
     # --- life
@@ -299,7 +299,7 @@ class Node:
     async def start(self) -> None:
         """Announce this node and run its services. Without a coordinator it is announced later, by its presence.
 
-        If this fails or is cancelled, nothing of it is left.
+        If this fails or is cancelled, everything is undone.
         """
         with suppress(BackendUnavailable):
             await self._refuse_namesakes()
@@ -313,11 +313,11 @@ class Node:
         self._env.emit(NodeStarted(self.id, self._backend.url))
 
     async def _refuse_namesakes(self) -> None:
-        """Do not start beside a process of the same id. What one that is gone has left behind does not matter."""
+        """Refuse to start while another process has the same id. What an ended process has left behind is ignored."""
         card = self._env.card
         for each in await self._backend.coordinator.nodes():
             if is_other(each, card) and surely_lives(each, card, process_began(each.pid, self._env.clock.now())):
-                way_out = "give each process a node id of its own (--node-id, WORKER_ID, SchedulerConfig(node_id=…))"
+                way_out = "give each process its own node id (--node-id, WORKER_ID, SchedulerConfig(node_id=…))"
                 raise ConfigurationError(f"node id {self.id!r} is in use by {describe(each)}: {way_out}")
 
     async def _begin(self) -> None:
@@ -345,7 +345,7 @@ class Node:
         self._tasks.append(group.create_task(serving, name=f"duly-{service.name}"))
 
     def rescue(self, patience: float) -> int:
-        """From another thread, when this loop is blocked and the process has to exit: give back all runs; how many."""
+        """From another thread, when this loop is blocked and the process must exit: release all runs; their number."""
         thread = self._heartbeat_thread
         return 0 if thread is None else thread.give_back(self.settler.unsent(), patience)
 
@@ -359,7 +359,7 @@ class Node:
         """Hand over and end. Handlers may run on for `timeout` seconds (None: as long as they take).
 
         After that it takes less than 1.7 seconds, whatever handlers, hooks and the store do: what still runs is
-        cancelled, then given back. Never raises; events report what was in the way.
+        cancelled, then given back. Never raises; events report what hindered it.
         """
         stages = stages or Stages(self._env.emit)
         farewell = self.settler.begin_farewell()
@@ -377,7 +377,7 @@ class Node:
         return stopped
 
     async def _step_back(self, stages: Stages) -> None:
-        """Say that nothing more is for this node, hand over the leadership, and give back what waits for this node."""
+        """Announce that this node takes no more runs, hand over the leadership, and release runs assigned to it."""
         coordinator, lease = self._backend.coordinator, self._env.config.lease
         await stages.run("announce", coordinator.announce(self.card_now(), lease), _STEP)
         await stages.run("resign", self.elector.resign(), 2 * _STEP)
@@ -389,7 +389,7 @@ class Node:
             pass
 
     async def _drain(self, timeout: float | None) -> None:
-        """Let handlers end, and have what became of them stored, until time is up or somebody hurries."""
+        """Let handlers end and store their outcomes, until the time limit or until `hurry` is called."""
         loop = asyncio.get_running_loop()
         draining, hurrying = loop.create_task(self._drained()), loop.create_task(self._hurry.wait())
         await asyncio.wait([draining, hurrying], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -424,7 +424,7 @@ class Node:
     async def _end(self, stages: Stages) -> None:
         """End the services, with the heartbeat last among them: until here all claims were kept."""
         await stages.run("end services", self._end_services(), _ENDED_AFTER)
-        if not self.health.shares_id:  # else it is somebody else's presence by now
+        if not self.health.shares_id:  # else another process has the presence by now
             await stages.run("retire", self._backend.coordinator.retire(self.id), _RETIRED_AFTER)
         self.dispose()
 
@@ -437,12 +437,12 @@ class Node:
             await self._heartbeat_thread.stop()
 
     async def abandon(self) -> None:
-        """End without telling anybody: the loop is about to be closed."""
+        """End without notifying the store: the loop is about to be closed."""
         await self._end_services()
         self.dispose()
 
     def dispose(self) -> None:
-        """Free what belongs to this process alone."""
+        """Release the resources of this process."""
         self._ignore_settings()
         self._deadlines.close()
         self._hooks.close()

@@ -1,4 +1,4 @@
-"""Writes outages down, so that it can be explained later why nothing started meanwhile."""
+"""Records outages, to explain later why no run started during them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from duly.runtime.environment import Environment
 
 
 class OutageLog:
-    """Keeps an outage until the store has it."""
+    """Keeps outages until the store has recorded them."""
 
     def __init__(self, env: Environment, store: ValueStore) -> None:
         self._store = store
@@ -22,11 +22,11 @@ class OutageLog:
         self._unwritten: list[Outage] = []
 
     def note(self, since: datetime) -> None:
-        """Nobody had reached the store since then, until now."""
+        """The store was unreachable from that time until now."""
         self._unwritten.append(Outage(since, max(since, self._clock.now())))
 
     async def write(self) -> None:
-        """Write down what is noted, if anything is."""
+        """Store the outages that were noted, if there are any."""
         if not self._unwritten:
             return
         await self._store.append(OUTAGES, [msgspec.json.encode(each) for each in self._unwritten], keep=KEPT_OUTAGES)

@@ -68,11 +68,11 @@ class Planner(NodeService):
         return min([self._live.config.safety_tick, *delays])
 
     async def _look_around(self) -> None:
-        """Learn whether nodes of an earlier version are alive, which runs are then planned for."""
+        """Learn whether nodes of an earlier version are alive; planning then takes them into account."""
         now = self._clock.monotonic()
         if now < self._look_at:
             return
-        with suppress(BackendUnavailable):  # then as before
+        with suppress(BackendUnavailable):  # keep the previous answer
             nodes = await self._coordinator.nodes()
             self._legacy = any(node.protocol < PROTOCOL for node in nodes)
             self._layout.agree(nodes)
@@ -93,7 +93,7 @@ class Planner(NodeService):
             return 0.0
         if next_at is None:
             return math.inf
-        # The store's clock decides, and it may be behind ours: then asking again at once would bring nothing.
+        # The store's clock decides, and it may be behind ours: then asking again at once would return nothing.
         return max(_SOONEST, seconds_between(self._clock.now(), next_at))
 
     async def _empty(self, shard: str, epoch: int) -> float:

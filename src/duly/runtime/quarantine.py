@@ -1,8 +1,8 @@
 """The quarantine: runs suspects (`rules.suspects`) one at a time, on a node that has nothing else to do.
 
-A node without work takes a suspect at once. A busy one stops claiming for a while, so that it has nothing to do some
-time; if its handlers take longer than that, it claims again and waits longer the next time. It spends at most a quarter
-of its time so.
+A node without work takes a suspect at once. A busy one stops claiming for a while, so that it becomes idle; if its
+handlers take longer than that, it claims again and waits longer the next time. It spends at most a quarter of its time
+closed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from duly.runtime.environment import Environment, NodeService
 from duly.runtime.handler import Catalog
 from duly.runtime.worker import Worker
 
-_LOOK_AGAIN = 0.05  # while the node is closed; asks nobody
+_LOOK_AGAIN = 0.05  # while the node is closed; makes no call
 _PERIOD = 5.0
 _LOOKED_AT = 20
 _OPEN = 3  # times as long as it was closed
@@ -69,8 +69,8 @@ class Quarantine(NodeService):
         try:
             return await self._look(now)
         except BaseException:
-            self._open()  # whatever is wrong with suspects, others must not wait for it
-            self._worker.look()  # asks again for what was lent if only the answer was lost
+            self._open()  # a problem with suspects must not delay other runs
+            self._worker.look()  # asks again for claims whose answer was lost
             raise
 
     @property
@@ -80,7 +80,7 @@ class Quarantine(NodeService):
     async def _look(self, now: float) -> float:
         found = await self._queue.held(ALONE, _LOOKED_AT, self._after)
         suspects = await self._startable([run for run in found if run.ready_at <= self._clock.now()])
-        # Those that cannot start here do not hide the ones behind them.
+        # Suspects that cannot start here do not block those after them.
         self._after = found[-1] if len(found) == _LOOKED_AT and not suspects else None
         if self._after is not None:
             return _LOOK_AGAIN

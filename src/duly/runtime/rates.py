@@ -1,6 +1,6 @@
 """The pace of a node: how many runs of which queue it starts, or ends, per second. Announced with its presence.
 
-They travel with the node's presence: the rates of a queue are known from the list of nodes, and no store counts them.
+The rates of a queue are computed from the list of nodes, so that no store has to count them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Rates:
         self._marks: dict[str, deque[tuple[int, int]]] = {}
 
     def add(self, queues: Iterable[str]) -> None:
-        """One more of each of these queues."""
+        """Count one more for each of these queues."""
         second = int(self._monotonic())
         for queue, count in Counter(queues).items():
             marks = self._marks.get(queue)
@@ -36,7 +36,7 @@ class Rates:
                 marks.append((second, count))
 
     def rates(self, prefix: str) -> dict[str, float]:
-        """Per second, over the last minute, by queue; queues that rest are left out."""
+        """Per second, over the last minute, by queue; idle queues are left out."""
         now = self._monotonic()
         span = min(_SPAN, max(1.0, now - self._since))
         counted = {

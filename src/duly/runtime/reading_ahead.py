@@ -1,4 +1,4 @@
-"""Reading ahead: scheduled runs are read shortly before they are due, so that at their time only their ids travel.
+"""Reading ahead: reads scheduled runs shortly before they are due, so that only ids are sent at the due time.
 
 What is read stays where it is in the store. At the due time the worker asks the store to begin the runs it has read
 (`Queue.begin`), and the store decides about each as about a claim. A run that was changed meanwhile, or that another
@@ -86,13 +86,13 @@ class ReadAhead(NodeService):
     # --- what the worker asks
 
     def first_due(self) -> datetime | None:
-        """The ready time of the first run that was read, if that of several has come: a claim is as good for few."""
+        """The ready time of the first run that was read, if several are ready: for a few, a claim is as good."""
         self._skip()
         runs = self._runs
         return runs[0].ready_at if len(runs) >= _FEW and runs[_FEW - 1].ready_at <= self._clock.now() else None
 
     def take(self, limit: int) -> list[Run]:
-        """Give up to `limit` runs away whose ready time has come."""
+        """Remove and return up to `limit` runs that are ready."""
         now = self._clock.now()
         runs: list[Run] = []
         while self._runs and len(runs) < limit and self._runs[0].ready_at <= now:
@@ -118,7 +118,7 @@ class ReadAhead(NodeService):
         self._claimed.clear()
 
     def _skip(self) -> None:
-        """Drop what was claimed, and what has been due for so long that it certainly was."""
+        """Drop runs that were claimed, and runs due for so long that another node has certainly claimed them."""
         past = shift(self._clock.now(), -_STALE)
         while self._runs and (self._runs[0].id in self._claimed or self._runs[0].ready_at < past):
             self._runs.popleft()

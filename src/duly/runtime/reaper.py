@@ -1,4 +1,4 @@
-"""The reaper: takes over the claims of vanished workers and sends them down the ordinary settling path."""
+"""The reaper: takes over the claims of vanished workers and settles them in the usual way."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class Signal:
         self._set = False
 
     async def wait(self, delay: float) -> None:
-        """Return after `delay` seconds, or as soon as somebody wakes."""
+        """Return after `delay` seconds, or as soon as `wake` is called."""
         if self._set or delay <= 0:
             await asyncio.sleep(0)
             return
@@ -114,7 +114,7 @@ class ServiceHealth:
         return bool(self._namesake)
 
     def share_id(self, other: str) -> None:
-        """Another process, described so, uses this node's id; empty: none does."""
+        """Record the description of another process that uses this node's id; empty if none does."""
         self._namesake = other
 
     def away(self, service: str) -> None:
@@ -128,7 +128,7 @@ class ServiceHealth:
         self._failing[service] = Trouble(since, times + 1, f"{failure.type}: {failure.message}")
 
     def well(self, service: str) -> float | None:
-        """The service has done its work; how long it could not reach the store, if so."""
+        """The service has succeeded; return how long it could not reach the store, if it could not."""
         self._failing.pop(service, None)
         since = self._away.pop(service, None)
         return None if since is None else self._monotonic() - since
@@ -138,7 +138,7 @@ class ServiceHealth:
         return max((self._monotonic() - since for since in tuple(self._away.values())), default=0.0)
 
     def failing(self) -> dict[str, str]:
-        """The services that have failed several times in a row, and how; and an id that another process has, too."""
+        """The services that have failed several times in a row, and how; and a node id that is used twice."""
         shared = {"node id": f"also used by {self._namesake}"} if self._namesake else {}
         return shared | {
             service: f"failed {trouble.times} times in {self._monotonic() - trouble.since:.0f} s, last: {trouble.last}"
@@ -148,7 +148,7 @@ class ServiceHealth:
 
 
 class Trouble(Struct, frozen=True):
-    """How often a service has failed in a row since when, and how the last time."""
+    """How often a service has failed in a row, since when, and the last failure."""
 
     since: float
     times: int

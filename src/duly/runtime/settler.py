@@ -1,4 +1,4 @@
-"""The settler: carries settlements to the store, many at a time, and keeps them until the store has them."""
+"""The settler: sends settlements to the store in batches, and keeps them until the store has acknowledged them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Farewell:
 
 
 class Settler(NodeService):
-    """Sends at once when nothing is under way, and what gathers meanwhile together afterwards.
+    """Sends a settlement at once when no call is under way, and batches those that arrive during a call.
 
     `drained` is called when there is room for results again, `held` when a settlement has put a run under a hold.
     """
@@ -98,18 +98,18 @@ class Settler(NodeService):
         """Settle this run; returns at once."""
         offered = self._offered
         offered.append((active, outcome))
-        if len(offered) == 1:  # else the signal was given, and the tick that it causes has yet to come
+        if len(offered) == 1:  # else the signal is already set, and its tick is still to come
             self.signal.wake()
 
     async def tick(self) -> float:
         """Send one batch. On failure it stays where it is; repeating a settlement does no harm."""
         async with self._sending:  # a stop flushes while the service still runs
-            await asyncio.sleep(0)  # the claim that the same runs caused goes first: others wait for what it brings
+            await asyncio.sleep(0)  # the claim that these runs caused goes first: it starts other runs
             self._work_out()
             return await self._send()
 
     def _work_out(self) -> None:
-        """What becomes of the runs that were offered; once for each, however often it is sent."""
+        """Decide the outcome of each offered run, once, however often it is sent."""
         offered, waiting = self._offered, self._waiting
         most_losses, dice = self._live.config.max_losses, self._rng.random
         while offered:
@@ -189,7 +189,7 @@ class Settler(NodeService):
         self._hooks.ended(run, active.handler, active.error or error(message, run))
 
     def unsent(self) -> list[tuple[ActiveRun, Settlement]]:
-        """What is known and not stored yet; for another thread, while the loop does not turn."""
+        """The settlements that are not stored yet; for another thread, while the loop is blocked."""
         return list(self._waiting)
 
     async def flush(self) -> None:

@@ -1,4 +1,4 @@
-"""Which shards this node takes and hands over, as time goes by. Asks nobody: the elector acts on what is decided here.
+"""Which shards this node takes and hands over, as time goes by. Makes no calls: the elector carries out the decisions.
 
 Only what exceeds a node's share moves, one shard at a time. A node has too many only after a claim's lease has passed:
 by then a node that has died is no longer counted, and its shards are not handed back and forth.
@@ -59,12 +59,12 @@ class ShardBalance:
             has_share = len(held) + len(take) >= most
             at = self._free_since[shard] + turn(ranks[shard], self._lease, has_share=has_share)
             if self._handed is not None and self._handed[0] == shard:
-                at = self._handed[1] + self._lease / 2  # it is for somebody else
+                at = self._handed[1] + self._lease / 2  # another node should take it
             if now >= at:
                 take.append(shard)
             else:
                 again = min(again, at - now)
-        if self._handed is not None and self._handed[0] in take:  # nobody wanted it: do not offer it again soon
+        if self._handed is not None and self._handed[0] in take:  # no node took it: do not offer it again soon
             self._handed, self._over_since = None, now
         return take, again
 

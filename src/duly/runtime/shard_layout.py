@@ -1,8 +1,8 @@
-"""How many shards there are: how many jobs are spread over, and how many may have jobs.
+"""How many shards there are: the number that jobs are spread over, and the number that may have jobs.
 
-Before a job may be moved to a shard, the store keeps that this shard is in use, and that never ends: every node leads
-its part of all shards that were ever in use. So no job can be in a shard that nobody looks after, whatever the nodes
-are configured for now, and whatever the coordinator has forgotten.
+Before a job is moved to a shard, the store records that this shard is in use, and never removes that record: the nodes
+share all shards that were ever in use. So every shard with jobs is led by a node, whatever the nodes are configured for
+now, and whatever the coordinator has forgotten.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ShardLayout:
         now = self._clock.monotonic()
         if self.wanted <= self.known and now < self._read_at:
             return
-        with suppress(BackendUnavailable):  # then as before; nothing is moved to a shard that is not known
+        with suppress(BackendUnavailable):  # keep the previous numbers; no job is moved to an unknown shard
             self.known = max(self.known, await self._in_use())
             self._read_at = now + _READ_AGAIN
 

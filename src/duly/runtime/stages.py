@@ -15,7 +15,7 @@ _SHORTEST = 0.1  # what every stage gets, however late it begins
 
 
 class Stages:
-    """Counts from `begin` on: the moment from which nothing may be waited for without end."""
+    """Measures time from `begin` on: from that moment every wait has a limit."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit

@@ -1,4 +1,4 @@
-"""Stalls: notices from a thread that the node's event loop does not turn, and shows what blocks it."""
+"""Stalls: a thread detects that the node's event loop is blocked, and reports what blocks it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from collections.abc import Callable
 from duly.model.event import Emit, LoopStalled
 
 LONGEST_SILENCE = 5.0
-_LOOKS = 10  # per silence that is too long: so much of one at most goes by unnoticed
+_LOOKS = 10  # checks within the limit: at most one period of a stall goes unnoticed
 _LATE = 4  # if it is this many periods late, this thread itself was kept from running,
 _PAUSED = 1.0  # and this many seconds: a busy machine is often late by less
 _LAST_MOMENT = 0.1
 
 
 class LoopWatch:
-    """Asks the loop it was made on again and again for a sign of life. Ends with it, closed or not.
+    """Checks periodically that the loop it was made on responds. Ends with the loop, closed or not.
 
     A silence of more than `limit` seconds is reported once. The event is emitted in this thread: the loop that would
-    carry it does not turn.
+    emit it is blocked.
     """
 
     def __init__(self, emit: Emit, monotonic: Callable[[], float], limit: float) -> None:

@@ -1,4 +1,4 @@
-"""Stored commands: what a run of a job with a command executes is in the job's definition, as the store has it now.
+"""Stored commands: a run of a job with a command executes the command in the job's current stored definition.
 
 Never in the run: a caller that may submit runs cannot choose programs. Looked up for every attempt, so that a changed
 definition holds for the next attempt on every node.
@@ -38,7 +38,7 @@ def stored_commands(store: JobStore) -> Handler:
 
 
 class Lookup:
-    """Finds the command of a run. While the store is away it waits: nothing has begun, so nothing has failed."""
+    """Finds the command of a run. While the store is unreachable it waits: nothing has begun, so nothing has failed."""
 
     def __init__(self, job: Callable[[str], Any]) -> None:
         self._job = job
@@ -62,7 +62,7 @@ def command_of(run: Run, record: JobRecord | None, env: Mapping[str, str]) -> Co
 
 
 def as_command(spec: CommandSpec, env: Mapping[str, str]) -> Command:
-    """The command, with the variables that it wants handed on; those that are not set are left out."""
+    """The command, with the environment variables that it passes on; those that are not set are left out."""
     handed_on = {name: env[name] for name in spec.pass_environment if name in env}
     argv = spec.argv[0] if spec.shell else spec.argv
     return Command(argv, cwd=spec.cwd, env={**handed_on, **spec.environment}, shell=spec.shell)

@@ -13,9 +13,9 @@ TaskStarter = Callable[..., "asyncio.Task[None]"]
 def task_starter(loop: asyncio.AbstractEventLoop) -> TaskStarter:
     """What makes a task of a coroutine: `start(coroutine, name=…)`.
 
-    `loop.create_task` of asyncio costs half as much again as the task; a loop with its own, and a task factory that
-    somebody has set, are respected. From Python 3.12 on the task runs up to its first pause before `start` returns, so
-    that a handler that never pauses is not scheduled at all.
+    asyncio's `loop.create_task` adds half the cost of the task itself; a loop with its own `create_task`, or with a
+    task factory, is respected. From Python 3.12 on the task runs up to its first pause before `start` returns, so that
+    a handler that never pauses is not scheduled at all.
     """
     if type(loop).create_task is not asyncio.BaseEventLoop.create_task or loop.get_task_factory() is not None:
         return loop.create_task

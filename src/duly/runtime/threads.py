@@ -14,7 +14,7 @@ _IDLE_SECONDS = 60.0
 
 
 class DaemonThreads:
-    """As many threads as there are calls at a time; idle ones end after a minute."""
+    """Keeps one thread for each concurrent call; idle ones end after a minute."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -24,7 +24,7 @@ class DaemonThreads:
         self._lock = threading.Lock()
 
     def submit(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Make a call in a thread; the future gets its value, or whatever it raised, SystemExit and all."""
+        """Make a call in a thread; the future gets its value, or what it raised, including SystemExit."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._work.put((call, future))
         with self._lock:
@@ -77,7 +77,7 @@ def _outcome_of(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
 
 
 def _answer(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-    with suppress(RuntimeError):  # the loop may be closed by now: then nobody waits for this thread any more
+    with suppress(RuntimeError):  # the loop may be closed by now: then nothing waits for this thread any more
         future.get_loop().call_soon_threadsafe(_deliver, future, value, error)
 
 

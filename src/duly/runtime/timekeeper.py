@@ -1,4 +1,4 @@
-"""The timekeeper: reads the store's clock again and again, and says when it has jumped.
+"""The timekeeper: reads the store's clock periodically, and reports when it has jumped.
 
 Drift is followed, a jump is doubted for a while (`ports.clock`). Where the store's clock is the machine's own there is
 nothing to ask; its jumps are reported as well.
@@ -14,7 +14,7 @@ _PERIOD = 5.0
 
 
 class Timekeeper(NodeService):
-    """One question per period."""
+    """Reads the store's clock once per period."""
 
     name = "timekeeper"
 

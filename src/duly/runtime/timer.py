@@ -19,7 +19,7 @@ _SHORTEST = 1e-6
 
 
 class Sleep(Protocol):
-    """Completes a future after a delay; what it returns calls that off."""
+    """Completes a future after a delay; call the returned function to cancel that."""
 
     def __call__(self, delay: float, waiter: asyncio.Future[None]) -> Callable[[], None]: ...
 

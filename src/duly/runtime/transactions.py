@@ -149,7 +149,7 @@ class _Leave(Struct, frozen=True):
 
 
 class _RolledBack(Exception):
-    """The thread left the block by an exception. That one stays in its thread: SystemExit would end the loop."""
+    """The thread left the block by an exception. The exception stays in its thread: SystemExit would end the loop."""
 
 
 class _Errand:
@@ -193,7 +193,7 @@ class _Errand:
             answer: asyncio.Future[Any] = self._loop.create_future()
             self._questions.put_nowait((ask, answer))
             over = asyncio.wrap_future(self._done)
-            over.add_done_callback(noticed)  # it is `finish` that raises what ended the block
+            over.add_done_callback(noticed)  # `finish` raises the exception that ended the block
             await asyncio.wait([answer, over], return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
                 raise self._done.exception() or DulyError("this transaction is over: use it inside its `with` block")
@@ -214,7 +214,7 @@ class _Errand:
 
 
 def _adopt(context: Context) -> list[Token[Any]]:
-    """Let the block's variables hold in this thread: what the store refuses inside a block, it must refuse here."""
+    """Copy the block's context variables to this thread: what the store refuses inside a block, it must refuse here."""
     here = copy_context()
     return [variable.set(value) for variable, value in context.items() if here.get(variable) is not value]
 

@@ -1,4 +1,4 @@
-"""The worker: claims what there is room for, and starts it.
+"""The worker: claims as many runs as it has free slots, and starts them.
 
 A slot is free when its handler has ended; the claim stays renewed until the settlement is acknowledged. Claims are made
 at once when idle, otherwise when a quarter of the slots are free or two milliseconds after the first became free.
@@ -81,7 +81,7 @@ class Worker(NodeService):
         self._idle = asyncio.Event()
         self._idle.set()
         self.stopping = False
-        self.closed = False  # nothing is claimed: a suspect is alone here, or is to be (`runtime.quarantine`)
+        self.closed = False  # nothing is claimed: a suspect runs alone, or is about to (`runtime.quarantine`)
 
     # --- claiming
 
@@ -128,7 +128,7 @@ class Worker(NodeService):
     def _may_begin(self) -> bool:
         """Whether to begin what was read ahead: it is due, and nothing that comes before it waits in the store.
 
-        That is known from the last claim; so after some calls in a row a claim has to look again.
+        This is known from the last claim, so a claim must check again after several calls in a row.
         """
         if self._begun_in_a_row >= _MOST_IN_A_ROW:
             self._begun_in_a_row = 0
@@ -136,7 +136,7 @@ class Worker(NodeService):
         return not self._others_wait and self._ahead.first_due() is not None
 
     async def _begin(self, limit: int) -> int:
-        """One call; starts what it brings. A claim follows when everything is begun that was read ahead."""
+        """Make one call and start the runs it returns. A claim follows once all runs read ahead have begun."""
         self._begun_in_a_row += 1
         self._may_be_more = True
         async with self._claiming:
@@ -166,7 +166,7 @@ class Worker(NodeService):
         return started
 
     async def _claim(self, queues: Sequence[str] | None, limit: int) -> int:
-        """One call; starts what it brings and says how many."""
+        """Make one call, start the runs it returns, and return their number."""
         async with self._claiming:  # a stop waits for it
             if self._unanswered is None:
                 if self.room <= 0:  # closed while another call was under way
@@ -190,13 +190,11 @@ class Worker(NodeService):
             except BackendUnavailable:
                 raise
             except Exception:
-                self._unanswered = (
-                    None  # the store does not like this run: that must not keep others from being claimed
-                )
+                self._unanswered = None  # the store refuses this run: that must not keep others from being claimed
                 raise
 
     async def _answer(self, ask: Callable[[], Awaitable[Sequence[Claim]]]) -> int:
-        """If the answer is lost this is repeated as it was: the store gives the same claims again."""
+        """If the answer is lost, the same call is repeated: the store returns the same claims again."""
         sent = self._clock.monotonic()
         claims = await ask()
         self._unanswered = None
@@ -285,7 +283,7 @@ class Worker(NodeService):
             self._over(active, outcome)
 
     def _over(self, active: ActiveRun, outcome: Outcome | None) -> None:
-        """This attempt has ended, or nobody waits for it any longer."""
+        """This attempt has ended, or is no longer waited for."""
         active.elapsed = self._clock.monotonic() - active.started
         if outcome is None:
             self._active_runs.remove(active)
@@ -338,7 +336,7 @@ class Worker(NodeService):
                 active.stop()
 
     def lose(self, active_runs: Sequence[ActiveRun]) -> None:
-        """Somebody else has the runs of these attempts by now."""
+        """Another node has the runs of these attempts by now."""
         for active in active_runs:
             if not active.ended:
                 active.lost = True
@@ -361,8 +359,8 @@ class Worker(NodeService):
     def abandon(self) -> None:
         """Give back what still runs although it was asked to stop.
 
-        Their handlers cannot be ended but with the process. Nobody waits for them any longer: the event loop must not
-        either, when it is closed.
+        Their handlers end only with the process. They are no longer waited for, and the event loop must not wait for
+        them when it is closed.
         """
         left = [
             active
@@ -378,14 +376,14 @@ class Worker(NodeService):
             self._emit(HandlersAbandoned(tuple(active.claim.run for active in left)))
 
     async def withdraw(self) -> None:
-        """Have no claim under way. What a call lent whose answer was lost is asked for again, to be given back."""
+        """Return when no claim is under way. Claims whose answer was lost are requested again, to be released."""
         while self._claiming.locked() or self._unanswered is not None:
             with suppress(BackendUnavailable):
                 await self._repeat()
             await asyncio.sleep(_ASK_AGAIN)
 
     async def _repeat(self) -> None:
-        """Ask again for what a call lent whose answer was lost."""
+        """Request claims again whose answer was lost."""
         if self._unanswered is not None:
             async with self._claiming:
                 if self._unanswered is not None:

@@ -1,8 +1,8 @@
-"""The audit log: who changed what, before and after, each entry bound to the one before by its hash.
+"""The audit log: who changed what, before and after. Each entry contains the hash of the previous one.
 
 Entries are appended by comparing the log's last number, so the chain has one order, whichever process writes it.
 Changing or removing an entry breaks the chain after it. The log alone cannot show that all of it was rewritten: for
-that, note the head's hash elsewhere, or give the processes a key, with which they authenticate every entry. Damage is
+that, store the head's hash elsewhere, or give the processes a key to authenticate every entry with. Damage is
 a finding, never an exception: `record` writes it down and goes on, `verify` lists it.
 """
 
@@ -38,10 +38,10 @@ class Audit:
     async def record(
         self, actor: str, action: str, target: str, at: datetime, before: Any = None, after: Any = None
     ) -> int:
-        """Append one entry; returns its number. Others may append meanwhile: then it is bound to theirs.
+        """Append one entry; returns its number. If other processes append meanwhile, it follows their entries.
 
-        Where the log is not as it was left, an entry before this one says so. Always returns or raises after a bounded
-        number of calls to the store.
+        If the log is not as its last writer left it, an additional entry before this one records that. Always returns
+        or raises after a bounded number of calls to the store.
         """
         return await self.record_each([Deed(actor, action, target, at, before, after)])
 
@@ -76,7 +76,7 @@ class Audit:
         return Head(last, recorded(tail[0]).hash) if tail else Head(last), damage
 
     async def _known(self) -> tuple[Head | None, str | None]:
-        """The end of the log as this session or another writer left it; or why that cannot be said."""
+        """The end of the log as this session or another writer left it; or why it is unknown."""
         if self._head is not None:
             return self._head, None
         item = await self._store.get(_HEAD, "main")
@@ -94,8 +94,8 @@ class Audit:
     async def verify(self, expect: str | None = None) -> Report:
         """Check every entry. `expect` is the hash of an earlier head: the log must still contain that entry.
 
-        A changed entry is detected by the one after it, the last one by what its writer remembered of it. Damage
-        that a writer has recorded is a finding, too, unless it comes before the expected entry: then it is known.
+        A changed entry is detected by the one after it, the last one by the hash that its writer stored. Damage that a
+        writer has recorded is also a finding, unless it comes before the expected entry: then it is known.
         """
         remembered, unreadable = await self._known()
         check = Check(remembered, self._key, expect)

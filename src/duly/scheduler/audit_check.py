@@ -1,6 +1,6 @@
-"""The check of an audit log: what its entries say about each other, as a pure walk from the first to the last.
+"""The check of an audit log: compares its entries with each other, in one pass from the first to the last.
 
-It reads nothing itself. Whatever an entry is, it becomes a finding or nothing; the walk always reaches the end.
+It does no I/O. An invalid entry becomes a finding, never an exception; the pass always reaches the end.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ DAMAGE = "audit-damage"  # the action of an entry that records damage to the log
 FIRST = "0" * 64  # what the first entry is bound to
 
 _MOST_FINDINGS = 20
-_LONGEST_TEXT = 10_000  # of a text that has to be mended
+_LONGEST_TEXT = 10_000  # of a text that has to be repaired
 
 
 class Deed(Struct, frozen=True):
-    """One administrative action. `before` and `after` are what it changed, as far as a few words can say it.
+    """One administrative action. `before` and `after` summarise what it changed.
 
     `mac` authenticates the entry where its writer had a key. Without one the entry is what 0.1.0 would write: its
     processes bind their entries to what they can read of the one before.
@@ -129,7 +129,7 @@ class Check:
             self._findings.append((sequence, finding))
 
     def _forgotten(self, entry: Recorded) -> Iterator[str]:
-        """No entry follows the last one, so its hash is compared with what its writer remembered."""
+        """No entry follows the last one, so its hash is compared with the one that its writer stored."""
         seen = self._remembered
         if seen is not None and entry.sequence == seen.sequence and entry.hash != seen.hash:
             yield f"entry {entry.sequence} was changed: its writer remembers another hash"

@@ -1,4 +1,4 @@
-"""Promises: what a job asks of the store and the cluster, refused where that cannot be kept."""
+"""Capability checks: refuse jobs that need guarantees which the store or the cluster cannot give."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from duly.ports import Backend, Capabilities
 
 
 async def check_deliveries(wanted: Mapping[str, Delivery | str], backend: Backend, config: SchedulerConfig) -> None:
-    """Refuse what the store cannot promise now; `wanted` is by job. A server's settings may have changed meanwhile."""
+    """Refuse guarantees that the store cannot give now; `wanted` is by job. A server's settings may have changed."""
     can = await backend.refresh() if Delivery.AT_MOST_ONCE in wanted.values() else backend.capabilities
     for name, delivery in wanted.items():
         _check_delivery(name, delivery, can, config)
@@ -21,7 +21,7 @@ def _check_delivery(name: str, delivery: Delivery | str, capabilities: Capabilit
         raise ConfigurationError(
             f"job {name!r} is exactly_once, but this store has no transactions: use sqlite:// or postgresql://"
         )
-    outlives_us = capabilities.durable or capabilities.shared  # what ends with this process cannot repeat a run
+    outlives_us = capabilities.durable or capabilities.shared  # a store that ends with this process cannot repeat a run
     may_forget = outlives_us and not capabilities.durable_start and not config.accept_data_loss
     if delivery is Delivery.AT_MOST_ONCE and may_forget:
         raise ConfigurationError(
@@ -31,7 +31,7 @@ def _check_delivery(name: str, delivery: Delivery | str, capabilities: Capabilit
 
 
 def check_placement(name: str, selector: Mapping[str, str] | None, config: SchedulerConfig) -> None:
-    """Refuse what only a leader that assigns runs can keep."""
+    """Refuse selectors unless the leader assigns runs."""
     if selector and config.placement != "assign":
         labels = ", ".join(f"{label}={value}" for label, value in selector.items())
         raise ConfigurationError(

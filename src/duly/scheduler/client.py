@@ -100,7 +100,7 @@ class Client:
         live.subscribe(self._settings_changed)
 
     def when_changed(self, call: Callable[[], None]) -> None:
-        """Call a function whenever definitions were written through this client: those of the node that uses it."""
+        """Set the function to call after definitions were written through this client; its node uses this."""
         self._when_changed = call
 
     def _changed(self) -> None:
@@ -133,7 +133,7 @@ class Client:
             await self.backend.close()
 
     async def read_settings(self) -> None:
-        """Apply the cluster's settings as they are now; while the coordinator is away, what is configured holds."""
+        """Apply the cluster's current settings; while the coordinator is unreachable, the configuration applies."""
         with suppress(BackendUnavailable):
             await SettingsWatcher(self.backend.coordinator, self.live).read()
 
@@ -152,14 +152,14 @@ class Client:
     # --- queues
 
     async def pause_queue(self, name: str) -> bool:
-        """Start nothing of a queue until it is resumed; False if that was so before."""
+        """Start no run of a queue until it is resumed; False if it was already paused."""
         changed = await self.backend.store.pause(name)
         if changed:
             self.emit(QueuePaused(name))
         return changed
 
     async def resume_queue(self, name: str) -> bool:
-        """Let a paused queue go on; False if it was not paused."""
+        """Resume a paused queue; False if it was not paused."""
         changed = await self.backend.store.resume(name)
         if changed:
             self.emit(QueueResumed(name))
@@ -197,7 +197,7 @@ class Client:
         return reply
 
     async def redrive_each(self, runs: Sequence[Run]) -> list[RedriveReply]:
-        """Run ended runs again; in order."""
+        """Run ended runs again; return them in order."""
         replies = await self.backend.store.redrive([run.id for run in runs])
         if self.emit.wants(RunRedriven):
             for run, reply in zip(runs, replies, strict=True):
@@ -223,7 +223,7 @@ class Client:
     # --- results
 
     async def ended(self, run_id: str, timeout: float | None) -> Run:
-        """Wait until a run is final; the builtin TimeoutError if that takes too long. A short outage is waited out."""
+        """Wait until a run is final; the builtin TimeoutError if that takes too long. Short outages are tolerated."""
         _checked_id(run_id)
         deadline = math.inf if timeout is None else self.clock.monotonic() + timeout
         away_since: float | None = None
@@ -278,7 +278,7 @@ def _checked_id(run_id: str) -> str:
 
 
 def _absent(run_id: object) -> RunNotFound:
-    return RunNotFound(f"there is no run {shown(run_id)}: it never was, or retention has purged it")
+    return RunNotFound(f"there is no run {shown(run_id)}: it never existed, or retention has purged it")
 
 
 def _check_texts(query: RunQuery) -> None:
@@ -290,7 +290,7 @@ def _check_texts(query: RunQuery) -> None:
 
 
 def _can_match(query: RunQuery) -> bool:
-    """Whether any run can match: not if a name is asked for that no job, handler, queue or node, or no id can have."""
+    """Whether any run can match: False if the filter has a name or an id that is not valid."""
     names = (query.job, query.handler, query.queue)
     printable = all(text is None or text.isprintable() for text in (query.node, query.id))
     return printable and all(name is None or is_job_name(name) or name == COMMAND_HANDLER for name in names)
@@ -313,7 +313,7 @@ def _no_result(run: Run) -> Exception:
 
 
 def states_of(state: State | str | Iterable[State | str] | None) -> tuple[State, ...]:
-    """The states that a caller names; none means any."""
+    """The states that a caller selects; none means any."""
     if state is None:
         return ()
     try:
@@ -324,21 +324,21 @@ def states_of(state: State | str | Iterable[State | str] | None) -> tuple[State,
 
 
 def cause_of(cause: object) -> Cause:
-    """The cause that a caller names."""
+    """The cause that a caller selects."""
     if not isinstance(cause, str) or cause not in tuple(Cause):
         raise ConfigurationError(f"cause={shown(cause)}: expected one of {', '.join(Cause)}")
     return Cause(cause)
 
 
 def order_of(order: object) -> RunOrder:
-    """The order that a caller names."""
+    """The order that a caller selects."""
     if not isinstance(order, str) or order not in tuple(RunOrder):
         raise ConfigurationError(f"order={shown(order)}: expected one of {', '.join(RunOrder)}")
     return RunOrder(order)
 
 
 class ClockReader:
-    """One timer on the loop of an opened session. A reading that fails is left out: the next one will do."""
+    """One timer on the loop of an opened session. A failed reading is ignored; the next one replaces it."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

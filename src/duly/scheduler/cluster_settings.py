@@ -35,10 +35,10 @@ _LONGEST_VALUE = 4096
 
 
 class SettingView(Struct, frozen=True):
-    """One setting as it holds for this process.
+    """One setting as it applies to this process.
 
-    `origin` is "cluster", "config" (this process's configuration) or "default". `stored` is what the cluster says,
-    also where it is not applied: because this process pins the setting, or because of `problem`.
+    `origin` is "cluster", "config" (this process's configuration) or "default". `stored` is the cluster's value, even
+    if it is not applied because this process pins the setting or because of `problem`.
     """
 
     name: str
@@ -60,7 +60,7 @@ class ClusterSettings:
         self._client = client
 
     async def list(self) -> list[SettingView]:
-        """Every such setting, with what holds for this process and why."""
+        """Every such setting, with the value that applies to this process and its origin."""
         client = await self._client()
         found = in_force(client.config, await client.backend.coordinator.get(KEY))
         return [_view(name, found, client.config) for name in (*CHANGEABLE, *_unknown(found))]
@@ -73,8 +73,8 @@ class ClusterSettings:
     async def set(self, name: str, value: object, *, by: str = "code", expect: int | None = None) -> SettingView:
         """Set a value for the whole cluster. Nodes apply it within moments.
 
-        With `expect` only if the revision of this setting is that (0: the cluster says nothing about it), else
-        `SettingChanged` is raised and nothing is changed.
+        With `expect`, only if that is the revision of this setting (0: the cluster has no value for it); otherwise
+        raises `SettingChanged` and changes nothing.
         """
         new = checked(name, value)
         if isinstance(new, str):
@@ -83,7 +83,7 @@ class ClusterSettings:
         return await self.get(name)
 
     async def unset(self, name: str, *, by: str = "code", expect: int | None = None) -> SettingView | None:
-        """Take a value back: each node's own configuration holds again. Of an unknown name, None."""
+        """Remove a value: each node's own configuration applies again. None for an unknown name."""
         client = await self._client()
         stored = in_force(client.config, await client.backend.coordinator.get(KEY)).stored
         if name not in stored:
@@ -110,7 +110,7 @@ class ClusterSettings:
                 was = None if before is None else {"value": before.value}
                 await client.audit.record(by, "unset" if unset else "set", f"setting {name}", now, was, after)
                 return
-        raise BackendUnavailable(f"the settings were changed by others {_RACES} times in a row: try again")
+        raise BackendUnavailable(f"the settings were changed by other processes {_RACES} times in a row: try again")
 
 
 def _compare(name: str, before: StoredSetting | None, expect: int | None) -> None:
@@ -120,7 +120,7 @@ def _compare(name: str, before: StoredSetting | None, expect: int | None) -> Non
 
 
 def _unknown(found: InForce) -> list[str]:
-    """Stored names that this version does not know, and those that cannot be read."""
+    """Stored names that this version does not know, and names whose values cannot be read."""
     return sorted((found.stored.keys() | found.problems.keys()) - set(CHANGEABLE))
 
 

@@ -1,9 +1,9 @@
 """Deploys: the jobs that this process's code defines, brought into the store.
 
-Where there are many, comparing each with its record would make every start read all definitions. So the store keeps the
-digests of parts that were found to be in it as they are (`DEPLOYED`), and a part with a known digest is not read. Every
-change that could make one of them wrong forgets them in the same step, and they are written only if nothing was
-forgotten since the comparison began. See decision 0064.
+If there are many jobs, comparing each with its record would make every start read all definitions. So jobs are grouped
+in parts, the store keeps the digests of parts that it contains unchanged (`DEPLOYED`), and a part with a known digest
+is not read. Every change that could invalidate a digest deletes the digests in the same step, and they are written only
+if none were deleted since the comparison began. See decision 0064.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from duly.scheduler.registry import Registry
 
 _SLICE = 500
 _RACES = 20
-_PART = 200  # jobs in a part, about
+_PART = 200  # approximate number of jobs in a part
 _MOST_KNOWN = 4  # digests kept for each part: other programs may define their jobs in the same store
 
 Specs = Mapping[str, tuple[Job, JobSpec]]
@@ -61,7 +61,7 @@ class CodeDeploys:
             await self._compare(specs, code_since)
             return
         if any(node.protocol < PROTOCOL for node in await self._coordinator.nodes()):
-            await self._compare(specs, code_since)  # nodes of 0.1.0 forget nothing when they redefine a job
+            await self._compare(specs, code_since)  # nodes of 0.1.0 delete no digests when they redefine a job
             return
         item = await self._store.get(*DEPLOYED)
         known = _digests(item)
@@ -75,7 +75,7 @@ class CodeDeploys:
             await self._store.put(*DEPLOYED, value, expect=item.version if item else 0)
 
     async def _compare(self, specs: Specs, code_since: datetime) -> bool:
-        """Save what is new or changed; whether all of it is in the store as the code defines it, without exception."""
+        """Save what is new or changed; return whether the store now has every job as the code defines it."""
         names, in_line = list(specs), True
         for start in range(0, len(names), _SLICE):
             some: Specs = {name: specs[name] for name in names[start : start + _SLICE]}
@@ -132,7 +132,7 @@ def _is_deployed(record: JobRecord, spec: JobSpec) -> bool:
 
 
 def _parts(specs: Specs) -> list[Specs]:
-    """The jobs in parts that stay the same when others are added or removed, as long as their number does."""
+    """Group the jobs in parts. Adding or removing a job changes only its part, unless the number of parts changes."""
     number = 1 << (len(specs) // _PART).bit_length()
     parts: list[dict[str, tuple[Job, JobSpec]]] = [{} for _ in range(number)]
     for name, each in sorted(specs.items()):

@@ -32,7 +32,7 @@ class ReadEvent(Struct, frozen=True):
 
 
 class Choice(Struct, frozen=True):
-    """A filter; everything given must match, any of the kinds."""
+    """A filter; all given fields must match, and the kind must be one of `kinds`."""
 
     kinds: frozenset[str] = frozenset()
     run: str | None = None
@@ -42,7 +42,7 @@ class Choice(Struct, frozen=True):
 
     @property
     def chooses(self) -> bool:
-        """Whether anything is left out."""
+        """Whether the filter excludes any event."""
         return self != Choice()
 
     def takes(self, event: ReadEvent) -> bool:

@@ -1,4 +1,4 @@
-"""What an operator should know besides how the store is configured: nodes that fail, records that cannot be read."""
+"""What an operator should know beyond the store's configuration: failing nodes, records that cannot be read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMED = 5
 
 
 async def examine(backend: Backend) -> list[Finding]:
-    """All that can be said about a store and those who use it."""
+    """All findings about a store and its nodes."""
     return [
         *await backend.examine(),
         *await _losses(backend.store),
@@ -36,7 +36,7 @@ async def _losses(store: Store) -> list[Finding]:
 
 
 async def _records(store: Store) -> list[Finding]:
-    """Jobs, and unfinished runs as far as they are looked at, that cannot be read."""
+    """Jobs and unfinished runs that cannot be read; not all runs are checked."""
     damaged: list[str] = []
     after = ""
     while part := await store.jobs(after=after, limit=_LOOKED_AT):
@@ -60,11 +60,11 @@ async def _records(store: Store) -> list[Finding]:
 
 
 async def _nodes(coordinator: Coordinator) -> list[Finding]:
-    """Nodes of which a service fails again and again, and what nodes think of the store's clock."""
+    """Nodes with a service that fails repeatedly, and jumps of the store's clock that nodes have seen."""
     found: list[Finding] = []
     for node in await coordinator.nodes():
         if failing := node.metrics.get(FAILING, 0.0):
-            message = f"{failing:.0f} of its services fail again and again: see its log"
+            message = f"{failing:.0f} of its services fail repeatedly: see its log"
             found.append(Finding(Severity.PROBLEM, f"node {node.id}", message))
         if doubt := node.metrics.get(CLOCK_DOUBT, 0.0):
             message = f"the store's clock has jumped by {doubt:+.1f} s, which is not believed unless it stays so"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def checked_executors(given: Mapping[str, Executor] | None) -> dict[str, Executor]:
-    """Executors by name, as a user gives them."""
+    """Check the user's executors and return them by name."""
     executors = dict(given or {})
     for name, executor in executors.items():
         if not is_job_name(name) or name in tuple(ExecutorKind):
@@ -32,7 +32,7 @@ def checked_executors(given: Mapping[str, Executor] | None) -> dict[str, Executo
 
 
 class Executors(Mapping[str, BuiltinExecutor]):
-    """Looks like all of them, holds those that were needed. Processes and commands share one supervisor."""
+    """A mapping of all executors that creates them on first use. Processes and commands share one supervisor."""
 
     def __init__(self, max_result_bytes: int, own: Mapping[str, Executor]) -> None:
         self._max_result_bytes = max_result_bytes

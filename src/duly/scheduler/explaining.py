@@ -1,6 +1,6 @@
-"""Explaining: gathers what the store, the coordinator and the settings say about a run or an instant, for the rules.
+"""Explaining: collects the facts about a run or an instant from store, coordinator and settings, for the rules.
 
-What cannot be asked (a coordinator that is away) is left out, and the explanation says so.
+Facts that are unavailable (the coordinator is unreachable) are left out, and the explanation says so.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ Seen = Callable[[Node], Node]
 
 
 def as_it_is(node: Node) -> Node:
-    """All there is to know of a node."""
+    """Show everything about a node."""
     return node
 
 
 class Explainer:
-    """Belongs to one session on a store. `schedule` computes that of a record, None where only others can."""
+    """Belongs to one session on a store. `schedule` returns a record's schedule, None if it is not known here."""
 
     def __init__(
         self, backend: Backend, config: SchedulerConfig, schedule: Callable[[JobRecord], Schedule | None]
@@ -67,9 +67,9 @@ class Explainer:
         self._schedule = schedule
 
     async def instant(self, name: str, at: datetime | None, seen: Seen = as_it_is) -> Explanation:
-        """Why the run of that instant did or did not happen; of the nearest instant, if there is none then.
+        """Why the run of that instant, or of the nearest one if the job has no such instant, did or did not happen.
 
-        `seen` is what the caller may know of a node.
+        `seen` returns what the caller may see of a node.
         """
         record = await self._store.job(name) if is_job_name(name) else None
         if record is None:
@@ -90,18 +90,18 @@ class Explainer:
     async def _why_absent(self) -> str:
         losses = [loss for loss in await losses_of(self._store) if loss.report.added]
         if not losses:
-            return "it never was, or retention has purged it"
+            return "it never existed, or retention has purged it"
         told = " and ".join(f"{loss} (noticed at {instant(loss.at)})" for loss in losses[-_NAMED_LOSSES:])
-        return f"it never was, retention has purged it, or the store lost it; the store lost {told}"
+        return f"it never existed, retention has purged it, or the store lost it; the store lost {told}"
 
     async def waits_for(self, run: Run) -> str | None:
-        """Why a waiting run waits; None for one that does not."""
+        """Why a waiting run waits; None if it does not wait."""
         if run.state not in WAITING:
             return None
         return why_waiting(run, await self._situation(await self._store.job(run.job), run, as_it_is)).text
 
     async def _in_force(self) -> SchedulerConfig:
-        """The configuration with the cluster's settings over it; without them if the coordinator is away."""
+        """The configuration, overridden by the cluster's settings unless the coordinator is unreachable."""
         try:
             return in_force(self._config, await self._backend.coordinator.get(KEY)).config
         except BackendUnavailable:
@@ -128,7 +128,7 @@ class Explainer:
             )
         )
 
-    # --- what is so now
+    # --- the current state
 
     async def _situation(self, record: JobRecord | None, run: Run | None, seen: Seen) -> Situation:
         nodes, leader, planner = await self._cluster(MAIN if record is None else record.shard)
@@ -149,7 +149,7 @@ class Explainer:
     def _time(self, nodes: Sequence[Node]) -> tuple[datetime, float]:
         """The time as the nodes have it, and by how many seconds the store's clock has jumped away from that.
 
-        A process that has just begun to look knows only what the clock shows now.
+        A process that has just started knows only what the clock shows now.
         """
         clock = self._backend.clock
         now, doubt = clock.now(), clock.doubt
@@ -157,7 +157,7 @@ class Explainer:
         return (now, doubt) if doubt or not announced else (shift(now, -announced), announced)
 
     async def _cluster(self, shard: str) -> tuple[list[Node] | None, str | None, str | None]:
-        """Who lives, who leads, and who leads this shard; None where the coordinator is away and nobody knows."""
+        """The live nodes, the leader, and the leader of this shard; None if the coordinator is unreachable."""
         try:
             leader = await leader_of(self._backend, MAIN)
             planner = leader if shard == MAIN else await leader_of(self._backend, shard)
@@ -182,7 +182,7 @@ class Explainer:
         waiting = await find(self._store, RunQuery(job=run.job, states=states), _EARLIER_RUNS, choose)
         return Found(waiting.run, waiting.run is not None or (running.complete and waiting.complete))
 
-    # --- what was so then
+    # --- the past state
 
     async def _occupant(self, run: Run | None) -> Found:
         """The run that was unfinished when this one was skipped for it."""
@@ -205,7 +205,7 @@ class Explainer:
         return await find(self._store, query, _EARLIER_RUNS, choose)
 
     async def _losses(self, run: Run | None) -> list[Loss]:
-        """What the store lost, for a run with an attempt of which nobody knows the end."""
+        """What the store lost, for a run with an attempt whose end is unknown."""
         return [] if run is None or not (run.losses or run.state is State.LOST) else await losses_of(self._store)
 
     async def _outages(self, run: Run | None) -> list[Outage]:
@@ -220,5 +220,5 @@ class Explainer:
 
 
 def _occupies(run: Run, group: str | None) -> bool:
-    """Whether a run takes a place in that group."""
+    """Whether a run counts towards the limit of that group."""
     return run.group == group and (run.member or run.state is State.RUNNING)

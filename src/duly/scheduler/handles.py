@@ -1,4 +1,4 @@
-"""Handles: what the decorator and a submission give back, typed by the handler's own signature."""
+"""Handles: what the decorator and a submission return, typed by the handler's own signature."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class JobHandle(Generic[F, P, R]):
 
 
 class JobDecorator(Protocol):
-    """What `@scheduler.job(…)` is: it takes the function and gives back a handle.
+    """The type of `@scheduler.job(…)`: it takes the function and returns a handle.
 
     The handle is called like the function; it is submitted without the context, which the node provides.
     """

@@ -1,4 +1,4 @@
-"""Health: how this process and its store are, as a value."""
+"""Health: the state of this process and its store, as a value."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RECENT_LOSS = 3600.0  # seconds that a loss of data counts as a reason not to b
 
 
 async def health_of(running: RunningNode | None, client: Client | None) -> Health:
-    """Ask each part of the store, within a short time; one that does not answer is part of the answer."""
+    """Check each part of the store, within a short time; a part that does not answer is reported as such."""
     node = None if running is None else running.node
     leaders: dict[str, str | None] = {}
     unplaced = ""
@@ -61,7 +61,7 @@ def _reasons(
     leaders: dict[str, str | None],
     failing: dict[str, str],
 ) -> list[str]:
-    """Why it is not healthy, if it is not."""
+    """Why the process is not healthy, if it is not."""
     found = [f"the {part} is {how}" for part, how in parts.items() if how.startswith(_AWAY)]
     found += [f"{service} {how}" for service, how in failing.items()]
     if client is not None and client.clock.doubt:
@@ -76,7 +76,7 @@ def _reasons(
 
 
 def _unled(running: RunningNode, leaders: dict[str, str | None]) -> list[str]:
-    """Which shards nobody has led for too long."""
+    """The shards that have been without a leader for too long."""
     since = running.node.elector.leaderless_for()
     unled = [shard for shard, seconds in since.items() if seconds > 2 * running.config.leader_lease]
     unled = [shard for shard in unled if leaders.get(shard) is None]
@@ -116,7 +116,7 @@ async def _losses(backend: Backend) -> list[str]:
 
 
 async def _parts(backend: Backend) -> dict[str, str]:
-    """How each part is: the store alone, unless it is composed of several."""
+    """The state of each part: only the store, unless it is composed of several parts."""
     if isinstance(backend, Composed):
         return await backend.parts()
     try:

@@ -192,7 +192,7 @@ def _one_of(name: str, field: str, kind: Any, value: object) -> Any:
 
 
 def _executor(name: str, executor: object, handler: Target) -> str | None:
-    """Where the handler runs; None if it is another job's. Whether there is one of that name, the scheduler knows."""
+    """Where the handler runs; None if it is another job's. The scheduler checks the name."""
     if isinstance(handler, str):
         return None
     if isinstance(handler, Command):

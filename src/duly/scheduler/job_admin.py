@@ -40,7 +40,7 @@ from duly.scheduler.views import JobView, Upcoming, job_view
 _SLICE = 500
 _RACES = 20
 _AT_A_TIME = 50
-_LOOKED_AT = 50  # jobs that `upcoming` reads with one call, besides as many as are asked for
+_LOOKED_AT = 50  # jobs that `upcoming` reads with one call, in addition to the requested number
 _MOST_LOOKED_AT = 2_000  # jobs whose instants `upcoming` compares
 
 Decide = Callable[[JobRecord], JobChange | None]
@@ -60,8 +60,8 @@ def unnumbered(_: int) -> AbstractContextManager[None]:
 class JobAdmin:
     """What can be done to jobs. `changed` is called after every write.
 
-    A `guard` is shown the very record that a change is compared with, None for a job that is new; it raises what the
-    caller shall get instead of the change. A record that was changed meanwhile is shown to it again.
+    A `guard` is called with the record that a change is compared with, None for a new job; to refuse the change, it
+    raises the error for the caller. If the record was changed meanwhile, the guard is called again.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class JobAdmin:
     # --- defining
 
     async def define(self, job: Job, guard: Guard = unguarded) -> tuple[JobRecord, JobRecord | None]:
-        """Create or replace a job of the API's; the record, and the one before it.
+        """Create or replace a job that the API owns; return the record, and the previous one.
 
-        `JobChanged` if the job is not the API's.
+        Raises `JobChanged` if the API does not own the job.
         """
         [defined] = await self.define_each([job], [guard])
         return defined
@@ -99,7 +99,7 @@ class JobAdmin:
     ) -> list[tuple[JobRecord, JobRecord | None]]:
         """The same for jobs of different names: nothing is written unless all can be.
 
-        `about` is entered around what concerns one job, with its place, so that errors can say which one it is.
+        `about(position)` returns a context manager that encloses the work on one job, so that errors can name the job.
         """
         await check_deliveries({job.name: job.delivery for job in jobs}, self._backend, self._live.config)
         specs = []
@@ -185,7 +185,7 @@ class JobAdmin:
                 return saved
         raise _busy(name)
 
-    # --- asking
+    # --- reading
 
     async def record(self, name: str) -> JobRecord:
         """The record of a job that has not been removed."""
@@ -248,11 +248,11 @@ class JobAdmin:
         return job_view(record, statistics or JobStatistics(), min(known, default=None), schedule)
 
     async def upcoming(self, limit: int, job: str | None) -> list[Upcoming]:
-        """The next runs, those that are made already and those that the schedules will ask for.
+        """The next runs: those that exist already and those that the schedules will create.
 
         Looks at the jobs that are planned next, and stops where the others come later. It looks at a bounded number of
         jobs: while the planner is far behind, or where thousands of jobs share an instant, one of the others may be
-        earlier. Schedules are computed a few at a time, so that others on the event loop get their turn.
+        earlier. Schedules are computed a few at a time, so that other tasks on the event loop can run.
         """
         sanitize.checked_whole("limit", limit, 1, sanitize.MOST_LISTED)
         if job is not None and not is_job_name(job):
@@ -301,13 +301,13 @@ class JobAdmin:
 
 
 async def _share_loop(place: int) -> None:
-    """Let others on the event loop have their turn while many jobs are checked."""
+    """Let other tasks on the event loop run while many jobs are checked."""
     if place % _AT_A_TIME == _AT_A_TIME - 1:
         await asyncio.sleep(0)
 
 
 def _refuse_foreign(name: str, record: JobRecord | None) -> None:
-    """Raise if a job is not the API's to write."""
+    """Raise unless the API owns the job."""
     if record is not None and record.origin is not Origin.API:
         raise JobChanged(
             f"job {shown(name)} belongs to the {record.origin.value}: change it there, or choose another name"
@@ -315,4 +315,4 @@ def _refuse_foreign(name: str, record: JobRecord | None) -> None:
 
 
 def _busy(name: str) -> JobChanged:
-    return JobChanged(f"job {shown(name)} is being changed by others all the time: try again")
+    return JobChanged(f"job {shown(name)} keeps being changed by other processes: try again")

@@ -1,7 +1,8 @@
 """JobFiles in the store: comparing a file's jobs with what is there, and writing the difference.
 
-First the version that is to stand is written down, then each job in one compare-and-set. Whoever is cut off in between
-leaves a difference that the next one to apply the same file completes; an older file does not come back meanwhile.
+First the new version is recorded as the one in force, then each job is written with one compare-and-set. A process that
+is interrupted in between leaves a difference; the next one that applies the same file completes it, and an older file
+cannot replace it meanwhile.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _RACES = 20
 class JobFiles:
     """What can be done with the jobs of files. `changed` is called after every write.
 
-    `by` is who does it, for the audit log; None where a program does it, which is not recorded.
+    `by` is the user's name for the audit log; None for a program, whose changes are not recorded.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class JobFiles:
                 return False
             if not await self.apply(found, since, by=by):
                 return True
-        raise ConfigurationError(f"job file {job_file.name!r} is being changed by others all the time: try again")
+        raise ConfigurationError(f"job file {job_file.name!r} keeps being changed by other processes: try again")
 
     async def compare(self, job_file: JobFile) -> Difference:
         """What the file would change."""
@@ -91,9 +92,9 @@ class JobFiles:
         return found
 
     async def apply(self, found: Difference, since: datetime | None = None, *, by: str | None = None) -> list[str]:
-        """Write a difference; returns the names of what somebody else changed meanwhile, the file's own among them.
+        """Write a difference; returns the names of what others changed meanwhile, the file's own name included.
 
-        With a clash nothing is written: `ConfigurationError`.
+        If there is a clash, nothing is written and `ConfigurationError` is raised.
         """
         if found.clashes:
             raise ConfigurationError("; ".join(found.clash_words()))
@@ -115,7 +116,7 @@ class JobFiles:
             await self._audit.record(by, "apply", f"job file {job_file}", self._now(), before, after)
 
     async def _put_in_force(self, found: Difference, since: datetime) -> bool:
-        """Remember which version stands; False if another came into force since the difference was found."""
+        """Record the version in force; False if another came into force since the difference was found."""
         job_file = found.job_file
         if found.stands is not None and found.stands.digest == job_file.digest():
             item = await self._store.get(JOB_FILES, job_file.name)

@@ -35,7 +35,7 @@ class Life:
     # --- starting
 
     async def start(self, make: Callable[[], Coroutine[Any, Any, RunningNode]]) -> None:
-        """Have a node running: the one that runs, the one being started, or a new one."""
+        """Return a running node: the one that runs, the one being started, or a new one."""
         if self.running is not None:
             return
         starting = self._under_way()
@@ -63,7 +63,7 @@ class Life:
         self._running = await make()
 
     async def _call_off(self, starting: asyncio.Task[None]) -> None:
-        """Nobody waits for this start any more; a node that has just started is stopped again."""
+        """All callers of this start were cancelled; a node that has just started is stopped again."""
         starting.cancel()
         await asyncio.wait([starting])
         if not starting.cancelled() and starting.exception() is None and self._running is not None:
@@ -73,7 +73,7 @@ class Life:
     # --- stopping
 
     async def stop(self, end: Callable[[RunningNode], Coroutine[Any, Any, ShutdownReport]]) -> ShutdownReport | None:
-        """End the node that runs, on its own loop; None if there is none. Cancelling the caller does not stop that."""
+        """Stop the running node on its own loop; None if there is none. Cancelling the caller does not interrupt it."""
         running = self.running
         if running is None:
             return None

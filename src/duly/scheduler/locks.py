@@ -1,4 +1,4 @@
-"""Locks: a named right that one holder has at a time, with a fence for whatever can check one."""
+"""Named locks with one holder at a time, and a fence for systems that can check one."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Lock:
 
     @property
     def held(self) -> bool:
-        """Whether the lock is certainly still ours."""
+        """Whether this process certainly still holds the lock."""
         return self._clock.monotonic() < self._until
 
     async def keep(self, coordinator: Coordinator, ttl: float) -> None:
-        """Renew the lock until somebody else has it."""
+        """Renew the lock until another holder has it."""
         while True:
             await asyncio.sleep(ttl / 3)
             sent = self._clock.monotonic()
@@ -53,9 +53,9 @@ class Lock:
                 self._until = trusted_until(sent, ttl)
 
     def check(self) -> None:
-        """Raise `ClaimLost` if it is not."""
+        """Raise `ClaimLost` if the lock may no longer be held."""
         if not self.held:
-            raise ClaimLost(f"the lock {self.name!r} could not be renewed in time: somebody else may have it")
+            raise ClaimLost(f"the lock {self.name!r} could not be renewed in time: another holder may have it")
 
 
 @asynccontextmanager

@@ -1,7 +1,7 @@
-"""The end of an event loop: has something done while a loop is being shut down and can still do it.
+"""The end of an event loop: runs a callback while a loop is being shut down and still works.
 
-`asyncio.run` and its like close the asynchronous generators that are left before they close their loop. What is to be
-done is therefore the end of such a generator. A loop that is only closed gives no notice.
+`asyncio.run` and similar functions close the remaining asynchronous generators before they close their loop. The
+callback therefore runs at the end of such a generator. A loop that is closed directly does not run it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 
 class LoopEnd:
-    """Calls something when the loop it was armed on is shut down, unless that is called off before."""
+    """Calls a function when the loop it was armed on is shut down, unless it is disarmed before."""
 
     def __init__(self, call: Callable[[], Awaitable[None]]) -> None:
         self._call: Callable[[], Awaitable[None]] | None = call

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from duly.scheduler.views import Upcoming
 
-_AT_A_TIME = 8  # schedules computed before others get their turn; one takes up to 20 ms
+_AT_A_TIME = 8  # schedules computed before other tasks run; one takes up to 20 ms
 
 
 class NextInstants:

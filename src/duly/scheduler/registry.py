@@ -36,7 +36,7 @@ class Registry:
         self._wrappers: list[Wrapper] = []
 
     def wrap(self, wrapper: Wrapper) -> None:
-        """Let this function see every handler that is called in this process, and say what is called instead."""
+        """Wrap every handler of this process: the function takes a handler and returns what is called instead."""
         self._wrappers.append(wrapper)
 
     def add(self, job: Job, place: str) -> None:
@@ -61,7 +61,7 @@ class Registry:
         if isinstance(job.handler, str | Command) or job.executor in {*CHOOSABLE, *self._executors}:
             return
         known = ", ".join([*CHOOSABLE, *self._executors])
-        way_out = "give an object of your own to Scheduler(executors={…})"
+        way_out = "pass your own executor to Scheduler(executors={…})"
         raise ConfigurationError(
             f"job {job.name!r}: executor={shown(job.executor)} is unknown; known: {known}; {way_out}"
         )

@@ -1,4 +1,4 @@
-"""Running for ever: a node as a program, with signals and logs. Only `run_forever` and the command line come here."""
+"""Running for ever: a node as a program, with signals and logs. Only `run_forever` and the command line use it."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def run_forever(scheduler: Scheduler, log_level: str, log_format: str) -> Shutdo
 def run_alone(main: Coroutine[Any, Any, T]) -> T:
     """Run a program that has the process to itself: on the fastest loop, with a collector set for many short tasks.
 
-    By default every 700 new objects are looked through, and a hundred runs under way are more than that. They live long
-    enough to be taken for permanent, so that again and again everything is looked through: a fifth of a worker's time.
-    Modules and job definitions, which exist before the program runs and stay as long as it does, are exempt from that.
-    A scheduler inside another program leaves that program's collector alone.
+    By default the garbage collector runs after every 700 new objects, and a hundred runs under way have more than that.
+    They live long enough to reach the oldest generation, so that full collections are frequent: a fifth of a worker's
+    time. Modules and job definitions, which exist before the program runs and stay as long as it does, are exempt from
+    that. A scheduler inside another program leaves that program's collector alone.
     """
     before = gc.get_threshold()
     gc.set_threshold(_COLLECT_AFTER, *before[1:])
@@ -49,7 +49,7 @@ def run_alone(main: Coroutine[Any, Any, T]) -> T:
 
 
 async def live(scheduler: Scheduler, signals: Signals, reload: Reload | None = None) -> ShutdownReport:
-    """One life of a node: until the first signal, and what remains of it after that; SIGHUP may reload."""
+    """Run a node until the first signal, then stop it; SIGHUP may reload."""
     signs = Signs(signals, scheduler.hurry, reload)
     if not await signs.until_stop(scheduler.start()):
         return await scheduler.stop()

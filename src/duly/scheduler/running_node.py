@@ -24,7 +24,7 @@ from duly.scheduler.loop_end import LoopEnd
 from duly.scheduler.views import ShutdownReport
 from duly.version import __version__
 
-_CLOSED_AFTER = 1.7  # seconds after the time for handlers was up, when nothing of theirs may be waited for any more
+_CLOSED_AFTER = 1.7  # seconds after the handlers' time limit; from then on nothing of theirs is waited for
 
 
 class RunningNode:
@@ -63,7 +63,7 @@ class RunningNode:
             self._catalog.add(COMMAND_HANDLER, stored_commands(client.backend.store))
 
     async def start(self) -> None:
-        """Take over the cluster's settings, bring the store in line with the code, and run."""
+        """Apply the cluster's settings, bring the store in line with the code, and run."""
         await self.client.read_settings()
         await self.deploy()
         self.client.when_changed(self.node.changed)
@@ -83,7 +83,7 @@ class RunningNode:
         self._job_file = (job_file, await self.client.backend.store.time())
 
     async def reload(self, job_file: JobFile, *, changed: bool) -> bool:
-        """Deploy a file that was read again; False if a newer one stands. If that fails, what was carried stays."""
+        """Deploy a file that was read again; False if a newer one is in force. If it fails, the previous jobs stay."""
         since = await self.client.backend.store.time()
         stands = await self.client.job_files.deploy(job_file, since, by=self._actor, changed=changed)
         self._job_file = (job_file, since)
@@ -116,7 +116,7 @@ class RunningNode:
         return ShutdownReport(stopped.drained, stopped.released, stopped.interrupted, stopped.left)
 
     async def dispose(self) -> None:
-        """Let go of everything without having been started."""
+        """Release all resources of a node that was never started."""
         await self._loop_end.call_off()
         self.node.dispose()
         await self._executors.close()

@@ -80,7 +80,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NOTHING = (None,) * 6
-_LAST_WORDS = 0.2  # what closing the store may take after a stop, which has been given two seconds
+_LAST_WORDS = 0.2  # how long closing the store may take after a stop, which itself may take two seconds
 
 
 class Scheduler(Subscriptions):
@@ -89,7 +89,7 @@ class Scheduler(Subscriptions):
     Without arguments it uses the file `duly.db` beside the program, or `DULY_URL`. `imports` names modules to load at
     start, so that their jobs are defined.
 
-    Every part can be an object of your own instead: `backend` is a `Backend`, or a function that gets an `Opening`
+    Every part can be replaced with your own object: `backend` is a `Backend`, or a function that gets an `Opening`
     (namespace, clock, lease) and returns one, such as `RedisBackend.from_client(client)`; `executors` maps names to
     objects that run handlers (`Executor`), which a job chooses with `executor="name"`; `logger` and `metrics` are as in
     `observe`; `config` is a `SchedulerConfig` or a mapping of its fields.
@@ -171,10 +171,10 @@ class Scheduler(Subscriptions):
             self._binding, self._sessions, self._clock = before
 
     def wrap(self, wrapper: Wrapper) -> None:
-        """Put something around every handler, for frameworks: given a handler it returns what is called instead.
+        """Wrap every handler, for frameworks: `wrapper` takes a handler and returns what is called instead.
 
         Called on the node's loop when the node is built. What it returns is async where the handler is, and runs where
-        the handler does, in its task or its thread. Handlers in processes of their own are not wrapped.
+        the handler does, in its task or its thread. Handlers in separate processes are not wrapped.
         """
         self._refuse_running("wrap()")
         self._registry.wrap(wrapper)
@@ -398,7 +398,7 @@ class Scheduler(Subscriptions):
         await (await self._client()).definitions.pause(name, note)
 
     async def resume(self, name: str) -> None:
-        """Let a paused job go on; what it missed is recorded as skipped."""
+        """Resume a paused job; the runs it missed are recorded as skipped."""
         await (await self._client()).definitions.resume(name)
 
     async def trigger(self, name: str, payload: Mapping[str, Any] | None = None) -> RunHandle[Any]:
@@ -432,7 +432,7 @@ class Scheduler(Subscriptions):
     # --- job files
 
     async def carry(self, job_file: JobFile) -> bool:
-        """Define the jobs of a file: at the start, or now if a node runs; whether it stands, as far as that is known.
+        """Define the jobs of a file: at the start, or now if a node runs; return whether it is in force, if known.
 
         A file that was replaced by a newer one is not applied again. One that has changed while the node ran is
         newer than what the node had.
@@ -449,9 +449,9 @@ class Scheduler(Subscriptions):
         return await (await self._client()).job_files.compare(job_file)
 
     async def apply(self, difference: Difference, *, by: str | None = None) -> list[str]:
-        """Write what `compare` found, whichever file stood before; the names of what others changed meanwhile.
+        """Write what `compare` found, whichever file was in force; return the names of what others changed meanwhile.
 
-        With `by`, the name of who does it, that is recorded in the audit log.
+        With `by`, a user's name, the change is recorded in the audit log.
         """
         return await (await self._client()).job_files.apply(difference, by=by)
 
@@ -496,7 +496,7 @@ class Scheduler(Subscriptions):
         return await self._submit_many(name_of(handler), payloads, options)
 
     def within(self, connection: Any) -> UserTransaction:
-        """Submit in a transaction that you have open on a connection of yours to the same database.
+        """Submit in a transaction that is open on your own connection to the same database.
 
         `await scheduler.within(connection).submit(send_mail, {"to": "ada@example.org"})`: the run exists if and when
         you commit. Only where the store has transactions: SQLite (`sqlite3`), PostgreSQL (asyncpg).
@@ -552,7 +552,7 @@ class Scheduler(Subscriptions):
         """Runs that match, a page at a time: `page.runs`, and `page.next` for the following one.
 
         `order` is "created" (newest first), "ended" (ended runs, latest first) or "ready" (waiting runs, earliest
-        first). A search for what few runs have may stop before the page is full: `page.reached` is how far it came.
+        first). A search that matches few runs may stop before the page is full: `page.reached` is how far it came.
         """
         query = RunQuery(
             job=job,
@@ -610,7 +610,7 @@ class Scheduler(Subscriptions):
         return await (await self._client()).backend.coordinator.nodes()
 
     async def health(self) -> Health:
-        """How this process is, as a value; never raises because the store is away."""
+        """The health of this process, as a value; does not raise if the store is unreachable."""
         client = await self._sessions.client() if self._sessions.is_open() else None
         return await health_of(self._running, client)
 

@@ -14,7 +14,7 @@ from duly.scheduler.loop_end import LoopEnd
 
 
 class Sessions:
-    """A store's connections belong to one loop; every loop gets its own, and a forked process begins afresh.
+    """A store's connections belong to one loop; every loop gets its own, and a forked process opens new ones.
 
     All are sessions of one backend that is itself never opened, so that what lives in memory only is the same for all.
     """
@@ -28,7 +28,7 @@ class Sessions:
         self._latest: tuple[asyncio.AbstractEventLoop, Client] | None = None
 
     def at_hand(self) -> Client | None:
-        """The client of the running loop, if it was asked for last: what a submission among thousands finds.
+        """The client of the running loop, if it was the last one used: the fast path of frequent submissions.
 
         A forked process never runs the loop of its parent.
         """
@@ -78,7 +78,7 @@ class Sessions:
             await session.close(patience)
 
     def abandon(self) -> None:
-        """Have every loop close its client, and wait for none of them."""
+        """Ask every loop to close its client, without waiting."""
         for loop, session in tuple(self._mine().items()):
             self._ended(session)
             with suppress(RuntimeError):  # it was closed just now
@@ -92,7 +92,7 @@ class Sessions:
 
 
 class Session:
-    """The client of one loop, from the first who needs it until it is closed, by hand or with the loop."""
+    """The client of one loop, from its first use until it is closed, explicitly or with the loop."""
 
     def __init__(self, backend: Backend, make: Callable[[Backend], Client], ended: Callable[[Session], None]) -> None:
         self.loop = asyncio.get_running_loop()
@@ -109,7 +109,7 @@ class Session:
 
     @property
     def failed(self) -> bool:
-        """Whether it could not be opened, so that somebody should try again with another one."""
+        """Whether it could not be opened, so that the next caller should try with a new one."""
         return self._opening.done() and self._client is None
 
     async def opened(self) -> Client:

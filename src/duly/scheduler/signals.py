@@ -1,4 +1,4 @@
-"""Signals: how a process reacts to them, and that it stops in time.
+"""Signals: how a process reacts to them and stops in time.
 
 A thread waits for signals, so that they are noticed even while a handler blocks the event loop. The first one to stop
 starts the clock: when `shutdown_timeout` and two seconds have passed the process exits, whatever its handlers do.
@@ -44,7 +44,7 @@ class Deadline:
 
     @property
     def left(self) -> float | None:
-        """Seconds until the process exits; None if nothing was said, or handlers may take as long as they like."""
+        """Seconds until the process exits; None if there was no signal, or handlers have no time limit."""
         return None if self._at is None else max(0.0, self._at - time.monotonic())
 
     def asked(self, times: int) -> None:
@@ -59,7 +59,7 @@ class Deadline:
         self._at = at if self._at is None else min(at, self._at)
 
     def exit(self, rescued: int) -> NoReturn:
-        """End the process here and now. Nobody is asked, so nobody can object: no lock is taken, no thread joined."""
+        """End the process immediately. Nothing can block this: no lock is taken, no thread is joined."""
         if not self.done:
             text = f"duly: the stop was not done in time; {rescued} runs were given back, and the process exits\n"
             with suppress(OSError):
@@ -77,11 +77,11 @@ def _flush() -> None:
 
 
 class Signals:
-    """Hears the signals of this process for the block, in a thread, and calls functions on a loop for them.
+    """Receives the signals of this process during the block, in a thread, and calls functions on a loop for them.
 
-    Does nothing in another thread than the main one: Python has signals handled there only. `rescue` is called in the
+    Does nothing outside the main thread: Python handles signals only there. `rescue` is called in the
     thread, with the seconds that it may take, if the process must exit and its loop is blocked. `kept` keeps the
-    deadline after the block, for programs that have nothing else to do than to exit.
+    deadline after the block, for programs that only have to exit.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Signals:
             os.write(self._mouth, bytes((number,)))
 
     def call(self, calls: Mapping[int, Callable[[], object]]) -> None:
-        """From now on have these called on the running loop; for stops that were signalled before, too."""
+        """From now on call these on the running loop; also for stop signals that came before."""
         self._handle(calls)
         with self._lock:
             self._loop, self._calls = asyncio.get_running_loop(), calls
@@ -153,7 +153,7 @@ class Signals:
                 self._heard(number)
 
     def _until(self) -> float | None:
-        """How long there is nothing to do but to listen."""
+        """Seconds until the next action other than receiving signals."""
         left = self.deadline.left
         if left is None or self._rescued is not None:
             return left
@@ -165,7 +165,7 @@ class Signals:
         self._rescued = self._rescue(_RESCUE / 2) if self._is_blocked() else 0
 
     def _is_blocked(self) -> bool:
-        """Whether the loop does not turn, so that it cannot do any of what it has to."""
+        """Whether the loop is blocked, so that it cannot stop the node."""
         if self._loop is None or self.deadline.done:
             return False
         answered = threading.Event()
@@ -185,12 +185,12 @@ class Signals:
     def _pass_on(self, number: int) -> None:
         call = self._calls.get(number)
         if self._loop is not None and call is not None:
-            with suppress(RuntimeError):  # the loop is closed: there is nothing left but to exit
+            with suppress(RuntimeError):  # the loop is closed: only the exit remains
                 self._loop.call_soon_threadsafe(call)
 
 
 class Signs:
-    """What the signals of this process have said to the loop."""
+    """The requests that signals of this process have made to the loop."""
 
     def __init__(self, signals: Signals, hurry: Callable[[], None], reload: Reload | None = None) -> None:
         self._hurry = hurry
@@ -209,7 +209,7 @@ class Signs:
         self._stopping.set()
 
     async def until_stop(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Do something that the first signal to stop cancels; whether it came to its end."""
+        """Run a coroutine that the first stop signal cancels; return whether it finished."""
         loop = asyncio.get_running_loop()
         working, stopping = loop.create_task(work), loop.create_task(self._stopping.wait())
         try:

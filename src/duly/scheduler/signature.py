@@ -1,7 +1,8 @@
 """Signatures: what a handler takes and returns, as codecs.
 
 A payload is the handler's keyword arguments as a JSON object, checked against its annotations when it is submitted and
-rebuilt from them when the handler is called. Conversion is strict; what JSON cannot carry is refused, never bent.
+rebuilt from them when the handler is called. Conversion is strict; what JSON cannot represent is refused, never
+altered.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _NULL = b"null"
 
 
 def _encode_foreign(value: Any) -> Any:
-    """Models of pydantic, known by what they can do: the package need not be installed."""
+    """Pydantic models, recognised by their methods: the package need not be installed."""
     dump = getattr(value, "model_dump", None)
     if dump is None:
         raise TypeError(f"{type(value).__qualname__} is not something JSON can carry")
@@ -108,7 +109,7 @@ class Signature:
         return {name: value for name, value in msgspec.json.decode(payload).items() if name not in known} | known
 
     def _check_untyped(self, arguments: Mapping[str, Any]) -> None:
-        """Without an annotation only plain JSON comes back as what it was."""
+        """Refuse values other than plain JSON without an annotation: they would be decoded as another type."""
         for name, value in arguments.items():
             if name in self._untyped or name not in self._names:
                 odd = _not_json(value)

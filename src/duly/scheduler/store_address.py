@@ -19,7 +19,7 @@ OpenBackend = Callable[[Opening], Backend]
 
 
 class StoreAddress(Struct, frozen=True):
-    """A store's address and the settings of the nodes on it. None means: as the environment says, when it is asked."""
+    """A store's address and the settings of the nodes on it. None means: read from the environment when needed."""
 
     url: str | None = None
     config: SchedulerConfig = SchedulerConfig()
@@ -44,7 +44,7 @@ class StoreAddress(Struct, frozen=True):
     def address(self, environment: Mapping[str, str] = os.environ) -> Address:
         """The argument's URLs, the environment's, or a file beside the program.
 
-        One URL in code is all that counts; of several parts, those that code does not name may be in the environment.
+        One URL in code overrides the environment; of several parts, those not given in code may be in the environment.
         """
         if self.url is not None:
             if self.store is not None and self.store != self.url:

@@ -90,13 +90,13 @@ class Options(Struct, frozen=True, kw_only=True):
             check_timeout("submit", self.timeout)
 
     def due(self, clock: StoreClock) -> datetime:
-        """The instant the run is due; a delay is not shortened by what is uncertain about the store's time."""
+        """The instant the run is due; uncertainty about the store's time does not shorten a delay."""
         if self.at is not None:
             return schedulable(self.at, "at", ConfigurationError)
         return clock.now() if self.delay is None else shift(clock.latest(), _delay(self.delay))
 
     def policy(self, job: RunPolicy) -> RunPolicy:
-        """The job's policy with what this submission says otherwise."""
+        """The job's policy, overridden by this submission's options."""
         if self.timeout is None and self.retry is None:
             return job
         if self.retry is not None and self.retry.max_retries and job.delivery is Delivery.AT_MOST_ONCE:
@@ -124,7 +124,7 @@ AS_THE_JOB_SAYS = Options()
 
 
 class Blueprint(Struct, frozen=True):
-    """What all runs of one job share when they are submitted: `alike` is such a run but for id, payload and time."""
+    """What all submitted runs of one job share: `alike` is such a run, except for its id, payload and time."""
 
     alike: Run
 
@@ -187,7 +187,7 @@ def blueprint_of_record(record: JobRecord, default: Overlap, config: SchedulerCo
 
 
 def blueprint_of_name(name: str, config: SchedulerConfig) -> Blueprint:
-    """The blueprint of a job that nobody knows here: its handler has its name."""
+    """The blueprint of a job that is unknown here: its handler has its name."""
     return _blueprint(JobSpec(name=name, handler=name), name, RunPolicy(), Overlap.ALLOW, config)
 
 
@@ -200,7 +200,7 @@ def name_of(handler: object) -> str:
 
 
 def _let_pass(_: object) -> None:
-    """The guard of those who may do everything."""
+    """A guard that lets everything pass."""
 
 
 class Submitter:
@@ -238,7 +238,7 @@ class Submitter:
     async def submit(
         self, name: str, payload: Mapping[str, Any] | None, options: Options, into: Transaction | None = None
     ) -> Put:
-        """Submit one run, as part of a transaction of the user's if there is one."""
+        """Submit one run, as part of the user's transaction if there is one."""
         run = self._run(self._known(name) or await self.blueprint(name), payload, options, Cause.SUBMIT)
         if into is None:
             return await self._put(run)
@@ -250,8 +250,8 @@ class Submitter:
     ) -> Run:
         """The run of a submission to a job by its name, checked and not yet put.
 
-        `guard` is shown what all runs of the job share, before anything else is said about the submission; it raises
-        what the caller shall get instead.
+        `guard` is called with what all runs of the job share, before the submission is checked; to refuse it, the guard
+        raises the error for the caller.
         """
         blueprint = self._known(name) or await self.blueprint(name)
         guard(blueprint.alike)
@@ -312,7 +312,7 @@ class Submitter:
     ) -> Put:
         """Run a job once more, now. Its overlap rule applies as it does to its scheduled runs.
 
-        `guard` is shown the job as it is read, and raises what the caller shall get instead.
+        `guard` is called with the job as it was read; to refuse, it raises the error for the caller.
         """
         record = await self._backend.store.job(name) if is_job_name(name) else None
         if record is None or record.status is JobStatus.REMOVED:
@@ -350,7 +350,7 @@ class Submitter:
         return blueprint
 
     async def blueprint(self, name: str) -> Blueprint:
-        """What the code says of this job, else what the store says, else nothing: it is checked when it is claimed."""
+        """The job as the code defines it, else as the store has it, else unknown: then it is checked when claimed."""
         known = self._known(name)
         if known is not None:
             return known
@@ -365,7 +365,7 @@ class Submitter:
 
 
 class UserTransaction:
-    """What `scheduler.within(connection)` gives. The transaction is theirs to begin and to end."""
+    """What `scheduler.within(connection)` returns. The caller begins and ends the transaction."""
 
     def __init__(
         self, client: Callable[[], Awaitable[Client]], handle: Callable[[Put], RunHandle[Any]], connection: Any
@@ -394,6 +394,6 @@ class UserTransaction:
         backend = client.backend
         if not backend.capabilities.transactions:
             raise ConfigurationError(
-                f"within() needs a store with transactions, which {backend.url} has not: use sqlite:// or postgresql://"
+                f"within() needs a store with transactions, but {backend.url} has none: use sqlite:// or postgresql://"
             )
         return backend.store.within(self._connection)

@@ -29,7 +29,7 @@ class Subscriptions:
             raise SchedulerRunning(f"{what} must come before start()")
 
     def subscribe(self, call: Callable[[Event], None], *kinds: type[Event]) -> Callable[[], None]:
-        """Call a function on events of these kinds (all, if none is given); what is returned ends that."""
+        """Call a function on events of these kinds (all, if none is given); call the result to unsubscribe."""
         return self._events.subscribe(Listening(call, kinds or (Event,)))
 
     def observe(
@@ -39,7 +39,7 @@ class Subscriptions:
         metrics: MetricsCollector | None = None,
         tracer: Tracer | None = None,
     ) -> None:
-        """Plug in a logger of your own (instead of `duly.*`), a collector of metrics, a tracer; before `start()`."""
+        """Plug in your own logger (instead of `duly.*`), a collector of metrics, a tracer; before `start()`."""
         self._refuse_running("observe()")
         self._plug_in(logger, metrics, tracer)
 

@@ -1,7 +1,7 @@
 """The same without an event loop: for Flask, Django, scripts and threads.
 
-One background thread with its own loop serves all calls; when a node runs in this process, its loop does. Called
-where an event loop is running they raise and name the async form: waiting there would block it.
+One background thread with its own loop serves all calls; when a node runs in this process, its loop does. Called where
+an event loop is running, they raise an error that names the async form: waiting would block the loop.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Views: what the scheduler answers about jobs and about itself."""
+"""Views: what the scheduler returns about jobs and about itself."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class JobView(Struct, frozen=True):
 
 
 class Upcoming(Struct, frozen=True):
-    """A run that will be: made already, or as the schedule says."""
+    """A future run: already created, or computed from the schedule."""
 
     job: str
     at: datetime
@@ -77,13 +77,14 @@ class Upcoming(Struct, frozen=True):
 
 
 class Health(Struct, frozen=True):
-    """How this process is.
+    """The health of this process.
 
-    `status` is "healthy", "degraded" (the store or a part of it is away, nobody leads, the store's clock has jumped, or
-    the store lost data within the last hour; running handlers go on), "unhealthy" (services of this node fail again and
-    again: `failing` says which, and how) or "closed"; `reasons` say why. `parts` says how each part of a composed store
-    is, by its name. `unplaced` says why due runs wait to be placed, and is empty if none do. `shards` names the leader
-    of each shard where there are several (None: nobody leads it), `led` are the shards that this process leads.
+    `status` is "healthy", "degraded" (the store or a part of it is unreachable, nobody leads, the store's clock has
+    jumped, or the store lost data within the last hour; running handlers go on), "unhealthy" (services of this node
+    fail repeatedly: `failing` says which, and how) or "closed"; `reasons` say why. `parts` is the state of each part of
+    a composed store, by name. `unplaced` says why due runs wait to be placed, and is empty if none do. `shards` names
+    the leader of each shard where there are several (None: nobody leads it), `led` are the shards that this process
+    leads.
     """
 
     status: str
@@ -106,9 +107,9 @@ class Health(Struct, frozen=True):
 class ShutdownReport(Struct, frozen=True):
     """What became of the runs that a node had when it began to stop, as the store has acknowledged it.
 
-    Of `drained` runs the handler came to its end, `released` were given back to others, `interrupted` ended because
-    they may not begin twice (at most once). `left` are none of these: the store could not be reached, and another node
-    takes them over when their leases expire.
+    The handlers of `drained` runs finished, `released` runs were given back to other nodes, `interrupted` runs ended
+    because they may not begin twice (at most once). `left` are none of these: the store could not be reached, and
+    another node takes them over when their leases expire.
     """
 
     drained: int = 0

@@ -1,7 +1,7 @@
 """Binding: from a payload to a function's arguments, and from its value to a result, in a child interpreter.
 
-The worker has checked the payload; here it is only rebuilt by the function's own annotations. Others may be given to
-`ProcessExecutor` by name; these know what msgspec knows, and pydantic models.
+The worker has checked the payload; here it is only rebuilt by the function's own annotations. `ProcessExecutor` accepts
+the names of other functions; these support the types that msgspec supports, and pydantic models.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 
 def bind(function: Callable[..., Any], payload: bytes) -> dict[str, Any]:
-    """The keyword arguments that a payload stands for. Raises `msgspec.ValidationError` where it does not fit."""
+    """Decode a payload into keyword arguments. Raises `msgspec.ValidationError` if it does not fit."""
     kinds, others = _annotations(function)
     values = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
     return {
@@ -26,10 +26,10 @@ def bind(function: Callable[..., Any], payload: bytes) -> dict[str, Any]:
 
 
 def encode(value: Any) -> bytes:
-    """A value as JSON. Raises TypeError or ValueError for what JSON cannot say, NaN and infinity included."""
+    """A value as JSON. Raises TypeError or ValueError for what JSON cannot represent, such as NaN and infinity."""
     encoded = msgspec.json.encode(value, enc_hook=_to_builtins)
     if b"null" in encoded and not _finite(msgspec.to_builtins(value, enc_hook=_to_builtins, str_keys=True)):
-        raise ValueError("NaN and infinity are no JSON numbers")  # msgspec would have made them null
+        raise ValueError("NaN and infinity are not valid in JSON")  # msgspec would encode them as null
     return encoded
 
 

@@ -16,23 +16,23 @@ class BuiltinExecutor(Protocol):
     def invoke(
         self, active: ActiveRun, handler: Handler, contexts: Contexts, arguments: dict[str, Any]
     ) -> Awaitable[Any]:
-        """Call the handler. Awaited, it gives the value, or raises what was raised, SystemExit and all.
+        """Call the handler. Awaiting it returns the value or raises what the handler raised, including SystemExit.
 
         `contexts` makes the context, if the handler takes one or the executor needs one. `contexts.begin` is called as
-        late as can be, where the handler is about to be called; it may raise `Unbegun`.
+        late as possible, right before the handler; it may raise `Unbegun`.
         """
         ...
 
     async def close(self) -> None:
-        """Stop what is left and free everything."""
+        """Stop what still runs and release all resources."""
         ...
 
 
 class RemoteFailure(Exception):
     """An exception of a handler in another process: its class by name, its text, its traceback.
 
-    `lineage` are the qualified names of its class and base classes, so that retry rules by class apply here too. Of
-    type `ResultError` it means that the handler has returned, but its value cannot be carried.
+    `lineage` are the qualified names of its class and base classes, so that retry rules by class apply here too. The
+    type `ResultError` means that the handler has returned, but its value cannot be transferred.
     """
 
     def __init__(self, type_name: str, message: str, traceback: str = "", lineage: tuple[str, ...] = ()) -> None:

@@ -1,7 +1,7 @@
 """Channels: frames over a Unix socket, on the worker's event loop.
 
-A frame is its length in four bytes, big-endian, and a body. Sending never waits: what the socket does not take at once
-is kept and follows. Open file descriptors travel with the first byte of their frame.
+A frame is its length in four bytes, big-endian, and a body. Sending never waits: data that the socket does not accept
+at once is buffered and sent later. Open file descriptors travel with the first byte of their frame.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CHUNK = 262144
 class Channel:
     """One end of a socket pair. Belongs to the loop it was made on.
 
-    `receive` gets each frame's body; `lost` is called once when the other end is gone or talks nonsense, never by
+    `receive` gets each frame's body; `lost` is called once when the other end is gone or sends invalid data, never by
     `send` itself and not after `close`.
     """
 
@@ -54,7 +54,7 @@ class Channel:
             pass
 
     def finish(self) -> None:
-        """Tell the other end that nothing more will come, and go on listening."""
+        """Signal the end of the data to the other end, and keep receiving."""
         if self._sock is not None:
             with suppress(OSError):
                 self._sock.shutdown(socket.SHUT_WR)
@@ -69,7 +69,7 @@ class Channel:
         self._discard()
 
     def _readable(self) -> bool:
-        """Read once; whether there may be more."""
+        """Read once; return whether there may be more."""
         if self._sock is None:
             return False
         try:
@@ -84,7 +84,7 @@ class Channel:
         return bool(data)
 
     def _deliver(self) -> bool:
-        """Hand out the complete frames; False if one is longer than any may be."""
+        """Deliver the complete frames; False if one exceeds the maximum length."""
         while len(self._inbox) >= HEADER.size:
             (length,) = HEADER.unpack_from(self._inbox)
             if length > self._max_frame:

@@ -1,6 +1,6 @@
 """The child interpreter: the script that a worker starts to run handlers in.
 
-On the standard library alone until the first frame has said where modules are found; then `serving` takes over.
+It uses only the standard library until the first frame has set the module search path; then `child_main` takes over.
 """
 
 from __future__ import annotations

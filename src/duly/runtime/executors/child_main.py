@@ -1,7 +1,7 @@
 """Serving: how a child interpreter takes calls, runs handlers and answers.
 
-One call at a time, on the main thread; there is no other thread but the handler's own. What the worker has to say
-meanwhile is read when the handler asks its context, or by the event loop of an async handler.
+One call at a time, on the main thread; there is no other thread but the handler's own. Messages from the worker are
+read when the handler uses its context, or by the event loop of an async handler.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Link:
 
     @property
     def ours(self) -> bool:
-        """False in a process that the handler forked: the link is not its own."""
+        """False in a process that the handler forked: the link belongs to its parent."""
         return os.getpid() == self._owner
 
     def next_call(self) -> Call | None:
@@ -98,7 +98,7 @@ class Link:
         return self._calls.pop() if self._calls else None
 
     def listen(self) -> None:
-        """Take in what the worker has said by now, without waiting."""
+        """Process the messages that have arrived from the worker, without waiting."""
         if not self.ours:
             return
         with self._receiving, suppress(BlockingIOError):
@@ -146,7 +146,7 @@ class Link:
             self._on_stop = None
 
     def send(self, message: ToWorker) -> None:
-        """Say something to the worker; waits while it is slow."""
+        """Send a message to the worker; waits while the worker is slow."""
         body = encode(message)
         with self._sending:
             self._sock.sendall(HEADER.pack(len(body)) + body)
@@ -176,7 +176,7 @@ class Tie:
         return self._link.signs.owned
 
     def report(self, progress: Progress) -> None:
-        """Only the latest matters: a loop that reports every step does not drown the worker, nor wait for it."""
+        """Send only the latest value: a loop that reports every step neither floods the worker nor waits for it."""
         if not self._over and self._link.ours and self._affordable() and self._link.has_room():
             self._link.send(Advanced(progress))
 
@@ -187,7 +187,7 @@ class Tie:
         )
 
     def cut(self) -> None:
-        """The handler is over; what its threads still report belongs to no run."""
+        """The handler has ended; what its threads still report is discarded."""
         self._over = True
 
     def _affordable(self) -> bool:
@@ -202,7 +202,7 @@ class Tie:
 
 
 class Forward(logging.Handler):
-    """Sends log records to the worker, whose loggers of the same names take care of them."""
+    """Sends log records to the worker, whose loggers of the same names handle them."""
 
     def __init__(self, link: Link) -> None:
         super().__init__()
@@ -216,7 +216,7 @@ class Forward(logging.Handler):
         try:
             self._link.send(_logged(record, text))
         except OSError:
-            pass  # the worker is gone, and this process about to be
+            pass  # the worker is gone, and this process is about to end
         except Exception:  # noqa: BLE001  # logging's own rule: a record that cannot be sent is no failure
             self.handleError(record)
 
@@ -240,13 +240,13 @@ def _logged(record: logging.LogRecord, text: str) -> Logged:
 
 
 def _answer(link: Link, call: Call) -> None:
-    signal.signal(signal.SIGTERM, lambda *_: None)  # the worker's word is what counts; SIGKILL follows anyway
+    signal.signal(signal.SIGTERM, lambda *_: None)  # only the worker's message counts; SIGKILL follows anyway
     link.send(Began())
     result = _perform(link, call)
     if not link.ours:
         os._exit(0)  # the handler forked, and this is the fork: it must not answer too
     for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # closed or replaced by the handler, which may do so
+        with suppress(Exception):  # the handler may close or replace it
             stream.flush()
     link.listen()
     link.send(Ended(result, asked_to_stop=link.signs.stop, left=_has_children()))
@@ -286,7 +286,7 @@ def _invoke(link: Link, call: Call, function: Callable[..., Any], arguments: dic
 
 
 async def _attend(link: Link, value: Awaitable[Any]) -> Any:
-    """Await an async handler, and cancel it when the worker says stop."""
+    """Await an async handler, and cancel it when the worker asks to stop."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()
     assert task is not None
@@ -330,13 +330,13 @@ def _describe(exc: BaseException, call: Call) -> Result:
 
 
 def _qualified(kind: type, call: Call) -> str:
-    """The name by which the worker knows a class: what is main there has another name here."""
+    """The name by which the worker knows a class: its `__main__` module has another name in this process."""
     module = MAIN if call.target.main and kind.__module__ == call.target.module else kind.__module__
     return sanitize.text(f"{module}.{kind.__qualname__}", _MAX_NAME)
 
 
 def _has_children() -> bool:
-    """Whether this process has children, alive or unburied; among them what they in turn left behind."""
+    """Whether this process has children, running or zombies, including orphaned descendants."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

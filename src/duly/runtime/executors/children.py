@@ -32,7 +32,7 @@ from duly.runtime.executors.supervised import Exit, Supervised, SupervisedProces
 _CHILD = Path(__file__).with_name("child.py")
 _BACKSTOP = 5.0  # how much later than the worker the supervisor stops a handler, should the worker be stuck
 _LAST_WORDS = 1.0  # how long a child that has closed its end may take to be gone
-_HEADROOM = 1 << 20  # for what is in a frame besides the value: texts are cut before they are sent
+_HEADROOM = 1 << 20  # for the parts of a frame other than the value: texts are cut before they are sent
 
 
 class Died(Struct, frozen=True):
@@ -91,13 +91,13 @@ class Child:
         return self._answer
 
     def release(self, call: Call) -> None:
-        """The call is over; what comes from now on belongs to no run."""
+        """The call is over; discard what arrives from now on."""
         self._live = self._context = self._answer = None
         if call.run.policy.timeout is not None:
             self.process.limit(None)
 
     def tell(self, *, stop: bool) -> None:
-        """Let the handler's context say what is true now. A stop is never taken back."""
+        """Update the handler's context to the current state. A stop is never revoked."""
         if self._live is None or self._context is None:
             return
         signs = _signs(self._live, self._context, stop=stop or self._said.stop)
@@ -106,7 +106,7 @@ class Child:
             self._channel.send(encode(signs))
 
     async def stop(self, grace: float) -> bool:
-        """Tell the handler, then kill the child with its group; return when it is dead (see `Supervised.end`)."""
+        """Notify the handler, then kill the child and its group; return when it is dead (see `Supervised.end`)."""
         self.stopping = True
         self.tell(stop=True)
         return await self.process.end(grace)
@@ -129,14 +129,14 @@ class Child:
             case Ended() as ended:
                 self._settle(ended)
                 if self.stopping:
-                    self.process.kill(0)  # it has said all there is to say: no need to wait for the grace
+                    self.process.kill(0)  # it has sent its answer: no need to wait for the grace period
 
     def _settle(self, answer: Answer) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(answer)
 
     def _lost(self) -> None:
-        """It closed its end or talks nonsense: there is no use in it any more. Its exit follows, or is made to."""
+        """It closed its end or sent invalid data and cannot be used any more. It exits, or is killed."""
         self.stopping = True
         self.process.limit(_LAST_WORDS)
 
@@ -147,7 +147,7 @@ class Child:
 
 
 def _signs(active: ActiveRun, context: Context, *, stop: bool) -> Signs:
-    """What the context here says, and the flags by which the worker knows why it stops a run."""
+    """The state of the context in the worker, and the flags that record why the worker stops a run."""
     asked = active.cancelled or active.timed_out or active.released or active.lost
     return Signs(
         cancelled=stop or asked or context.cancelled,
@@ -167,7 +167,7 @@ def _owned(context: Context) -> bool:
 
 
 def working_directory() -> str:
-    """The worker's own; the root if that has been removed."""
+    """The worker's working directory; the root directory if that has been removed."""
     try:
         return os.getcwd()  # noqa: PTH109  # text is what is needed
     except OSError:
@@ -175,7 +175,7 @@ def working_directory() -> str:
 
 
 def _flags() -> Sequence[str]:
-    """The options of this interpreter that change what code means."""
+    """The options of this interpreter that change how code behaves."""
     flags = ["-P", *(["-O"] * sys.flags.optimize), *(f"-W{option}" for option in sys.warnoptions)]
     for name, wanted in (("dev", sys.flags.dev_mode), ("utf8", sys.flags.utf8_mode)):
         flags += ["-X", name] if wanted else []

@@ -104,7 +104,7 @@ class CommandExecutor:
 
 
 def environment(command: Command, claim: Claim) -> dict[str, str]:
-    """All that a command finds in its environment."""
+    """The complete environment of a command."""
     run = claim.run
     return {
         "PATH": os.environ.get("PATH", os.defpath),

@@ -1,4 +1,4 @@
-"""Executors of the user's own: `Scheduler(executors={"name": executor})`, chosen by a job with `executor="name"`."""
+"""The user's own executors: `Scheduler(executors={"name": executor})`, chosen by a job with `executor="name"`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class HandlerCall(Struct, frozen=True):
 
     `function` is the handler, async or not, and `arguments` are its keyword arguments as its annotations ask for.
     `context` is its first argument, None if it takes none. Calling this object calls the handler with all of them; for
-    an async handler the result is to be awaited.
+    an async handler, await the result.
     """
 
     run: Run
@@ -38,9 +38,9 @@ class Executor(Protocol):
     """
 
     def execute(self, call: HandlerCall) -> Awaitable[Any]:
-        """Have the handler called; called on the node's event loop, which it must not block.
+        """Call the handler. Runs on the node's event loop, which it must not block.
 
-        Awaited, it gives what the handler returned or raises what it raised. It is cancelled when the run is to stop:
+        Awaiting it returns what the handler returned or raises what it raised. It is cancelled when the run must stop:
         at its timeout, by an operator, or because the node stops. Whatever it then raises or returns, the run has been
         stopped as far as Duly is concerned; a handler that goes on elsewhere is left to the executor.
         """
@@ -48,7 +48,7 @@ class Executor(Protocol):
 
 
 class CustomExecutor:
-    """Calls handlers through an executor of the user's."""
+    """Calls handlers through one of the user's executors."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -62,4 +62,4 @@ class CustomExecutor:
         return self._executor.execute(HandlerCall(active.claim.run, handler.target, arguments, context))
 
     async def close(self) -> None:
-        """It belongs to the user."""
+        """Does nothing: the executor belongs to the user."""

@@ -1,4 +1,4 @@
-"""Failures that no exception class stands for: what may go wrong around a handler in another process."""
+"""Failures without an exception class: what can go wrong around a handler in another process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Targets: how a child interpreter finds a handler again that the worker has registered.
 
 By module and qualified name, never by pickling. Code in the main script is loaded a second time under another name, so
-that what stands under `if __name__ == "__main__":` does not run. A target always comes from the worker's own registry,
+that the code under `if __name__ == "__main__":` does not run. A target always comes from the worker's own registry,
 never from a run.
 """
 
@@ -39,7 +39,7 @@ class Target(Struct, frozen=True):
 def importable(target: object) -> str | None:
     """Why a child interpreter could not find this callable again; None if it can.
 
-    Judges by names alone, so that it can be asked while the module that defines the function is still being loaded.
+    Checks only names, so that it can be called while the module that defines the function is still being loaded.
     """
     module, qualname = _names(target)
     if not module or not qualname:
@@ -56,13 +56,13 @@ def importable(target: object) -> str | None:
 
 
 def locate(target: Callable[..., Any]) -> Target:
-    """The way to a registered function. Raises LookupError if there is none, or if it leads elsewhere."""
+    """The target of a registered function. Raises LookupError if there is none, or if it names another object."""
     if (reason := importable(target)) is not None:
         raise LookupError(reason)
     module, qualname = _names(target)
     found = _walk(sys.modules.get(module), qualname)
     if found is not target and found != target:  # bound class methods are equal, never the same
-        raise LookupError(f"{module}:{qualname} does not lead to the registered function but to {found!r}")
+        raise LookupError(f"{module}:{qualname} is not the registered function but {found!r}")
     if module != MAIN:
         return Target(module, qualname)
     name, script = _main_place() or (MAIN, None)
@@ -86,7 +86,7 @@ def load(reference: str) -> Callable[..., Any]:
 
 
 def loading_main() -> bool:
-    """Whether this process is a child that is loading the main script just now.
+    """Whether this process is a child that is currently loading the main script.
 
     Nothing may be started meanwhile: a script without the guard would start a scheduler in every child.
     """

@@ -1,7 +1,7 @@
-"""Calls: what a worker and a child interpreter say to each other, as msgpack frames.
+"""Calls: the messages between a worker and a child interpreter, as msgpack frames.
 
-The worker: `Call`, and while it runs `Signs`. The child: `Began`, then any number of `Advanced` and `Logged`, then one
-`Ended`. Only then may the next call come.
+The worker sends `Call`, and `Signs` while the call runs. The child sends `Began`, then any number of `Advanced` and
+`Logged`, then one `Ended`. Only then may the next call come.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from duly.runtime.executors.import_path import Target
 
 
 class Call(Struct, frozen=True, tag="call"):
-    """Call this function for this run. `level` is the least level of log records that anybody wants to see."""
+    """Call this function for this run. `level` is the lowest level of log records to send."""
 
     target: Target
     run: Run
@@ -44,7 +44,7 @@ class Advanced(Struct, frozen=True, tag="advanced"):
 
 
 class Logged(Struct, frozen=True, tag="logged"):
-    """A log record. `extra` are the attributes that came with it, where they are plain."""
+    """A log record. `extra` holds its extra attributes that are plain data."""
 
     name: str
     level: int
@@ -86,7 +86,7 @@ class RaisedGiveUp(Struct, frozen=True, tag="give_up"):
 
 
 class NotCalled(Struct, frozen=True, tag="not_called"):
-    """The handler was not called: when its code was loaded, the run was no longer to be begun."""
+    """The handler was not called: by the time its code was loaded, the run was no longer allowed to begin."""
 
 
 Result = Returned | Raised | RaisedRetry | RaisedGiveUp | NotCalled

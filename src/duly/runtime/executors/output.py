@@ -1,4 +1,4 @@
-"""Output: what a command writes, of which the last part is kept."""
+"""Output: keeps the last part of what a command writes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Tail:
 
 
 def text_of(kept: bytes, cut: int) -> str:
-    """Bytes as text: UTF-8, what is not replaced by U+FFFD, as is NUL, which not every store can keep.
+    """Decode bytes as UTF-8. Invalid bytes become U+FFFD, and so does NUL, which not every store can keep.
 
     If something was cut off before, a first line says how much.
     """

@@ -29,7 +29,7 @@ _ARGUMENTS = "duly.runtime.executors.arguments"
 
 
 class ProcessExecutor:
-    """As many child interpreters as there are calls at a time; idle ones end after a while.
+    """Keeps one child interpreter for each concurrent call; idle ones end after a while.
 
     `processes` may be shared with other executors; its owner then closes it. `binder` and `encoder` name the
     functions (`module:name`) that make arguments from a payload and a result from a value, in the child. `grace` is the
@@ -154,7 +154,7 @@ class ProcessExecutor:
         self._sweep()
 
     def _sweep(self) -> None:
-        """End children that nobody needed for a while, and come back when the next one may be due."""
+        """End children that have been idle for a while; run again when the next one may be due."""
         if self._sweeping is not None:
             return
         loop = asyncio.get_running_loop()
@@ -169,7 +169,7 @@ class ProcessExecutor:
         self._sweep()
 
     def _look(self) -> None:
-        """Carry what is known about the live runs to their handlers, again and again while there are any."""
+        """Send the state of the live runs to their handlers, periodically while there are any."""
         if self._looking is None and self._busy:
             self._looking = asyncio.get_running_loop().call_later(_LOOK_EVERY, self._look_again)
 
@@ -216,7 +216,7 @@ def _story(died: Died) -> str:
 
 
 def _told_to_stop(answer: Answer) -> bool:
-    """Whether this answer is the consequence of a cancellation, rather than something that crossed it."""
+    """Whether the cancellation caused this answer, rather than the answer having been sent before it arrived."""
     if isinstance(answer, Ended):
         return answer.asked_to_stop
     return answer.exit.stopped or answer.exit.code is None
@@ -224,4 +224,4 @@ def _told_to_stop(answer: Answer) -> bool:
 
 def _note_discarded(call: Call, answer: asyncio.Future[Answer]) -> None:
     if answer.done() and isinstance(ended := answer.result(), Ended) and isinstance(ended.result, Returned):
-        _log.info("run %s of %s returned a value after it was told to stop; not kept", call.run.id, call.run.job)
+        _log.info("run %s of %s returned a value after it was asked to stop; not kept", call.run.id, call.run.job)

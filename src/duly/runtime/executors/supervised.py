@@ -70,12 +70,12 @@ class Supervised:
         self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
 
     def kill(self, grace: float) -> None:
-        """SIGTERM to its group now, SIGKILL after `grace` seconds; 0 is SIGKILL at once. May be said again, sooner."""
+        """SIGTERM to its group now, SIGKILL after `grace` seconds; 0 is SIGKILL at once. A new call may shorten it."""
         if not self.ended.done():
             self._processes.order(["kill", self._ident, grace])
 
     def limit(self, seconds: float | None) -> None:
-        """Have the supervisor kill it that many seconds from now, whatever becomes of this worker; None: do not."""
+        """Have the supervisor kill it after that many seconds, even if this worker dies; None removes the limit."""
         if not self.ended.done():
             self._processes.order(["limit", self._ident, seconds])
 
@@ -133,7 +133,7 @@ class SupervisedProcesses:
         return process
 
     def order(self, order: list[object]) -> None:
-        """Tell the supervisor something; nobody hears it if there is none."""
+        """Send a message to the supervisor; it is dropped if there is none."""
         if self._channel is not None:
             self._channel.send(json.dumps(order).encode())
 
@@ -154,7 +154,7 @@ class SupervisedProcesses:
             raise executor_failed("the executor is closed")
         if loading_main():
             raise executor_failed(
-                "this process is a handler's own and is just loading your main script; "
+                "this process runs a handler and is loading your main script; "
                 'start the scheduler only under `if __name__ == "__main__":`'
             )
         if os.name != "posix":
@@ -182,7 +182,7 @@ class SupervisedProcesses:
         return Channel(ours, self._hear, self._lost, _MAX_FRAME)
 
     def _hear(self, frame: bytes) -> None:
-        match json.loads(frame):  # as above: the system's words about a file name may hold what is not UTF-8
+        match json.loads(frame):  # as above: the system's message may contain a file name that is not UTF-8
             case ["spawned", int(ident), int(pid)]:
                 self._processes[ident].pid = pid
             case ["exited", int(ident), int(status), bool(stopped), trouble]:
@@ -190,7 +190,7 @@ class SupervisedProcesses:
                 self._processes.pop(ident).ended.set_result(Exit(os.waitstatus_to_exitcode(status), stopped, why))
 
     def _lost(self) -> None:
-        """The supervisor died. Its direct children died with it; their groups are for us to kill."""
+        """The supervisor died. Its direct children died with it; this process has to kill their groups."""
         self._dismiss()
         for process in self._processes.values():
             if process.pid is not None:
@@ -204,7 +204,7 @@ class SupervisedProcesses:
         self._channel = self._supervisor = None
 
     def _mourn(self) -> None:
-        """How these ended will never be known."""
+        """Report an unknown exit for these processes."""
         processes, self._processes = self._processes, {}
         for process in processes.values():
             process.ended.set_result(Exit(None))
@@ -217,7 +217,7 @@ class SupervisedProcesses:
             await asyncio.sleep(0.002)
 
     def _bury(self) -> None:
-        """Leave no zombie of a supervisor behind, even if nobody calls again."""
+        """Reap the supervisor, so that it does not stay a zombie even if this object is not used again."""
         self._dying = [supervisor for supervisor in self._dying if supervisor.poll() is None]
         if self._dying and not self._closed:
             asyncio.get_running_loop().call_later(0.02, self._bury)

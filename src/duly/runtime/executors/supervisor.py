@@ -7,7 +7,7 @@ so is whatever it had detached: the started processes and the supervisor are sub
 lost its parent stays below them. When the worker is gone, everything is.
 
 In:  ["spawn", id, argv, env, cwd, n] with n descriptors (stdout, stderr, more), ["kill", id, grace], ["limit", id, s]
-Out: ["spawned", id, pid], ["exited", id, wait status, whether it was told to stop, [stage, errno, text] or null]
+Out: ["spawned", id, pid], ["exited", id, wait status, whether it was asked to stop, [stage, errno, text] or null]
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LINK_FD = 3
 _MAX_FDS = 8
 _LONGEST_POLL = 3600.0  # the system counts milliseconds in 31 bits: 24.8 days
 _PATIENCE = 1.0  # how long a report waits for detached processes to be dead as well
-_FAREWELL = 5.0  # how long the end waits for everybody to be dead
+_FAREWELL = 5.0  # how long the shutdown waits for all processes to be dead
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _UNCHANGEABLE = {signal.SIGKILL, signal.SIGSTOP}
@@ -62,7 +62,7 @@ class Supervised:
             self.kill_at = self.limit_at = math.inf
 
     def explain(self) -> list[Any] | None:
-        """Why it never became the program it was meant to be, None if it did. Asked once, when it is dead."""
+        """Why the program could not be executed, None if it was. Called once, when the process is dead."""
         try:
             said = os.read(self.trouble, 65536)
         finally:
@@ -71,7 +71,7 @@ class Supervised:
 
 
 class Supervisor:
-    """One loop over the link to the worker, the ended_children of children, and the times at which to kill."""
+    """One loop over the link to the worker, the children that have ended, and the times at which to kill."""
 
     def __init__(self, link: socket.socket, worker: int) -> None:
         self._link = link
@@ -116,7 +116,7 @@ class Supervisor:
         return alive
 
     def _milliseconds(self) -> float:
-        """How long nothing needs doing, but no longer than `poll` can count."""
+        """Seconds until the next action is due, at most what `poll` accepts."""
         times = [
             self._patience,
             *(min(process.kill_at, process.limit_at) for process in self._processes.values()),
@@ -193,16 +193,16 @@ class Supervisor:
     def _become(
         self, argv: list[str], env: dict[str, str], cwd: str, fds: list[int], say: int, supervisor: int
     ) -> NoReturn:
-        """In the new process: turn into the program. Says on a pipe why not, if not."""
+        """In the new process: execute the program. On failure, write the reason to a pipe."""
         stage = "start"
         try:
             signal.set_wakeup_fd(-1)
             os.setsid()
             self._prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             self._prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-            if os.getppid() != supervisor:  # it died before it could be the death of this one
+            if os.getppid() != supervisor:  # the parent died before PR_SET_PDEATHSIG was set
                 os._exit(127)
-            for number in signal.valid_signals() - _UNCHANGEABLE:  # whatever started the node may have ignored some
+            for number in signal.valid_signals() - _UNCHANGEABLE:  # the node's parent may have ignored some
                 signal.signal(number, signal.SIG_DFL)
             for target, fd in enumerate(fds, start=1):  # every fd is above the link's, so none is overwritten
                 os.dup2(fd, target)
@@ -215,11 +215,11 @@ class Supervisor:
         os._exit(127)
 
     def _reap(self, now: float) -> None:
-        """Bury the dead, kill what they left, and report them when nothing of theirs lives."""
+        """Reap ended processes, kill what they left behind, and report them when none of it is alive."""
         for pid, buried in _dead():
             process = self._processes.pop(pid, None)
             if process is not None:
-                signal_group(pid, signal.SIGKILL)  # before burying it: until then nobody else can have its number
+                signal_group(pid, signal.SIGKILL)  # before reaping it: until then no other process can have its pid
             status = _bury(pid) if buried is None else buried
             if process is not None:
                 del self._pids[process.ident]
@@ -256,7 +256,7 @@ class Supervisor:
         while time.monotonic() < deadline:
             for pid, buried in _dead():
                 if self._processes.pop(pid, None) is not None:
-                    signal_group(pid, signal.SIGKILL)  # once more: it may have been forking the first time
+                    signal_group(pid, signal.SIGKILL)  # again: it may have been forking during the first pass
                 if buried is None:
                     _bury(pid)
             if not self._kill_strays() and not self._processes:
@@ -275,7 +275,7 @@ def signal_group(pid: int, number: int) -> None:
 
 
 def _load_prctl() -> Callable[..., int]:
-    """The system call; where there is none, something that does nothing."""
+    """The system call; a function that does nothing where it does not exist."""
     if sys.platform == "linux":
         with suppress(ImportError, OSError, AttributeError):
             import ctypes  # noqa: PLC0415  # not every Python has it
@@ -285,7 +285,7 @@ def _load_prctl() -> Callable[..., int]:
 
 
 def _dead() -> Iterator[tuple[int, int | None]]:
-    """The children that have ended and wait to be buried. Where one cannot look without burying: with their status."""
+    """The zombie children. Where the system cannot list them without reaping them: with their status."""
     with suppress(ChildProcessError):
         if not hasattr(os, "waitid"):
             while (buried := os.waitpid(-1, os.WNOHANG))[0] > 0:

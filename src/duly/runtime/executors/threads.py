@@ -54,12 +54,12 @@ def _call(
 
 
 def _ended(future: asyncio.Future[Any]) -> asyncio.Future[None]:
-    """A future that completes when the other one does, whatever came of it."""
+    """A future that completes when the other one does, whatever its outcome."""
     residue: asyncio.Future[None] = future.get_loop().create_future()
 
     def complete(done: asyncio.Future[Any]) -> None:
         if not done.cancelled():
-            done.exception()  # looked at, so that nobody complains that it never was
+            done.exception()  # retrieve it, so that asyncio does not log that it was never retrieved
         if not residue.done():
             residue.set_result(None)
 
