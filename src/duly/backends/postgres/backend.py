@@ -155,7 +155,7 @@ class PostgresQueue(SqlQueue[PostgresUnit]):
     async def _lend(
         self, asking: claiming.Asking, limit: int, step: claiming.Step, *, deciding: bool
     ) -> claiming.Lending:
-        """Lend; where groups are in use, decide about them first, otherwise only if the statement finds it necessary."""
+        """Lend; where groups are in use, decide about them first, otherwise only if the statement asks for it."""
         if deciding:
             return await self._server.write(CLAIMING, lambda unit: claiming.decide_and_lend(unit, asking, limit, step))
         return await self._server.run(CLAIMING, lambda unit: claiming.lend(unit, asking, limit, step))

@@ -519,7 +519,7 @@ BEYOND = PREFIX[:-1] + chr(ord(PREFIX[-1]) + 1)
 
 
 class Asking(Struct, frozen=True):
-    """Which node asks for runs, and for which. `now` is None, or given by a test; durations and instants in microseconds."""
+    """The node that asks, and for what. `now` is None, or given by a test; durations and instants in microseconds."""
 
     node: str
     queues: list[str] | None

@@ -112,7 +112,7 @@ class Connector:
 
     @staticmethod
     async def _is_pooled(made: Connection) -> bool:
-        """Ask without preparing a statement: the process id that a pooler reports to its clients is not the server's."""
+        """Ask without preparing a statement: the process id that a pooler reports is not the server's."""
         return await made.execute(f"SELECT 1 WHERE pg_backend_pid() = {made.get_server_pid()}") != "SELECT 1"
 
     async def _made(self) -> Connection:
@@ -238,7 +238,7 @@ class SharedConnection:
             self._deadline = math.inf
 
     def _arm(self, seconds: float) -> None:
-        """Set the deadline. A running timer is reused and checks it when it fires, so a busy connection needs few timers."""
+        """Set the deadline. A running timer checks it when it fires, so a busy connection needs few timers."""
         loop = asyncio.get_running_loop()
         self._late = False
         self._deadline = loop.time() + seconds
@@ -378,7 +378,7 @@ class Connections:
     async def apart(self) -> AsyncIterator[Connection]:
         """A connection for one user's transaction, so that it and our own work do not wait for each other.
 
-        Exceptions pass through unchanged. A connection that comes back intact and idle is kept for the next transaction.
+        Exceptions pass through unchanged. A connection that comes back intact and idle is kept for the next one.
         """
         self.check()
         connection = self._idle() or await self._connector.connect(tuned=False)

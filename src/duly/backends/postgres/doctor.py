@@ -1,4 +1,4 @@
-"""The doctor's findings about a server: what it is, what it stores, what it may lose, and what Duly can promise there."""
+"""The doctor's findings about a server: what it is, what it may lose, and what Duly can promise there."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _vacuum(facts: ServerInfo) -> Finding:
             _WARNING,
             "vacuum",
             f"a transaction has been open for {facts.longest or 0.0:.0f} s: rows deleted since cannot be vacuumed"
-            " away, and claims get slower",
+            ", and claims get slower",
         )
     return Finding(_OK, "vacuum", "autovacuum on, no old transaction in its way")
 

@@ -16,7 +16,7 @@ _PASSING = {
     "08": "lost the connection",
     "25006": "takes no writes: it is a standby, or read-only",
     "25P03": "closed the connection, which was idle in a transaction for too long",
-    "40": "could not serialize this with concurrent transactions",
+    "40": "could not do this beside others at once",
     "53": "has no room: connections, memory or disk",
     "53300": "has as many connections as it allows: raise its max_connections, or put a pooler before it",
     "53100": "has no disk left",
@@ -70,7 +70,7 @@ def unreachable(error: BaseException, place: str) -> BackendUnavailable:
 
 
 def spoils(error: BaseException) -> bool:
-    """Whether the connection cannot be used after this: the driver is in a bad state, or the server became a standby."""
+    """Whether the connection is unusable after this: the driver is in a bad state, or the server became a standby."""
     match error:
         case asyncpg.ReadOnlySQLTransactionError():
             return True

@@ -220,7 +220,7 @@ async def complete(unit: PostgresUnit, first: First) -> list[Settlement]:
 
 
 async def renew(unit: PostgresUnit, beats: Sequence[Beat], lease: int, silence: int | None, now: int | None) -> Renewal:
-    """Extend claims that are still owned; returns the lost ones and those to cancel. Each statement commits separately."""
+    """Extend claims that are still owned; returns the lost ones and those to cancel. No common transaction."""
     row = await unit.one(_BEAT, now, lease, silence)
     assert row is not None
     if not beats:

@@ -43,7 +43,7 @@ FROM {ns}.jobs AS j {with_plan}
 _JOB_NAMED = _JOB + "WHERE j.name = $1"
 _JOBS = _JOB + "WHERE j.name > $1 ORDER BY j.name LIMIT $2"
 _JOBS_NAMED = _JOB + "WHERE j.name > $1 AND j.name = ANY($3::text[]) ORDER BY j.name LIMIT $2"
-# The handlers of jobs, found by leaping from one to the next.
+# The handlers of jobs, found by a loose index scan.
 _HANDLERS = """
 WITH RECURSIVE handlers (handler) AS (
     SELECT (SELECT {needed_handler} FROM {ns}.jobs WHERE {is_retired} = $1 AND {needed_handler} > '' ORDER BY 1 LIMIT 1)
@@ -120,7 +120,7 @@ INNER JOIN {ns}.jobs AS j ON j.name = p.name
 ORDER BY p.plan_at, p.name
 """
 
-# The shards of plannable jobs, found by leaping from one to the next; those of single jobs, of which each has its own,
+# The shards of plannable jobs, found by a loose index scan; those of single jobs, of which each has its own,
 # count as one.
 _SHARDS = """
 WITH RECURSIVE shards (shard) AS (
