@@ -113,7 +113,7 @@ def parse(url: str, environment: Mapping[str, str] | None = None) -> Place:
     scheme, _, rest = url.partition("://")
     if scheme not in SCHEMES:
         expected = " or ".join(f"{name}://" for name in SCHEMES)
-        raise ConfigurationError(f"invalid PostgreSQL URL: it must begin with {expected}")
+        raise ConfigurationError(f"invalid PostgreSQL URL: it begins with {expected}")
     authority, path, query = _split(rest)
     options = dict(parse_qsl(query, keep_blank_values=True))
     _check_options(options)
