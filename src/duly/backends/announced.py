@@ -1,4 +1,4 @@
-"""Announced nodes: how their records, which are JSON in every store, tell one process from another of the same id."""
+"""Announced nodes: how their records, JSON in every store, distinguish two processes with the same id."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ import msgspec
 
 
 def life_mark(started_at: datetime | None) -> str:
-    """The text that the record of a node with this start has in it and no other has; empty if any will do."""
+    """The text that only the record of a node started at this time contains; empty to accept any record."""
     return "" if started_at is None else f'"started_at":{msgspec.json.encode(started_at).decode()}'

@@ -1,6 +1,6 @@
-"""Backoff: after each failure, no attempt to reach a server for a while, longer each time, with a random part.
+"""Backoff: after each failure, wait before the next attempt to reach a server; longer each time, with jitter.
 
-So clients do not all reach a server at once when it comes back, and a call during an outage fails without an attempt.
+So clients do not all reconnect at once when a server comes back, and a call during an outage fails at once.
 """
 
 from __future__ import annotations

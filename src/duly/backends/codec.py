@@ -195,7 +195,7 @@ def kept_run(run: Run) -> Run:
 
 
 def kept_settlement(settlement: Settlement) -> Settlement:
-    """The same for a settlement. Most have no text of a handler's in them."""
+    """The same for a settlement. Most contain no text from a handler."""
     if settlement.reason is None and settlement.failure is None and settlement.attempt is None:
         return settlement
     ending = _ending.decode(to_json(Ending(reason=settlement.reason, failure=settlement.failure)))
@@ -225,12 +225,12 @@ def policy_of(policy: RunPolicy) -> str | None:
         if len(_policy_texts) >= _MOST_POLICIES:
             _policy_texts.clear()
         text = None if policy == _DEFAULT_POLICY else to_json(policy)
-        known = _policy_texts[id(policy)] = (policy, text)  # the policy is kept, so that its address stays its own
+        known = _policy_texts[id(policy)] = (policy, text)  # keeps the policy alive, so that its id is not reused
     return known[1]
 
 
 def read_policy(text: str | None) -> RunPolicy:
-    """A policy from its text: one and the same object for equal texts."""
+    """A policy from its text: the same object for equal texts."""
     if text is None:
         return _DEFAULT_POLICY
     policy = _policies.get(text)
@@ -258,7 +258,7 @@ def line_of(run: Run) -> str:
     return f"{run.queue}@{run.assignee or ''}" if run.assignable else run.queue
 
 
-# --- ranks: the smaller, the more urgent. Scheduled runs have ranks of their own, so that a claim can give both kinds
+# --- ranks: the smaller, the more urgent. Scheduled runs have separate ranks, so that a claim can give both kinds
 # --- their share (`rules.sharing`).
 
 MIDDLE = 500  # the rank of priority 0
@@ -267,19 +267,19 @@ _MOST_PRIORITY = 99
 
 
 def rank_of(run: Run) -> int:
-    """The rank of a new run. 0.1.0 has one rank for both kinds, and would take scheduled runs first of all."""
+    """The rank of a new run. 0.1.0 has one rank for both kinds, and would take scheduled runs first."""
     return MIDDLE - run.priority - (SCHEDULED if run.cause is Cause.SCHEDULE and not run.legacy else 0)
 
 
 def checked_rank_of(run: Run) -> int:
-    """The same, if the priority is one that ranks have room for."""
+    """The same, if the priority is within the range of ranks."""
     if not 0 <= run.priority <= _MOST_PRIORITY:
         raise BackendError(f"run {run.id} has priority {run.priority}: expected 0 to 9")
     return rank_of(run)
 
 
 def urgency_of(rank: int) -> int:
-    """How urgent runs of a rank are, scheduled or not: the smaller, the more."""
+    """The urgency of runs of a rank, scheduled or not: a smaller number is more urgent."""
     return rank + SCHEDULED if rank < SCHEDULED else rank
 
 
@@ -381,7 +381,7 @@ def read_statistics(row: Row) -> JobStatistics:
 # --- whole runs
 
 
-# The fields of a new run that a store that speaks SQL writes down, with their types and how they are found.
+# The fields of a new run that an SQL store writes, with their types and how to read them from the run.
 NEW_RUN: tuple[tuple[str, str, Callable[[Run], Any]], ...] = (
     ("id", "text", lambda run: run.id),
     ("job", "text", lambda run: run.job),
@@ -412,7 +412,7 @@ class Record(Struct, frozen=True):
         return self.run.group is not None and not self.run.member
 
 
-# What a store that speaks SQL keeps of a run, in the order in which `read_record` takes it. Of the last three lines one
+# What an SQL store keeps of a run, in the order that `read_record` expects. Exactly one of the last three lines
 # is not NULL: a run waits, is claimed, or has ended.
 RUN_COLUMNS = (
     *("seq", "line", "rank", "id", "job", "handler", "cause", "due", "ready_at", "created_at", "group", "until"),
@@ -561,7 +561,7 @@ def _ended(row: Row) -> dict[str, Any]:
 
 
 class Kind(Struct, frozen=True):
-    """What runs of one kind have in common. `limit` and `when_full` are None where each run says that itself."""
+    """What runs of one kind have in common. `limit` and `when_full` are None where each run has its own."""
 
     job: str
     handler: str
@@ -577,7 +577,7 @@ class Kind(Struct, frozen=True):
 
 
 class Place(Struct, frozen=True):
-    """What runs have in common that wait in one line and have one rank."""
+    """What runs that wait in one line with one rank have in common."""
 
     queue: str
     priority: int

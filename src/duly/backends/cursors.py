@@ -1,4 +1,4 @@
-"""Cursors: where a listing goes on, as numbers that its store gave out. What it did not give out is refused."""
+"""Cursors: where a listing continues, as numbers that the store issued. Any other text is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def cursor_of(*parts: int | str) -> str:
 
 
 def numbers_in(cursor: str, count: int) -> tuple[int, ...]:
-    """The numbers of a cursor; ConfigurationError if it is not one of that many."""
+    """The numbers of a cursor; ConfigurationError if it does not have that many."""
     parts = cursor.split(".")
     if len(parts) != count or not all(part.isascii() and part.isdigit() and len(part) <= _DIGITS for part in parts):
         raise _refused(cursor)
@@ -22,7 +22,7 @@ def numbers_in(cursor: str, count: int) -> tuple[int, ...]:
 
 
 def place_in(cursor: str) -> tuple[int, str]:
-    """The microseconds and the id of a cursor that has both; ConfigurationError if it is no such cursor."""
+    """The microseconds and the id of a cursor that has both; ConfigurationError if it does not."""
     first, _, run_id = cursor.partition(".")
     if not is_run_id(run_id):
         raise _refused(cursor)

@@ -1,4 +1,4 @@
-"""The event loop and the process that a session belongs to: its connections work in no other."""
+"""The event loop and the process that a session belongs to: its connections work only there."""
 
 from __future__ import annotations
 

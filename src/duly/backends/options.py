@@ -24,7 +24,7 @@ def timeout_of(options: Mapping[str, str]) -> float:
 
 
 def check_timeout(option: str, seconds: float, lease: float | None, shown: str) -> None:
-    """Refuse a call timeout that somebody chose and that leaves a claim no second chance to be renewed.
+    """Refuse an explicit call timeout so long that a claim's renewal could not be tried a second time.
 
     `lease` is the `lock_ttl` of the nodes that use the store, if it is known.
     """

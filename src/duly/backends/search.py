@@ -20,7 +20,7 @@ from duly.model import Page, Run, RunQuery, from_micros
 
 K = TypeVar("K", bound=tuple[Any, ...])
 
-# The keys of candidates after this one (None: from the beginning), at most so many; they sort as they are listed.
+# The keys of candidates after this one (None: from the beginning), at most this number, sorted in the listing's order.
 Keys = Callable[[K | None, int], Awaitable[Sequence[K]]]
 
 # Counts only after `_LEAST` runs, and as many as a page has: small stores and large pages do not depend on the machine.

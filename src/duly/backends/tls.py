@@ -1,4 +1,4 @@
-"""TLS towards a server, as the options of a URL say it: the same words for every backend that speaks TLS."""
+"""TLS settings from the options of a URL: the same options for every backend that uses TLS."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VERIFICATIONS = ("full", "ca", "none")
 
 
 class Tls(Struct, frozen=True):
-    """How far a server must prove who it is, and how we prove who we are. Paths of PEM files."""
+    """How to verify the server, and the client's own certificate. Paths of PEM files."""
 
     ca: str | None = None
     cert: str | None = None

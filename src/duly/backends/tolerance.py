@@ -1,6 +1,6 @@
-"""Reading what cannot be read: one bad record is served as such, and its neighbours as they are.
+"""Tolerant reading: a record that cannot be decoded is returned as damaged; the others are not affected.
 
-Another version of Duly, a bug or an operator's hand may have written what this version cannot decode. No listing, claim
+Another version of Duly, a bug or an operator may have written what this version cannot decode. No listing, claim
 or takeover fails because of it: the record comes back with its `damage`, and its reader reports it.
 """
 
@@ -18,7 +18,7 @@ from duly.model import EPOCH, JobRecord, JobSpec, Origin, sanitize
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Whatever decoding a value raises that this version did not write.
+# What decoding may raise for a value that this version did not write.
 UNREADABLE = (
     msgspec.MsgspecError,
     struct.error,
@@ -32,9 +32,9 @@ UNREADABLE = (
 
 
 def tolerantly(read: Callable[[Sequence[T]], list[R]], rows: Sequence[T], bare: Callable[[T, str], R]) -> list[R]:
-    """Read rows together; where that fails, one by one, so that a bad one does not take its neighbours along.
+    """Read rows together; where that fails, one by one, so that a bad one does not affect the others.
 
-    `bare` reads a bad row without the parts that can be bad, given the reason. A row that even so cannot be read is
+    `bare` reads a bad row without the parts that can be bad, given the reason. A row that still cannot be read is
     left out.
     """
     try:
@@ -52,7 +52,7 @@ def tolerantly(read: Callable[[Sequence[T]], list[R]], rows: Sequence[T], bare: 
 
 
 def readable(read: Callable[[T], R], values: Iterable[T]) -> list[R]:
-    """Those values that can be read. For what its writer will write again soon, such as the card of a node."""
+    """Those values that can be read. For values that are rewritten soon, such as the record of a node."""
     found: list[R] = []
     for value in values:
         with suppress(*UNREADABLE):

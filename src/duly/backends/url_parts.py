@@ -1,4 +1,4 @@
-"""The parts that URLs of several servers share. No error repeats a value that may hold a secret."""
+"""The parts that URLs of several servers share. No error message contains a value that may be a secret."""
 
 from __future__ import annotations
 

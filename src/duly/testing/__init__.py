@@ -1,4 +1,4 @@
-"""What Duly offers to tests: a harness for users, the conformance suite for backends, a simulation for the brave."""
+"""What Duly offers to tests: a harness for users, the conformance suite for backends, and a simulation kit."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class ManualClock:
         return self._elapsed
 
     def set(self, now: datetime) -> None:
-        """Go forward to an instant; backwards it does not go."""
+        """Move forward to an instant; never backward."""
         step = as_utc(now, "now") - self._now
         if step < timedelta(0):
             raise ValueError(f"the clock stands at {self._now.isoformat()} and does not go back to {now.isoformat()}")

@@ -21,7 +21,7 @@ _READY = "ready to serve client requests"
 _TAKEN = "address already in use"
 _PATIENCE = 30.0
 _TRIES = 10
-# A member that loses its disk is not what is tested; elections within a second, and leases of one.
+# No fsync, since the loss of a disk is not tested; elections within a second, and leases of one second.
 _QUICK = ("--unsafe-no-fsync", "--heartbeat-interval", "50", "--election-timeout", "500", "--log-outputs", "stderr")
 
 
@@ -62,18 +62,18 @@ class EtcdServer:
 
     @property
     def log(self) -> Path:
-        """What the member said since it was started last."""
+        """What the member has logged since its last start."""
         return self.folder / f"{self.name}-{self._starts}.log"
 
     def launch(self, cluster: Sequence[str]) -> None:
-        """Start the process; it serves when enough of the cluster is there."""
+        """Start the process; it serves when enough members are running."""
         self._cluster = ",".join(cluster)
         self._starts += 1
         self.log.touch()
         self._guard, self.pid = guarded(self._command(), self.folder, self.log)
 
     def ready(self) -> bool:
-        """Wait until it serves; False if somebody else took a port meanwhile."""
+        """Wait until it serves; False if another process took a port meanwhile."""
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
             said = self.log.read_text(errors="replace")
@@ -97,14 +97,14 @@ class EtcdServer:
         self.ready()
 
     def pause(self) -> None:
-        """Stop its clock: connections stay open, nothing is answered."""
+        """Suspend it: connections stay open, nothing is answered."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
     def control(self, *words: str, user: str | None = None) -> str:
-        """What etcdctl says to these words."""
+        """The output of etcdctl with these arguments."""
         scheme = "http" if self._tls is None else "https"
         command = [str(self._binary.with_name("etcdctl")), "--endpoints", f"{scheme}://{self.host}", *words]
         login = [] if user is None else ["--user", user]

@@ -1,4 +1,4 @@
-"""The guard of a server: a small shell that waits for the end of a pipe held by this process, and kills it then."""
+"""The guard of a server: a small shell that waits for the end of a pipe held by this process, then kills the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GUARD = '"$@" </dev/null >/dev/null 2>>"$DULY_SERVER_LOG" & echo $!; read _; ki
 
 
 def guarded(command: Sequence[str], folder: Path, log: Path) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a server under its own guard: the guard, whose end of the pipe ends both, and the server's pid."""
+    """Start a server under its own guard; returns the guard (closing its pipe ends both) and the server's pid."""
     guard = subprocess.Popen(  # noqa: S603
         ["/bin/sh", "-c", _GUARD, "guard", *command],
         stdin=subprocess.PIPE,
@@ -28,7 +28,7 @@ def guarded(command: Sequence[str], folder: Path, log: Path) -> tuple[subprocess
 
 
 def free_port() -> int:
-    """A port that nobody uses at the moment; a cluster needs another one, higher by ten thousand."""
+    """A port that is free at the moment; a cluster needs another one, higher by ten thousand."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -39,7 +39,7 @@ def free_port() -> int:
 
 @contextmanager
 def own_folder(given: Path | None, prefix: str) -> Iterator[Path]:
-    """The folder that was given, made if need be; else one that is gone afterwards."""
+    """The given folder, created if necessary; else a temporary one."""
     if given is not None:
         given.mkdir(parents=True, exist_ok=True)
         yield given

@@ -48,7 +48,7 @@ class Harness:
         self._override.__enter__()
 
     def _config(self, config: SchedulerConfig) -> SchedulerConfig:
-        """The scheduler's settings, with an ear on every error."""
+        """The scheduler's settings, with a listener for every error."""
         users = config.on_error
 
         async def on_error(run: Run, job: Any, exc: BaseException) -> Any:
@@ -60,11 +60,11 @@ class Harness:
 
     @property
     def now(self) -> datetime:
-        """Where the clock stands."""
+        """The current time of the clock."""
         return self.clock.now()
 
     async def drain(self) -> list[Run]:
-        """Run everything that is due, with what that brings about at once; returns the runs that ended."""
+        """Run everything that is due, and what becomes due immediately because of it; returns the runs that ended."""
         before = {run.id for run in self._all() if run.final}
         running = await self._begin()
         try:
@@ -117,7 +117,7 @@ class Harness:
                 return
             await asyncio.wait(lives)
             await node.settler.flush()
-        raise RuntimeError("the jobs keep each other busy for ever at one instant")
+        raise RuntimeError("the jobs never become idle: more work is always due at the same instant")
 
     async def _plan(self, node: Node) -> None:
         await node.elector.tick()
@@ -151,7 +151,7 @@ class Harness:
     # --- life
 
     def close(self) -> None:
-        """Give the scheduler back as it was."""
+        """Restore the scheduler as it was."""
         self._override.__exit__(None, None, None)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The pytest plugin: one fixture, and async tests that use it or prove a backend need no other plugin."""
+"""The pytest plugin: one fixture; async tests that use it or test a backend need no other plugin."""
 
 from __future__ import annotations
 

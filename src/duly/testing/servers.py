@@ -66,7 +66,7 @@ class RedisServer:
 
     @property
     def log(self) -> Path:
-        """What the server said since it was started last."""
+        """What the server has logged since its last start."""
         return self.folder / f"server-{self._starts}.log"
 
     def start(self, *, ready: bool = True) -> None:
@@ -94,7 +94,7 @@ class RedisServer:
         self.start(ready=ready)
 
     def pause(self) -> None:
-        """Stop its clock: connections stay open, nothing is answered."""
+        """Suspend it: connections stay open, nothing is answered."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -115,7 +115,7 @@ class RedisServer:
         return path
 
     def _is_ready(self) -> bool:
-        """Whether it is up; False if somebody else took the port meanwhile."""
+        """Whether it is up; False if another process took the port meanwhile."""
         deadline = time.monotonic() + self._patience
         while time.monotonic() < deadline:
             said = self._said()

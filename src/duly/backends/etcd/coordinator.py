@@ -45,7 +45,7 @@ _encode = msgspec.json.encode
 
 
 class Presence(Struct, frozen=True):
-    """A node as it is stored. `expires` decides only where a test passes the time."""
+    """A node as it is stored. `expires` is used only where a test passes the time."""
 
     node: Node
     ttl: int
@@ -161,7 +161,7 @@ class EtcdCoordinator:
         return (await self._gateway.call("lease/keepalive", {"ID": lease}, KeepAliveReply)).result.ttl > 0
 
     async def _revoke(self, lease: int) -> None:
-        """End an etcd lease without keys; it would expire by itself."""
+        """Revoke an etcd lease without keys early; otherwise it would expire."""
         if lease:
             with suppress(LeaseGone):
                 await self._gateway.call("lease/revoke", {"ID": lease}, LeaseReply)

@@ -1,4 +1,4 @@
-"""The errors of Duly for what etcd or the network answers. What may pass by itself is `BackendUnavailable`."""
+"""The errors of Duly for what etcd or the network answers. A temporary error is `BackendUnavailable`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TEMPORARY = {
 
 
 class LeaseGone(BackendError):
-    """etcd does not know this etcd lease (any more)."""
+    """etcd does not know this etcd lease, or no longer does."""
 
 
 class TokenStale(BackendError):

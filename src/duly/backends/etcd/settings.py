@@ -22,7 +22,7 @@ _PORT = 2379
 
 
 class ConnectionSettings(Struct, frozen=True):
-    """The members of a cluster, any of which will do. `timeout` is the deadline of every call, in seconds."""
+    """The members of a cluster; any of them can be used. `timeout` is the deadline of every call, in seconds."""
 
     hosts: tuple[str, ...]
     login: Login | None = None

@@ -48,7 +48,7 @@ class MemoryBackend:
     async def close(self) -> None:
         """Nothing to close."""
 
-    def session(self, timeout: float | None = None) -> Self:  # nothing takes any time
+    def session(self, timeout: float | None = None) -> Self:  # no call takes any time
         return type(self)(self.contents, self.url)
 
     async def refresh(self) -> Capabilities:
@@ -65,7 +65,7 @@ class MemoryBackend:
 
 
 def open_url(url: str, opening: Opening) -> MemoryBackend:
-    """`memory://` is a store of its own; `memory://name` is shared by all who open that name in this process."""
+    """`memory://` is a separate store; `memory://name` is shared by all who open that name in this process."""
     name = url.removeprefix(_SCHEME)
     if not url.startswith(_SCHEME) or "/" in name:
         raise ConfigurationError(f"{redacted(url)!r} is not a memory URL: memory:// or memory://name")

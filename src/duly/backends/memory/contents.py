@@ -22,7 +22,7 @@ class Contents:
     def __init__(self, local: Clock) -> None:
         self.clock = clock = StoreClock(local, direct=True)
         self.notifier = Notifier()
-        self.shared_notifier = Notifier()  # of its own: those who watch a value need not wake for every run
+        self.shared_notifier = Notifier()  # separate: tasks that watch a value need not wake for every run
         # Fences start at the clock, so that a store which lost everything does not give one out twice.
         self.runs = Runs(last_fence=int(clock.now().timestamp()) * _FENCES_PER_SECOND)
         self.requests: dict[str, int] = {}
@@ -59,7 +59,7 @@ class Contents:
             heapq.heappush(self._planning[record.shard], (record.plan_at, record.name))
 
     def forget(self, record: JobRecord) -> None:
-        """Forget a job; its runs are another matter."""
+        """Delete a job, not its runs."""
         del self.jobs[record.name]
         self.blocked_jobs.discard(record.name)
 
@@ -73,13 +73,13 @@ class Contents:
             record = self.jobs.get(name)
             if record is None or not record.plannable or record.plan_at != plan_at or name in found:
                 continue
-            if record.shard != shard:  # it has another kind of schedule by now
+            if record.shard != shard:  # the job has moved to another shard
                 continue
             if plan_at > now or len(found) == limit:
                 heapq.heappush(heap, entry)
                 next_at = plan_at
                 break
             found[name] = entry
-        for entry in found.values():  # looking takes nothing away
+        for entry in found.values():  # the entries stay in the index
             heapq.heappush(heap, entry)
         return [self.jobs[name] for name in found], next_at

@@ -1,4 +1,4 @@
-"""Wakes those who wait for a change, without losing a notification between two waits."""
+"""Wakes tasks that wait for a change, without losing a notification between two waits."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from duly.rules.statistics import tally
 
 
 class MemoryQueue:
-    """Every method runs to its end without yielding, which is what makes it atomic."""
+    """Every method is atomic, because it runs to its end without yielding."""
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
@@ -118,7 +118,7 @@ class MemoryQueue:
         return claims
 
     def _startable(self, runs: Sequence[Run], handlers: Collection[str] | None) -> Iterator[Run]:
-        """Those of these runs that a node with these handlers may start; the others go to their hold."""
+        """Those of these runs that a node with these handlers may start; the others are held."""
         for run in runs:
             assigned = run.assignee is not None
             hold = hold_of(run.job, run.handler, self._contents.blocked_jobs, handlers, assigned=assigned)
@@ -278,7 +278,7 @@ class MemoryQueue:
         while len(claims) < limit and (run := self._runs.take_expired(at)) is not None:
             fence = self._runs.next_fence()
             expires_at = shift(at, lease)
-            # No longer lent by that request: a repeat of it must not learn the reaper's fence.
+            # Clear the request: a repeat of it must not return the reaper's fence.
             taken = replace(run, fence=fence, expires_at=expires_at, request=0)
             self._runs.save(taken)
             claims.append(Claim(replace(taken, expires_at=run.expires_at), fence, expires_at))

@@ -21,13 +21,13 @@ from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, urgency
 from duly.rules.misfires import MISFIRE, is_missed_entrant
 from duly.rules.sharing import shared
 
-_Entry = tuple[int, datetime, str, str | None]  # urgency, then for whom
+_Entry = tuple[int, datetime, str, str | None]  # urgency, ready time, id, assigned node
 _Heap = list[_Entry]
-_Line = tuple[str, str | None, bool]  # queue, the node whose claims alone give what is in there, whether scheduled
+_Line = tuple[str, str | None, bool]  # queue, the only node that may claim from it, whether scheduled
 
 
 class _Unique(Struct, frozen=True):
-    """A dedupe key that stays with a run for a time, whatever becomes of it."""
+    """A dedupe key that stays with a run for a time, whatever the run's state."""
 
     id: str
     created_at: datetime
@@ -35,7 +35,7 @@ class _Unique(Struct, frozen=True):
 
 
 class Runs:
-    """All runs of one store. `save` is the only way in; it keeps every index true."""
+    """All runs of one store. All changes go through `save`, which keeps every index correct."""
 
     def __init__(self, last_fence: int) -> None:
         self.by_id: dict[str, Run] = {}
@@ -61,7 +61,7 @@ class Runs:
     # --- keeping
 
     def put(self, run: Run, now: datetime) -> Put:
-        """Add a run that duplicates nothing; the answer to whoever submitted it."""
+        """Add a run that duplicates nothing; returns the answer for the submitter."""
         known = self.by_id.get(run.id)
         twin = self.twin(run, now) if known is None else Put(run.id, False, known.created_at or now)
         if twin is not None:
@@ -90,7 +90,7 @@ class Runs:
         self.save(replace(run, state=state, created_at=now, finished_at=finished_at, unique_for=None, legacy=False))
 
     def expire(self, limit: int, now: datetime) -> int:
-        """Forget dedupe keys whose time has passed; how many."""
+        """Delete dedupe keys whose time has passed; returns how many."""
         expired = 0
         while expired < limit and self._unique_until and self._unique_until[0][0] <= now:
             until, key = heapq.heappop(self._unique_until)
@@ -149,7 +149,7 @@ class Runs:
             self._pass_on(run)
 
     def delete(self, run: Run) -> None:
-        """Forget a run altogether."""
+        """Delete a run."""
         present = self.by_id.pop(run.id)
         self._leave(present)
         self.attempts.pop(run.id, None)
@@ -176,7 +176,7 @@ class Runs:
         self.save(replace(run, hold=None, assignable=run.assignable and run.hold != UNPLACED))
 
     def assign(self, run: Run, node: str) -> None:
-        """Let a run that is yet to be placed wait for a node."""
+        """Make a run that is not placed yet wait for a node."""
         self.save(replace(run, hold=None, assignable=True, assignee=node))
 
     def held(self, key: str) -> list[Run]:
@@ -361,9 +361,9 @@ class Runs:
             self.unhold(first)
 
     def _pass_on(self, run: Run) -> None:
-        """A run that was no member leaves: a place it may have been offered goes to the next in line.
+        """A run that was not a member leaves: a place it may have been offered goes to the next in line.
 
-        That one would otherwise wait for ever, since no member is left to end.
+        Otherwise the next run would wait for ever, since no member is left to end.
         """
         if run.group is None:
             return

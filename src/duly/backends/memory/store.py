@@ -58,7 +58,7 @@ from duly.rules.token_bucket import refill
 
 
 class MemoryStore:
-    """Every method but `finished` runs to its end without yielding, which is what makes it atomic."""
+    """Every method except `finished` is atomic, because it runs to its end without yielding."""
 
     def __init__(self, contents: Contents) -> None:
         self._contents = contents
@@ -91,7 +91,7 @@ class MemoryStore:
         return record
 
     def _clear(self, record: JobRecord, waiting: Waiting, now: datetime) -> JobRecord:
-        """Treat the job's waiting runs as asked for; the record with its cursor and count as they are afterwards."""
+        """Treat the job's waiting runs as requested; returns the record with its new cursor and count."""
         if waiting is Waiting.KEEP:
             return record
         runs = self._runs.waiting_of(record.name)
@@ -267,7 +267,7 @@ class MemoryStore:
             if ended or None in runs or left <= 0 or over:
                 return ended
             rings = await self._contents.notifier.wait(heard, left)
-            # Nobody rang: time is up, though the clock may say that a fraction too small to wait for is left.
+            # No notification: the wait timed out, even if by the clock a fraction too small to wait for is left.
             heard, over = rings, rings == heard
 
     async def cancel(
@@ -457,7 +457,7 @@ def _mark(key: _Key, order: RunOrder) -> str:
 
 
 def _place(cursor: str, order: RunOrder) -> _Key:
-    """What a mark stands for."""
+    """The values that a cursor encodes."""
     micros, run_id = place_in(cursor)
     return (micros, run_id) if order is RunOrder.READY else (-micros, Descending(run_id))
 

@@ -1,8 +1,8 @@
 """Adding runs: the record, and its place among those that wait.
 
-Most runs are plain: one statement inserts the records of a whole batch, lets them wait, and rings. What many runs of
-one job have in common is sent once. Dedupe keys are taken first, in an order that all share, so that two batches cannot
-wait for each other in a circle.
+Most runs are plain: one statement inserts the records of a whole batch, lets them wait, and notifies. What many runs of
+one job have in common is sent once. Dedupe keys are taken first, in the same order everywhere, so that two batches
+cannot deadlock.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ SELECT min(n.ready_at) FROM lines AS l CROSS JOIN LATERAL (
 ) AS n
 """
 
-# Add runs whose id is new and let them wait: those without a group in line, the others before their group. Rings if one
-# is ready, or is the next to be. Answers how many were added, which, unless it was all of them, and when. $2 are the
-# ids and $13 the payloads; between them is what else there is to know of a run, in the order of its columns.
+# Add runs whose id is new and let them wait: those without a group in line, the others before their group. Notifies if
+# one is ready, or is the next to be. Returns how many were added, which ones (unless all were), and when. $2 are the
+# ids and $13 the payloads; between them are the other fields of a run, in the order of its columns.
 _ADD = """
 WITH {clock},
 added AS (
@@ -85,7 +85,7 @@ RETURNING seq, id
 """
 
 _CREATED = "SELECT id, created_at FROM {ns}.runs WHERE id = ANY($1::text[])"
-# Take the keys of runs whose id is new. Answers which were taken.
+# Take the keys of runs whose id is new. Returns which were taken.
 _TAKE_KEYS = """
 INSERT INTO {ns}.keys (handler, key, id)
 SELECT i.* FROM unnest($1::text[], $2::bytea[], $3::text[]) AS i (handler, key, id)
@@ -93,8 +93,8 @@ WHERE NOT EXISTS (SELECT FROM {ns}.runs AS r WHERE r.id = i.id)
 ON CONFLICT (handler, key) DO NOTHING
 RETURNING id
 """
-# What stands in the way of runs ($2 handlers, $3 keys, $4 ids), each with when it was created: a run of that id, one
-# that has the key, one that is still unique under it. Where no run is unique and the key was taken ($6) to be so for a
+# What conflicts with runs ($2 handlers, $3 keys, $4 ids), each with its time of creation: a run of that id, one that
+# has the key, one that is still unique under it. Where no run is unique and the key was taken ($6) to be so for a
 # time ($5), that is written down. Only the session that has taken a key writes here, so what this statement sees holds.
 _RESERVE = """
 WITH {clock},
@@ -125,7 +125,7 @@ DELETE FROM {ns}.unique_keys
 WHERE id = ANY($1::text[]) AND (handler, key) IN (SELECT * FROM unnest($2::text[], $3::bytea[]))
 """
 
-# Take the keys of runs that exist. Answers which were taken.
+# Take the keys of runs that exist. Returns which were taken.
 _TAKE_KEYS_AGAIN = """
 INSERT INTO {ns}.keys (handler, key, id)
 SELECT * FROM unnest($1::text[], $2::bytea[], $3::text[]) AS i (handler, key, id) ORDER BY handler, key
@@ -150,7 +150,7 @@ def is_plain(runs: Sequence[Run]) -> bool:
 
 
 async def add_plain(unit: PostgresUnit, runs: Sequence[Run], now: datetime | None) -> list[Put]:
-    """Add such runs; what became of each."""
+    """Add such runs; returns the result for each."""
     return await _answers(unit, runs, await _insert_plain(unit, runs, now))
 
 
@@ -165,7 +165,7 @@ class _Added(Struct, frozen=True):
 
 
 async def _answers(unit: PostgresUnit, runs: Sequence[Run], added: _Added) -> list[Put]:
-    """What became of runs that were to be inserted: those that were not had been before."""
+    """The results for runs to be inserted: those that were not inserted existed before."""
     if added.ids is None:
         return [Put(run.id, True, added.at) for run in runs]
     before = [run.id for run in runs if run.id not in added.ids]
@@ -174,7 +174,7 @@ async def _answers(unit: PostgresUnit, runs: Sequence[Run], added: _Added) -> li
 
 
 async def add(unit: PostgresUnit, runs: Sequence[Run], now: datetime | None) -> list[Put]:
-    """Add runs that duplicate nothing, in order; what became of each."""
+    """Add runs that duplicate nothing, in order; returns the result for each."""
     answers: dict[int, Put] = {}
     left: Sequence[int] = range(len(runs))
     while left:
@@ -207,7 +207,7 @@ def _distinct(runs: Sequence[Run], indexes: Sequence[int]) -> tuple[list[int], d
 
 
 def _same_as_before(runs: Sequence[Run], answers: dict[int, Put], index: int, before: int) -> bool:
-    """Answer for a run that duplicates one before it, if that one's answer tells; else it has to be tried itself."""
+    """The result for a run that duplicates an earlier one, if it follows from that one's; else it must be tried."""
     answer = answers[before]
     answered = answer.created or (runs[index].id == runs[before].id) == (answer.id == runs[before].id)
     if answered:
@@ -238,9 +238,9 @@ async def _add_distinct(unit: PostgresUnit, runs: Sequence[Run], now: datetime |
 
 
 async def _known(unit: PostgresUnit, keyed: Sequence[Run], now: datetime | None) -> tuple[dict[str, Put], datetime]:
-    """Take the keys of these runs; those that exist or whose key another one has, with that one; and the time it is.
+    """Take the keys of these runs; returns those that exist or whose key another run has, with that run; and now.
 
-    What is added now is created at that time: a key that is unique for a time says so too.
+    Runs that are added now are created at that time, and a key that stays unique for a time stores it too.
     """
     known: dict[str, Put] = {}
     left, at = sorted(keyed, key=_key), now
@@ -261,7 +261,7 @@ async def _known(unit: PostgresUnit, keyed: Sequence[Run], now: datetime | None)
 
 
 def _twin(row: Row, taken: bool) -> Put | None:
-    """The run that stands in the way of one, by a row of `_RESERVE`: of its id, with its key, or unique under it."""
+    """The run that conflicts with another, by a row of `_RESERVE`: of its id, with its key, or unique under it."""
     run_id, _, created, owner, owner_created, unique, unique_created = row
     if created is not None:
         return Put(run_id, False, from_micros(created))

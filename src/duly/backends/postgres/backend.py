@@ -35,7 +35,7 @@ from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store
 if TYPE_CHECKING:
     import asyncpg
 
-# Until the server was asked, nothing is promised.
+# Before the server has been asked, nothing is promised.
 UNKNOWN = Capabilities(
     durable=False,
     durable_start=False,
@@ -71,7 +71,7 @@ class PostgresStore(SqlStore):
 
 
 class PostgresQueue(SqlQueue[PostgresUnit]):
-    """The queue port: each call is one statement, or one transaction where it takes more."""
+    """The queue port: each call is one statement, or one transaction of several."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -155,7 +155,7 @@ class PostgresQueue(SqlQueue[PostgresUnit]):
     async def _lend(
         self, asking: claiming.Asking, limit: int, step: claiming.Step, *, deciding: bool
     ) -> claiming.Lending:
-        """Lend; where groups are about, decide about them first, else only if it turns out that it has to be."""
+        """Lend; where groups are in use, decide about them first, otherwise only if the statement asks for it."""
         if deciding:
             return await self._server.write(CLAIMING, lambda unit: claiming.decide_and_lend(unit, asking, limit, step))
         return await self._server.run(CLAIMING, lambda unit: claiming.lend(unit, asking, limit, step))
@@ -163,7 +163,7 @@ class PostgresQueue(SqlQueue[PostgresUnit]):
     async def _go_on(
         self, asking: claiming.Asking, limit: int, lent: claiming.Lending, step: claiming.Step
     ) -> claiming.Lending:
-        """Clear what was in the way, and lend again."""
+        """Resolve what prevented lending, and lend again."""
         if lent.held:
             await self._server.run(CLAIMING, lambda unit: claiming.sift(unit, asking, limit, step))
         if lent.back:
@@ -234,7 +234,7 @@ class PostgresQueue(SqlQueue[PostgresUnit]):
 
 
 def _more(lent: claiming.Lending, step: claiming.Step) -> bool:
-    """Whether something was in the way, so that lending again brings more."""
+    """Whether something prevented lending, so that another attempt finds more."""
     return (lent.back and not step.put_back) or lent.undecided is not None or lent.held > 0
 
 
@@ -256,8 +256,8 @@ class PostgresBackend:
     def from_pool(pool: asyncpg.Pool[Any], *, timeout: float = 5.0) -> PostgresFactory:
         """A backend for the database of an asyncpg pool: `Scheduler(backend=PostgresBackend.from_pool(pool))`.
 
-        Address, credentials, TLS and application name are the pool's; the connections are the backend's own, since it
-        keeps some of them for long, and the pool stays the user's. `timeout` is the deadline of every call.
+        Address, credentials, TLS and application name are the pool's. The backend opens its own connections, since it
+        keeps some of them for long; the pool itself is not used. `timeout` is the deadline of every call.
         """
         return PostgresFactory(place_of_pool(pool, timeout))
 
@@ -277,7 +277,7 @@ class PostgresBackend:
     async def open(self) -> None:
         if self.connections.is_open:
             return
-        self.notifier.close()  # in a forked child it may have a connection left, which is the parent's
+        self.notifier.close()  # in a forked child it may still have a connection, which is the parent's
         await self.connections.open()
         self.notifier.open()
         try:
@@ -299,7 +299,7 @@ class PostgresBackend:
         return type(self)(place, self._opening, self.clock)
 
     def when_others_are_affected(self, call: Callable[[], None]) -> None:
-        """Have this called after each commit that lets runs wait again, or cancels some, beside what was asked for."""
+        """Call this after each commit that lets runs wait again, or cancels some, as a side effect."""
         self._listeners.append(call)
 
     def _report_side_effects(self) -> None:

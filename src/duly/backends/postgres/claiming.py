@@ -1,7 +1,7 @@
 """Claims: lending runs to a node.
 
-Nearly every claim is one statement and one round trip: it locks the first rows of the lines it may take from, passes
-over what others have locked, and moves the rows into the claims, or into their hold. Only where due runs wait before
+Nearly every claim is one statement and one round trip: it locks the first rows of the lines it may take from, skips
+what others have locked, and moves the rows into the claims, or into their hold. Only where due runs wait before
 their groups is there more to do: their groups are decided about first (`sql.groups`), in one transaction with the
 lending. SQLite, which has no statement that changes several tables, claims in its own way.
 """
@@ -34,9 +34,9 @@ _SLICE = 32
 _DECIDED_AT_ONCE = 500
 
 # What the statements below begin with. $1 now, $2 node, $3 queues.
-# lines: every line and rank that has runs, with the first run in it, found by leaping from one to the next.
-# open: those with something due that this node may take from. A reader of one begins at its first run, and does not
-# walk again over the dead entries that earlier claims left before it.
+# lines: every line and rank that has runs, with the first run in it, found by a loose index scan.
+# open: those with something due that this node may take from. A scan of one begins at its first run, and does not read
+# again the dead index entries that earlier claims left before it.
 _SURVEY = """
 WITH RECURSIVE {clock},
 lines (line, rank, since, head) AS (
@@ -102,7 +102,7 @@ def whole(sql: str) -> str:
 _SHARE = "CASE WHEN room >= 4 THEN (room + 3) / 4 WHEN $4::bigint % 4 < room THEN 1 ELSE 0 END"
 
 # What this node cannot start is for others: nodes that have the handler, or the leader, which places runs. They may
-# have asked just now, and passed over the rows that were locked here.
+# have claimed just now, and skipped the rows that were locked here.
 _RING_FOR_OTHERS = """(
     SELECT pg_notify({channel}, '{work}') FROM {rows} WHERE hold IS NOT NULL AND NOT starts_with(hold, 'job:') LIMIT 1
 )""".replace("{work}", str(WORK))
@@ -110,21 +110,21 @@ _RING_FOR_OTHERS = """(
 # Lend the first $6 runs of the open lines to node $2 for $7 microseconds, and hold those among them whose job is paused
 # or removed, or whose handler is not among the set $8 (NULL: all are known). Nothing is lent
 #   if that set is unknown: `fresh` is then NULL;
-#   if request $4 of this node has been here before ($5: then it lent nothing that is still running, and may);
-#   if runs are held for a handler that this node has ($12: never mind, a slice of them has been put back);
-#   if groups have to be decided about first ($9: never mind, those that matter have been).
-# Rows are locked in the order in which they are to be lent, those that others have locked are passed over; fences come
+#   if request $4 of this node is a repeat ($5: it lent nothing that is still running, so it may lend);
+#   if runs are held for a handler that this node has ($12: ignore that, a slice of them has been put back);
+#   if groups have to be decided about first ($9: ignore that, the relevant ones have been).
+# Rows are locked in the order in which they are to be lent, those that others have locked are skipped; fences are drawn
 # after the locks. How many of the rows are in which line is counted first: one line needs no counting.
 #
 # If that leaves the scheduled runs of the last priority with less than their share ($13 to $15: a priority and how many
 # runs of it, scheduled ones among them, this request has lent before), the first of those that come later take the
 # places of the last others (`rules.sharing`). More urgent priorities have no more than was taken from them.
 #
-# A run that waits to enter its group is lent at once if it is alone before an empty group, which lets it in whatever
-# the rule: `alone` looks for that, as the store is after the group was locked. Groups are in the way if one of the
+# A run that waits to enter its group is lent at once if it is alone before an empty group, which admits it under any
+# rule: `alone` checks that after the group was locked. Groups must be decided about first if one of the
 # first runs is before a group that is not like that, or too late to enter one (`missed`, as `rules.misfires` says), or
-# a member of a group that others want to enter, or if a few due runs wait before groups elsewhere. A burst elsewhere is
-# left to those whose lines it is in.
+# a member of a group that others want to enter, or if a few due runs wait before groups in other lines. A burst in
+# other lines is left to the nodes that take from them.
 _LEND = """
 {survey},
 staffed AS MATERIALIZED (
@@ -291,7 +291,7 @@ _LEND = whole(_LEND).replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{row
 # Hold those of the first $5 runs of the open lines whose job is paused or removed, or whose handler is not in the set
 # $4, as far as they come before the first $6 that may start: so that a claim, which takes no more rows than it may
 # lend, does not have to ask again and again. Where both scheduled and other runs wait, up to $7 of those $6 may lose
-# their places to later scheduled ones: then as far as they certainly come before one that is lent. Answers how many.
+# their places to later scheduled ones: then as far as they certainly come before one that is lent. Returns how many.
 _SIFT = """
 {survey},
 first AS MATERIALIZED (
@@ -345,7 +345,7 @@ _SIFT = whole(_SIFT).replace("{ring_for_others}", _RING_FOR_OTHERS.replace("{row
 
 # The groups to decide about: those of the first $4 runs in the open lines, so that the next claims of a burst find them
 # decided, of the first $4 scheduled ones, and those of the entrants that have been due for the longest time ($5 of
-# them); as far as somebody is due before them.
+# them); as far as entrants are due before them.
 _GROUPS = whole("""
 {survey}
 SELECT DISTINCT "group", (SELECT now FROM clock) FROM (
@@ -407,7 +407,7 @@ WHERE r.seq = ANY(ARRAY(SELECT seq FROM {ns}.claims WHERE node = $1 AND request 
 ORDER BY c.fence
 """
 
-# The holds that begin with a text, found by leaping from one to the next.
+# The holds that begin with a text, found by a loose index scan.
 _HANDLER_HOLDS = """
 WITH RECURSIVE holds (hold) AS (
     SELECT min(hold) FROM {ns}.held WHERE hold >= $1 AND hold < $2
@@ -418,8 +418,8 @@ WITH RECURSIVE holds (hold) AS (
 SELECT hold FROM holds WHERE hold IS NOT NULL
 """
 
-# From the oldest copy of the store on, no fence may come twice: a connection that may be to one begins at the clock,
-# 2**20 to the second. Under a lock, since two that do so at once must not set each other back.
+# No fence may be given out twice, even by an older copy of the store: a connection that may lead to one starts at the
+# clock, 2**20 per second. Under a lock, since two concurrent connections must not set each other back.
 _RAISE_FENCES = """
 SELECT setval('{ns}.fences', least(
     (extract(epoch FROM clock_timestamp()) * 1048576)::bigint, 4503599627370496
@@ -428,8 +428,8 @@ FROM {ns}.fences, pg_advisory_xact_lock(hashtextextended($1, 0))
 WHERE last_value < (extract(epoch FROM clock_timestamp()) * 1048576)::bigint
 """
 
-# Lend run $2, held under $3, to node $4 by request $5 for $6 microseconds, if it may start now. A member of a group is
-# one as well before as after, so its group need not be locked. Answers its number.
+# Lend run $2, held under $3, to node $4 by request $5 for $6 microseconds, if it may start now. A member of a group
+# stays a member, so its group need not be locked. Returns its number.
 _CLAIM_HELD = """
 WITH {clock},
 gone AS (
@@ -446,8 +446,8 @@ RETURNING seq
 """
 
 # Lend those of the runs $3, created at $4, that wait and may start on node $2, for $6 microseconds by request $5.
-# Nothing is lent if that request has been here before ($8: then it lent nothing that is still running, and may), or if
-# groups have to be decided about first ($7: never mind, they have been).
+# Nothing is lent if that request is a repeat ($8: it lent nothing that is still running, so it may lend), or if groups
+# have to be decided about first ($7: ignore that, they have been).
 _BEGIN = """
 WITH {clock},
 fresh AS (
@@ -502,7 +502,7 @@ FROM clock LEFT JOIN taken ON true
 
 _WEEK = 7 * 86400 * 1_000_000
 
-# Make the set $3 of the names $2 known; a repeat only says that it is still needed.
+# Store the names $2 as the set $3; a repeat only records that it is still needed.
 _KNOW_HANDLERS = """
 WITH {clock}
 INSERT INTO {ns}.staff (digest, handler, at)
@@ -519,7 +519,7 @@ BEYOND = PREFIX[:-1] + chr(ord(PREFIX[-1]) + 1)
 
 
 class Asking(Struct, frozen=True):
-    """Who asks for runs, and for which. `now` is None, or given by a test; durations and instants in microseconds."""
+    """The node that asks, and for what. `now` is None, or given by a test; durations and instants in microseconds."""
 
     node: str
     queues: list[str] | None
@@ -531,7 +531,7 @@ class Asking(Struct, frozen=True):
 
 
 class Taking(Struct, frozen=True):
-    """Who takes runs that it names. `now` is None, or given by a test; durations in microseconds."""
+    """A request for runs by id. `now` is None, or given by a test; durations in microseconds."""
 
     node: str
     request: int
@@ -587,7 +587,7 @@ async def decide_and_begin(unit: PostgresUnit, runs: Sequence[Run], taking: Taki
 
 
 class Lending(Struct):
-    """What one statement brought. `later` is when the next run is ready that is not ready yet.
+    """The result of one statement. `later` is the time at which the next run becomes ready.
 
     `fresh` is None where the set of handlers is unknown to the store.
     """
@@ -607,7 +607,7 @@ class Lending(Struct):
 
 
 class Step(Struct, frozen=True):
-    """How far a claim is. `again`: the request is known and may lend; `put_back`: so is what was held for handlers.
+    """The progress of a claim. `again`: a repeat that may lend; `put_back`: runs held for handlers were put back.
 
     `lent` and `scheduled` are how many runs of `urgency`, the last priority that was reached, it has lent, and how many
     of those are scheduled.
@@ -635,7 +635,7 @@ class Step(Struct, frozen=True):
 
 
 async def lend(unit: PostgresUnit, asking: Asking, limit: int, step: Step, *, decided: bool = False) -> Lending:
-    """One statement's worth of lending."""
+    """Lend with one statement."""
     rows = await unit.all(
         _LEND,
         asking.now,
@@ -691,33 +691,33 @@ async def sift(unit: PostgresUnit, asking: Asking, limit: int, step: Step) -> No
 
 
 async def lent_before(unit: PostgresUnit, asking: Asking | Taking) -> list[Claim]:
-    """What this request of the node lent and is still running."""
+    """The runs that this request of the node lent and that are still running."""
     runs = [record.run for record in read_records(await unit.all(_LENT_BEFORE, asking.node, asking.request))]
     return [Claim(run, run.fence, run.expires_at) for run in runs if run.expires_at is not None]
 
 
 async def unhold_handlers(unit: PostgresUnit, handlers: Collection[str] | None, limit: int) -> None:
-    """Put back what was held for a handler that the asking node has; in slices, the most urgent first."""
+    """Put back runs that were held for a handler that the asking node has; in slices, the most urgent first."""
     for (key,) in await unit.all(_HANDLER_HOLDS, PREFIX, BEYOND):
         if handlers is None or key.removeprefix(PREFIX) in handlers:
             await unhold(unit, key, max(_UNHOLD_SLICE, limit))
 
 
 async def raise_fences(unit: PostgresUnit, namespace: str) -> None:
-    """Let fences begin at the clock, if they are behind it. Needs a transaction."""
+    """Advance fences to the clock, if they are behind it. Needs a transaction."""
     await unit.run(_RAISE_FENCES, f"duly fences {namespace}")
 
 
-# --- which handlers a node has: sets that are named once instead of with every claim, since a node may have thousands
+# --- handler sets: a node sends its set once instead of with every claim, since it may have thousands
 
 
 def named(handlers: Collection[str] | None) -> str | None:
-    """What the set of these names is called; None: all are known."""
+    """The name of the set of these handlers; None: all are known."""
     return None if handlers is None else digest_of(handlers)
 
 
 async def know_handlers(unit: PostgresUnit, digest: str, handlers: Collection[str], now: int | None) -> None:
-    """Make a set known, and forget those that no node has named for a week: a node that needs one names it again."""
+    """Store a set, and delete those that no node has used for a week: a node that needs one stores it again."""
     await unit.run(_FORGET_HANDLERS, now, _WEEK)
     await unit.run(_KNOW_HANDLERS, now, ["", *sorted(handlers)], digest)
 

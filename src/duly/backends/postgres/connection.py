@@ -1,9 +1,9 @@
-"""Connections: how one is made, and how pieces of work share one, one after another.
+"""Connections: how one is made, and how units of work share one, one after another.
 
 A session has a connection for each purpose (claiming, settling, …), made when it is needed. A piece of work has a
-deadline: when it passes, the connection is dropped, since nobody knows what the server is doing. A caller that is
-cancelled leaves at once, but its work goes on to its end: it has happened whole or not at all, and no transaction stays
-open behind it.
+deadline: when it passes, the connection is dropped, since the state of the server is unknown. A cancelled caller
+returns at once, but its work continues to its end: it takes effect completely or not at all, and leaves no transaction
+open.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ T = TypeVar("T")
 Work = Callable[[Connection], Awaitable[T]]
 
 _IDLE_APART = 8
-# Plans are kept for as long as a connection, and may be made while a table is empty: an index is right all the same.
-# Behind a pooler, where nothing is kept, every plan is made for the tables as they are. A process that was stopped in
-# the middle of a transaction must not keep others out for as long as it sleeps: the server ends it (see `_idle_limit`).
+# Plans are kept for as long as a connection, and may be made while a table is empty: even then they must use an index.
+# Behind a pooler, where nothing is kept, every plan is made for the current tables. A process that was stopped in the
+# middle of a transaction must not block others while it is stopped: the server ends it (see `_idle_limit`).
 _SETTINGS = """
 SET jit = off; SET plan_cache_mode = force_generic_plan;
 SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_mergejoin = off;
 """
 _IDLE = "SET {local} idle_in_transaction_session_timeout = {milliseconds}"
-# Behind a pooler nothing can be set for longer than a transaction: one message begins it and sets that.
+# Behind a pooler, settings last for one transaction: one message begins the transaction and applies them.
 _BEGIN_POOLED = "BEGIN ISOLATION LEVEL READ COMMITTED; "
 _LONGEST_IDLE = 5.0
-_inherited: list[object] = []  # kept from being closed by the collector of garbage
+_inherited: list[object] = []  # so that the garbage collector does not close them
 
 
 def _idle_limit(lease: float | None) -> float:
-    """Seconds that a transaction of ours may wait for its owner.
+    """Seconds that one of our transactions may be idle.
 
-    A claim that it has locked cannot be renewed meanwhile: the rest of the lease must be enough for that.
+    A claim that it has locked cannot be renewed meanwhile: the rest of the lease must be long enough to renew it.
     """
     return _LONGEST_IDLE if lease is None else min(_LONGEST_IDLE, longest_call(lease))
 
 
 class Connector:
-    """Makes connections to whichever server it is now, and finds out whether a pooler stands before it."""
+    """Connects to the server that currently accepts writes, and detects a pooler in front of it."""
 
     def __init__(self, place: Place, lease: float | None) -> None:
         self.place = place
@@ -72,7 +72,7 @@ class Connector:
         self._tls: SSLContext | Literal["disable", "prefer"] = "disable"
 
     async def prepare(self) -> None:
-        """Read what has to be read from disk."""
+        """Read files such as certificates from disk."""
         match self.place.tls.mode:
             case "disable" | "prefer" as driver_knows:
                 self._tls = driver_knows
@@ -112,7 +112,7 @@ class Connector:
 
     @staticmethod
     async def _is_pooled(made: Connection) -> bool:
-        """Asked without preparing anything: a pooler gives its clients a process id that is none of the server's."""
+        """Ask without preparing a statement: the process id that a pooler reports is not the server's."""
         return await made.execute(f"SELECT 1 WHERE pg_backend_pid() = {made.get_server_pid()}") != "SELECT 1"
 
     async def _made(self) -> Connection:
@@ -172,7 +172,7 @@ class SharedConnection:
         self._over = False
 
     async def run(self, work: Work[T], timeout: float | None = None) -> T:
-        """Do the work, each statement for itself.
+        """Do the work, each statement in its own transaction.
 
         `timeout` is the deadline in seconds, that of the URL unless given. Behind a pooler this is a transaction too,
         since a statement is prepared and executed in two steps, which must meet the same server process.
@@ -215,10 +215,10 @@ class SharedConnection:
         return self.live
 
     async def _guarded(self, connection: Connection, work: Work[T], timeout: float | None) -> T:
-        """The work under its deadline, its faults in our words.
+        """Do the work under its deadline; foreign exceptions become Duly's.
 
-        At the deadline the connection is dropped, which ends the work: to cancel it would make the driver ask the
-        server to cancel too, on another connection and with no end in sight if the server is not there.
+        At the deadline the connection is dropped, which ends the work. Cancelling it would make the driver ask the
+        server to cancel too, on another connection, which hangs if the server cannot be reached.
         """
         seconds = self._connector.place.timeout if timeout is None else timeout
         self._arm(seconds)
@@ -238,7 +238,7 @@ class SharedConnection:
             self._deadline = math.inf
 
     def _arm(self, seconds: float) -> None:
-        """Set the deadline. The timer of an earlier one is left to find it, so a busy connection has few of them."""
+        """Set the deadline. A running timer checks it when it fires, so a busy connection needs few timers."""
         loop = asyncio.get_running_loop()
         self._late = False
         self._deadline = loop.time() + seconds
@@ -266,7 +266,7 @@ class SharedConnection:
             self.live.terminate()
 
     async def close(self) -> None:
-        """Give it up for good. Callers that wait for work under way get an error."""
+        """Close it for good. Callers that wait for work under way get an error."""
         self._over = True
         self.drop()
         self._disarm()
@@ -292,7 +292,7 @@ class Connections:
 
     @property
     def pooled(self) -> bool:
-        """Whether a pooler hands our connections around: nothing may be kept in a session, nor listened to."""
+        """Whether a pooler shares server connections: then session state and LISTEN cannot be used."""
         return self._connector.pooled
 
     @property
@@ -323,7 +323,7 @@ class Connections:
         self._process = os.getpid()
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._leave_to_parent()
         connections, apart = self._shared, self._apart
         self._loop, self._shared, self._apart = None, {}, []
@@ -333,13 +333,13 @@ class Connections:
             await shared.close()
 
     def _leave_to_parent(self) -> None:
-        """In a forked child: its copies of connections are never used, nor closed, since they are its parent's."""
+        """In a forked child: its copies of connections are neither used nor closed, since they are its parent's."""
         if self._process != os.getpid():
             _inherited.extend((self._shared, self._apart))
             self._loop, self._shared, self._apart = None, {}, []
 
     def check(self) -> None:
-        """Refuse to be used before opening, after a fork, or from another loop."""
+        """Raise if used before opening, after a fork, or on another loop."""
         if self._loop is None:
             raise BackendError(f"{self.place.shown} is not open in this session: open it, or use `async with`")
         if self._process != os.getpid():
@@ -349,13 +349,13 @@ class Connections:
             )
         if self._loop is not asyncio.get_running_loop():
             raise BackendError(
-                f"{self.place.shown} was opened on another event loop: open a `session()` of its own for this one"
+                f"{self.place.shown} was opened on another event loop: open a separate `session()` for this one"
             )
 
     # --- use
 
     def __getitem__(self, purpose: str) -> SharedConnection:
-        """The connection for a purpose, which may have to be made first."""
+        """The connection for a purpose, opened if necessary."""
         self.check()
         shared = self._shared.get(purpose)
         if shared is None:
@@ -363,7 +363,7 @@ class Connections:
         return shared
 
     async def connect(self) -> Connection:
-        """A connection of its own: the caller keeps it and closes it."""
+        """A separate connection: the caller keeps it and closes it."""
         self.check()
         return await self._connector.connect()
 
@@ -376,9 +376,9 @@ class Connections:
 
     @asynccontextmanager
     async def apart(self) -> AsyncIterator[Connection]:
-        """A connection for one user's transaction, which must not wait for ours, nor we for it.
+        """A connection for one user's transaction, so that it and our own work do not wait for each other.
 
-        Exceptions pass through as they are. One that comes back whole and idle is kept for the next.
+        Exceptions pass through unchanged. A connection that comes back intact and idle is kept for the next one.
         """
         self.check()
         connection = self._idle() or await self._connector.connect(tuned=False)

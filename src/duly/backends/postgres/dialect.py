@@ -1,4 +1,4 @@
-"""What PostgreSQL does its own way beyond the words of statements: adding, dedupe keys, searching, leases."""
+"""What PostgreSQL does its own way beyond the syntax of statements: adding, dedupe keys, searching, leases."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SELECT n.seq FROM lines AS l CROSS JOIN LATERAL (
 WHERE l.rank < {scheduled}
 ORDER BY n.ready_at, n.id LIMIT $3
 """.replace("{scheduled}", str(SCHEDULED))
-# Walk over all that waits: an index by job would make every claim pay for what few people ask.
+# Scan all waiting runs: an index by job would slow down every claim for a rare question.
 _SOONEST_OF_JOB = """
 SELECT seq FROM (
     SELECT w.seq, w.ready_at, w.id FROM {ns}.waiting AS w INNER JOIN {ns}.runs AS r ON r.seq = w.seq WHERE r.job = $3
@@ -69,7 +69,7 @@ ORDER BY ready_at, id LIMIT $3
 """
 
 # The first $2 runs under hold $3: those due at $1 by rank, ready time and id, then the others by time; after the run of
-# rank $4, ready time $5 and id $6, if one is given. Ranks are found by leaping from one to the next.
+# rank $4, ready time $5 and id $6, if one is given. Ranks are found by a loose index scan.
 _FIRST_HELD = """
 WITH RECURSIVE ranks (rank) AS (
     SELECT min(rank) FROM {ns}.held WHERE hold = $3
@@ -95,8 +95,8 @@ first AS MATERIALIZED (
 SELECT seq FROM first ORDER BY later, urgency, ready_at, id LIMIT $2
 """
 
-# Takes the lease unless somebody else holds it. The fence is drawn under the row's lock, but for a name that nobody
-# knows, whose first row only one can insert. No row comes back when it is held.
+# Takes the lease unless another holder has it. The fence is drawn under the row's lock, except for a new name, whose
+# first row only one caller can insert. Returns no row when it is held.
 _ACQUIRE = """
 INSERT INTO {ns}.leases AS l (name, holder, fence, expires_at)
 VALUES ($2, $3, nextval('{ns}.fences'), {now} + $4)
@@ -110,7 +110,7 @@ RETURNING fence, expires_at
 
 
 class PostgresDialect:
-    """One for all: it has no state."""
+    """One instance for all: it has no state."""
 
     async def add(self, unit: PostgresUnit, runs: Sequence[Run], now: int) -> list[Put]:
         return await adding.add(unit, runs, from_micros(now))
@@ -119,7 +119,7 @@ class PostgresDialect:
         return await adding.take_keys(unit, runs, now)
 
     def reason(self, text: str | None) -> str | None:
-        """As JSON: TEXT takes no zero byte."""
+        """As JSON: TEXT cannot contain a zero byte."""
         return optional_json(text)
 
     async def know_line(self, unit: PostgresUnit, line: str) -> None:

@@ -1,4 +1,4 @@
-"""What a doctor says about a server: what it is, what it keeps, what it may lose, and what that means for promises."""
+"""The doctor's findings about a server: what it is, what it may lose, and what Duly can promise there."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _encryption(facts: ServerInfo, place: Place) -> Finding:
         return Finding(_OK, "encryption", "none needed: the server is on this machine")
     if facts.encrypted or place.tls.mode == "require":
         return Finding(
-            _WARNING, "encryption", "TLS, but nothing of the server's proof is verified: use sslmode=verify-full"
+            _WARNING, "encryption", "TLS, but the server's certificate is not verified: use sslmode=verify-full"
         )
     return Finding(
         _WARNING,
@@ -166,14 +166,14 @@ def _vacuum(facts: ServerInfo) -> Finding:
         return Finding(
             _PROBLEM,
             "vacuum",
-            f"transaction ids are used up to {facts.age / 2**31:.0%}: look why vacuum does not freeze",
+            f"{facts.age / 2**31:.0%} of the transaction ids are used: find out why vacuum does not freeze rows",
         )
     if (facts.longest or 0.0) > _LONG:
         return Finding(
             _WARNING,
             "vacuum",
-            f"somebody's transaction is open for {facts.longest or 0.0:.0f} s: nothing that ended since can be swept"
-            " away, and claims get slower",
+            f"a transaction has been open for {facts.longest or 0.0:.0f} s: rows deleted since cannot be vacuumed"
+            ", and claims get slower",
         )
     return Finding(_OK, "vacuum", "autovacuum on, no old transaction in its way")
 
@@ -229,7 +229,7 @@ _CLOCK = "SELECT extract(epoch FROM clock_timestamp())::float8"
 class ServerInfo(Struct, frozen=True):
     """As it is now.
 
-    `longest` is how many seconds the oldest transaction of somebody else has been open; `unlogged` are tables of this
+    `longest` is how many seconds the oldest transaction of another client has been open; `unlogged` are tables of this
     namespace that a crash of the server empties.
     """
 
@@ -280,7 +280,7 @@ async def _gather(connections: Connections, clock: Clock, connection: Connection
 
 
 def capabilities_of(facts: ServerInfo, place: Place) -> Capabilities:
-    """What can be promised on such a server.
+    """What Duly can promise on such a server.
 
     Every commit is written before it is acknowledged unless `synchronous_commit` is off; it reaches the disk unless
     `fsync` is off too, and survives there unless `full_page_writes` is off. A crash empties unlogged tables.

@@ -1,4 +1,4 @@
-"""Foreign exceptions become ours here, and nowhere else: what may pass is unavailable, and safe to try again."""
+"""Converts foreign exceptions to Duly's, only here: a temporary one becomes unavailable, which is safe to retry."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import asyncpg
 
 from duly.errors import BackendError, BackendUnavailable
 
-# What the driver and the network raise. Everything else that comes out of a piece of work is its own affair.
+# What the driver and the network raise. Other exceptions pass through unchanged.
 FOREIGN = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
 
-# By SQLSTATE, or by its first two signs: what the server will get over.
+# By SQLSTATE, or by its first characters: temporary errors.
 _PASSING = {
     "08": "lost the connection",
     "25006": "takes no writes: it is a standby, or read-only",
@@ -20,11 +20,11 @@ _PASSING = {
     "53": "has no room: connections, memory or disk",
     "53300": "has as many connections as it allows: raise its max_connections, or put a pooler before it",
     "53100": "has no disk left",
-    "55P03": "has this locked by somebody else",
-    "55006": "has this in use by somebody else",
-    "57014": "gave the statement up (statement_timeout, or an administrator)",
+    "55P03": "could not get a lock that another client holds",
+    "55006": "reports that this is in use by another client",
+    "57014": "cancelled the statement (statement_timeout, or an administrator)",
     "57P": "is stopping, starting, or had to close the connection",
-    "58": "has trouble with its machine",
+    "58": "reports a system error of its machine",
 }
 _LASTING = {
     "28": "does not know this user and password, or does not let them in from here",
@@ -39,7 +39,7 @@ _LASTING = {
 
 
 def translated(error: BaseException, place: str) -> BackendError:
-    """A foreign exception in Duly's words."""
+    """Duly's exception for a foreign one."""
     match error:
         case asyncpg.TargetServerAttributeNotMatched():
             return BackendUnavailable(f"{place}: none of these servers takes writes now")
@@ -70,7 +70,7 @@ def unreachable(error: BaseException, place: str) -> BackendUnavailable:
 
 
 def spoils(error: BaseException) -> bool:
-    """Whether a connection is of no more use after this: the driver is confused, or the server has become a standby."""
+    """Whether the connection is unusable after this: the driver is in a bad state, or the server became a standby."""
     match error:
         case asyncpg.ReadOnlySQLTransactionError():
             return True

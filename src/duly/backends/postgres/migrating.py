@@ -1,12 +1,12 @@
-"""The schema: numbered steps in `migrations/`, applied in order, each in one transaction that also writes it down.
+"""The schema: numbered steps in `migrations/`, applied in order, each in one transaction that also records it.
 
 Many processes may open a new database at once: the one that has the lock applies a step, the others find it recorded.
 
 Old and new code run side by side by this rule. A step *expands* unless its file is named `….contract.sql`: it only
-adds, and the code before it goes on working. A step that *contracts* takes away what the code before it still used; it
+adds, and older code continues to work. A step that *contracts* removes what older code still uses; it
 comes in a later release than the code that stopped using it. Opening applies what expands, up to the first that
-contracts; `duly migrate`, run when the last old node is gone, applies all. Code that finds steps it does not know works
-on as long as they expand, and refuses once one of them contracts.
+contracts; `duly migrate`, run when the last old node is gone, applies all. Code that finds unknown steps continues
+to work if all of them expand, and refuses if one of them contracts.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ async def migrate(
 
 
 async def check(connections: Connections, known: tuple[Step, ...] | None = None) -> None:
-    """Have a schema that this code can work on, or raise with the way out. Called at every opening."""
+    """Make sure that this code can use the schema, or raise an error that says what to do. Called at every opening."""
     wanted = steps() if known is None else known
     present = await connections[LANE].run(partial(applied_steps, texts=connections.texts))
     if _first_missing(present, wanted, contract=False) is not None and connections.place.migrates:
@@ -91,7 +91,7 @@ async def check(connections: Connections, known: tuple[Step, ...] | None = None)
 
 
 async def applied_steps(connection: Connection, texts: PostgresTexts) -> list[Step]:
-    """What is written down as applied."""
+    """The steps recorded as applied."""
     if not await connection.fetchval(_TABLE_EXISTS, f"{texts.schema}.schema"):
         return []
     return [Step(row[0], row[1]) for row in await connection.fetch(texts[_APPLIED])]

@@ -1,8 +1,8 @@
-"""Notifications: one connection per session that listens, opened when somebody first waits, shared by all who do.
+"""Notifications: one listening connection per session, opened at the first wait and shared by all waiting tasks.
 
-A notification is a hint. What was sent while the connection was away is lost; then everybody is woken once. Those who
-wait also restore the connection: there is no task in the background, and nobody stays deaf. Behind a pooler that hands
-connections around nobody can listen, and waiting ends after a short while instead.
+A notification is a hint. What was sent while the connection was broken is lost; then all waiting tasks are woken once.
+The tasks that wait also restore the connection; there is no background task. Behind a pooler that shares connections,
+listening is impossible, and a wait ends after a short time instead.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from duly.backends.sql import notify
 from duly.backends.sql.notify import KINDS
 from duly.errors import BackendError, BackendUnavailable
 
-POLL = 0.5  # seconds between looks where nobody can listen
-_SILENCE = 30.0  # seconds without a word after which the server is asked for a sign of life
+POLL = 0.5  # seconds between polls where listening is impossible
+_SILENCE = 30.0  # seconds without a message after which the connection is checked
 _SHORTEST_PAUSE = 0.01
 
 
@@ -50,7 +50,7 @@ class Notifier(notify.Notifier):
             return began
 
     async def wait(self, kind: int, heard: int, timeout: float) -> int:
-        """As declared. While the server is away this waits on, and listens again as soon as it can.
+        """As declared. While the server is away this continues to wait, and listens again as soon as it can.
 
         Behind a pooler it returns early.
         """
@@ -71,7 +71,7 @@ class Notifier(notify.Notifier):
         return self.rings[kind]
 
     async def _mended(self, left: float) -> float:
-        """Try to get the connection back; how long to sleep then: not at all, or until it is worth another try."""
+        """Try to restore the connection; returns how long to sleep: 0, or until the next attempt is allowed."""
         try:
             async with asyncio.timeout(None if left == math.inf else left):
                 await self.listen()
@@ -83,7 +83,7 @@ class Notifier(notify.Notifier):
 
     async def _connect(self) -> None:
         connection = await self._connections.connect()
-        if self._connections.pooled:  # found out only now
+        if self._connections.pooled:  # detected only now
             connection.terminate()
             return
         connection.add_termination_listener(self._lost)
@@ -95,10 +95,10 @@ class Notifier(notify.Notifier):
         self.ring(sum(KINDS))
 
     async def _ask_for_life(self) -> None:
-        """No ring is no news: only an unanswered question shows that a connection is dead."""
+        """Silence is normal: only an unanswered query shows that the connection is dead."""
         async with self._mending:
             if self._connection is not None:
-                with contextlib.suppress(BackendUnavailable):  # then it is gone, and mended by the next who looks
+                with contextlib.suppress(BackendUnavailable):  # then the next task that waits restores it
                     await self._said(self._connection, self._connection.execute("SELECT 1"))
 
     async def _said(self, connection: Connection, answer: Awaitable[object]) -> None:
@@ -109,7 +109,7 @@ class Notifier(notify.Notifier):
             await answer
         except BaseException as exc:
             connection.terminate()
-            self._lost(connection)  # now: who looks next must not find it
+            self._lost(connection)  # at once: the next task must not find it
             if isinstance(exc, FOREIGN):
                 raise translated(exc, self._connections.place.shown) from exc
             raise
@@ -123,7 +123,7 @@ class Notifier(notify.Notifier):
         self.ring(int(said) if said.isdecimal() else sum(KINDS))
 
     def _lost(self, connection: object) -> None:
-        """Wake those who wait: they restore it."""
+        """Wake the waiting tasks: they restore it."""
         if connection is self._connection:
             self._connection = None
             for kind in KINDS:

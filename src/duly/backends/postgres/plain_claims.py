@@ -2,7 +2,7 @@
 
 Most claims take runs from one queue and priority, without groups, holds or missing handlers. For those a statement with
 a third of the nodes of `claiming` is enough: per 100 runs it costs the server 0.79 ms instead of 1.01 ms. It finds out
-by itself, under the same snapshot and locks, whether that is so, and lends nothing otherwise: the whole statement does.
+itself, under the same snapshot and locks, whether that is so; if not, it lends nothing, and the full statement is used.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from duly.model import Claim
 #   if runs are held for a handler ($8 to $9), or a due run waits before its group: others may come first;
 #   if one of the first runs has a group, a job that is paused or removed, or a handler that is not in the set $7 (NULL:
 #   all are known), which includes that the store does not know the set;
-#   if request $4 of this node, or a later one, has been here before.
-# A request that lends nothing is not written down: it may be repeated.
+#   if request $4 of this node, or a later one, has been recorded.
+# A request that lends nothing is not recorded: it may be repeated.
 _LEND_PLAIN = whole("""
 {survey},
 plain AS MATERIALIZED (
@@ -100,7 +100,7 @@ _LONGEST_REST = 64
 
 
 class PlainClaims:
-    """Whether it is worth trying the short way: after each attempt in vain, twice as many claims go the long way.
+    """Whether to try the short statement: after each failed attempt, twice as many claims use the full one.
 
     One per session.
     """
@@ -110,7 +110,7 @@ class PlainClaims:
 
     @property
     def promising(self) -> bool:
-        """Whether to try; each question brings the next attempt nearer."""
+        """Whether to try; each call counts towards the next attempt."""
         self._left = max(0, self._left - 1)
         return self._left == 0
 

@@ -2,7 +2,7 @@
 
 Claims and settlements each have a connection, so that neither waits for the other. Submissions and lookups share one,
 since they are short; half of a bulk goes through another. Changes by the planner and operators, and listings, which may
-take their time, have theirs. A server allows few connections, so there are no more.
+take long, have their own. A server allows few connections, so there are no more.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _VACUUM = "VACUUM (SKIP_LOCKED, TRUNCATE false, INDEX_CLEANUP on, PARALLEL 0) {n
 
 
 class Session:
-    """The way to the store, from the opening of its connections to their closing.
+    """Access to the store, from opening its connections to closing them.
 
     `when_others_are_affected` is called after each commit that lets runs wait again, or cancels some, as a side effect:
     a notifier other than this one does not know of that otherwise.
@@ -51,7 +51,7 @@ class Session:
         return await self.run(purpose, task)
 
     async def run(self, purpose: str, task: Task[T], timeout: float | None = None) -> T:
-        """Do a task each statement of which stands for itself."""
+        """Do a task whose statements are separate transactions."""
         units: list[PostgresUnit] = []
 
         async def whole(connection: Connection) -> T:
@@ -97,7 +97,7 @@ class Vacuum:
         self._running: asyncio.Future[None] | None = None
 
     def after(self, lent: int) -> None:
-        """These many runs have been lent: vacuum if they have become many. A pooler does not allow it."""
+        """Count this many lent runs, and vacuum after enough of them. A pooler does not allow it."""
         self._lent += lent
         if self._lent >= _VACUUM_AFTER and self._running is None and not self._connections.pooled:
             self._lent = 0
@@ -105,10 +105,10 @@ class Vacuum:
             self._running.add_done_callback(self._done)
 
     async def run(self) -> None:
-        """Vacuum now, beside whatever else is going on."""
+        """Vacuum now, concurrently with everything else."""
         sql = self._connections.texts[_VACUUM]
         await self._connections[_VACUUMING].run(lambda connection: connection.execute(sql))
 
     def _done(self, run: asyncio.Future[None]) -> None:
         self._running = None
-        noticed(run)  # whatever it was: the server vacuums too, and the next claim meets what is lasting
+        noticed(run)  # ignore errors: the server vacuums too, and a lasting error also fails the next claim

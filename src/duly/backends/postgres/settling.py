@@ -22,10 +22,10 @@ from duly.model.holds import hold_for_group
 
 # Complete first-time successes: numbers, fences, ends, jobs (one, if they are all of the same: a list of texts is the
 # dearest to send), results (NULL: there are none). Applies to each whose
-# claim stands and has nothing besides to tell (no wish to cancel, no progress); gives keys back and places in groups
-# free ($7 is how their holds begin), counts, and rings ($6, or $8 if somebody moved up). Answers how many, which unless
-# it was all, and whether somebody moved up. A fence is given out once, so one that is among those offered is that of
-# its own run. They are in order, so that the place of each is found by halving (width_bucket), without a join.
+# claim is valid and has no further state (no wish to cancel, no progress); frees keys and places in groups ($7 is the
+# prefix of their holds), counts, and notifies ($6, or $8 if a held run moved up). Returns how many, which ones (unless
+# all), and whether a held run moved up. A fence is given out once, so a fence identifies its run. The fences are in
+# order, so that the position of each is found by binary search (width_bucket), without a join.
 _COMPLETE = """
 WITH gone AS (
     DELETE FROM {ns}.claims AS c
@@ -84,10 +84,10 @@ FROM (
 ) AS done
 """.replace("{add}", ADD_TO_STATISTICS)
 
-# Somebody reaches the store: $1 now. After a silence of more than $3 an amnesty of $2 begins, all in microseconds. When
-# the clock has gone back, what is left of an amnesty is at most $2. Waits for nobody: if the row is locked, somebody
-# else is just saying the same; should that be rolled back, the next renewal says it. Answers the time, and to the one
-# who ends a silence since when it was silent.
+# Record a heartbeat: $1 now. After a silence of more than $3 an amnesty of $2 begins, all in microseconds. When
+# the clock has gone back, what is left of an amnesty is at most $2. Does not wait: if the row is locked, another node
+# is recording the same; if that is rolled back, the next renewal records it. Returns the time, and to the caller that
+# ends a silence also since when it was silent.
 _BEAT = """
 WITH {clock},
 mine AS MATERIALIZED (
@@ -106,9 +106,9 @@ beaten AS (
 SELECT now, (SELECT beat FROM mine WHERE now - beat > $3::bigint) FROM clock
 """
 
-# Extend claims ($3 ids, $4 fences) to $2 after $1, and keep their progress ($5). Waits for nobody: what another
-# transaction has locked is passed over. Answers every claim that stands, whether it was extended, and if so, whether
-# it is to be cancelled.
+# Extend claims ($3 ids, $4 fences) to $2 after $1, and store their progress ($5). Does not wait: rows that another
+# transaction has locked are skipped. Returns every valid claim, whether it was extended, and if so, whether it is to be
+# cancelled.
 _EXTEND = """
 WITH mine AS MATERIALIZED (
     SELECT i.n, i.id, i.fence, i.progress, c.seq, c.cancelling
@@ -133,7 +133,7 @@ ORDER BY m.n
 """
 
 # Take over the $2 claims that have expired for the longest time, for $3, unless an amnesty lasts or it has been silent
-# for more than $4. No longer lent by the request that lent them: a repeat of that must not learn the reaper's fence.
+# for more than $4. Clears their requests: a repeat of such a request must not return the reaper's fence.
 _REAP = """
 WITH {clock},
 expired AS MATERIALIZED (
@@ -174,7 +174,7 @@ class First(Struct, frozen=True):
 
 
 def sorted_out(settlements: Sequence[Settlement], lent: Mapping[int, Lent]) -> tuple[First, list[Settlement]]:
-    """Such successes, and all others. Two settlements of one claim are left to be looked at one by one."""
+    """Such successes, and all others. Two settlements of one claim are left to be treated one by one."""
     first = First([], [])
     others: list[Settlement] = []
     seen: set[int] = set()
@@ -190,7 +190,7 @@ def sorted_out(settlements: Sequence[Settlement], lent: Mapping[int, Lent]) -> t
 
 
 async def complete(unit: PostgresUnit, first: First) -> list[Settlement]:
-    """Complete these runs; those whose claim did not stand, or has more to it."""
+    """Complete these runs; returns those whose claim is not valid, or has further state."""
     results = [settled.result for settled in first.settled]
     jobs = [settled.job for settled in first.settled]
     row = await unit.one(
@@ -220,7 +220,7 @@ async def complete(unit: PostgresUnit, first: First) -> list[Settlement]:
 
 
 async def renew(unit: PostgresUnit, beats: Sequence[Beat], lease: int, silence: int | None, now: int | None) -> Renewal:
-    """Extend what is still owned; what is not, and what an operator wants cancelled. Each statement for itself."""
+    """Extend claims that are still owned; returns the lost ones and those to cancel. No common transaction."""
     row = await unit.one(_BEAT, now, lease, silence)
     assert row is not None
     if not beats:
@@ -233,14 +233,14 @@ async def renew(unit: PostgresUnit, beats: Sequence[Beat], lease: int, silence: 
 
 
 def _reply(extended: bool, cancelling: bool | None) -> BeatReply:
-    """The reply about a claim that stands. One that is locked may have ended meanwhile: the next renewal tells."""
+    """The reply for a valid claim. One that is locked may have ended meanwhile: the next renewal shows that."""
     if not extended:
         return BeatReply.BUSY
     return BeatReply.CANCEL if cancelling else BeatReply.KEPT
 
 
 async def reap(unit: PostgresUnit, limit: int, lease: int, silence: int | None, now: int | None) -> list[Claim]:
-    """Take expired claims over under fresh fences, the longest expired first."""
+    """Take over expired claims under new fences, the longest expired first."""
     rows = [tuple(row) for row in await unit.all(_REAP, now, limit, lease, silence)]
     runs = [record.run for record in read_records([row[:-1] for row in rows])]
     return [

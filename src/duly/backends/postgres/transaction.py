@@ -1,8 +1,8 @@
 """Transactions that a user's writes and the completion of a run share.
 
-`Block` is `ctx.transaction()`: a transaction on a connection of its own, ended for good when its time is up, whatever
-the block is waiting for then. Its last statement completes the run under its fence, so a stale attempt cannot commit.
-`Joined` is a transaction that the user has begun on a connection of theirs.
+`Block` is `ctx.transaction()`: a transaction on a separate connection, ended for good at its deadline, whatever the
+block is waiting for then. Its last statement completes the run under its fence, so a stale attempt cannot commit.
+`Joined` is a transaction that the user has begun on their own connection.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from duly.errors import BackendError, BackendUnavailable, ClaimLost
 from duly.model import Claim, Put, Run, Succeeded, from_micros
 from duly.rules import settling
 
-# The server ends a transaction whose owner is stopped or gone, some time after its owner should have.
+# The server ends a transaction whose owner is stopped or gone, some time after the owner's deadline.
 _LAST_WORD = "SELECT set_config('idle_in_transaction_session_timeout', $1, true)"
 _STANDS = """
 SELECT 1 FROM {ns}.runs AS r INNER JOIN {ns}.claims AS c ON c.seq = r.seq
@@ -61,7 +61,7 @@ class Block:
 
     @property
     def connection(self) -> Connection:
-        """The driver's own connection, for what `execute` does not do. Leave the transaction to the block."""
+        """The driver's own connection, for what `execute` does not do. Only the block may end the transaction."""
         return self._open
 
     @property
@@ -110,7 +110,7 @@ class Block:
             raise TimeoutError(f"the transaction took longer than {self._seconds} s and was rolled back") from error
 
     async def _finish(self, connection: Connection) -> None:
-        """Complete and commit; to its end even if this task is cancelled meanwhile, since nobody else would know."""
+        """Complete and commit, even if this task is cancelled meanwhile: otherwise the outcome would be unknown."""
         task = asyncio.ensure_future(self._complete(connection))
         loop = asyncio.get_running_loop()
         alarm = loop.call_later(self._session.connections.place.timeout, connection.terminate)
@@ -147,7 +147,7 @@ class Block:
     async def _settle(self) -> None:
         claim, unit = self._claim, self._unit
         assert unit is not None
-        await unit.locks.groups_of([claim.run.id])  # before the row, as everybody does
+        await unit.locks.groups_of([claim.run.id])  # before the row: the same order everywhere
         if await unit.one(_STANDS, claim.run.id, claim.fence) is None:
             raise ClaimLost(
                 f"run {claim.run.id} is no longer this attempt's (fence {claim.fence}): the transaction is rolled back"
@@ -157,7 +157,7 @@ class Block:
         await unit.notify()
 
     async def _roll_back(self, connection: Connection) -> None:
-        """Nothing has happened: said to the server, or else found out by it when the connection is gone."""
+        """Roll back: by a statement, or by closing the connection."""
         idle = not connection.is_closed() and connection.is_in_transaction()
         try:
             if idle:
@@ -172,7 +172,7 @@ class Block:
 
 
 class Joined:
-    """A transaction that is the user's, on a connection of theirs to the same database."""
+    """The user's transaction, on the user's own connection to the same database."""
 
     def __init__(self, session: Session, connection: Any) -> None:
         if not isinstance(connection, asyncpg.Connection | PoolConnectionProxy):
@@ -192,7 +192,7 @@ class Joined:
             raise BackendError(
                 "no transaction is open on that connection: begin one first (`async with connection.transaction()`)"
             )
-        # What is remembered of a transaction that may be rolled back unseen is worth nothing.
+        # The user may roll back unnoticed, so nothing is remembered from this transaction.
         unit = PostgresUnit(self._connection, self._session.connections, Memory(), DIALECT)
         try:
             answers = await add(unit, runs, None)

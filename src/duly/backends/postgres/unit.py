@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _LONGEST = 63  # characters in an identifier
 
-# The instant of a statement: $1 where a test gives one, else the server's, read when the statement is at work. A
+# The instant of a statement: $1 where a test gives one, else the server's, read when the statement runs. A
 # negative $1 is what the caller expects the server's clock to show: if that differs by more than a second, one of them
-# has jumped, and the expected time counts, until the caller believes the server (`StoreClock`).
+# has jumped, and the expected time counts, until the caller accepts the server's (`StoreClock`).
 _SERVER = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 _NOW = f"""(CASE
     WHEN $1::bigint >= 0 THEN $1::bigint
@@ -33,7 +33,7 @@ END)"""
 _WAITING = 'seq, line, rank, ready_at, id, "group"'
 # Where a waiting run `w` is, by its record `r`.
 HERE = "w.line = r.line AND w.rank = r.rank AND w.ready_at = r.ready_at AND w.id = r.id"
-# Every line and rank that has runs, found by leaping from one to the next.
+# Every line and rank that has runs, found by a loose index scan.
 LINES = """lines AS (
     (SELECT line, rank FROM {ns}.waiting ORDER BY line, rank LIMIT 1)
     UNION ALL
@@ -43,7 +43,7 @@ LINES = """lines AS (
 )"""
 
 WORDS = {
-    # A run with everything that says where it stands: it is in exactly one of the tables that are joined.
+    # A run with its state: it is in exactly one of the joined tables.
     "run": run_columns(
         {
             "limit": "NULL::int",
@@ -60,7 +60,7 @@ WORDS = {
             "ended.failure": "NULL::text",
         }
     ),
-    # Each row is looked up by its key, whatever the planner believes about the sizes of tables: a plan that was made
+    # Each row is looked up by its key, whatever the planner assumes about the sizes of tables: a plan that was made
     # while they were empty is kept for as long as the connection.
     "standing": f"""
         LEFT JOIN LATERAL (SELECT * FROM {{ns}}.waiting AS w WHERE {HERE} LIMIT 1) AS w ON true
@@ -74,7 +74,7 @@ WORDS = {
     "lines": LINES,
     "clock": f"clock AS MATERIALIZED (SELECT {_NOW} AS now)",
     "now": _NOW,
-    # How urgent a run in line is, scheduled or not: the smaller, the more (`codec.urgency_of`).
+    # The urgency of a run in line, scheduled or not: a smaller number is more urgent (`codec.urgency_of`).
     "urgency": "CASE WHEN rank < 400 THEN rank + 400 ELSE rank END",
     "true": "true",
     "false": "false",
@@ -128,7 +128,7 @@ WORDS = {
     "metrics": "metrics",
     "no_metrics": ", metrics = NULL",
     "set_metrics": "metrics = coalesce($4, metrics)",
-    # Looks at all that waits, for what is rarely asked.
+    # Scans all waiting runs: rarely needed.
     "waiting_of": """
         SELECT r.seq, r."group" FROM {ns}.runs AS r
         WHERE r.job = $1 AND r.seq IN (SELECT seq FROM {ns}.waiting UNION ALL SELECT seq FROM {ns}.held)
@@ -249,7 +249,7 @@ def _is_absent(table: str, column: str) -> bool:
 
 
 def quoted(name: str) -> str:
-    """An identifier as SQL takes it, whatever characters it has."""
+    """A quoted SQL identifier, whatever characters it has."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -304,7 +304,7 @@ class PostgresUnit(Unit):
         return self._connections.moment(now)
 
     async def at(self, now: datetime | None) -> int:
-        """By the server's clock as it is now, whenever the transaction began."""
+        """By the server's current clock, not by the start of the transaction."""
         if now is not None:
             return to_micros(now)
         row = await self.one("SELECT {now}", self.moment(None))
@@ -316,7 +316,7 @@ class PostgresUnit(Unit):
         return clock.micros() if now is None and clock.known else await self.at(now)
 
     async def server_clock(self) -> int:
-        """What the server's clock shows, believed or not."""
+        """What the server's clock shows, accepted or not."""
         row = await self.one(_SERVER_CLOCK)
         assert row is not None
         return int(row[0])

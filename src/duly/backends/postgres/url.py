@@ -1,9 +1,9 @@
-"""PostgreSQL URLs, and the variables of the environment that stand in for what a URL leaves out.
+"""PostgreSQL URLs, and the environment variables that replace what a URL leaves out.
 
     postgresql://user:password@host:5432/database?sslmode=verify-full&sslrootcert=/etc/ca.pem
     postgresql://h1,h2:5433/database    the one of them that takes writes    postgresql:///database?host=/run/postgresql
 
-A password is percent-encoded where it has signs that a URL uses itself. It may as well come from `PGPASSWORD`, from a
+Reserved characters in a password are percent-encoded. The password may also come from `PGPASSWORD`, from a
 file named by `PGPASSWORD_FILE` (read again for every connection), or from `~/.pgpass`.
 """
 
@@ -42,7 +42,7 @@ Address = tuple[str, int]
 
 
 class Login(Struct, frozen=True):
-    """Who we are. Shows nothing of itself. A password may be a function that the driver calls for each connection."""
+    """User and password. Its repr shows neither. The driver calls a password that is a function for each connection."""
 
     user: str | None = None
     password: str | Callable[[], Any] | None = None
@@ -62,7 +62,7 @@ class Login(Struct, frozen=True):
 
 
 class Tls(Struct, frozen=True):
-    """How far the server must prove who it is, and how we prove who we are: paths of PEM files, or a context."""
+    """How to verify the server, and the client's own certificate: paths of PEM files, or a context."""
 
     mode: str = "prefer"
     ca: str | None = None
@@ -71,7 +71,7 @@ class Tls(Struct, frozen=True):
     made: ssl.SSLContext | None = None
 
     def context(self) -> ssl.SSLContext:
-        """For modes that want TLS. Reads the files, so it may wait for a disk."""
+        """For modes that require TLS. Reads the files, so it may wait for a disk."""
         if self.made is not None:
             return self.made
         try:
@@ -89,7 +89,7 @@ class Tls(Struct, frozen=True):
 
 
 class Place(Struct, frozen=True):
-    """A database. `timeout` is the deadline of every call, in seconds; `pooler` what stands before the server."""
+    """A database. `timeout` is the deadline of every call, in seconds; `pooler` what is in front of the server."""
 
     addresses: tuple[Address, ...]
     database: str | None = None
@@ -108,11 +108,12 @@ class Place(Struct, frozen=True):
 
 
 def parse(url: str, environment: Mapping[str, str] | None = None) -> Place:
-    """Read a URL. What is wrong is named by its kind; values are repeated only where no secret can hide in them."""
+    """Read a URL. Errors name the kind of mistake; they show values only where these cannot be secrets."""
     known = os.environ if environment is None else environment
     scheme, _, rest = url.partition("://")
     if scheme not in SCHEMES:
-        raise ConfigurationError(f"no PostgreSQL URL: it begins with {' or '.join(f'{name}://' for name in SCHEMES)}")
+        expected = " or ".join(f"{name}://" for name in SCHEMES)
+        raise ConfigurationError(f"invalid PostgreSQL URL: it begins with {expected}")
     authority, path, query = _split(rest)
     options = dict(parse_qsl(query, keep_blank_values=True))
     _check_options(options)
@@ -201,12 +202,12 @@ def _tls_of_pool(value: Any) -> Tls:
 
 
 def _split(rest: str) -> tuple[str, str, str]:
-    """Authority, path and query. A secret with an unquoted sign in it would end up in the wrong one."""
+    """Authority, path and query. A secret with an unquoted special character would end up in the wrong one."""
     before, _, query = rest.partition("?")
     authority, _, path = before.partition("/")
     if "@" in path or "/" in path or "@" in query or "#" in rest:
         raise ConfigurationError(
-            "the PostgreSQL URL has a sign where none belongs: percent-encode user name and password"
+            "the PostgreSQL URL has a misplaced special character: percent-encode user name and password"
             " (/ is %2F, ? is %3F, # is %23, @ is %40)"
         )
     return authority, path, query

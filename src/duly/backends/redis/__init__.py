@@ -13,7 +13,7 @@ queue key is the priority and the queue, for a run assigned to a node also `@<no
 `assigned:<node>` as well until it ends (`assignees` lists the nodes). The sets of scheduled runs have a `!` before
 the priority. Held: in `held:<priority>:<key>` (`holds` counts by key, `unstaffed` lists the handlers that held runs
 wait for). Running: in `running` by expiry. Ended: in `ended:<state>` by end. Scores are microseconds, exact in a
-double; equal scores are ordered by id, as the contract demands. `running` and `groups` contain a long name besides,
+double; equal scores are ordered by id, as the contract demands. `running` and `groups` also contain a long name,
 which is not a run (`LONG_NAME` in layout.lua).
 
 By job. `job:<job>` is the set of its submitted waiting runs; those of its schedule are an id list in the hash
@@ -25,14 +25,14 @@ there, `recent:<job>` its 200 newest ended runs (since when they are complete is
 By creation. Ids are appended to pages (`page:<n>`, strings of some 4 kB; `pages` orders them), 28 bytes a run.
 
 The rest. `dedupe` (handler and key → id), `unique` and `uniques` (keys that stay unique for a time), `groups` (group
-→ id list of its members), `ranges:<uid>` (skipped ranges by first instant), `awaited` (ids whose end somebody waits
+→ id list of its members), `ranges:<uid>` (skipped ranges by first instant), `awaited` (ids whose end a session waits
 for), `totals` (ended runs by state), `depths` (waiting and running by queue), `paused`, `damaged` (ids of unreadable
 records), `request:<node>` (its last claim, for a day), `staff:<digest>` (handler set of a node, for a day), `epochs`,
 `meta` (the current page, heartbeats, amnesty, last fence, whether any run was ever assigned), `bell` (counts
 wake-ups), `log:<name>`, `gone` (how many entries of a log were deleted), `kind:<kind>`, `bucket:<name>`. `leases`,
 `nodes`, `alive`, `metrics` and `shared` belong to the coordinator, `incarnation` to the client.
 
-Nothing expires but requests, handler sets and buckets: the janitor purges what is old.
+Only requests, handler sets and buckets expire: the janitor purges everything else that is old.
 """
 
 from duly.backends.redis.backend import RedisBackend, open_url

@@ -2,7 +2,7 @@
 
 Calls on a connection are written at once and answered in order, so many callers share it without waiting for each
 other's round trips. Every call has a deadline. The next call replaces a broken connection; a call that was under way on
-it raises `BackendUnavailable`, because nobody knows whether it took effect.
+it raises `BackendUnavailable`, because it is unknown whether it took effect.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class StoreIdentity:
         self.high = max(self.high, fence)
 
     def saw_added(self, count: int) -> None:
-        """So many runs were ever added to the store; 0 if it does not say."""
+        """The number of runs ever added to the store; 0 if the store does not report it."""
         self.added = max(self.added, count)
 
     def saw_settled(self, count: int) -> None:
-        """So many runs were ever settled in the store; 0 if it does not say."""
+        """The number of runs ever settled in the store; 0 if the store does not report it."""
         self.settled = max(self.settled, count)
 
     def arguments(self) -> tuple[str, int, str, int, int, int]:
@@ -87,7 +87,7 @@ class StoreIdentity:
         `added` and `settled` are the runs that were lost, and those whose end was lost, as far as this session knows.
         """
         self.id, self.number = found.decode(), number
-        if not self._confirmed:  # else the store may hold fences that replicas lack, and that nobody was given
+        if not self._confirmed:  # else the store may hold fences that replicas lack and no caller received
             self.saw(last)
         if (loss := _LOSSES.get(verdict.decode())) is not None:
             lost = lost_text(added, settled)
@@ -172,7 +172,7 @@ class RedisClient:
         return self._clock.now() if self._clock is not None and self._clock.known else EPOCH
 
     def moment(self, now: datetime | None) -> Argument:
-        """The argument by which a script knows the time.
+        """The argument that gives a script the time.
 
         The instant that a test passes; otherwise, negative, what we expect the server's clock to show, so that the very
         call that a jump of that clock would mislead detects it; empty before we know the clock.

@@ -242,7 +242,7 @@ def rest_of(run: Run, index: int, due: int, ready: int, queue_key: str) -> bytes
 
 
 def _start_part(run: Run) -> bytes | None:
-    """Until when a run may start. Scheduled runs that wait in sets of their own have this, with or without a time."""
+    """Until when a run may start. Scheduled runs that wait in separate sets have this, with or without a time."""
     apart = run.cause is Cause.SCHEDULE and not run.legacy
     if run.start_by is None and not run.strict and not apart:
         return None

@@ -38,7 +38,7 @@ class Discovery:
         self._learned: list[Address] = []  # the nodes of the cluster, as one of them listed them
         self._is_cluster = settings.cluster
         self._turn = 0
-        self._epoch = 0  # the greatest number of a change of master that a sentinel has told us of
+        self._epoch = 0  # the greatest epoch of a failover that a sentinel has reported
         self.backoff = Backoff()
 
     async def prepare(self) -> None:
@@ -121,9 +121,9 @@ class Discovery:
     # --- a cluster
 
     async def _learn_nodes(self, connection: Connection) -> None:
-        """Ask for the addresses of all nodes: those in the URL may all be gone one day."""
+        """Ask for the addresses of all nodes: the nodes in the URL may all be replaced some day."""
         [reply] = await connection.send_all([("CLUSTER", "SLOTS")])
-        if not isinstance(reply, ReplyError):  # else it is no cluster, or this user may not ask
+        if not isinstance(reply, ReplyError):  # else it is not a cluster, or this user may not ask
             nodes = (node for _, _, *nodes in reply for node in nodes)
             self._learned = [((host or b"").decode() or connection.address[0], port) for host, port, *_ in nodes]
 
@@ -159,7 +159,7 @@ class Discovery:
         """Refuse a master that is being replaced, and the answer of a sentinel that others have overtaken.
 
         A master that hangs comes back some seconds after it was replaced. Until sentinels make it a replica, it takes
-        writes that nobody else will ever see.
+        writes that are lost.
         """
         known = dict(zip(state[::2], state[1::2], strict=True))
         flags = set(known[b"flags"].split(b","))
@@ -231,7 +231,7 @@ def _without_secrets(reply: object, login: Login | None) -> object:
 class ReconnectingConnection:
     """One connection at a time, made when it is needed, shared by all callers.
 
-    `check` looks at each new connection before anybody else uses it; False: the server redirected us, connect again.
+    `check` looks at each new connection before it is used; False: the server redirected us, connect again.
     """
 
     def __init__(

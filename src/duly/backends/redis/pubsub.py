@@ -275,8 +275,8 @@ class Wakeup:
     """Lets the worker of one session sleep until the server publishes that there may be work.
 
     The server counts wake-ups. A session that goes to sleep sends the count that it saw last: if the count has changed,
-    it does not sleep; if not, the server publishes the next wake-up. Nothing is published while nobody sleeps. A claim
-    that finds no more work sends the count, too; a task that wants to sleep meanwhile waits for that reply.
+    it does not sleep; if not, the server publishes the next wake-up. Nothing is published while no session sleeps. A
+    claim that finds no more work sends the count, too; a task that wants to sleep meanwhile waits for that reply.
     """
 
     def __init__(self, client: RedisClient) -> None:

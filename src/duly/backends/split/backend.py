@@ -37,7 +37,7 @@ _ANY_KEY = "health"
 
 @runtime_checkable
 class AffectsOthers(Protocol):
-    """A backend that reports when a call released runs besides what it was asked for: nothing else announces those."""
+    """A backend that reports when a call also released other runs than requested: nothing else announces those."""
 
     def when_others_are_affected(self, call: Callable[[], None]) -> None: ...
 

@@ -38,7 +38,7 @@ class SplitCoordinator:
         await self._session.close()
 
     async def _ready(self) -> None:
-        """Make sure that the session is open. After `close` it stays closed, and raises for itself."""
+        """Make sure that the session is open. After `close` it stays closed, and its own calls raise."""
         async with self._opening:
             if self._wanted and not self._open:
                 await self._session.open()

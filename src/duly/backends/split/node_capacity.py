@@ -22,7 +22,7 @@ class NodeCapacity:
         self._stopping = False
 
     def waits_for(self, queues: Sequence[str] | None) -> None:
-        """The node waits for work of these queues; a node that only plans waits for none."""
+        """The node waits for work from these queues; a node that only plans waits for none."""
         self._queues = None if queues is None else frozenset(queues)
 
     def claim_started(self) -> None:

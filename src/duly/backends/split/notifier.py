@@ -4,7 +4,7 @@ After a commit it announces ready runs by their ids, on a stream; an earlier due
 to all nodes. It keeps the entries that it has read until its next claim, which they are for. Entries that its node
 cannot start (it only plans, serves other queues, lacks the handler, has no free slot) it hands over to all nodes at
 once; also entries that its node has not claimed for within a moment. Now and then one node of the cluster announces
-again the runs that wait although they are ready, in case nobody had.
+again the runs that wait although they are ready, in case no node had.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Notifier:
         return changed
 
     def notify_soon(self) -> None:
-        """A call to the store has released or cancelled runs besides what it was asked for."""
+        """A call to the store has also released or cancelled other runs than requested."""
         self._outbox.send(LOOK)
 
     # --- entries and claims

@@ -94,7 +94,7 @@ class StreamNotifier:
         return StreamNotifier(self._settings, self._namespace)
 
     async def open(self) -> None:
-        """Connect if that is possible now. Raises only what another attempt would not change."""
+        """Connect if that is possible now. Raises only errors that another attempt would not fix."""
         self._backoff = Backoff()
         try:
             await self._ready()
@@ -124,7 +124,7 @@ class StreamNotifier:
         )
 
     async def republish(self, runs: Sequence[ReadyRuns]) -> int:
-        """Announce these runs, each by itself, again, unless a sweep has lately; how many."""
+        """Announce these runs again, each separately, unless a recent sweep has; returns how many."""
         flat = self._arguments(runs)
         return await self._attempt(lambda: self._client.call("republish", _MAX_ENTRIES, _LATELY, *flat)) or 0
 

@@ -20,10 +20,10 @@ _FOREVER = 100 * 365 * 86_400.0  # seconds
 _DAY = 86_400_000_000
 
 # In each statement that takes an instant it is the first parameter: see `{now}`. On a server it is read after the row
-# is locked: who waited for a lock must not judge by a time that has passed.
+# is locked: a statement that waited for a lock must not use an outdated time.
 _LEASE = columns(fence="bigint", name="text", holder="text")
 _RENEW = Update("leases", _LEASE, columns(expires_at="bigint"))
-# A lease that was given back stays for a while without a holder, so that its next fence is taken under its lock.
+# A released lease keeps its row for a while without a holder, so that its next fence is taken under the row's lock.
 _RELEASE = Update("leases", _LEASE, (), constants="{released}")
 _HOLDER = "SELECT holder, fence, expires_at FROM {ns}.leases WHERE name = $2 AND holder <> '' AND expires_at > {now}"
 
@@ -31,7 +31,7 @@ _ANNOUNCE = """
 INSERT INTO {ns}.nodes (id, expires_at, node) VALUES ($2, {now} + $3, $4)
 ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at, node = excluded.node {no_metrics}
 """
-# What lapsed a day ago is forgotten when a node announces itself.
+# When a node announces itself, rows that expired a day ago are deleted.
 _FORGET = tuple(
     f"DELETE FROM {{ns}}.{table} WHERE {column} < {{now}} - {_DAY}"
     for table, column in (("nodes", "expires_at"), ("leases", "expires_at"), ("requests", "at"))
@@ -118,7 +118,7 @@ class SqlCoordinator:
     async def retire(self, node_id: str) -> None:
         async def task(unit: Unit) -> None:
             gone = await unit.one(_RETIRE, node_id)
-            unit.rings |= 0 if gone is None else WORK  # what was this node's may be somebody else's now
+            unit.rings |= 0 if gone is None else WORK  # other nodes may take over what this node had
 
         await self._session.write(COORDINATING, task)
 

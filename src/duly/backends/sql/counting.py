@@ -3,7 +3,7 @@
 Waiting runs are counted line by line, each up to an equal share of the bound; what short lines leave is shared among
 the longer ones. Counters that the verbs keep would have to follow the clock, since a pending run becomes queued without
 a change, and every claim would pay for them. Held and claimed runs have no index by line: they are counted in the order
-of their tables, and beyond the bound nobody knows to which queues the others belong.
+of their tables, and beyond the bound the queues of the others are unknown.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Line(Struct):
 
 
 class _Sum(Struct):
-    """The contents of one queue while they are added up."""
+    """The contents of one queue during counting."""
 
     queued: int = 0
     pending: int = 0

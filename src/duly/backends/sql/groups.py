@@ -1,9 +1,9 @@
-"""Groups: what becomes of due runs that belong to one, as `rules.admission` says.
+"""Groups: what happens to due runs that belong to one, as `rules.admission` defines.
 
 Whether a run may enter depends on its own group only. So it is enough to decide about all due entrants of the groups
 at hand, each group's in the order of their ready times; the outcome is the same as if every due run of the store had
 been decided about first. That is why a claim can lend the first hundred of a burst without looking at the rest: it
-decides about the groups of what it lends and a few besides, and `promote` does the others. All this happens in a
+decides about the groups of what it lends and a few more, and `promote` does the others. All this happens in a
 transaction that has locked the groups.
 """
 
@@ -24,7 +24,7 @@ from duly.model.holds import hold_for_group
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit
 from duly.rules.misfires import MISFIRE, is_missed_entrant
 
-# By their groups, not by their times: others may be due before.
+# Selected by their groups, not by their times: other runs may be due earlier.
 _DUE = """
 WITH due AS MATERIALIZED (
     SELECT e.ready_at, e.id, e.seq, e."group" FROM {entrants} AS e
@@ -43,7 +43,7 @@ SELECT seq FROM {ns}.held WHERE "group" = $1 AND {member}
 """
 _HELD_FOR = "SELECT seq FROM {ns}.held WHERE hold = $1"
 _ASK_TO_CANCEL = 'UPDATE {ns}.claims SET cancelling = {true}, reason = $1 WHERE "group" = $2'
-# A run that waits for others of its group does not start late for any other reason.
+# A run that waits for its group starts late for that reason alone.
 _EXCUSE = "UPDATE {ns}.runs SET extra = {without_start_by} WHERE seq = ANY($1::bigint[])"
 
 
@@ -107,7 +107,7 @@ class _Admitting:
         self._answers: dict[tuple[int, WhenFull, int], Admission] = {}
 
     async def decide(self) -> dict[int, bool]:
-        """Decide about all of them. Who enters and who is held is written at the end, for all at once."""
+        """Decide about all of them. Which runs enter and which are held is written at the end, for all at once."""
         skipped: list[int] = []
         missed: list[int] = []
         for entrant in self._entrants:
@@ -138,7 +138,7 @@ class _Admitting:
         return {entrant.seq: entrant.seq in entered for entrant in self._entrants}
 
     def _admit(self, entrant: _Entrant) -> Admission:
-        """What the rule says; it looks at nothing else of a run, so it is asked once for many alike."""
+        """The decision of the rule, which depends on nothing else of a run: it is computed once for equal runs."""
         key = (entrant.limit, entrant.when_full, self._members[entrant.group])
         answer = self._answers.get(key)
         if answer is None:
@@ -178,5 +178,5 @@ class _Admitting:
 
 
 def _sample(entrant: _Entrant) -> Run:
-    """A run as far as the rule looks at it."""
+    """The fields of a run that the rule uses."""
     return Run("", "", "", EPOCH, EPOCH, group=entrant.group, limit=entrant.limit, when_full=entrant.when_full)

@@ -39,7 +39,7 @@ SELECT job, completed, failed, cancelled, lost, retried, seconds, last_run_at, l
 """
 _STATISTICS_OF = _STATISTICS + "WHERE job = ANY($1::text[])"
 
-# The first runs of some jobs without looking at all that waits: an index by job would make every claim pay for it.
+# The first runs of some jobs without looking at all that waits: an index by job would slow down every claim.
 _FRONT = 500
 _NEWEST_OF_JOB = 20
 _OF_FRONT = """
@@ -56,7 +56,7 @@ SELECT p.name, (
 )
 FROM {ns}.plans AS p WHERE p.name = ANY($1::text[])
 """
-# The inner SELECT reads nothing but the index of jobs. If it read more, PostgreSQL would walk over all runs backwards.
+# The inner SELECT reads nothing but the index of jobs. If it read more, PostgreSQL would scan all runs backwards.
 _FIRST_OF_NEWEST = """
 SELECT j.job, (
     SELECT min(r.ready_at) FROM {ns}.runs AS r
@@ -128,7 +128,7 @@ async def upcoming(unit: Unit, limit: int, job: str | None, now: int) -> list[Ru
 
 
 async def _soonest_of_job(unit: Unit, limit: int, job: str, now: int) -> list[int]:
-    """Exact in any case. Looks at all that waits only if the job has many runs and none of the first is its own."""
+    """Always exact. Scans all waiting runs only if the job has many runs and too few of the first are its own."""
     of_job = [row[0] for row in await unit.all(_OF_JOB, job, _FEW_OF_JOB + 1)]
     if len(of_job) <= _FEW_OF_JOB:
         return [row[0] for row in await unit.all(_UPCOMING_AMONG, of_job, limit)]

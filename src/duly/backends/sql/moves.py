@@ -1,8 +1,8 @@
-"""Moves of runs between the tables that say where they stand. The hottest ones are in the dialects.
+"""Moves of runs between the tables that represent their state. The hottest ones are in the dialects.
 
-A run's record is written once, into `runs`. Where it stands is said by the one other table that it is in: it waits in
+A run's record is written once, into `runs`. The one other table that it is in shows its state: it waits in
 its line or to enter its group, is held, claimed, or has ended. A move deletes the row of one table and inserts that of
-the other in one transaction: who finds nothing to delete was not the first, and has to look again. What changes the
+the other in one transaction: a caller that finds nothing to delete came second, and must read again. A change of the
 members of a group happens under the lock of that group (`Locks.groups`).
 """
 
@@ -98,7 +98,7 @@ _FORGET_ATTEMPTS = "DELETE FROM {ns}.attempts WHERE seq = ANY($1::bigint[])"
 
 
 def read_records(rows: Sequence[Row], now: int | None = None) -> list[Record]:
-    """Runs from rows of `{run}`; one that cannot be read in full says so and hides no other."""
+    """Runs from rows of `{run}`; one that cannot be read in full is marked as damaged, without affecting others."""
     return tolerantly(
         lambda some: [read_record(row, now) for row in some], rows, lambda row, why: _damaged(row, now, why)
     )
@@ -138,7 +138,7 @@ def _seqs(records: Iterable[Record]) -> list[int]:
 
 
 async def wait(unit: Unit, records: Iterable[Record]) -> None:
-    """Let runs that are nowhere wait: before their group, unless they are members or have none."""
+    """Let runs that are in no table wait: before their group, unless they are members or have none."""
     for entrants, some in _by(lambda record: record.entrant, records).items():
         await unit.run(_WAIT_TO_ENTER if entrants else _WAIT, _seqs(some))
 
@@ -174,7 +174,7 @@ async def leave(unit: Unit, records: Iterable[Record]) -> set[int]:
 
 
 async def hold(unit: Unit, records: Sequence[Record], key: str) -> None:
-    """Hold runs that are nowhere. One that is not placed yet is assigned to no node."""
+    """Hold runs that are in no table. One that is not placed yet is assigned to no node."""
     if key == UNPLACED:
         await _relocate(unit, "", [record for record in records if record.run.assignee is not None])
     await _hold(unit, [(record, key) for record in records])
@@ -195,13 +195,13 @@ async def hold_entrants(unit: Unit, group: str, seqs: Sequence[int]) -> None:
 
 
 async def _relocate(unit: Unit, node: str | None, records: Iterable[Record]) -> None:
-    """Make runs that are nowhere wait for this node; "": for none yet; None: for any."""
+    """Make runs that are in no table wait for this node; "": for none yet; None: for any."""
     for queue, some in _by(lambda record: record.run.queue, records).items():
         await relocate(unit, _seqs(some), queue if node is None else f"{queue}@{node}")
 
 
 async def relocate(unit: Unit, seqs: Sequence[int], line: str) -> None:
-    """Give runs that are nowhere another line."""
+    """Give runs that are in no table another line."""
     await unit.dialect.know_line(unit, line)
     await unit.run(_RELOCATE, list(seqs), line)
 
@@ -237,14 +237,14 @@ async def members(unit: Unit, groups: Iterable[str]) -> dict[str, int]:
 
 
 class _Line(Struct):
-    """A group before runs leave it: how many members it has, and who is held for it, the most urgent first."""
+    """A group before runs leave it: how many members it has, and which runs are held for it, the most urgent first."""
 
     members: int
     held: list[Held]
 
 
 class Leaving:
-    """Gives the places of runs that leave their groups to those who are held for them.
+    """Gives the places of runs that leave their groups to runs that are held for them.
 
     Made before they leave, with the locks of their groups.
     """
@@ -304,7 +304,7 @@ async def end(unit: Unit, records: Sequence[Record], state: State, reason: str |
 
 
 async def end_within(unit: Unit, records: Sequence[Record], state: State, reason: str | None, now: int) -> set[int]:
-    """The same while their group is being decided about: nobody moves up."""
+    """The same while their group is being decided: no held run moves up."""
     left = await leave(unit, records)
     ended = [record for record in records if record.seq in left]
     await insert_ended(unit, [End(record.seq, record.run, state, reason, now) for record in ended])
@@ -314,7 +314,7 @@ async def end_within(unit: Unit, records: Sequence[Record], state: State, reason
 
 
 async def insert_ended(unit: Unit, ends: Sequence[End]) -> None:
-    """Write down how runs ended, with what they brought along."""
+    """Store how runs ended, with their results and failures."""
     await unit.insert(_END, [_ended_row(each) for each in ends])
 
 
@@ -340,7 +340,7 @@ def _ended_row(end: End) -> Row:
 
 
 async def count_ended(unit: Unit, ended: Mapping[State, int], node: str = "", *, kept_only: bool = False) -> None:
-    """Count runs that ended; or, negative and kept only, such as are no longer kept as ended."""
+    """Count ended runs; with `kept_only` and negative numbers, subtract runs that are no longer stored."""
     counted = {state: number for state, number in ended.items() if number}
     rows = [(state.value, node, 0 if kept_only else counted[state], counted[state]) for state in sorted(counted)]
     await unit.insert(_COUNT, rows)
@@ -353,22 +353,22 @@ async def free_keys(unit: Unit, records: Iterable[Record]) -> None:
         await unit.run("{free_keys}", keyed)
 
 
-# --- the odd ones
+# --- special cases
 
 
 async def place_odd(unit: Unit, records: Sequence[Record], now: int) -> None:
-    """Put runs that were just added where they belong: held, ended, or waiting though they stand for a range."""
+    """Move runs that were just added to their tables: held, ended, or waiting although they stand for a range."""
     final = [record for record in records if record.run.final]
     await insert_ended(unit, [End(each.seq, each.run, each.run.state, each.run.reason, now) for each in final])
     await count_ended(unit, Counter(record.run.state for record in final))
     unfinished = [record for record in records if not record.run.final]
     await _hold(unit, [(record, record.run.hold) for record in unfinished if record.run.hold is not None])
     await wait(unit, [record for record in unfinished if record.run.hold is None])
-    unit.rings |= WORK if unfinished else 0  # somebody may wait for a hold, to end it
+    unit.rings |= WORK if unfinished else 0  # a service may wait for held runs, to release them
 
 
 async def forget(unit: Unit, records: Sequence[Record]) -> list[Record]:
-    """Delete waiting runs as if they had never been, in order; those that still waited."""
+    """Delete waiting runs as if they had never been added, in order; returns those that still waited."""
     leaving = await Leaving.of(unit, records)
     left = await leave(unit, records)
     gone = [record for record in records if record.seq in left]

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from duly.model import Run
 from duly.ports.waiting import shielded
 
-# What others are woken for.
+# The kinds of change that others are woken for.
 WORK = 1
 ENDED = 2
 SHARED = 4
@@ -23,7 +23,7 @@ Found = tuple[list[Run], list[str]]
 
 
 class Notifier(ABC):
-    """Wakes those of one session who wait for a kind of change. `rings` counts by kind. A notification is a hint."""
+    """Wakes tasks of one session that wait for a kind of change. `rings` counts by kind. A notification is a hint."""
 
     def __init__(self) -> None:
         self.rings = dict.fromkeys(KINDS, 0)
@@ -31,14 +31,14 @@ class Notifier(ABC):
 
     @abstractmethod
     async def listen(self) -> bool:
-        """Begin to hear other sessions; whether it began only now, so that notifications may have been missed."""
+        """Start to listen to other sessions; returns whether it started only now and may have missed notifications."""
 
     @abstractmethod
     async def wait(self, kind: int, heard: int, timeout: float) -> int:
         """The number of notifications of a kind, as soon as it differs from `heard`, at the latest after `timeout`."""
 
     def ring(self, kinds: int) -> None:
-        """Wake those of this session who wait for one of these kinds."""
+        """Wake the tasks of this session that wait for one of these kinds."""
         for kind in KINDS:
             if kinds & kind:
                 self.rings[kind] += 1
@@ -50,7 +50,7 @@ class Notifier(ABC):
             _settle(waiter)
 
     async def _sleep(self, kind: int, seconds: float) -> None:
-        """Return when this kind is woken, at the latest after so much time."""
+        """Return when this kind is woken, at the latest after the timeout."""
         if seconds <= 0:
             return
         loop = asyncio.get_running_loop()
@@ -71,7 +71,7 @@ def _settle(waiter: asyncio.Future[None]) -> None:
 
 
 class CompletionWaiters:
-    """Belongs to one event loop. However many wait, a notification makes one of them look for all."""
+    """Belongs to one event loop. However many tasks wait, after a notification one of them reads for all."""
 
     def __init__(self, notifier: Callable[[], Notifier], look: Callable[[Sequence[str]], Awaitable[Found]]) -> None:
         self._notifier = notifier
@@ -99,7 +99,7 @@ class CompletionWaiters:
             del self._wanted[ticket]
 
     async def _found(self, heard: int, run_ids: Sequence[str]) -> Found:
-        """What is known as of that notification: by a lookup that another has made since, or a new one for all."""
+        """The state as of that notification, from a lookup that another task has made since, or from a new one."""
         look = self._look
         if look is not None and look[0] >= heard and look[1].issuperset(run_ids) and not look[2].done():
             return await shielded(look[2])

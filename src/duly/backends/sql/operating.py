@@ -1,7 +1,7 @@
 """What operators do: cancel, redrive, purge, pause and resume queues.
 
 The runs of one call are treated together, by a fixed number of statements in one transaction. The callers keep such
-calls to some hundred runs, so that nobody waits long for their locks, nor they for the deadline of a call.
+calls to some hundred runs, so that others do not wait long for their locks and no call reaches its deadline.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NO_LONGER_ENDED = Delete("ended", columns(seq="bigint", state="text"))
 
 _KEPT = "SELECT coalesce(sum(kept), 0)::bigint FROM {ns}.totals WHERE state = $1"
 _OLDER = "SELECT count(*) FROM (SELECT 1 FROM {ns}.ended WHERE state = $1 AND finished_at < $2 LIMIT $3) AS few"
-# The runs that ended in a state first. Others who purge at the same time take other runs.
+# The earliest ended runs of a state. Concurrent purges take other runs.
 _FIRST_ENDED = """
 SELECT seq FROM {ns}.ended WHERE state = $1 ORDER BY finished_at, seq LIMIT $2 FOR UPDATE SKIP LOCKED
 """
@@ -49,14 +49,14 @@ async def cancel(unit: Unit, run_ids: Sequence[str], reason: str | None, now: in
     await unit.locks.groups_of(run_ids)
     replies: dict[str, CancelReply] = {}
     left = list(dict.fromkeys(run_ids))
-    while left:  # what has moved on between looking and acting is looked at again
+    while left:  # a run that changed between reading and writing is read again
         replies |= await _cancel(unit, left, reason, now)
         left = [run_id for run_id in left if run_id not in replies]
     return _each(run_ids, replies, {CancelReply.DONE: CancelReply.TOO_LATE})
 
 
 async def _cancel(unit: Unit, run_ids: Sequence[str], reason: str | None, now: int) -> dict[str, CancelReply]:
-    """One try, on different runs; those that have moved on meanwhile are left out."""
+    """One attempt, on distinct runs; those that changed meanwhile are left out."""
     found = await by_ids(unit, run_ids)
     replies = {run_id: CancelReply.UNKNOWN for run_id in run_ids if run_id not in found}
     records = [found[run_id] for run_id in run_ids if run_id in found]
@@ -83,7 +83,7 @@ async def redrive(unit: Unit, run_ids: Sequence[str], now: int) -> list[RedriveR
 
 
 async def _redrive(unit: Unit, run_ids: Sequence[str], now: int) -> dict[str, RedriveReply]:
-    """One try, on different runs. Of those that share a free dedupe key, the ones after the first are left out."""
+    """One attempt, on distinct runs. Of those that share a free dedupe key, the ones after the first are left out."""
     found = await by_ids(unit, run_ids)
     replies = {run_id: RedriveReply.UNKNOWN for run_id in run_ids if run_id not in found}
     records = [found[run_id] for run_id in run_ids if run_id in found]
@@ -97,7 +97,7 @@ async def _redrive(unit: Unit, run_ids: Sequence[str], now: int) -> dict[str, Re
     taken = await unit.dialect.take_keys(unit, keyed, now) if keyed else set()
     free = [record for record in first if record.run.dedupe_key is None or record.seq in taken]
     begun = await _begin_again(unit, free, now)
-    await free_keys(unit, [record for record in free if record.seq not in begun])  # somebody else was first
+    await free_keys(unit, [record for record in free if record.seq not in begun])  # another call was first
     for same in sharing.values():
         if same[0] not in free:
             replies |= {record.run.id: RedriveReply.DUPLICATE for record in same}

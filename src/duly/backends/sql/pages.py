@@ -26,7 +26,7 @@ _LAST = "\U0010ffff"  # sorts after all that an id can have
 _READ = "SELECT {run} FROM {ns}.runs AS r {standing} WHERE r.seq = ANY($1::bigint[])"
 _CREATED_AT = "SELECT created_at FROM {ns}.runs WHERE seq = $1"
 _NEWEST = "SELECT r.seq FROM {ns}.runs AS r WHERE r.seq < $1::bigint"
-# By number: the index of states would have to be sorted, which `|| ''` prevents.
+# By number: `|| ''` keeps the planner from using the index of states, whose rows would have to be sorted.
 _NEWEST_ENDED = """
 SELECT seq FROM {ns}.ended WHERE seq < $1::bigint AND state || '' = ANY($2::text[]) ORDER BY seq DESC LIMIT $3
 """
@@ -248,7 +248,7 @@ async def _few_of_jobs(
 
 
 async def _reader(unit: Unit, wanted: Wanted) -> _Read:
-    """Reads runs by number, but for those that a statement can tell not to match."""
+    """Reads runs by number, except for those that a statement can exclude."""
     sql, parameters = _numbered(_READ, [*await unit.dialect.matching(unit, wanted.query), *_conditions(wanted)], 1)
 
     async def read(seqs: list[int]) -> dict[int, Run]:

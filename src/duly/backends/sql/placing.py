@@ -1,7 +1,7 @@
 """Placement: runs that are not placed yet, and runs that wait for one node.
 
 The line of a run says which node it waits for (`codec.line_of`). Assigning it moves it from under its hold into that
-node's line; taking it back is the same the other way.
+node's line; taking it back is the reverse.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def unassign(unit: Unit, node: str, limit: int) -> int:
 
 
 class _Sum(Struct):
-    """What a node has, while it is added up."""
+    """The runs of a node during counting."""
 
     due: int = 0
     upcoming: int = 0

@@ -1,6 +1,6 @@
 """Definitions and planning: saving and removing jobs, finding those to plan, and firing.
 
-The row of a job in `plans` is its lock: who changes the job or moves its cursor has it, in the order of names.
+The row of a job in `plans` is its lock: a change of the job or of its cursor locks it first, in the order of names.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FROM {ns}.jobs AS j {with_plan}
 _JOB_NAMED = _JOB + "WHERE j.name = $1"
 _JOBS = _JOB + "WHERE j.name > $1 ORDER BY j.name LIMIT $2"
 _JOBS_NAMED = _JOB + "WHERE j.name > $1 AND j.name = ANY($3::text[]) ORDER BY j.name LIMIT $2"
-# The handlers of jobs, found by leaping from one to the next.
+# The handlers of jobs, found by a loose index scan.
 _HANDLERS = """
 WITH RECURSIVE handlers (handler) AS (
     SELECT (SELECT {needed_handler} FROM {ns}.jobs WHERE {is_retired} = $1 AND {needed_handler} > '' ORDER BY 1 LIMIT 1)
@@ -120,7 +120,7 @@ INNER JOIN {ns}.jobs AS j ON j.name = p.name
 ORDER BY p.plan_at, p.name
 """
 
-# The shards of plannable jobs, found by leaping from one to the next; those of single jobs, of which each has its own,
+# The shards of plannable jobs, found by a loose index scan; those of single jobs, of which each has its own,
 # count as one.
 _SHARDS = """
 WITH RECURSIVE shards (shard) AS (
@@ -199,7 +199,7 @@ async def next_plans(unit: Unit, limit: int) -> list[tuple[str, datetime]]:
 
 
 async def _keep(unit: Unit, records: Sequence[JobRecord], *, new: bool) -> set[str]:
-    """Write records down; the names of those that were. With `new` only such as have no record yet."""
+    """Write records; returns the names of those written. With `new`, only those that have no record yet."""
     plans = [
         (
             record.name,
@@ -223,7 +223,7 @@ async def _keep(unit: Unit, records: Sequence[JobRecord], *, new: bool) -> set[s
 
 
 def is_creation(change: JobChange) -> bool:
-    """Whether a change makes a job of a new name and nothing besides: many of those go together."""
+    """Whether a change only creates a job with a new name: many of those are written together."""
     return change.expect is None and not change.ledger
 
 
@@ -261,7 +261,7 @@ async def change(unit: Unit, change: JobChange, now: int) -> JobRecord | None:
 
 
 async def _locked(unit: Unit, name: str) -> JobRecord | None:
-    """The record of that name, which nobody else changes from here on."""
+    """The record of that name, locked against other changes."""
     await unit.run(_LOCK_PLAN, name)
     return await find_job(unit, name)
 
@@ -332,14 +332,14 @@ def _is_untouched(record: Record) -> bool:
 
 
 async def install(unit: Unit, shard: str, proposed: int) -> int:
-    """Make a new leader's epoch known."""
+    """Install a new leader's epoch."""
     row = await unit.one(_INSTALL, shard, proposed)
     assert row is not None
     return int(row[0])
 
 
 async def due(unit: Unit, shard: str, limit: int, now: int | None) -> tuple[list[JobRecord], int | None]:
-    """The shard's records whose time to plan has come, and when the next one's comes."""
+    """The shard's records whose time to plan has come, and the time of the next one."""
     rows = await unit.all(_DUE, now, shard, limit + 1)
     come = [row for row in rows if row[2] <= row[-1]][:limit]
     return [read_job(row) for row in come], rows[len(come)][2] if len(rows) > len(come) else None
@@ -372,7 +372,7 @@ async def fire(unit: Unit, firings: Sequence[Firing], shard: str, epoch: int, no
     plans = [(name, plan.cursor, plan.plan_at, plan.planned, plan.plannable) for name, plan in moved]
     await unit.change(_ADVANCE, plans)
     homes = [(name, plan.shard) for name, plan in standing.items() if plan.moved]
-    if homes:  # once in the life of most jobs: not worth a column of every step
+    if homes:  # happens once for most jobs: not worth a column in every firing
         await unit.change(_MOVE, homes)
     return [Fired.APPLIED if good else Fired.STALE_JOB for good in applied]
 

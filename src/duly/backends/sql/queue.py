@@ -79,7 +79,7 @@ class SqlQueue(ABC, Generic[U]):
 
     async def wait(self, node: str, queues: Sequence[str] | None, timeout: float) -> None:
         notifier = self._session.notifier
-        if await notifier.listen():  # it may have been woken while nobody listened
+        if await notifier.listen():  # a notification may have been missed before it listened
             self._heard = notifier.rings[WORK]
             return
         self._heard = await notifier.wait(WORK, self._heard, timeout)

@@ -1,4 +1,4 @@
-"""Settling: what becomes of claimed runs, applied where the fence still stands.
+"""Settling: the outcome of claimed runs, applied where the fence is still valid.
 
 Nearly all settlements are first-time successes of runs that this session lent: each dialect has a fast path for those.
 Everything else is read and decided about here, and then written in bulk as well.
@@ -90,7 +90,7 @@ class _Applied(Struct, frozen=True):
 
 
 async def settle_each(unit: Unit, settlements: Sequence[Settlement]) -> list[Settlement]:
-    """Apply settlements; those whose fence no longer stands."""
+    """Apply settlements; returns those whose fence is no longer valid."""
     ids = [settled.run_id for settled in settlements]
     await unit.locks.groups_of(ids)
     await unit.locks.claims(ids)

@@ -39,7 +39,7 @@ from duly.ports import Transaction
 T = TypeVar("T")
 
 _MOST = 1_000
-_PATIENCE = 60.0  # seconds for a walk over all that waits: a backlog may be large, and somebody removes a job
+_PATIENCE = 60.0  # seconds for a scan of all waiting runs when a job is removed: the backlog may be large
 
 
 class SqlStore(ABC):
@@ -71,9 +71,9 @@ class SqlStore(ABC):
         return await self._session.write(STORE, _at(now, planning.remove, name, expect), timeout)
 
     async def _thin_out(self, name: str, expect: int, now: datetime | None) -> float:
-        """Cancel a job's waiting runs before it is removed, a part at a time, but for the last ones.
+        """Cancel a job's waiting runs before it is removed, in slices, except for the last ones.
 
-        Nobody waits long for the locks of a part. Returns the deadline of the removal itself, which walks over all that
+        No caller waits long for the locks of a slice. Returns the deadline of the removal itself, which scans all that
         waits once more.
         """
         waiting = await self._session.read(
@@ -237,7 +237,7 @@ class SqlStore(ABC):
 
 
 def _at(now: datetime | None, work: Callable[..., Coroutine[Any, Any, T]], *arguments: Any) -> Task[T]:
-    """A task that is given, last, the instant at which it happens."""
+    """A task that gets the instant at which it happens as its last argument."""
 
     async def task(unit: Unit) -> T:
         return await work(unit, *arguments, await unit.at(now))
@@ -255,7 +255,7 @@ def _shown(now: datetime | None, work: Callable[..., Coroutine[Any, Any, T]], *a
 
 
 def _slices(changes: Sequence[JobChange]) -> list[list[JobChange]]:
-    """Changes in their order, neighbouring creations together, every other one by itself."""
+    """Changes in their order, adjacent creations together, every other one separately."""
     slices: list[list[JobChange]] = []
     for change in changes:
         if slices and planning.is_creation(change) and planning.is_creation(slices[-1][0]):

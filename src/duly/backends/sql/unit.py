@@ -1,6 +1,6 @@
-"""A unit of work: what a function that works on the store is given. Statements, the clock, locks, and who to wake.
+"""A unit of work, which every function on the store gets: statements, the clock, locks, and which waiters to wake.
 
-A statement is a constant in the words of PostgreSQL, with `{…}` where the dialects differ; each dialect makes its own
+A statement is a constant in PostgreSQL's syntax, with `{…}` where the dialects differ; each dialect makes its own
 text of it once (`Texts`). Lists travel as one parameter, so that one prepared statement serves every length. Statements
 on many rows are declared with their columns (`Insert`, `Update`, `Delete`).
 """
@@ -25,7 +25,7 @@ Row = Any  # a tuple, or a record of the driver that behaves like one
 
 EVERYTHING = 1 << 62  # a limit that limits nothing
 
-# Where a piece of work runs. Each has a connection of its own on PostgreSQL; SQLite has one writer.
+# Where a piece of work runs. Each has its own connection on PostgreSQL; SQLite has one writer.
 CLAIMING = "claiming"
 SETTLING = "settling"  # and what keeps claims alive
 QUICK = "quick"
@@ -65,7 +65,7 @@ class Insert(Struct, frozen=True):
 class Update(Struct, frozen=True):
     """Set columns of the rows with these keys that meet the condition. `constants` are set in all of them.
 
-    `answers` says whether somebody wants to know which rows were there: that costs a quarter more on SQLite.
+    `answers` says whether the caller needs to know which rows existed: that costs a quarter more on SQLite.
     """
 
     table: str
@@ -106,7 +106,7 @@ class Texts(dict[str, str]):
         return text
 
     def translated(self, sql: str) -> str:
-        """The statement in the words of this dialect."""
+        """The statement in this dialect."""
         return sql
 
 
@@ -114,7 +114,7 @@ class Texts(dict[str, str]):
 
 
 class Dialect(Protocol[U_contra]):
-    """What differs between the stores beyond the words of statements."""
+    """What differs between the stores beyond the syntax of statements."""
 
     async def add(self, unit: U_contra, runs: Sequence[Run], now: int) -> list[Put]:
         """Add runs that duplicate nothing, in order; what became of each."""
@@ -161,7 +161,7 @@ class Dialect(Protocol[U_contra]):
         ...
 
     async def acquire(self, unit: U_contra, name: str, holder: str, ttl: int, now: datetime | None) -> Row | None:
-        """Take a lease unless somebody else holds it: its fence and expiry, None if it is held."""
+        """Take a lease unless another holder has it: its fence and expiry, None if it is held."""
         ...
 
     def reason(self, text: str | None) -> str | None:
@@ -194,13 +194,13 @@ class Memory:
 
 
 class Locks:
-    """What keeps others away until the transaction ends. A store with one writer needs none of it."""
+    """Locks that last until the transaction ends. A store with one writer needs none."""
 
     async def one(self, what: str) -> None:
-        """Be the only one who works on this."""
+        """Lock this exclusively."""
 
     async def groups(self, groups: Iterable[str | None]) -> None:
-        """Be the only one to decide about these groups; no running member leaves them.
+        """Lock these groups for a decision; no running member leaves them meanwhile.
 
         Once per transaction, before rows.
         """
@@ -209,21 +209,21 @@ class Locks:
         """The same for the groups that these runs belong to; that never changes."""
 
     async def claims(self, run_ids: Sequence[str]) -> None:
-        """Let nobody else change the claims of these runs."""
+        """Lock the claims of these runs against other changes."""
 
     async def many(self, number: int) -> None:
-        """If these are many runs, be the only one who changes many; before anything else.
+        """If these are many runs, lock out other changes of many runs; call it before anything else.
 
-        Two that lock the same rows in different orders would wait for each other.
+        Two transactions that lock the same rows in different orders would deadlock.
         """
 
 
 class Unit(ABC):
     """Wraps one connection for the length of a piece of work.
 
-    `rings` is what others are woken for afterwards. `affects_others` says that, as a side effect, runs wait again or
-    are to be cancelled, or others may be able to start what this node cannot: a notifier other than the store's own
-    does not know of that otherwise.
+    `rings` are the kinds of change that others are woken for afterwards. `affects_others` says that, as a side effect,
+    runs wait again or are to be cancelled, or others may be able to start what this node cannot: a notifier other than
+    the store's own does not know of that otherwise.
     """
 
     dialect: Dialect[Any]
@@ -247,7 +247,7 @@ class Unit(ABC):
 
     @abstractmethod
     async def run(self, sql: str, *parameters: Any) -> None:
-        """Execute a statement that answers nothing."""
+        """Execute a statement that returns no rows."""
 
     @abstractmethod
     async def insert(self, statement: Insert, rows: Sequence[Sequence[Any]]) -> list[Row]:
@@ -261,14 +261,14 @@ class Unit(ABC):
 
     @abstractmethod
     def moment(self, now: datetime | None) -> int | None:
-        """What a statement with `{clock}` is given as its first parameter."""
+        """The first parameter of a statement with `{clock}`."""
 
     @abstractmethod
     async def at(self, now: datetime | None) -> int:
         """The instant this happens at, in microseconds: by the store's clock, or what a test gives."""
 
     async def shown_at(self, now: datetime | None) -> int:
-        """The instant for what is only shown: by the session's idea of the store's clock, which costs no round trip."""
+        """The instant for display only: the session's estimate of the store's clock, which costs no round trip."""
         return await self.at(now)
 
 
@@ -276,11 +276,11 @@ Task = Callable[[Unit], Coroutine[Any, Any, T]]
 
 
 class Session(Protocol[U_co]):
-    """How pieces of work reach the store."""
+    """How units of work reach the store."""
 
     @property
     def notifier(self) -> Notifier:
-        """Wakes those who wait for a change."""
+        """Wakes tasks that wait for a change."""
         ...
 
     async def read(
@@ -296,5 +296,5 @@ class Session(Protocol[U_co]):
         ...
 
     async def write_each(self, purpose: str, task: Callable[[U_co], Coroutine[Any, Any, T]]) -> T:
-        """Change something where each statement may stand for itself: no transaction where that saves round trips."""
+        """Change something whose statements need no common transaction; there is none where that saves round trips."""
         ...

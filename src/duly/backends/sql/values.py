@@ -1,6 +1,6 @@
-"""The small things beside the runs: append-only logs, values with versions, token buckets.
+"""Everything small apart from runs: append-only logs, values with versions, token buckets.
 
-One at a time per log, per kind and key, and per bucket, so that what is read still stands when it is written.
+One change at a time per log, per kind and key, and per bucket, so that what was read is still valid when it is written.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class SqliteBackend:
     async def close(self) -> None:
         await self._session.close()
 
-    def session(self, timeout: float | None = None) -> Self:  # a file is not a network
+    def session(self, timeout: float | None = None) -> Self:  # a file needs no call timeout
         return type(self)(self.url, self._opening, self.clock)
 
     async def refresh(self) -> Capabilities:
@@ -186,7 +186,7 @@ class SqliteBackend:
 
 
 def _clock_of(local: Clock) -> StoreClock:
-    """The clock of a file; where the machine's clocks cannot be compared between processes, each goes by its own."""
+    """The clock of a file; where the machine's clocks cannot be compared between processes, each uses its own."""
     return StoreClock(local, direct=boot_of(local) is None)
 
 

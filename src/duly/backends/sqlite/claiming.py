@@ -1,15 +1,15 @@
 """Claims: which runs wait, in which order they are due, and lending them.
 
 A place is all waiting runs of one queue, node, priority and kind (scheduled or not), by ready time, then id. There are
-few places, so the distinct ones are found by leaping from one to the next instead of walking over their runs.
+few places, so the distinct ones are found by a loose index scan instead of a scan of their runs.
 
 A claim looks at the first runs of the places it may take from, the most urgent rank first, and moves them into the
-claims, or into their hold; both leave the place, so that no later claim walks past them. Entrants among them are
+claims, or into their hold; both leave the place, so that no later claim reads them again. Entrants among them are
 decided about by their groups first (`sql.groups`). One claim examines a bounded number of runs: if more remain,
 `next_due` lies in the past.
 
-PostgreSQL has a way of its own, since it can do all this in one statement and one round trip. SQLite has no statement
-that changes several tables, and no round trips to save.
+PostgreSQL has its own implementation, since it can do all this in one statement and one round trip. SQLite has no
+statement that changes several tables, and no round trips to save.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _DUE_ENTRANTS = """
 SELECT ready_at, id, "group" FROM {ns}.entrants WHERE line = ? AND ready_at <= ? ORDER BY ready_at, id LIMIT ?
 """
 
-# Take the first runs of a place away, up to and with one run.
+# Remove the first runs of a place, up to and including one run.
 _LEAVE = "DELETE FROM {ns}.waiting WHERE line = ? AND (ready_at, id) <= (?, ?)"
 _LEAVE_ENTERING = "DELETE FROM {ns}.entrants WHERE line = ? AND (ready_at, id) <= (?, ?)"
 
@@ -101,7 +101,7 @@ _BLOCKED = """
 SELECT j.name FROM json_each(?) AS wanted CROSS JOIN {ns}.jobs AS j ON j.name = wanted.value WHERE j.blocked = 1
 """
 
-# The holds that begin with a text, found by leaping from one to the next.
+# The holds that begin with a text, found by a loose index scan.
 _HANDLER_HOLDS = """
 WITH RECURSIVE holds (hold) AS (
     SELECT min(hold) FROM {ns}.held WHERE hold >= ?1 AND hold < ?2
@@ -127,7 +127,7 @@ _LEND = """
 INSERT INTO {ns}.claims (seq, fence, node, request, started_at, expires_at)
 VALUES {rows:(?, ?, ?1, ?2, ?3, ?4)}
 """
-# The same for members of groups and runs with a dedupe key; '' is no group.
+# The same for members of groups and runs with a dedupe key; '' means no group.
 _LEND_RICH = """
 INSERT INTO {ns}.claims (seq, fence, "group", keyed, node, request, started_at, expires_at)
 VALUES {rows:(?, ?, nullif(?, ''), ?, ?1, ?2, ?3, ?4)}
@@ -147,7 +147,7 @@ class WaitingPlace(Struct, frozen=True):
 
     @property
     def urgency(self) -> int:
-        """The smaller, the more urgent."""
+        """A smaller number is more urgent."""
         return urgency_of(self.number % SPAN)
 
     @property
@@ -164,7 +164,7 @@ def survey(unit: SqliteUnit, now: int) -> list[WaitingPlace]:
 
 
 def earliest_later(places: Iterable[WaitingPlace]) -> int | None:
-    """When the next run is ready that is not ready yet."""
+    """The time at which the next run becomes ready."""
     return min((place.later for place in places if place.later is not None), default=None)
 
 
@@ -185,7 +185,7 @@ def _first_ready(unit: SqliteUnit, places: Sequence[WaitingPlace], limit: int, n
 
 
 def _leave(unit: SqliteUnit, rows: Sequence[Row]) -> None:
-    """Take runs that `_ready` gave away from their places: all that it gave, in order, or the first of them."""
+    """Remove runs that `_ready` returned from their places: all that it returned, in order, or the first of them."""
     last = {(row[LINE], row[ENTERING]): row for row in rows}
     for (line, entering), row in last.items():
         unit.execute(_LEAVE_ENTERING if entering else _LEAVE, line, row[READY_AT], row[ID])
@@ -215,7 +215,7 @@ async def promote(unit: SqliteUnit, limit: int, now: int) -> int:
 
 
 class Asking(Struct, frozen=True):
-    """Who asks for runs, and for which. Instants in microseconds."""
+    """The node that asks, and for what. Instants in microseconds."""
 
     node: str
     queues: Sequence[str] | None
@@ -227,7 +227,7 @@ class Asking(Struct, frozen=True):
 
 
 async def claim(unit: SqliteUnit, asking: Asking) -> tuple[list[Claim], int | None]:
-    """Lend runs, or those lent when the same was asked before; and when the next run is due."""
+    """Lend runs, or return those that the same request lent before; and when the next run is due."""
     claims = await _lent_before(unit, asking)
     if claims:
         return claims, next_due(unit, asking.now)
@@ -251,8 +251,8 @@ def _node(unit: SqliteUnit, place: int) -> str | None:
 async def _decide_about_others(unit: SqliteUnit, now: int, *, full: bool) -> int | None:
     """Decide about a few of the due entrants that were not lent; when the next run is due.
 
-    A claim that is full leaves a burst alone: its node is busy now and comes again, or has it promoted. One that is not
-    full takes its slice of any burst, so that asking again and again for other queues comes to an end too.
+    A full claim ignores a burst: its node is busy now and claims again later, or calls `promote`. A claim that is not
+    full decides about a slice of any burst, so that repeated claims from other queues also reach its end.
     """
     if not full or len(_due_entrants(unit, survey(unit, now), _SLICE, now)) < _SLICE:
         await promote(unit, _SLICE, now)
@@ -270,7 +270,7 @@ async def _lent_before(unit: SqliteUnit, asking: Asking | Taking) -> list[Claim]
 
 
 async def _unhold_handlers(unit: SqliteUnit, asking: Asking) -> None:
-    """Put back what was held for a handler that the asking node has; in slices, the most urgent first."""
+    """Put back runs that were held for a handler that the asking node has; in slices, the most urgent first."""
     prefix = hold_for_handler("")
     for (key,) in unit.select(_HANDLER_HOLDS, prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)):
         if asking.handlers is None or key.removeprefix(prefix) in asking.handlers:
@@ -281,7 +281,7 @@ async def _unhold_handlers(unit: SqliteUnit, asking: Asking) -> None:
 
 
 class Taking(Struct, frozen=True):
-    """Who takes runs that it names. Instants in microseconds."""
+    """A request for runs by id. Instants in microseconds."""
 
     node: str
     request: int
@@ -346,7 +346,7 @@ def coming(unit: SqliteUnit, now: int, until: int, count: int) -> list[int]:
 
 
 async def begin(unit: SqliteUnit, runs: Sequence[Run], taking: Taking) -> list[Claim | None]:
-    """Lend runs that the asking node has read ahead, or those lent when the same was asked before."""
+    """Lend runs that the asking node has read ahead, or return those that the same request lent before."""
     before = {claim.run.id: claim for claim in await _lent_before(unit, taking)}
     if any(run.id in before for run in runs):
         return [before.get(run.id) for run in runs]
@@ -399,7 +399,7 @@ async def _begun(unit: SqliteUnit, runs: Mapping[str, Run], rows: Sequence[Row],
 
 
 async def _lend(unit: SqliteUnit, asking: Asking, places: Sequence[WaitingPlace]) -> tuple[list[Claim], bool]:
-    """The claims, and whether all was examined that had to be."""
+    """The claims, and whether all candidates were examined."""
     claims: list[Claim] = []
     holds = _Holds(unit, asking.handlers)
     examined = 0
@@ -439,7 +439,7 @@ def _by_urgency(
 
 
 async def _admitted(unit: SqliteUnit, rows: Sequence[Row], now: int) -> Sequence[Row]:
-    """Those of these runs whose group lets them start. What else is due in their groups is decided about, too."""
+    """Those of these runs whose group lets them start. Other due runs of their groups are decided about, too."""
     groups = {row[GROUP] for row in rows if row[GROUP] is not None}
     if not groups:
         return rows
@@ -447,7 +447,7 @@ async def _admitted(unit: SqliteUnit, rows: Sequence[Row], now: int) -> Sequence
     late = [row for row in chosen.values() if row[READY_AT] + LATE < now]
     missed = any(is_missed_entrant(read_start_by(row[EXTRA]), row[READY_AT], now) for row in late)
     if not missed and len(chosen) == len(groups) and unit.select_one(_ANY_CROWD, as_list(groups), now) is None:
-        return rows  # each is alone before an empty group, which lets it in whatever the rule
+        return rows  # each is alone before an empty group, which admits it under any rule
     entered = await decided(unit, groups, now, chosen=chosen)
     if not entered:
         return rows
@@ -463,7 +463,7 @@ CROSS JOIN {ns}.waiting AS w ON w.line = r.line AND w.ready_at = r.ready_at AND 
 
 
 class _Holds:
-    """Sorts out what the asking node may not start, kind by kind."""
+    """Separates runs that the asking node may not start, kind by kind."""
 
     def __init__(self, unit: SqliteUnit, handlers: Collection[str] | None) -> None:
         self._unit = unit
@@ -502,7 +502,7 @@ class _Holds:
             self._known[number] = hold_of(kind.job, kind.handler, self._blocked, self._handlers)
 
     async def _hold(self, row: Row) -> None:
-        """Hold a run that may not start; one for a node without the handler is for no node again."""
+        """Hold a run that may not start; one whose assigned node lacks the handler becomes unassigned."""
         names = self._unit.names
         kind, place = names.kind(self._unit, row[KIND]), names.place(self._unit, row[LINE])
         key = hold_of(kind.job, kind.handler, self._blocked, self._handlers, assigned=place.assignable)

@@ -28,7 +28,7 @@ _open: set[sqlite3.Connection] = set()
 
 
 def _forked() -> None:
-    """In the child. Its copies of connections are never used, nor closed: that might end the log of the file."""
+    """In the child. Its copies of connections are neither used nor closed: closing might delete the write-ahead log."""
     global _forks
     _forks += 1
 
@@ -52,7 +52,7 @@ def check_library() -> None:
 
 
 def check_file(path: Path) -> None:
-    """Refuse what is known to go wrong before SQLite is asked."""
+    """Refuse paths that are known to fail, before SQLite opens them."""
     if path.is_dir():
         raise BackendError(f"{path} is a directory: name a file in it, such as {path / 'duly.db'}")
     if not path.parent.is_dir():
@@ -66,7 +66,7 @@ def check_file(path: Path) -> None:
 
 
 def connect_writer(place: Place) -> sqlite3.Connection:
-    """A connection for transactions; makes the file a database with a write-ahead log if it is none yet."""
+    """A connection for transactions; makes the file a database with a write-ahead log if it is not one yet."""
     _make_private(place.path)
     connection = _connect(place)
     try:
@@ -154,12 +154,12 @@ _LASTING = {
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Whether somebody else has the lock, so that waiting may help."""
+    """Whether another connection has the lock, so that waiting may help."""
     return _code(error) in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 def translated(error: sqlite3.Error, path: Path) -> BackendError:
-    """The same news in Duly's words. To be raised from the original."""
+    """Duly's exception for this error. To be raised from the original."""
     code = _code(error)
     if code in _PASSING:
         return BackendUnavailable(f"{path} {_PASSING[code]} ({error})")
@@ -199,7 +199,7 @@ else:
 
 
 def pauses(seconds: float, longest: float = _LONGEST) -> Iterator[None]:
-    """Come at once, then after short random pauses that grow, until `seconds` have passed."""
+    """Yield at once, then after short random pauses that grow, until `seconds` have passed."""
     deadline = time.monotonic() + seconds
     pause = _SHORTEST
     while True:
@@ -212,7 +212,7 @@ def pauses(seconds: float, longest: float = _LONGEST) -> Iterator[None]:
 
 
 def patiently(action: Callable[[], object], seconds: float) -> None:
-    """Do something that another one's lock may forbid, as soon as it does not; the last refusal is raised."""
+    """Retry something while another connection's lock prevents it; the last error is raised."""
     refusal = None
     for _ in pauses(seconds):
         try:
@@ -235,7 +235,7 @@ class LockWait:
         self._open: int | None = None
 
     def pass_through(self, begin: Callable[[], object], seconds: float) -> None:
-        """Begin a transaction when it is this one's turn; the last refusal is raised after `seconds`."""
+        """Begin a transaction when it is this connection's turn; the last error is raised after `seconds`."""
         if not self._turn_comes(min(seconds, _COURTESY)):
             patiently(begin, seconds)
             return
@@ -268,14 +268,14 @@ class LockWait:
         return self._open
 
     def close(self) -> None:
-        """Let go of the file; a turn goes with it."""
+        """Close the lock file, which also gives up a turn."""
         if self._open is not None:
             os.close(self._open)
             self._open = None
 
 
 def _as_next_in_line(begin: Callable[[], object], seconds: float) -> None:
-    """Nobody can overtake, so the pauses need not grow."""
+    """No other writer can overtake, so the pauses need not grow."""
     deadline = time.monotonic() + seconds
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What SQLite does its own way beyond the words of statements: adding, dedupe keys, searching by number, leases."""
+"""What SQLite does its own way beyond the syntax of statements: adding, dedupe keys, searching by number, leases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KINDS_OF_JOBS = "SELECT number, handler, cause FROM {ns}.kinds WHERE job IN (SE
 
 _SOONEST = "SELECT ready_at, id, seq FROM {ns}.waiting WHERE line = ? ORDER BY ready_at, id LIMIT ?"
 _SOONEST_TO_ENTER = "SELECT ready_at, id, seq FROM {ns}.entrants WHERE line = ? ORDER BY ready_at, id LIMIT ?"
-# Walk over all that waits: an index by kind would make every claim pay for what few people ask.
+# Scan all waiting runs: an index by kind would slow down every claim for a rare question.
 _SOONEST_OF_JOB = """
 SELECT ready_at, id, seq FROM (
     SELECT ready_at, id, seq, kind FROM {ns}.waiting
@@ -45,7 +45,7 @@ SELECT ready_at, id, seq FROM {ns}.waiting WHERE line = ? AND (ready_at, id) > (
 _ENTRANTS_AFTER = _WAITING_AFTER.replace("waiting", "entrants")
 _HELD_AFTER = "SELECT ready_at, id, seq FROM {ns}.held WHERE (ready_at, id) > (?, ?) ORDER BY ready_at, id LIMIT ?"
 
-# The ranks among the runs under a hold, found by leaping from one to the next.
+# The ranks among the runs under a hold, found by a loose index scan.
 _RANKS = """
 WITH RECURSIVE ranks (rank) AS (
     SELECT min(rank) FROM {ns}.held WHERE hold = ?1
@@ -68,7 +68,7 @@ ON CONFLICT (name) DO UPDATE SET holder = ?2, fence = ?3, expires_at = ?4
 
 
 class SqliteDialect:
-    """One for all: it has no state."""
+    """One instance for all: it has no state."""
 
     async def add(self, unit: SqliteUnit, runs: Sequence[Run], now: int) -> list[Put]:
         return await add(unit, runs, now)
@@ -231,7 +231,7 @@ class _Batch(Struct):
 
 
 async def add(unit: SqliteUnit, runs: Sequence[Run], now: int) -> list[Put]:
-    """Add runs that duplicate nothing, in order; what became of each. Wakes others if one is the next to start."""
+    """Add runs that duplicate nothing, in order; returns all results. Wakes others if one is the next to start."""
     if any(run.dedupe_key is not None for run in runs):
         return await _add_keyed(unit, runs, now)
     created, at = (await _insert(unit, runs, now))[1], from_micros(now)
@@ -284,7 +284,7 @@ def _ids(runs: Sequence[Run]) -> list[str]:
 
 
 def _keys(unit: SqliteUnit, runs: Sequence[Run], now: int) -> dict[tuple[str, str | None], Put]:
-    """Which runs have the keys of these: unfinished ones, else such as are still unique."""
+    """Which runs have the keys of these: unfinished ones, else those that are still unique."""
     wanted = as_list((run.handler, run.dedupe_key) for run in runs if run.dedupe_key is not None)
     rows = [*unit.select(_WITH_UNIQUE_KEYS, wanted, now), *unit.select(_WITH_KEYS, wanted)]
     return {(handler, key): Put(run_id, False, from_micros(at)) for handler, key, run_id, at in rows}
@@ -310,7 +310,7 @@ async def _insert(unit: SqliteUnit, runs: Sequence[Run], now: int) -> tuple[int,
 
 
 def _rings(unit: SqliteUnit, earliest: int | None, now: int) -> int:
-    """Whether others should look: something is ready, or is the next to be."""
+    """Whether to wake others: a run is ready, or is the next to be."""
     if earliest is None:
         return 0
     if earliest <= now:
@@ -354,7 +354,7 @@ def _rows(unit: SqliteUnit, runs: Sequence[Run], first: int) -> _Batch:
 
 
 def _same_kind(run: Run, other: Run) -> bool:
-    """Whether two runs share kind and place. Cheap, for the many that are put together."""
+    """Whether two runs share kind and place. Cheap, because many runs are put together."""
     return (
         run.job == other.job
         and run.policy is other.policy

@@ -1,4 +1,4 @@
-"""What a doctor says about a database file: what it promises as it is opened here, and what it needs."""
+"""The doctor's findings about a database file: what it promises as it is opened here, and what it needs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _journal(unit: SqliteUnit, place: Place) -> Iterator[Finding]:
     if mode == "wal":
         yield Finding(Severity.OK, "journal", f"{place.path} has a write-ahead log: readers and the writer do not wait")
     else:
-        yield Finding(Severity.PROBLEM, "journal", f"{place.path} has journal mode {mode}: something took its log away")
+        yield Finding(Severity.PROBLEM, "journal", f"{place.path} has journal mode {mode}: its log was disabled")
 
 
 def _durability(place: Place) -> Finding:

@@ -1,9 +1,9 @@
 """The clock of a file: one time for all processes that use it, even if one of them has a wrong clock.
 
-A file has no clock of its own, but its machine has one. The first node writes down how far the machine's wall clock is
-from its steady clock, which all processes share until the machine is restarted; the others go by that. Whose own clock
-differs from the times that the machine gives to files takes those. A step of the machine's wall clock is followed when
-it has stayed for a while; a process whose clock was wrong from the beginning changes nothing.
+A file has no clock, but its machine has one. The first node stores the offset between the machine's wall clock and its
+steady clock, which all processes share until the machine is restarted; the others use that offset. A process whose
+own clock differs from the timestamps that the machine gives to files uses those timestamps. A step of the machine's
+wall clock is followed after it has lasted for a while; a process whose clock was wrong from the start changes nothing.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from duly.ports.clock import BELIEVE_AFTER, TOLERANCE
 
 _OFFSET = "clock_offset"
 _BOOT = "clock_boot"
-_DRIFT = 20_000  # microseconds: what a wall clock that is being corrected gently may differ before it is followed
+_DRIFT = 20_000  # microseconds that a slewed wall clock may differ before it is followed
 _TOLERATED = round(TOLERANCE * 1e6)
-_ABANDONED = 60_000_000  # microseconds without a beat after which nobody goes by what is written
+_ABANDONED = 60_000_000  # microseconds without a heartbeat after which the stored offset is ignored
 
 
 class FileClock:
-    """What one process makes of it.
+    """The file's clock as one process computes it.
 
     `local` are the clocks of the process, `boot` says since which start of the machine its steady one counts, `folder`
     is where the machine's wall clock can be read.
@@ -41,7 +41,7 @@ class FileClock:
         self._off_since: float | None = None
 
     async def time(self, unit: SqliteUnit) -> tuple[int, int | None]:
-        """The file's time, in microseconds, and what should be written down because of it, if anything."""
+        """The file's time, in microseconds, and the offset to store, if it has changed."""
         steady = round(self._local.monotonic() * 1e6)
         wall = to_micros(self._local.now()) - steady
         written = unit.meta(_OFFSET) if unit.meta(_BOOT) == self._boot else None
@@ -51,7 +51,7 @@ class FileClock:
             return steady + true, true
         if self._lead is None:
             self._lead = written - wall
-        # What would be written if all had kept step with our wall clock: its step, unless others have noted that too.
+        # The offset if every clock had followed ours: it shows a step of our clock, unless others have stored that too.
         wanted = wall + self._lead
         if abs(wanted - written) <= _DRIFT:
             self._off_since = None
@@ -63,14 +63,14 @@ class FileClock:
     def _machines(self, wall: int) -> int:
         """How far the machine's wall clock is from its steady one.
 
-        By its own clocks the process says `wall`, which is finer and is taken if it agrees with the time of a new file.
+        `wall` is by the process's own clocks: it is more precise, and used if it agrees with the time of a new file.
         """
         try:
             with tempfile.TemporaryFile(dir=self._folder) as made:
                 shown = os.fstat(made.fileno()).st_mtime_ns // 1000
         except OSError:
             return wall
-        true = shown - round(self._local.monotonic() * 1e6)  # read afterwards: rather a little behind than ahead
+        true = shown - round(self._local.monotonic() * 1e6)  # read last: slightly behind rather than ahead
         return wall if abs(true - wall) <= _TOLERATED else true
 
     def _has_stayed(self) -> bool:
@@ -79,7 +79,7 @@ class FileClock:
         return now - self._off_since >= BELIEVE_AFTER
 
     async def write(self, unit: SqliteUnit, offset: int) -> None:
-        """Write down what `time` asked for."""
+        """Store what `time` returned."""
         unit.set_meta(_BOOT, self._boot)
         unit.set_meta(_OFFSET, offset)
         self._off_since = None

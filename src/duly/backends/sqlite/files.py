@@ -34,7 +34,7 @@ class Place(Struct, frozen=True):
 
 
 def parse(url: str) -> Place:
-    """Read a URL. A relative path is taken from the present directory, whatever that is later."""
+    """Read a URL. A relative path is resolved now, against the current directory."""
     parts = urlsplit(url)
     path = unquote(parts.path)
     if parts.scheme != "sqlite" or parts.netloc or len(path) < 2 or path.endswith("/"):
@@ -92,13 +92,13 @@ _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 
 
 def network_file_system(directory: Path) -> str | None:
-    """The type of the network file system that holds a directory; None when it is local or nobody knows."""
+    """The type of the network file system that holds a directory; None when it is local or unknown."""
     kind = _kind_of(directory)
     return kind if kind is not None and is_remote(kind) else None
 
 
 def memory_file_system(directory: Path) -> str | None:
-    """The type of the file system in memory that holds a directory; None when it is on a disk or nobody knows."""
+    """The type of the file system in memory that holds a directory; None when it is on a disk or unknown."""
     kind = _kind_of(directory)
     return kind if kind in _IN_MEMORY else None
 
@@ -173,7 +173,7 @@ class RuntimeDir:
         return [file.stem for file in self.directory.iterdir() if file.suffix == _SOCKET]
 
     def make(self) -> bool:
-        """See to it that the directory exists and is private; whether it is so."""
+        """Make sure that the directory exists and is private; returns whether that succeeded."""
         if not hasattr(socket, "AF_UNIX") or len(str(self.directory)) > _LONGEST_ADDRESS - _LONGEST_NAME:
             return False
         try:
@@ -184,7 +184,7 @@ class RuntimeDir:
         return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
 
     def leave(self, name: str) -> None:
-        """Take a socket away, and the directory if it was the last."""
+        """Remove a socket, and the directory if it was the last."""
         with contextlib.suppress(OSError):
             Path(self.socket(name)).unlink(missing_ok=True)
             if not self.listeners():

@@ -1,7 +1,7 @@
 """Names as numbers: lines, and kinds of run (job, handler, cause, policies and the rule of the group).
 
-A queue has a number of its own for each node that runs are assigned to, `mail@node`, and one for those that are not
-placed yet, `mail@`: so a claim never walks past what other nodes have. A session remembers what it has looked up.
+A queue has a separate number for each node that runs are assigned to, `mail@node`, and one for those that are not
+placed yet, `mail@`: so a claim never reads the runs of other nodes. A session remembers what it has looked up.
 Numbers are never taken back, so memory can only be too small, never wrong, but for numbers that were given in a
 transaction which was rolled back: then it is forgotten (`unit.Memory`).
 """
@@ -141,7 +141,7 @@ class Names:
         text = to_json(policy)
         row = unit.select_one(_FIND_POLICY, text) or unit.select_one(_ADD_POLICY, text)
         assert row is not None
-        # The policy is kept, so that its address stays its own.
+        # Keeps the policy alive, so that its id is not reused.
         return _remembered(self._policies, id(policy), (policy, int(row[0])))[1]
 
 

@@ -1,8 +1,8 @@
-"""Notifications: wake those who wait for a change, in this session, in others of this process, and in other processes.
+"""Notifications: wake tasks that wait for a change, in this session, in others of this process, and in other processes.
 
 Each session that waits listens on a datagram socket in the runtime directory of the store. A session that changes
 something writes one byte to every other socket there after its commit. A notification is a hint: a full socket has been
-written to already, a dead one is removed, and without such a directory the timeouts of those who wait do the work.
+written to already, a dead one is removed, and without such a directory waiting tasks rely on their timeouts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from duly.backends.sql import notify
 from duly.backends.sql.notify import ENDED, SHARED, WORK
 from duly.backends.sqlite.files import RuntimeDir
 
-# Two changes of a directory may bear the same time: what was read so soon after one is read again.
+# Two changes of a directory may have the same timestamp: what was read just after a change is read again.
 _COARSEST_CLOCK_NS = 50_000_000
 
 
@@ -99,7 +99,7 @@ class Notifier(notify.Notifier):
                 self._sender.sendto(bytes((kinds,)), self._runtime_dir.socket(name))
             except (ConnectionRefusedError, FileNotFoundError):  # its process is gone
                 self._runtime_dir.leave(name)
-            except OSError:  # full: it was rung before and has not looked yet
+            except OSError:  # full: it was notified before and has not read yet
                 pass
 
     def _listeners(self) -> list[str]:
@@ -110,7 +110,7 @@ class Notifier(notify.Notifier):
                 names = [name for name in self._runtime_dir.listeners() if name != self._name]
                 settled = time.time_ns() - changed > _COARSEST_CLOCK_NS
                 self._others = (changed if settled else -1, names)
-        except OSError:  # nobody is there
+        except OSError:  # no session listens
             return []
         return self._others[1]
 

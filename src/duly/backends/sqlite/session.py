@@ -52,7 +52,7 @@ class Session:
         self._resources: Resources | None = None
 
     async def open(self) -> None:
-        """Connect, and bring the schema up to date unless that was left to others."""
+        """Connect, and migrate the schema unless migration is disabled."""
         if self._resources is not None and not self._resources.forked:
             return
         check_library()
@@ -70,7 +70,7 @@ class Session:
         return RuntimeDir(self.place.path.resolve(), self.namespace)
 
     async def close(self) -> None:
-        """Finish what was begun and let go."""
+        """Finish pending calls and close."""
         resources, self._resources = self._resources, None
         if resources is not None and not resources.forked:
             await resources.close()
@@ -162,9 +162,9 @@ class Resources:
 
     async def close(self) -> None:
         try:
-            for thread in (self.transactor, self.writer, self.lister, self.reader):  # the writer may ask for a relief
+            for thread in (self.transactor, self.writer, self.lister, self.reader):  # the writer may checkpoint
                 await thread.stop()
-        finally:  # also if nobody waits for the threads any longer
+        finally:  # even if the wait for the threads was cancelled
             self.notifier.close()
 
 
@@ -236,12 +236,12 @@ _SHORTEST_REST = 0.1
 
 
 async def checkpoint(unit: SqliteUnit) -> list[Row]:
-    """Copy what is in the log into the file, as far as nobody needs the old pages."""
+    """Checkpoint: copy the log into the file, as far as no reader needs the old pages."""
     return unit.select("PRAGMA wal_checkpoint(PASSIVE)")
 
 
 class Checkpointer:
-    """Belongs to one event loop. One copy at a time, and a rest in between."""
+    """Belongs to one event loop. One checkpoint at a time, with a pause in between."""
 
     def __init__(self, start: Callable[[], asyncio.Future[list[Row]]]) -> None:
         self._start = start
@@ -259,4 +259,4 @@ class Checkpointer:
         self._busy = False
         self._rested_at = asyncio.get_running_loop().time() + _SHORTEST_REST
         if not copied.cancelled():
-            copied.exception()  # whatever it was, the writer's own commit will meet it
+            copied.exception()  # ignore errors: a lasting one also fails the writer's next commit

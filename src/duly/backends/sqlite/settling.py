@@ -35,8 +35,8 @@ SELECT c.seq, 'completed', v.column3, c.fence, c.node, c.request, c.started_at, 
 FROM (VALUES {rows:(?, ?, ?, ?)}) AS v
 CROSS JOIN {ns}.claims AS c ON c.seq = v.column1 AND c.fence = v.column2 AND c.cancelling = 0
 """
-# Take that back: where one claim does not stand, the whole batch is looked at one by one. A run that had ended before
-# has no claim, so it stays.
+# Undo that: if one claim is not valid, the whole batch is treated one by one. A run that had ended before has no claim,
+# so it stays.
 _NOT_COMPLETE = """
 DELETE FROM {ns}.ended WHERE seq IN (
     SELECT c.seq FROM json_each(?) AS wanted CROSS JOIN {ns}.claims AS c ON c.seq = wanted.value
@@ -73,7 +73,7 @@ CROSS JOIN {ns}.claims AS c ON c.seq = r.seq
 _EXTEND = "UPDATE {ns}.claims SET expires_at = ? WHERE seq IN (SELECT value FROM json_each(?))"
 _PROGRESS = "UPDATE {ns}.claims SET progress = ? WHERE seq = ?"
 _EXPIRED = "SELECT seq, expires_at FROM {ns}.claims WHERE expires_at <= ? ORDER BY expires_at, seq LIMIT ?"
-# No longer lent by the request that lent it: a repeat of that must not learn the new fence.
+# Clear the request: a repeat of it must not return the new fence.
 _TAKE_OVER = "UPDATE {ns}.claims SET fence = ?, expires_at = ?, request = 0 WHERE seq = ?"
 _BEGINNING = "SELECT applied_at FROM {ns}.schema WHERE version = 1"
 
@@ -82,7 +82,7 @@ _BEGINNING = "SELECT applied_at FROM {ns}.schema WHERE version = 1"
 
 
 async def settle(unit: SqliteUnit, settlements: Sequence[Settlement]) -> list[Settlement]:
-    """Apply settlements; those whose fence no longer stands."""
+    """Apply settlements; returns those whose fence is no longer valid."""
     first, others = _sorted_out(unit, settlements)
     if first.seqs and not await _complete(unit, first):
         return await settle_each(unit, settlements)
@@ -101,7 +101,7 @@ class _First(Struct):
 
 
 def _sorted_out(unit: SqliteUnit, settlements: Sequence[Settlement]) -> tuple[_First, list[Settlement]]:
-    """Such successes, and all others. Two settlements of one claim are left to be looked at one by one."""
+    """Such successes, and all others. Two settlements of one claim are left to be treated one by one."""
     first = _First()
     others: list[Settlement] = []
     lent = unit.memory.lent
@@ -135,7 +135,7 @@ def _sorted_out(unit: SqliteUnit, settlements: Sequence[Settlement]) -> tuple[_F
 
 
 async def _complete(unit: SqliteUnit, first: _First) -> bool:
-    """Complete these runs if all of their claims stand; whether they did."""
+    """Complete these runs if all of their claims are valid; returns whether they are."""
     if len(set(first.fences)) != len(first.fences):
         return False
     first.bare.sort()
@@ -157,7 +157,7 @@ async def _complete(unit: SqliteUnit, first: _First) -> bool:
 
 
 async def _free(unit: SqliteUnit, seqs: str) -> None:
-    """Give back the dedupe keys of these runs, and their places in groups to those who are held for them."""
+    """Free the dedupe keys of these runs, and give their places in groups to runs held for them."""
     unit.execute("{free_keys}", seqs)
     await release(unit, [group for (group,) in unit.select(_AWAITED, seqs, hold_for_group(""))])
 
@@ -166,7 +166,7 @@ async def _free(unit: SqliteUnit, seqs: str) -> None:
 
 
 def renew(unit: SqliteUnit, beats: Sequence[Beat], silence: int | None, now: int, expires_at: int) -> Renewal:
-    """Extend what is still owned; what is not, and what an operator wants cancelled."""
+    """Extend claims that are still owned; returns the lost ones and those to cancel."""
     last = _last_beat(unit)
     silent = silence is not None and now - last > silence
     if silent or (now < last and (unit.meta(SPARED_UNTIL) or 0) > expires_at):
@@ -191,7 +191,7 @@ def _reply(standing: tuple[int, bool] | None) -> BeatReply:
 
 
 async def reap(unit: SqliteUnit, limit: int, silence: int | None, now: int, expires_at: int) -> list[Claim]:
-    """Take expired claims over under new fences, the longest expired first."""
+    """Take over expired claims under new fences, the longest expired first."""
     expired = unit.select(_EXPIRED, now, limit)
     silent = silence is not None and now - _last_beat(unit) > silence
     if not expired or silent or now < (unit.meta(SPARED_UNTIL) or 0):
@@ -207,7 +207,7 @@ async def reap(unit: SqliteUnit, limit: int, silence: int | None, now: int, expi
 
 
 def _last_beat(unit: SqliteUnit) -> int:
-    """When somebody last reached the store; at the latest when it was made."""
+    """The time of the last heartbeat; the creation of the store if there was none."""
     beat = unit.meta(BEAT)
     if beat is not None:
         return beat

@@ -1,8 +1,8 @@
-"""Threads that own a connection each, and the calls that are sent to them.
+"""Threads, each with its own connection, and the calls that are sent to them.
 
 A call is one function, sent whole: cancelling its caller can neither split it nor leave a transaction open. A
-thread takes what is waiting, works it off, and tells the event loop once. Nothing is waited for to make a batch
-bigger: a lone call is begun at once.
+thread takes the calls that wait, runs them, and notifies the event loop once. It never waits to make a batch larger: a
+single call starts at once.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Call(Generic[T]):
 
 
 class Thread(ABC):
-    """Works off calls from one event loop, on a connection of its own that it opens when the first call comes."""
+    """Runs calls from one event loop, on its own connection, opened at the first call."""
 
     def __init__(self, name: str, place: Place, namespace: str, clock: Clock) -> None:
         self.place = place
@@ -107,7 +107,7 @@ class Thread(ABC):
             await asyncio.shield(self._ended)
 
     def _over(self, error: BaseException | None) -> None:
-        """The thread has ended; if by an error, everybody who waits gets it, and the next call starts a new thread."""
+        """The thread has ended; if by an error, all waiting callers get it, and the next call starts a new thread."""
         self._thread = None
         if error is not None:
             for call in [*self._taken, *self._waiting()]:
@@ -173,7 +173,7 @@ class Thread(ABC):
             call.error = error
 
     def _tell(self, tell: Callable[..., None], *arguments: object) -> None:
-        """Have something called on the loop; a loop that is closed has nobody left to tell."""
+        """Schedule a callback on the loop; a closed loop needs none."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(tell, *arguments)
 
@@ -210,7 +210,7 @@ class Reader(Thread):
         self._tell(deliver, calls)
 
     def _read(self, connection: sqlite3.Connection, call: Call[Any]) -> None:
-        for _ in pauses(self.place.busy_timeout):  # a log that a crash left behind is being read by somebody
+        for _ in pauses(self.place.busy_timeout):  # another process may be recovering the log after a crash
             connection.execute("BEGIN")
             done = call.run(self._unit(connection))
             if connection.in_transaction:
@@ -236,7 +236,7 @@ class Writer(Thread):
     """Commits, and lets others know.
 
     After a commit that others should hear of, `ring` is called on the thread and `hear` on the loop. `checkpoint` is
-    called on the loop when the log has grown so much that somebody should copy it into the file, `orphaned` on the
+    called on the loop when the log has grown so much that it should be copied into the file, `orphaned` on the
     thread when the loop is gone.
     """
 
@@ -312,7 +312,7 @@ class Writer(Thread):
         return calls, True
 
     def _run_alone(self, connection: sqlite3.Connection, call: Call[Any]) -> int:
-        """Run one call in a transaction of its own; what others should hear of."""
+        """Run one call in its own transaction; returns what to notify others of."""
         unit = self._unit(connection)
         try:
             begin(connection, self._lock_wait, self.place)
@@ -337,9 +337,9 @@ class Writer(Thread):
         return True
 
     def _secure(self, connection: sqlite3.Connection, unit: SqliteUnit, calls: Sequence[Call[Any]]) -> None:
-        """Where at-most-once runs were lent, make that durable before anybody hears of it.
+        """Where at-most-once runs were lent, make that durable before the caller gets them.
 
-        If that fails nobody does: the same request brings the same claims again, and another attempt to sync.
+        If that fails, the call fails: a repeat of the request returns the same claims and tries to sync again.
         """
         if not unit.barrier or self.place.synchronous == "full":
             return
@@ -363,13 +363,13 @@ class Writer(Thread):
             connection.execute(f"PRAGMA synchronous={self.place.synchronous}")
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
-        with contextlib.suppress(sqlite3.Error):  # then it is gone already, or the next BEGIN tells what is wrong
+        with contextlib.suppress(sqlite3.Error):  # then it is rolled back already, or the next BEGIN raises
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
         self.memory.forget()
 
     def _weigh(self, connection: sqlite3.Connection) -> None:
-        """Guess how much the log has grown. SQLite does not tell, and a guess is enough: it has a limit of its own."""
+        """Estimate how much the log has grown: SQLite does not report it, and has its own limit."""
         changes = connection.total_changes
         self._pages += _PAGES_PER_COMMIT + (changes - self._changes) / _CHANGES_PER_PAGE
         self._changes = changes
@@ -389,7 +389,7 @@ class Writer(Thread):
 
 
 def begin(connection: sqlite3.Connection, lock_wait: LockWait, place: Place) -> None:
-    """Open a transaction for writing, as soon as nobody else has one."""
+    """Open a write transaction, as soon as no other is open."""
     try:
         lock_wait.pass_through(lambda: connection.execute("BEGIN IMMEDIATE"), place.busy_timeout)
     except sqlite3.Error as error:

@@ -1,7 +1,7 @@
 """Transactions that a user's writes and the completion of a run share.
 
-`Block` is `ctx.transaction()`: a transaction on a connection of its own, one at a time per session, ended for good when
-its time is up, whatever the block is waiting for then. `Joined` is a transaction that the user has begun elsewhere.
+`Block` is `ctx.transaction()`: a transaction on a separate connection, one at a time per session, ended for good at its
+deadline, whatever the block is waiting for then. `Joined` is a transaction that the user has begun elsewhere.
 """
 
 from __future__ import annotations
@@ -122,13 +122,13 @@ class Block:
 
 
 def _ring(resources: Resources, completing: asyncio.Future[int]) -> None:
-    """Wake those of this session who wait for the run, even if the block's own task does not come so far."""
+    """Wake the tasks of this session that wait for the run, even if the block's own task is cancelled first."""
     if not completing.cancelled() and completing.exception() is None:
         resources.notifier.ring(completing.result())
 
 
 class Joined:
-    """A transaction that is the user's, on a connection of theirs to the same file, on the thread it belongs to."""
+    """The user's transaction, on the user's own connection to the same file, on the thread it belongs to."""
 
     def __init__(self, session: Session, connection: sqlite3.Connection) -> None:
         if not isinstance(connection, sqlite3.Connection):
@@ -143,7 +143,7 @@ class Joined:
     async def put(self, runs: Sequence[Run]) -> list[Put]:
         resources = self._session.resources
         self._check_file()
-        # What is remembered of a transaction that may be rolled back unseen is worth nothing: a new memory each time.
+        # The user may roll back unnoticed, so nothing is remembered: a new memory each time.
         unit = SqliteUnit(Plain(self._connection), self._texts, self._session.clock, Memory(), DIALECT)
         try:
             self._check_transaction()
@@ -167,7 +167,7 @@ class Joined:
         self._connection.execute("BEGIN IMMEDIATE")
 
     def _ring_when_over(self, resources: Resources, rings: int, after: float) -> None:
-        """The user commits when they like: look now and then whether they have, and wake those who wait."""
+        """The user commits at any time: check periodically whether they have, and wake waiting tasks."""
 
         def look() -> None:
             try:
@@ -201,7 +201,7 @@ class Plain:
         return cursor
 
 
-# A user's COMMIT must not find ours among the prepared statements: it would not be asked for permission again.
+# A user's COMMIT must not reuse our prepared statement: SQLite would not call the authorizer again.
 _COMMIT = f"COMMIT -- {secrets.token_hex(8)}"
 _ROLLBACK = f"ROLLBACK -- {secrets.token_hex(8)}"
 
@@ -262,7 +262,7 @@ class TransactionThread(Thread):
         begin(self._open, self._lock_wait, self.place)
 
     async def execute(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any]) -> list[Row]:
-        """Run a statement of the user's."""
+        """Run the user's statement."""
         self._guarded = True
         try:
             return self._open.execute(sql, parameters).fetchall()
@@ -281,7 +281,7 @@ class TransactionThread(Thread):
         return answers
 
     async def complete(self, unit: SqliteUnit, claim: Claim) -> int:
-        """Check the fence, complete the run, commit; what others should hear of. If it cannot be, roll back."""
+        """Check the fence, complete the run, commit; returns what to notify others of. On failure, roll back."""
         try:
             await self._complete(unit, claim)
         except sqlite3.Error as error:

@@ -5,11 +5,11 @@ A unit's coroutines never suspend: they are driven to their end on the session's
 The fast paths use the plain methods (`select`, `execute`, …). Rows to insert travel as many VALUES of one statement,
 which halves their cost; their number is split into a few sizes, so that those statements stay prepared too.
 
-The statements of `backends.sql` are written in the words of PostgreSQL. Here a namespace is the beginning of a table's
-name. Lists travel as one JSON array, so that one prepared statement serves every length and the whole list is worked
-off in one step without giving the interpreter lock away in between. A run's line is a number: that of its queue
+The statements of `backends.sql` are written in PostgreSQL's syntax. Here a namespace is the prefix of a table's
+name. Lists travel as one JSON array, so that one prepared statement serves every length and the whole list is
+processed in one step without releasing the interpreter lock in between. A run's line is a number: that of its queue
 (`interning`) times 1000, plus its rank; job, handler, policies and the rule of the group are those of its kind. Runs
-that wait to enter their group have a table of their own.
+that wait to enter their group have a separate table.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Memory(sql.Memory):
         self.fenced = False
 
     def forget(self) -> None:
-        """Remember nothing: numbers learnt in a transaction that was rolled back do not exist."""
+        """Forget everything: numbers from a transaction that was rolled back do not exist."""
         self.names = Names()
         self.lent.clear()
         self.fenced = False
@@ -116,7 +116,7 @@ class SqliteUnit(sql.Unit):
 
     def select_one(self, sql: str, *parameters: Any) -> Row | None:
         """The first row of a query, if there is one."""
-        rows = self._execute(self._texts[sql], parameters).fetchall()  # to its end: one cut short keeps its lock
+        rows = self._execute(self._texts[sql], parameters).fetchall()  # an unfinished statement keeps its lock
         return rows[0] if rows else None
 
     def execute_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
@@ -141,7 +141,7 @@ class SqliteUnit(sql.Unit):
                 yield self._execute(self._texts.multiplied(sql, size), parameters)
                 start += size
 
-    # --- the same for those who would wait elsewhere
+    # --- the same as coroutines, as on other stores
 
     async def all(self, sql: str, *parameters: Any) -> list[Row]:
         return self.select(sql, *map(_bound, parameters))
@@ -166,10 +166,10 @@ class SqliteUnit(sql.Unit):
     # --- fences and other numbers
 
     def fences(self, count: int) -> int:
-        """The first of `count` fences that nobody has ever had; all stay below 2**53.
+        """The first of `count` fences that were never given out; all stay below 2**53.
 
-        A session begins at the clock, 2**20 to the second: should the file be an older copy or have lost its tail, what
-        was given out since then does not come again.
+        A session begins at the clock, 2**20 per second: if the file is an older copy or has lost its latest changes,
+        the fences given out since then are not given out again.
         """
         first = 1 + (self.meta("fence") or 0)
         if not self.memory.fenced:
@@ -201,7 +201,7 @@ _URGENCY = "CASE WHEN line % 1000 < 400 THEN line % 1000 + 400 ELSE line % 1000 
 _ALL_WAITING = (
     "SELECT {0} FROM {{ns}}.waiting UNION ALL SELECT {0} FROM {{ns}}.entrants UNION ALL SELECT {0} FROM {{ns}}.held"
 )
-# Lines that have runs in a table, found by leaping from one to the next.
+# Lines that have runs in a table, found by a loose index scan.
 _LINES = """
 {0}_lines (line) AS (
     SELECT min(line) FROM {{ns}}.{0}
@@ -305,7 +305,7 @@ WORDS = {
     "free_keys": "DELETE FROM {ns}.keys WHERE seq = ANY($1::bigint[])",
     "totals_key": "state",
     "statistics_key": "job",
-    # 0.1.0 goes by the expiry alone.
+    # 0.1.0 uses only the expiry.
     "released": "holder = '', expires_at = 0",
     # A node's metrics are part of its record.
     "metrics": "NULL",
@@ -313,7 +313,7 @@ WORDS = {
     "set_metrics": """
         node = CASE WHEN $4 IS NULL OR NOT json_valid(node) THEN node ELSE json_set(node, '$.metrics', json($4)) END
     """,
-    # Walk over all that waits: an index by kind would make every claim pay for what few people ask.
+    # Scan all waiting runs: an index by kind would slow down every claim for a rare question.
     "waiting_of": f"""
         SELECT seq, "group" FROM ({_ALL_WAITING.format('seq, kind, "group"')})
         WHERE kind IN (SELECT number FROM {{ns}}.kinds WHERE job = $1) ORDER BY seq

@@ -7,7 +7,7 @@
             return MyBackend("mine://…")   # each time a new one on an empty store, not yet opened
 
 The methods are ordinary tests; pytest finds them. Facts that differ between stores are read from `Capabilities`.
-Besides pytest it needs Hypothesis.
+It needs pytest and Hypothesis.
 
 The suite has parts. Each needs only what the parts before it need, and a little more: `docs/backends.md` lists them in
 this order with the methods that each adds. pytest runs them in this order, so `pytest -x` stops at the first thing that

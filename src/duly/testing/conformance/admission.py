@@ -1,7 +1,7 @@
 """Admission: the tables of `rules.admission`, row by row.
 
-A store may decide in Python, in a script or in SQL what keeps a run from starting. Whatever it does, every row of the
-two tables must come out on it: so no copy of a rule drifts from the others.
+A store may decide in Python, in a script or in SQL what prevents a run from starting. In any case it must reproduce
+every row of the two tables, so that no copy of a rule deviates from the others.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def _entering(world: World, when_full: WhenFull, *, full: bool) -> tuple[R
 
 @part
 class AdmissionSuite:
-    """What keeps a run from starting is what the tables say."""
+    """A run is prevented from starting exactly as the tables say."""
 
     @scenario
     async def test_every_row_of_the_table_of_holds(self, world: World) -> None:

@@ -1,8 +1,8 @@
-"""Answers: everything a store said to several sessions at once, and what must be true of it.
+"""Answers: everything a store returned to several concurrent sessions, and what must be true of it.
 
-The calls overlap, so nobody knows in which order the store took them. Each answer therefore has a span of ticks, from
-asking to hearing; only an answer heard before another was asked for is certainly earlier. `problems` judges by what is
-certain and returns what is wrong in words; nothing is assumed about how the store works inside.
+The calls overlap, so the order in which the store applied them is unknown. Each answer therefore has a span of ticks,
+from call to return; only a call that returned before another began is certainly earlier. `problems` judges only by
+what is certain and describes what is wrong; it assumes nothing about how the store works inside.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Glance(Struct, frozen=True):
 
 
 class Ending(Struct, frozen=True):
-    """What is stored when all is over."""
+    """What is stored at the end."""
 
     runs: dict[str, Run]
     holds: dict[str, int]
@@ -99,7 +99,7 @@ class Ending(Struct, frozen=True):
 
 
 class Answers:
-    """The record. One list per kind of answer, in the order in which they were heard."""
+    """The record. One list per kind of answer, in the order of arrival."""
 
     def __init__(self) -> None:
         self._tick = 0
@@ -387,7 +387,7 @@ def _counters(answers: Answers, ending: Ending) -> Iterator[str]:
             stored = sum(run.state is state for run in ending.runs.values())
             if ending.counts.states.get(state, 0) != stored:
                 yield f"{ending.counts.states.get(state, 0)} runs are counted as {state}, there are {stored}"
-    # A retry that met a wish to cancel was counted as cancelled; from outside the two look the same.
+    # A retry of a run to be cancelled was counted as cancelled; from outside the two look the same.
     counted: defaultdict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0, 0.0])
     for (job, _), sums in tally(offer.settlement for offer in answers.applied().values()).items():
         for index, part in enumerate(_parts(sums)):

@@ -67,7 +67,7 @@ class BulkSuite:
         assert {states[run.id] for run in running} == {State.RUNNING}
         assert {states[run.id] for run in ended} == {State.FAILED}
         assert {states[run.id] for run in [*waiting, *keyed, *held, *line[:-1]]} == {State.CANCELLED}
-        assert await world.queue.holds() == {}  # the last in line was let in: nobody is left whose end would do it
+        assert await world.queue.holds() == {}  # the last in line was let in: no member is left to release it
         assert [claim.run.id for claim in await world.claim()] == [stays.id]
         assert all(put.created for put in await world.put(*[world.run(dedupe_key=f"k{n}") for n in range(50)]))
         counts = await world.store.counts(now=world.now)

@@ -1,8 +1,8 @@
-"""Fuzz: several workers on sessions of their own do everything at once, crash, come back late, and lose answers.
+"""Fuzz: several workers with separate sessions do everything at once, crash, come back late, and lose answers.
 
 A seed decides what each of them tries; time is moved by them, not by a clock. Afterwards everything is drained and the
-record of all answers is judged (`answers.problems`): whatever order the store took the calls in, nobody ever owned what
-somebody else had, nothing was lost, nothing is stuck, and the counters are right.
+record of all answers is checked (`answers.problems`): in whatever order the store applied the calls, no run ever had
+two owners, nothing was lost, nothing is stuck, and the counters are right.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def chaos(seed: int) -> Callable[[Suite], None]:
 
 @part
 class FuzzSuite:
-    """What no scenario thought of. The number is the seed; a failing one is tried again by running that test."""
+    """Cases that no scenario covers. The number is the seed; run that test again to reproduce a failure."""
 
     test_chaos_1 = chaos(1)
     test_chaos_2 = chaos(2)
@@ -110,7 +110,7 @@ class FuzzSuite:
 
 
 class Witness:
-    """A session whose answers are written down."""
+    """A session whose answers are recorded."""
 
     def __init__(self, session: Backend, world: World, answers: Answers) -> None:
         self.queue = session.queue
@@ -203,7 +203,7 @@ class Witness:
 
 
 class Claimer:
-    """A worker that does anything at any time. After a crash it goes on as another node and knows nothing."""
+    """A worker that does anything at any time. After a crash it continues as a new node without memory."""
 
     def __init__(self, number: int, witness: Witness, seed: int) -> None:
         self._number = number
@@ -391,7 +391,7 @@ def _in_line(world: World, group: str) -> Run:
 
 
 async def _drain(witness: Witness, rng: random.Random) -> Ending:
-    """Reap, unhold, claim and settle until every run has ended, or patience has. Groups must empty by themselves."""
+    """Reap, unhold, claim and settle until every run has ended, within a limit. Groups must empty on their own."""
     await witness.put([_in_line(witness.world, group) for group in LIMITS for _ in range(5)])
     for request in range(1, _PATIENCE):
         witness.world.advance(LEASE * 2)

@@ -126,7 +126,7 @@ class LeaseSuite:
 
     @scenario
     async def test_who_reaps_in_silence_comes_too_late(self, world: World) -> None:
-        """Nobody has beaten, not even the caller's own node: the store was away, and this call with it."""
+        """No node has sent a heartbeat, not even the caller's own: the store was away, which delayed this call too."""
         await world.put(world.run())
         await world.claim()
         await world.queue.renew([], LEASE, now=world.now)
@@ -146,7 +146,7 @@ class LeaseSuite:
 
     @scenario
     async def test_who_has_just_started_leaves_the_others_time_to_renew(self, world: World) -> None:
-        """After an outage a newcomer may be the first to reach the store: those who live come a little later."""
+        """After an outage a new node may be the first to reach the store: surviving nodes come a little later."""
         await world.put(world.run())
         [claim] = await world.claim(node="lives")
         await world.queue.renew([Beat(claim.run.id, claim.fence)], LEASE, LEASE * 2 / 3, now=world.now)

@@ -1,4 +1,4 @@
-"""What every backend must do for those who wait: for work, or for the end of a run."""
+"""What every backend must do for tasks that wait for work, or for the end of a run."""
 
 from __future__ import annotations
 

@@ -388,7 +388,7 @@ class PlanningSuite:
         world.advance(10)
         claims = {claim.run.job: claim for claim in await world.claim()}
         await world.settle(claims["report"], failed(delay=100.0))
-        world.advance(-5)  # even were the clock to step back over its instant
+        world.advance(-5)  # even if the clock steps back before its instant
         await world.store.save([JobChange(replace(record, revision=2), 1, Waiting.REWIND)], now=world.now)
         assert await world.state(submitted) is State.PENDING
         assert await world.state(claims["report"].run.id) is State.PENDING

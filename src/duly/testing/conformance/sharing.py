@@ -1,4 +1,4 @@
-"""What every queue must do when scheduled and other runs of one priority wait together: the former have a quarter."""
+"""What every queue must do when scheduled and other runs of one priority wait together: a quarter is scheduled ones."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ class UniqueSuite:
 
     @scenario
     async def test_a_repeated_put_finds_its_own_run(self, world: World) -> None:
-        """The answer to the first call was lost: the repeat must neither add nor be refused in favour of nobody."""
+        """The answer to the first call was lost: the repeat must neither add a run nor name one that does not exist."""
         first = _keyed(world)
         accepted = world.now
         await world.put(first)

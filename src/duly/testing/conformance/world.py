@@ -1,7 +1,7 @@
 """The world a conformance scenario plays in: one opened backend, a time that only the scenario moves, and builders.
 
-Scenarios pass their own `now` to every port method that takes one, so they run the same on a store with a clock of its
-own. `scenario` turns an async method into an ordinary test, whatever runs the tests.
+Scenarios pass their own `now` to every port method that takes one, so they run the same on a store with its own
+clock. `scenario` turns an async method into an ordinary test, whatever runs the tests.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class World:
         return claimed.claims
 
     def settlement(self, claim: Claim, outcome: Outcome | None = None) -> Settlement:
-        """What becomes of a claim's run now, successful unless an outcome is given."""
+        """The settlement of a claim's run now, successful unless an outcome is given."""
         return settle(claim.run, claim.fence, Succeeded() if outcome is None else outcome, self.now, dice=0.5)
 
     async def settle(self, claim: Claim, outcome: Outcome | None = None) -> bool:

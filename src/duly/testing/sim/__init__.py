@@ -1,4 +1,4 @@
-"""The simulation kit: nodes, a faulty network and a store in virtual time, from one seed, and a judge of what happened.
+"""The simulation kit: nodes, a faulty network and a store in virtual time, from one seed, and checks of what happened.
 
     async def main() -> None:
         clock = SimClock(loop)                                   # the store's
@@ -9,7 +9,7 @@
         for name in ("n1", "n2", "n3"):
             cluster.start(name)
         await FaultPlan().rage(cluster, clock, seconds=120)
-        await asyncio.sleep(60)                                  # the quiet time, in which everything must come right
+        await asyncio.sleep(60)                                  # the quiet time, in which everything must recover
         facts = read(history)
         violations = [*check(facts, schedules), *nothing_left_behind(history, facts, patience=30)]
         assert not violations, violations[0]

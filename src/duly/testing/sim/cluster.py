@@ -10,7 +10,7 @@ from duly.testing.sim.network import FaultySession, Network
 from duly.testing.sim.node import SimNode
 
 Serve = Callable[[str, FaultySession], Coroutine[Any, Any, None]]
-"""What a node does: given its id (another one in every life) and its backend, whose clock it goes by."""
+"""What a node does, given its id (a new one after each start) and its backend, whose clock it uses."""
 
 
 class SimCluster:
@@ -24,7 +24,7 @@ class SimCluster:
         self._lives: dict[str, int] = {}
 
     def start(self, name: str) -> SimNode:
-        """A new life of that node. Its clock goes on as it was."""
+        """Start that node again. Its clock continues as it was."""
         self._lives[name] = self._lives.get(name, 0) + 1
         clock = self.clocks.setdefault(name, SimClock(self.network.loop))
         node = self.nodes[name] = self.network.loop.node(name)
@@ -45,7 +45,7 @@ class SimCluster:
         self.network.history.note("killed", name)
 
     def recover(self) -> None:
-        """Everybody lives, and the network is well."""
+        """Start and resume all nodes, and repair the network."""
         for name, node in self.nodes.items():
             if node.paused:
                 self.resume(name)

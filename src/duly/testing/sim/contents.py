@@ -1,4 +1,4 @@
-"""A memory store whose changes are taped, so that the history knows what a call did and not only what it answered."""
+"""A memory store that records its changes, so that the history knows what a call did, not only what it returned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from duly.testing.sim.history import Change
 
 
 class TapedRuns(Runs):
-    """Writes down every version of every run, in order. Fences start at 1: stories read better."""
+    """Records every version of every run, in order. Fences start at 1, so that histories are easier to read."""
 
     def __init__(self) -> None:
         super().__init__(last_fence=0)

@@ -1,4 +1,4 @@
-"""Facts: what the events of a history mean, in the words of the protocol.
+"""Facts: what the events of a history mean, in the terms of the protocol.
 
 A call may do many things to many runs; each becomes a fact about one run or one job, in order. Invariants are judged
 from facts, and the facts about a run, in order, are its history.
@@ -16,7 +16,7 @@ from duly.testing.sim.history import Begin, Call, Change, End, Event, History, N
 
 
 class Fact(Struct, frozen=True):
-    """Something that is so since a moment. `subject` is a run's id, a job's name, or a shard's."""
+    """Something that is true from a certain moment on. `subject` is a run's id, a job's name, or a shard's."""
 
     at: float
     now: datetime
@@ -42,7 +42,7 @@ class Materialised(Fact, frozen=True):
 
 
 class Deleted(Fact, frozen=True):
-    """A run was forgotten."""
+    """A run was deleted."""
 
     run: Run
     by: str
@@ -65,7 +65,7 @@ class Granted(Fact, frozen=True):
 
 
 class Lapsed(Fact, frozen=True):
-    """A claim ended because its time was up and somebody took the run over."""
+    """A claim ended because it had expired and a reaper took over the run."""
 
     fence: int
 
@@ -74,7 +74,7 @@ class Lapsed(Fact, frozen=True):
 
 
 class Renewed(Fact, frozen=True):
-    """A claim was to be renewed; `lost`: the store refused."""
+    """A renewal of a claim was requested; `lost`: the store refused."""
 
     fence: int
     lost: bool
@@ -107,7 +107,7 @@ class Ended(Fact, frozen=True):
 
 
 class Revived(Fact, frozen=True):
-    """A run left a final state; by a redrive it may."""
+    """A run left a final state; only a redrive may do that."""
 
     run: Run
     was: State
@@ -127,7 +127,7 @@ class Joined(Fact, frozen=True):
 
 
 class Planned(Fact, frozen=True):
-    """A leader's firing and what became of it."""
+    """A leader's firing and its result."""
 
     firing: Firing
     shard: str
@@ -139,7 +139,7 @@ class Planned(Fact, frozen=True):
 
 
 class Installed(Fact, frozen=True):
-    """A leader's epoch became known."""
+    """A leader's epoch was installed."""
 
     epoch: int
 
@@ -198,7 +198,7 @@ def read(history: History) -> list[Fact]:
 
 
 class _Reader:
-    """Remembers who has which run, to tell a repeat from the first time."""
+    """Remembers which claim has which run, to distinguish a repeat from the first time."""
 
     def __init__(self) -> None:
         self._given: dict[int, tuple[str, str, int | None]] = {}
@@ -216,7 +216,7 @@ class _Reader:
             case Note():
                 yield Noted(event.at, event.now, event.node, "", event.text)
             case _:
-                raise TypeError(f"{event!r} is no event of a history")
+                raise TypeError(f"{event!r} is not an event of a history")
 
     def _call(self, call: Call) -> Iterator[Fact]:
         if isinstance(call.answer, Exception):

@@ -1,4 +1,4 @@
-"""A storm: a seeded script of faults. Nodes pause, die and come back; they are cut off; the store goes away."""
+"""A fault plan: a seeded sequence of faults. Nodes pause, die and come back; they are cut off; the store goes away."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from duly.testing.sim.network import FOUL, Weather
 
 
 class FaultPlan(Struct, frozen=True):
-    """How bad it gets: seconds between two faults and how long each lasts, (least, most), and how likely each kind is.
+    """The faults: seconds between two of them and how long each lasts, (least, most), and how likely each kind is.
 
     `skews` steps a node's wall clock, `steps` the store's.
     """
@@ -32,7 +32,7 @@ class FaultPlan(Struct, frozen=True):
     stride: tuple[float, float] = (-8.0, 8.0)
 
     async def rage(self, cluster: SimCluster, store_clock: SimClock, seconds: float) -> None:
-        """Trouble for that many virtual seconds; then everybody is well again."""
+        """Inject faults for that many virtual seconds; then repair everything."""
         loop = asyncio.get_running_loop()
         dice = random.Random(f"storm/{cluster.network.loop.seed}")
         end = loop.time() + seconds
@@ -46,7 +46,7 @@ class FaultPlan(Struct, frozen=True):
 
 
 class _Trouble:
-    """Chooses what happens next and lets it happen."""
+    """Chooses the next fault and injects it."""
 
     def __init__(self, storm: FaultPlan, cluster: SimCluster, store_clock: SimClock, dice: random.Random) -> None:
         self._storm = storm

@@ -1,4 +1,4 @@
-"""The history of a simulation: every call the store applied, in its order, and what the handlers wrote down.
+"""The history of a simulation: every call the store applied, in its order, and what the handlers recorded.
 
 Events are kept as they happened; `facts` says what they mean, `invariants` what must be true of them.
 """
@@ -31,7 +31,7 @@ class Event(Struct, frozen=True):
 
 
 class Call(Event, frozen=True):
-    """A port method that the store applied. A `copy` was delivered a second time; nobody heard its answer."""
+    """A port method that the store applied. A `copy` was delivered a second time; its answer was dropped."""
 
     method: str
     arguments: dict[str, Any]
@@ -41,7 +41,7 @@ class Call(Event, frozen=True):
 
 
 class Begin(Event, frozen=True):
-    """A handler began, by its own account."""
+    """A handler began, as it recorded itself."""
 
     job: str
     run_id: str
@@ -49,7 +49,7 @@ class Begin(Event, frozen=True):
 
 
 class End(Event, frozen=True):
-    """A handler ended, by its own account."""
+    """A handler ended, as it recorded itself."""
 
     job: str
     run_id: str

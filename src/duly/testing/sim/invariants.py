@@ -9,7 +9,7 @@ Each is a function from facts to violations and stands on its own. The numbers a
     I5 one final state                   I12 what was lost is lost, not failed and not done
     I6 leaders in order
 
-I10 (acknowledged is durable) is a matter of the store, I13 to I15 of executors, resources and transactions.
+I10 (acknowledged is durable) concerns the store, I13 to I15 executors, resources and transactions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Facts = Sequence[Fact]
 
 
 class Violation(Struct, frozen=True):
-    """Something that must never be. `history` is what happened to its subject, in order."""
+    """Something that must never happen. `history` is what happened to its subject, in order."""
 
     invariant: str
     subject: str
@@ -102,7 +102,7 @@ def nothing_early(facts: Facts) -> Iterator[Violation]:
     claimed: set[tuple[str, int]] = set()
     latest = None
     for fact in facts:
-        latest = fact.now if latest is None else max(latest, fact.now)  # a clock that stepped back has been there
+        latest = fact.now if latest is None else max(latest, fact.now)  # a clock that stepped back has shown that time
         match fact:
             case Granted(request=int(), again=False, claim=claim):
                 claimed.add((fact.subject, claim.fence))
@@ -124,7 +124,7 @@ def no_invention(facts: Facts, schedules: Schedules) -> Iterator[Violation]:
             case Materialised(run=run) if _is_planned(run) and run.uid in records:
                 next_run = schedules(records[run.uid])
                 if next_run is not None and next_run(run.due - timedelta(microseconds=1)) != run.due:
-                    yield _violation(facts, "I2", fact, f"{run.due} is no instant of {run.job}'s schedule")
+                    yield _violation(facts, "I2", fact, f"{run.due} is not an instant of {run.job}'s schedule")
             case _:
                 pass
 
@@ -242,7 +242,7 @@ def pauses_respected(facts: Facts) -> Iterator[Violation]:
                 removed.add(uids.get(fact.subject, ""))
             case Materialised(run=run, by="store.fire"):
                 if status.get(run.job) in _UNPLANNED or run.uid in removed:
-                    yield _violation(facts, "I8", fact, f"{run.job} was planned while it was not to be")
+                    yield _violation(facts, "I8", fact, f"{run.job} was planned although it must not be")
             case Granted(request=int(), again=False, claim=claim) if status.get(claim.run.job) in _BLOCKED:
                 yield _violation(facts, "I8", fact, f"it was claimed while {claim.run.job} was {status[claim.run.job]}")
             case _:

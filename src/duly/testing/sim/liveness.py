@@ -1,8 +1,8 @@
 """Liveness: what must have happened once faults have stopped for long enough and there is capacity.
 
 L1 no silent miss: every due instant of every job has a record
-L2 everything that was to be done has been done
-L4 no limbo: what is not done is leased to somebody or has its place in a queue
+L2 everything that was due has been done
+L4 no limbo: what is not done is leased to a node or has its place in a queue
 """
 
 from __future__ import annotations

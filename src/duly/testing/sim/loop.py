@@ -1,6 +1,6 @@
-"""SimLoop: an asyncio event loop whose time is a number and whose chances come from a seed.
+"""SimLoop: an asyncio event loop with virtual time, whose random choices come from a seed.
 
-When nothing is ready, time jumps to the next timer, so an hour costs what happens in it. Of several nodes that are
+When nothing is ready, time jumps to the next timer, so an idle hour costs nothing. Of several nodes that are
 ready at the same moment the seed chooses who goes next; within one node callbacks keep their order. The same seed gives
 the same run, step for step: tasks and futures hash by their number, so sets of them iterate alike every time.
 
@@ -50,7 +50,7 @@ class Deadlock(SimulationStopped):
 
 
 class OutOfBounds(SimulationStopped):
-    """More steps or more virtual time than was allowed."""
+    """More steps or more virtual time than allowed."""
 
 
 class Step(Struct, frozen=True):
@@ -105,7 +105,7 @@ class SimLoop(OfflineLoop):
             self.close()
         failures = [node.failure for node in self.nodes if node.failure is not None]
         if self.complaints or failures:
-            raise BaseExceptionGroup("the simulation ran to its end, but not well", [*self.complaints, *failures])
+            raise BaseExceptionGroup("the simulation ended with errors", [*self.complaints, *failures])
         return answer
 
     def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
@@ -174,7 +174,7 @@ class SimLoop(OfflineLoop):
                 return turn
 
     def _pass_time(self) -> bool:
-        """Jump to the next timer of a node that is awake. Those of paused nodes ring unheard on the way."""
+        """Jump to the next timer of a node that is awake. Timers of paused nodes have no effect yet."""
         while self._timers:
             self._time = max(self._time, self._timers[0][0])
             awake = False
@@ -280,7 +280,7 @@ class SimLoop(OfflineLoop):
             self.default_exception_handler(context)
 
     def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep the exception for `run` to raise; tell the rest."""
+        """Keep an exception for `run` to raise, and log the report."""
         error = context.get("exception")
         if isinstance(error, BaseException):
             self.complaints.append(error)
@@ -312,7 +312,7 @@ class SimLoop(OfflineLoop):
             self.call_soon(self.create_task, generator.aclose())
 
     def close(self) -> None:
-        """Throw away whatever has not ended, politely to nobody."""
+        """Close the coroutines that have not ended; what they still schedule is dropped."""
         if self._running:
             raise RuntimeError("a running loop cannot be closed")
         if self._closed:
@@ -352,7 +352,7 @@ class _Turn(asyncio.TimerHandle):
 
 
 class _SimFuture(asyncio.Future[Any]):
-    """A future that hashes by its number, not by where it lies in memory."""
+    """A future that hashes by its number, not by its address in memory."""
 
     def __init__(self, number: int, loop: SimLoop) -> None:
         self._number = number
@@ -363,7 +363,7 @@ class _SimFuture(asyncio.Future[Any]):
 
 
 class _SimTask(asyncio.Task[T]):
-    """A task that hashes by its number, not by where it lies in memory."""
+    """A task that hashes by its number, not by its address in memory."""
 
     def __init__(
         self, number: int, coro: Coroutine[Any, Any, T], loop: SimLoop, name: str | None, context: Context | None
@@ -384,7 +384,7 @@ def _place(task: asyncio.Task[Any]) -> str:
 
 
 def _bury(coroutine: Any) -> None:
-    """Close a coroutine, however often it tries to wait once more on its way out."""
+    """Close a coroutine, however often it awaits again while it is closed."""
     for _ in range(_CLOSINGS):
         if not inspect.iscoroutine(coroutine) or inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED:
             return

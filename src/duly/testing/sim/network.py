@@ -1,9 +1,9 @@
-"""A network between nodes and their store: it is slow, loses things, delivers them twice, and falls apart.
+"""A network between nodes and their store: it is slow, loses messages, delivers them twice, and partitions.
 
 A `FaultySession` is a backend for one node on a shared memory store. Each port call travels there, is applied whole at
 one virtual moment by the store's own process, and its answer travels back; node and network fail independently, so a
 call of a node that died on the way is still applied. A caller waits at most `Weather.deadline` and then sees
-`BackendUnavailable`, knowing nothing. Chances come from a seed, one sequence per node; `script` overrules them.
+`BackendUnavailable`: the outcome is unknown. Faults come from a seed, one sequence per node; `script` overrides them.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class Fault(StrEnum):
     """What may happen to one call."""
 
     NONE = "none"
-    REQUEST_LOST = "request lost"  # not applied; the caller waits in vain
-    ANSWER_LOST = "answer lost"  # applied; the caller waits in vain
+    REQUEST_LOST = "request lost"  # not applied; the caller gets no answer
+    ANSWER_LOST = "answer lost"  # applied; the caller gets no answer
     DUPLICATED = "duplicated"  # applied, and again some seconds later; the second answer goes nowhere
 
 
@@ -65,7 +65,7 @@ FOUL = Weather(slow=0.05, lose_request=0.03, lose_answer=0.03, duplicate=0.03)
 
 
 class _Passage(Struct, frozen=True):
-    """What the dice say about one call."""
+    """The random choices for one call."""
 
     fault: Fault
     request: float
@@ -117,7 +117,7 @@ class Network:
         self.history.note("joined again", node)
 
     def take_away(self) -> None:
-        """The store cannot be reached by anybody."""
+        """No node can reach the store."""
         self._away = True
         self.history.note("the store is away")
 
@@ -126,7 +126,7 @@ class Network:
         self.history.note("the store is back")
 
     def heal(self) -> None:
-        """Fair weather, everybody joined, no script left; copies still under way arrive."""
+        """No faults, all nodes connected, no script left; copies still under way arrive."""
         self.weather = FAIR
         self._cut.clear()
         self._script.clear()
@@ -169,7 +169,7 @@ class Network:
         return answer
 
     async def _refuse(self, node: str, method: str, passage: _Passage) -> None:
-        """No connection: found out soon, or only at the deadline."""
+        """No connection: the caller notices it soon, or only at the deadline."""
         dice = self._dice_of(node)
         await asyncio.sleep(passage.deadline if dice.random() < 0.5 else dice.uniform(*_QUICK))
         raise BackendUnavailable(f"{method}: the store cannot be reached")
@@ -183,7 +183,7 @@ class Network:
         passage: _Passage,
         reply_to: asyncio.Future[Any] | None,
     ) -> None:
-        """At the store. `reply_to` None: a copy that nobody waits for."""
+        """At the store. `reply_to` None: a copy without a waiting caller."""
         if not self.passes(node):
             return
         answer = _applied(apply)
@@ -201,7 +201,7 @@ class Network:
             reply_to.set_result(answer)
 
     def _later(self, delay: float, callback: Callable[..., None], *args: Any) -> None:
-        """In the store's name: what is on the wire does not depend on its sender any more."""
+        """As the store's process: a message under way no longer depends on its sender."""
         self.loop.call_later(delay, callback, *args, context=self.store.context())
 
     # --- chances
@@ -333,7 +333,7 @@ class _Remote:
 
 
 def _frozen(value: Any) -> Any:
-    """What is sent is sent: the caller may change its list afterwards."""
+    """A copy of the arguments: the caller may change its list afterwards."""
     if isinstance(value, list):
         return tuple(value)
     if isinstance(value, set):

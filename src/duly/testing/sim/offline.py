@@ -17,7 +17,7 @@ def _refused(name: str) -> Callable[..., Any]:
 
 
 class OfflineLoop(asyncio.AbstractEventLoop):
-    """Refuses, with the reason, whatever would touch the world outside."""
+    """Refuses, with the reason, every access to the outside world."""
 
     def add_reader(self, fd: Any, callback: Callable[[*Ts], Any], *args: *Ts) -> None:
         _refused("add_reader")(self)

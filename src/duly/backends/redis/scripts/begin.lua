@@ -27,7 +27,7 @@ if is_repeat(node, request) then
     end
 end
 
--- What was ready before the first of these runs is decided about before them.
+-- Runs that were ready before the first of these are promoted first.
 local bodies, names, earliest = call('HMGET', RUNS, unpack(wanted)), {}, math.huge
 local scores = {}
 

@@ -1,5 +1,5 @@
 --! use job_index
--- handlers_of_jobs: the handlers of jobs, found by leaping from one to the next. Changes nothing.
+-- handlers_of_jobs: the handlers of jobs, found by skipping from one to the next. Changes nothing.
 --
 -- ARGV: 'a' or 'r', the handler after which to begin ('' for all), the most to return. Returns the handlers; nil if the
 -- index is incomplete.

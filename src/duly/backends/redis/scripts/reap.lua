@@ -30,7 +30,7 @@ for i, body in ipairs(call('HMGET', RUNS, unpack(ids))) do
         found[n], bodies[n], statuses[n], before[n] = ids[i], body, write_status(status), expired[ids[i]]
         running[n * 2 - 1], running[n * 2] = expires, ids[i]
         changed[n * 2 - 1], changed[n * 2] = ids[i], statuses[n]
-    else -- nobody can say what became of it: out of the index, or it would be the first in every call
+    else -- its state is unknown: remove it from the index, or it would be the first in every call
         call('ZREM', RUNNING_SET, ids[i])
         call('SADD', P .. 'damaged', ids[i])
     end

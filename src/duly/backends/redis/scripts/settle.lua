@@ -5,7 +5,7 @@
 -- ARGV: rows (msgpack, flat, nine for each), the texts of all rows concatenated, keys (msgpack, flat: job and queue).
 -- A row: id, length of the new status, length of the attempt's record (0: none), number of its key, outcome (0: a release
 -- that counts nothing), start, end, ready time, and the group, if that is the only reservation ('': read the body). The
--- texts are status and attempt of each row in turn. At most 500 rows a call.
+-- texts are status and attempt of each row, row by row. At most 500 rows a call.
 -- Final states free dedupe key and group; a wish to cancel turns a retry into the end and keeps its reason; the history
 -- grows; counters and totals change once per key. A row with the fence of a run that is no longer running was applied
 -- before: it changes nothing, but a result is stored where a completed run has none.

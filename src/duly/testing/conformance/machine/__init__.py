@@ -1,7 +1,7 @@
 """The machine: random histories, played on a backend and on the memory model, whose answers must never differ.
 
 Hypothesis chooses the steps and, when the two disagree, finds a shortest history that shows it. Time is the machine's
-own. After every step all that can be seen from outside is compared. `twins` says what counts as equal.
+own. After every step everything visible from outside is compared. `twins` says what counts as equal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from duly.testing.conformance.world import part
 
 @part
 class MachineSuite:
-    """Whatever happens, a backend answers as the model does.
+    """A backend always answers as the model does.
 
     Subclasses may ask for more `examples`, longer ones (`steps`), others each time (`derandomize = False`), or, when
     one fails, for the shortest history that shows it (`shrink = True`, which can take minutes on a slow store).

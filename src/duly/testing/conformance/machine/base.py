@@ -30,7 +30,7 @@ def step(weight: int = 1, **arguments: st.SearchStrategy[Any]) -> Callable[[Step
     """Marks a method as one thing that may happen.
 
     A machine has one rule, which draws a step: Hypothesis switches whole rules off at random, and a history without
-    claims, say, is no history.
+    claims, for example, tests little.
     """
 
     def mark(method: Step) -> Step:
@@ -44,7 +44,7 @@ _MARK = "_duly_step"
 
 
 class Seen(Struct, frozen=True):
-    """What anybody can see of a store."""
+    """What is visible of a store from outside."""
 
     runs: list[Run]
     upcoming: list[Run]
@@ -92,7 +92,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        """A second on, so that whatever the stores noted at their opening lies in the past."""
+        """Advance by a second, so that everything the stores recorded when they were opened lies in the past."""
         self.world.advance(1)
         self.twins.ask(lambda backend: backend.queue.renew([], LEASE, now=self.now))
 

@@ -15,7 +15,7 @@ from duly.testing.conformance.machine.twins import agree
 
 
 class PlacementMachine(QueueMachine):
-    """The whole hot path, for runs that anybody may start and runs that are placed."""
+    """The whole hot path, for runs that any node may start and runs that are placed."""
 
     @step(3, drafts=st.lists(DRAFTS, min_size=1, max_size=4))
     def put_to_be_placed(self, drafts: list[dict[str, Any]]) -> None:

@@ -149,7 +149,7 @@ class WorkMachine(Machine):
 
     @step(4, picks=PICKS, outcomes=st.lists(_OUTCOMES, min_size=4, max_size=4))
     def settle(self, picks: list[int], outcomes: list[Outcome]) -> None:
-        """In time, late, or again: an attempt ends one way only, so a repeat says what was said first."""
+        """In time, late, or again: an attempt ends only one way, so a repeat sends the same settlement."""
         pairs = self.picked_pairs(picks)
         model = [self._settlement(pair, outcome) for pair, outcome in zip(pairs, outcomes, strict=False)]
         real = [_under(pair.real.fence, settlement) for pair, settlement in zip(pairs, model, strict=True)]
@@ -178,7 +178,7 @@ class WorkMachine(Machine):
 
     @step(3, node=NODES, again=st.booleans())
     def begin_what_was_read(self, node: str, again: bool) -> None:  # Hypothesis names it
-        """Begin what was read, as far as nobody else wants to enter the same groups: then any order is right."""
+        """Begin what was read, as far as no other run waits to enter the same groups: then any order is correct."""
         chosen = [pair for pair in self.read.get(node, ()) if self._alone(pair[1])]
         if not again:
             self.requests[node] += 1
@@ -309,7 +309,7 @@ class QueueMachine(WorkMachine):
         self.look_at_every_history()
 
     def _clear_cut(self, state: State, keep: int | None, limit: int) -> bool:
-        """Whether it is plain which runs go: none ended at the same moment."""
+        """Whether it is certain which runs are purged: no two ended at the same moment."""
         page = self.twins.model_says(lambda backend: backend.store.runs(RunQuery(states=(state,)), ALL, now=self.now))
         moments = [run.finished_at for run in page.runs]
         return (keep in {None, 0} and limit >= len(moments)) or len(set(moments)) == len(moments)

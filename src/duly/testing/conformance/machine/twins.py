@@ -37,7 +37,7 @@ class LeasePair(Struct, frozen=True):
 
 
 class Fences:
-    """Which fence of the backend is which of the model's."""
+    """Which fence of the backend corresponds to which of the model."""
 
     def __init__(self) -> None:
         self._model: dict[int, int] = {}
@@ -59,12 +59,12 @@ class Fences:
             self._model[real], self._real[model] = model, real
 
     def known(self, real: int) -> int:
-        """The model's fence for one of the backend's; what nobody was given stays as it is."""
+        """The model's fence for one of the backend's; one that was never given out stays as it is."""
         return self._model.get(real, real)
 
 
 class Twins:
-    """Both stores, on an event loop of their own."""
+    """Both stores, on their own event loop."""
 
     def __init__(self, real: Backend, model: Backend) -> None:
         self.real = real

@@ -1,6 +1,6 @@
 --! use layout recent_runs
 -- Counters by job. Settlements of a few jobs are counted at once. Those of many jobs are appended as they came to the
--- list `tallies` (rows, keys and states of one call) and counted later: when somebody asks, when runs are planned, or
+-- list `tallies` (rows, keys and states of one call) and counted later: when counters are read, runs are planned, or
 -- when the list is long. One HSET of many counters per settlement would cost more than the settlement.
 --! const COUNTERS '>i8i8i8i8i8i8i8Bxxxxxxxx'
 --! const FEW_JOBS 8

@@ -43,7 +43,7 @@ local function index_job(name, job)
     end
 end
 
--- Whether only code can compute the job's schedule: such a job is a shard by itself.
+-- Whether only code can compute the job's schedule: such a job has its own shard.
 local function is_apart(job)
     return sub(job.shard, 1, 4) == 'job:'
 end

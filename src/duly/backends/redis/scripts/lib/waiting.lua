@@ -131,7 +131,7 @@ local function remove_from_index(id, run, status)
         or remove_from_sets(id, priority, run.queue_key)
 end
 
--- Holds a run that is in no index. One that waits for an assignment belongs to no node.
+-- Holds a run that is in no index. One that waits for an assignment has no node.
 local function hold(id, run, status, key)
     remove_from_node(id, run.queue_key)
     local _, node = split_queue_key(run.queue_key)
@@ -146,7 +146,7 @@ local function hold(id, run, status, key)
     call('ZADD', held_key(sub(run.queue_key, 1, 1), key), status.ready, id)
     count_held(key, 1)
     if run.group and key == 'group:' .. run.group then
-        lift_start_limit(id, run) -- a run that waits for its group is late for no other reason
+        lift_start_limit(id, run) -- a run is late here only because it waits for its group
     elseif run.group and not list_has(call('HGET', GROUPS, run.group), id) then
         offer_place(run.group, true)
     end
@@ -163,7 +163,7 @@ local function store_held(key, sets)
     end
 end
 
--- Publishes the end of these runs, where somebody waits for it.
+-- Publishes the end of those of these runs that a session waits for.
 local function publish_ended(ids)
     if #ids == 0 or call('EXISTS', P .. 'awaited') == 0 then return end
     local awaited = {}
