@@ -309,8 +309,8 @@ def _tell_absence(facts: Facts, due: datetime) -> tuple[str, str, str | None]:
         since = f"The job has been paused since {instant(record.paused.at)}{note}"
         return "not_planned", f"{since}; what it misses is recorded as skipped when it is resumed.", "pause"
     if record.retired_at is not None:
-        since = f"No live node has had its handler since {instant(record.retired_at)}"
-        return "not_planned", f"{since}; what it misses is recorded as skipped when one comes back.", "no_handler"
+        since = f"No live node has its handler; the job was retired at {instant(record.retired_at)}"
+        return "not_planned", f"{since}. What it misses is recorded as skipped when one has it again.", "no_handler"
     if due > now:
         planned = instant(record.plan_at) if record.plan_at else "in time"
         return "not_yet", f"It is not due yet; its run is created ahead of time, at {planned}.", None
