@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import redis.asyncio
 
 from duly.backends.redis.client import RedisClient
-from duly.backends.redis.loader import script_of, scripts
+from duly.backends.redis.scripts import script_of, scripts
 from duly.backends.redis.settings import parse
 from duly.testing.servers import redis_server
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import redis
 
 from duly.backends.redis.client import RedisClient
-from duly.backends.redis.loader import script_of, scripts
+from duly.backends.redis.scripts import script_of, scripts
 from duly.backends.redis.settings import parse
 
 _numbers = itertools.count()

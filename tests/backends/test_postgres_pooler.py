@@ -13,7 +13,7 @@ import pytest
 from postgres_proxies import pooler_in_front_of
 
 from duly.backends.postgres.connection import Connections
-from duly.backends.postgres.migrating import check
+from duly.backends.postgres.migrations import check
 from duly.backends.postgres.notify import POLL, Notifier
 from duly.backends.postgres.session import Session
 from duly.backends.postgres.url import parse

@@ -6,7 +6,7 @@ import secrets
 import pytest
 
 from duly.backends.postgres.connection import Connections
-from duly.backends.postgres.migrating import Step, check, migrate
+from duly.backends.postgres.migrations import Step, check, migrate
 from duly.backends.postgres.url import parse
 from duly.errors import BackendError
 

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from duly.backends.redis import open_url
-from duly.backends.redis.jobs import encode_job
+from duly.backends.redis.codec import encode_job
 from duly.model import JobChange, Pause
 from duly.ports import Opening
 from duly.testing.conformance.world import World

@@ -10,8 +10,8 @@ from redis_connections import new_namespace, operator
 from tests.conftest import eventually
 
 from duly.backends.redis.backend import RedisBackend
-from duly.backends.redis.loader import scripts
 from duly.backends.redis.replication import CONFIRMED, Replicas
+from duly.backends.redis.scripts import scripts
 from duly.backends.redis.settings import parse
 from duly.errors import BackendUnavailable, ChangesLost
 from duly.model import Ids, Run

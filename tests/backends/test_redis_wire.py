@@ -11,8 +11,8 @@ from tests.conftest import eventually
 
 from duly.backends.backoff import Backoff
 from duly.backends.redis.backend import RedisBackend
-from duly.backends.redis.loader import scripts
 from duly.backends.redis.pubsub import MISSED
+from duly.backends.redis.scripts import scripts
 from duly.backends.redis.settings import parse
 from duly.errors import BackendError, BackendUnavailable
 from duly.testing.servers import redis_server as start_redis

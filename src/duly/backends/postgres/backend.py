@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from duly.backends.codec import answers, duration, instant
 from duly.backends.handler_sets import HandlerSetCache
 from duly.backends.options import check_timeout
-from duly.backends.postgres import adding, claiming, migrating, settling
+from duly.backends.postgres import adding, claiming, migrations, settling
 from duly.backends.postgres.connection import Connection, Connections
 from duly.backends.postgres.doctor import ServerInfo, capabilities_of, findings, gather
 from duly.backends.postgres.notify import Notifier
@@ -64,7 +64,7 @@ class PostgresStore(SqlStore):
         return Joined(self._server, connection)
 
     async def migrate(self) -> list[str]:
-        return await migrating.migrate(self._server.connections)
+        return await migrations.migrate(self._server.connections)
 
     async def time(self) -> datetime:
         return from_micros(await self._server.read(lambda unit: unit.server_clock()))
@@ -282,7 +282,7 @@ class PostgresBackend:
         self.notifier.open()
         try:
             if self._opening.migrates:
-                await migrating.check(self.connections)
+                await migrations.check(self.connections)
             sent = self.clock.monotonic()
             self.clock.read(await self.store.time(), sent)
             await self.refresh()

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from msgspec import Struct
 
 from duly.backends.postgres.connection import Connection, Connections
-from duly.backends.postgres.migrating import LANE, applied_steps, steps
+from duly.backends.postgres.migrations import LANE, applied_steps, steps
 from duly.backends.postgres.url import Place
 from duly.ports import Capabilities, Clock, Finding, Severity
 

@@ -18,9 +18,9 @@ from hiredis import ReplyError
 from duly.backends.loop_binding import LoopBinding
 from duly.backends.redis.connection import Argument, Connection, checked_reply, error_code, moved_to, pack, reply_error
 from duly.backends.redis.discovery import Discovery, ReconnectingConnection
-from duly.backends.redis.loader import Script, scripts
 from duly.backends.redis.pubsub import Listener, PubSub, Subscriber
 from duly.backends.redis.replication import Confirmation, Unconfirmed
+from duly.backends.redis.scripts import Script, scripts
 from duly.backends.redis.settings import ConnectionSettings
 from duly.backends.url_parts import Address
 from duly.errors import ChangesLost

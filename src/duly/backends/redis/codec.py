@@ -14,13 +14,17 @@ from datetime import UTC, datetime
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from duly.backends.tolerance import UNREADABLE
+from duly.backends.codec import in_shard
+from duly.backends.tolerance import UNREADABLE, damaged_job
 from duly.model import (
     EPOCH,
     Attempt,
     Cause,
     Failure,
+    JobRecord,
+    JobStatus,
     OutcomeKind,
     Progress,
     Run,
@@ -396,3 +400,72 @@ def run_of(run_id: str, body: Body, status: Status | None, member: bool, expires
         cancelling=known.flags % 2 == CANCELLING and not known.finished,
         progress=known.progress,
     )
+
+
+# --- jobs: fields that scripts compare and change, at fixed offsets, then the record as it was saved
+
+_JOB_HEAD = struct.Struct(">IBqqq")
+_ACTIVE, _BLOCKED, _HAS_CURSOR, _HAS_PLAN = 1, 2, 4, 8
+_STOPPED = (JobStatus.REMOVED, JobStatus.PAUSED, JobStatus.RETIRED)
+_BLOCKING = (JobStatus.REMOVED, JobStatus.PAUSED)
+
+_decode_record = msgspec.msgpack.Decoder(JobRecord).decode
+
+
+def encode_job(record: JobRecord) -> bytes:
+    """A record as it is stored. Scripts read uid and shard, and not what follows."""
+    status = record.status
+    flags = (
+        (_ACTIVE if status not in _STOPPED else 0)
+        | (_BLOCKED if status in _BLOCKING else 0)
+        | (_HAS_CURSOR if record.cursor is not None else 0)
+        | (_HAS_PLAN if record.plan_at is not None else 0)
+    )
+    head = _JOB_HEAD.pack(
+        record.revision, flags, _micros_or_zero(record.cursor), _micros_or_zero(record.plan_at), record.planned
+    )
+    return head + encode(record.uid) + encode(record.shard) + encode(record)
+
+
+def decode_job(name: str, text: bytes) -> JobRecord:
+    """A record as it is now: scripts may have changed cursor, time to plan and count since it was saved."""
+    try:
+        revision, flags, cursor, plan_at, planned = _JOB_HEAD.unpack_from(text)
+        uid_end = _string_end(text, _JOB_HEAD.size)
+        uid = bytes(text[_JOB_HEAD.size : uid_end])
+        shard_end = _string_end(text, uid_end)
+        shard = msgspec.msgpack.decode(text[uid_end:shard_end], type=str)
+    except UNREADABLE as exc:
+        return damaged_job(name, "", 0, exc)
+    try:
+        record = _decode_record(memoryview(text)[shard_end:])
+    except UNREADABLE as exc:
+        record = damaged_job(name, msgspec.msgpack.decode(uid, type=str), revision, exc)
+    return replace(
+        in_shard(record, shard),
+        cursor=from_micros(cursor) if flags & _HAS_CURSOR else None,
+        plan_at=from_micros(plan_at) if flags & _HAS_PLAN else None,
+        planned=planned,
+    )
+
+
+def decode_jobs(names: Sequence[str | bytes], texts: Sequence[bytes | None]) -> list[JobRecord]:
+    """The records of those jobs that exist."""
+    return [
+        decode_job(name.decode() if isinstance(name, bytes) else name, text)
+        for name, text in zip(names, texts, strict=True)
+        if text is not None
+    ]
+
+
+def _string_end(text: bytes, at: int) -> int:
+    """The end of the msgpack string that begins at this offset."""
+    kind = text[at]
+    if kind < 0xC0:
+        return at + 1 + (kind & 0x1F)
+    width = 1 << (kind - 0xD9)
+    return at + 1 + width + int.from_bytes(text[at + 1 : at + 1 + width], "big")
+
+
+def _micros_or_zero(instant: datetime | None) -> int:
+    return 0 if instant is None else to_micros(instant)

@@ -5,35 +5,32 @@ from __future__ import annotations
 import asyncio
 import heapq
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
-from duly.backends.redis import listing, pages
+from duly.backends.redis import listing
 from duly.backends.redis.client import MAX_SLICE, RedisClient, slices_of
 from duly.backends.redis.codec import (
     NUMBERS,
     OUTCOMES,
     STATES,
+    BatchArguments,
     attempts_of,
+    batch_arguments,
+    decode_job,
+    decode_jobs,
     encode,
+    encode_job,
     instant_of,
     optional_instant,
     parse_queue_key,
     score_of,
 )
-from duly.backends.redis.jobs import (
-    change_arguments,
-    decode_job,
-    decode_jobs,
-    firing_arguments,
-    index_place,
-    place_of,
-    slices_by_runs,
-)
+from duly.backends.redis.connection import Argument
 from duly.backends.redis.listing import decoded
 from duly.backends.redis.pubsub import MISSED, Listener
 from duly.errors import BackendError, BackendUnavailable
@@ -228,7 +225,7 @@ class RedisStore:
     async def runs(
         self, query: RunQuery, limit: int, cursor: str | None = None, *, scan: int = SCAN, now: datetime | None = None
     ) -> Page:
-        return await pages.page(self._client, query, limit, cursor, scan, _micros(now))
+        return await listing.page(self._client, query, limit, cursor, scan, _micros(now))
 
     async def upcoming(self, limit: int, job: str | None = None, *, now: datetime | None = None) -> list[Run]:
         return await listing.upcoming(self._client, limit, job, _micros(now))
@@ -440,3 +437,60 @@ def _with_queued(depth: Depth, number: int, oldest: datetime) -> Depth:
     """The depth of a queue in which this number of the pending runs turned out to be queued."""
     first = oldest if depth.oldest is None else min(depth.oldest, oldest)
     return replace(depth, queued=depth.queued + number, pending=depth.pending - number, oldest=first)
+
+
+def change_arguments(change: JobChange) -> tuple[Argument, ...]:
+    """One change as arguments of `save`."""
+    return (
+        change.record.name,
+        "" if change.expect is None else change.expect,
+        "1" if change.moves_cursor else "",
+        change.waiting.value,
+        encode_job(change.record),
+        *batch_arguments(change.ledger),
+        place_of(change.record),
+        "1" if change.redefines else "",
+    )
+
+
+def place_of(record: JobRecord) -> str:
+    """Where a job is in the index of handlers (`lib/job_index.lua`)."""
+    return index_place(record.spec.handler, record.retired_at is not None) if record.needs_handler else ""
+
+
+def index_place(handler: str, retired: bool) -> str:
+    """Where the jobs of a handler are."""
+    return f"{'r' if retired else 'a'}{handler}"
+
+
+def firing_arguments(firings: Sequence[Firing]) -> tuple[bytes, *BatchArguments]:
+    """Firings as arguments of `fire`, with the runs of all of them together."""
+    steps = [
+        (
+            firing.name,
+            firing.uid,
+            firing.revision,
+            to_micros(firing.expect),
+            False if firing.cursor is None else to_micros(firing.cursor),
+            False if firing.plan_at is None else to_micros(firing.plan_at),
+            len(firing.runs),
+            *(() if firing.move_to is None else (firing.move_to,)),
+        )
+        for firing in firings
+    ]
+    return encode(steps), *batch_arguments([run for firing in firings for run in firing.runs])
+
+
+def slices_by_runs(firings: Sequence[Firing], most: int) -> Iterator[Sequence[Firing]]:
+    """Firings in order, in slices of at most `most` firings and runs together; at least one firing each."""
+    some: list[Firing] = []
+    size = 0
+    for firing in firings:
+        added = 1 + len(firing.runs)
+        if some and size + added > most:
+            yield some
+            some, size = [], 0
+        some.append(firing)
+        size += added
+    if some:
+        yield some

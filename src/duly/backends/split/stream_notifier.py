@@ -19,8 +19,8 @@ from msgspec import Struct
 from duly.backends.backoff import Backoff
 from duly.backends.redis.client import RedisClient
 from duly.backends.redis.connection import Argument
-from duly.backends.redis.loader import Script, script_of
 from duly.backends.redis.pubsub import Listener
+from duly.backends.redis.scripts import Script, script_of
 from duly.backends.redis.settings import ConnectionSettings, parse
 from duly.backends.split.priority_bands import ANY, BANDS, ReadyRuns
 from duly.backends.url_parts import checked_namespace

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from duly.backends.codec import instant, micros, slices_of
-from duly.backends.sql import counting, listing, operating, pages, planning, values
+from duly.backends.sql import listing, operating, pages, planning, values
 from duly.backends.sql.notify import CompletionWaiters
 from duly.backends.sql.unit import STORE, Session, Task, Unit
 from duly.model import (
@@ -158,7 +158,7 @@ class SqlStore(ABC):
         return await self._list(lambda unit: listing.statistics(unit, jobs))
 
     async def counts(self, *, scan: int = COUNTED, now: datetime | None = None) -> Counts:
-        return await self._list(lambda unit: counting.counts(unit, unit.moment(now), scan))
+        return await self._list(lambda unit: listing.counts(unit, unit.moment(now), scan))
 
     async def _list(self, task: Task[T]) -> T:
         return await self._session.read(task, listing=True)

@@ -36,7 +36,7 @@ class Script(Struct, frozen=True):
 @cache
 def scripts() -> Mapping[str, Script]:
     """All scripts by name."""
-    folder = files("duly.backends.redis") / "scripts"
+    folder = files("duly.backends.redis.scripts")
     entries = {entry.name.removesuffix(".lua"): entry for entry in folder.iterdir() if entry.name.endswith(".lua")}
     library = folder / "lib"
     return {name: script_of(name, _assembled(text.read_text("utf-8"), library)) for name, text in entries.items()}

@@ -1,4 +1,4 @@
-"""The schema: numbered steps in `migrations/`, applied in order, each in one transaction that also records it.
+"""The schema: numbered steps in this folder, applied in order, each in one transaction that also records it.
 
 Many processes may open a new database at once: the one that has the lock applies a step, the others find it recorded.
 
@@ -56,7 +56,7 @@ class Step(Struct, frozen=True):
 @cache
 def steps() -> tuple[Step, ...]:
     """All steps this code knows, in order."""
-    files = resources.files("duly.backends.postgres").joinpath("migrations").iterdir()
+    files = resources.files("duly.backends.postgres.migrations").iterdir()
     scripts = {file.name.removesuffix(".sql"): file.read_text() for file in files if file.name.endswith(".sql")}
     return tuple(Step(int(name[:4]), name, scripts[name]) for name in sorted(scripts))
 
