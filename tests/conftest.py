@@ -4,6 +4,8 @@
 """
 
 import asyncio
+import signal
+import threading
 import time
 from collections.abc import Awaitable, Callable
 
@@ -30,6 +32,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # A shell starts background commands with SIGINT ignored, and programs that tests start would inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "servers(*names): the servers that a test uses, where nothing else says so")
 
 

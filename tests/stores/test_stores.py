@@ -8,7 +8,7 @@ import asyncpg
 import msgspec
 import pytest
 
-from duly import Scheduler, SchedulerConfig
+from duly import Retention, Scheduler, SchedulerConfig
 from duly.backends import open_backend
 from duly.model import WAITING, State
 from duly.ports import Opening
@@ -18,6 +18,8 @@ from tests.stores.content import found
 
 FOLDERS = sorted(path for path in Path(__file__).parent.glob("v*") if path.is_dir())
 NAMESPACE = "earlier"
+# The stores become older every day; nothing in them may be purged meanwhile.
+KEEP_ALL = Retention(completed=None, failed=None, cancelled=None, lost=None, skipped=None)
 
 
 @pytest.fixture(params=FOLDERS, ids=lambda folder: folder.name)
@@ -81,7 +83,7 @@ def test_work_goes_on_in_it(earlier, folder):
     before = {run["id"]: run for run in msgspec.json.decode((folder / f"{name}.json").read_bytes())["runs"]}
 
     async def work() -> None:
-        scheduler = Scheduler(url, SchedulerConfig(namespace=namespace, lock_ttl=2.0))
+        scheduler = Scheduler(url, SchedulerConfig(namespace=namespace, lock_ttl=2.0, retention=KEEP_ALL))
         for handler in ("solo", "nobody_has_it", "long", "longer", "stop", "beat", "mail", "later", "keyed"):
 
             @scheduler.job(name=handler)
