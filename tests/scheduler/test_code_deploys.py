@@ -53,6 +53,17 @@ class Program:
             return len(read), len(written)
 
 
+async def test_ids_of_jobs_grow_in_the_order_of_the_program(url):
+    program = Program(url)
+    await program.start()
+    async with program.scheduler.client():
+        client = await program.scheduler._client()
+        records = await client.backend.store.jobs([job.name for job in client.registry.jobs()])
+    uids = {record.name: record.uid for record in records}
+    in_order = [uids[job.name] for job in client.registry.jobs()]
+    assert in_order == sorted(in_order)
+
+
 async def test_an_unchanged_program_reads_and_writes_no_definition(url):
     assert await Program(url).start() == (0, MANY)
     assert await Program(url).start() == (0, 0)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from duly.errors import ConfigurationError, shown
-from duly.model import is_run_id
+from duly.model import is_run_id, to_micros
 
 _DIGITS = 18  # what a signed 64-bit number holds for certain
+_AFTER_IDS = "~"  # sorts behind every id
 
 
 def cursor_of(*parts: int | str) -> str:
@@ -28,6 +31,11 @@ def place_in(cursor: str) -> tuple[int, str]:
         raise _refused(cursor)
     [micros] = numbers_in(first.removeprefix("-"), 1)
     return (-micros if first.startswith("-") else micros), run_id
+
+
+def coming_after(cursor: str | None, now: datetime) -> tuple[int, str]:
+    """The ready time and the id after which `Queue.read_ahead` continues; without a cursor, after all that is ready."""
+    return (to_micros(now), _AFTER_IDS) if cursor is None else place_in(cursor)
 
 
 def _refused(cursor: str) -> ConfigurationError:

@@ -27,7 +27,8 @@ class Capabilities(Struct, frozen=True):
     every process. `durable_start`: also power loss, for the start record of an at-most-once run. `shared`: several
     processes may use it at once. `transactions`: `transaction` and `within` work. `push`: `wait` returns promptly on
     work from other processes. `threads`: sessions may be used from other threads' loops. `pipelined`: a call does not
-    wait for the answer to the one before, so two calls at a time are faster.
+    wait for the answer to the one before, so two calls at a time are faster. `reads_ahead`: `Queue.begin` costs less
+    at the due time than a claim, so nodes read scheduled runs shortly before; else they only claim.
     """
 
     durable: bool
@@ -37,6 +38,7 @@ class Capabilities(Struct, frozen=True):
     push: bool
     threads: bool
     pipelined: bool = False
+    reads_ahead: bool = False
     order: Order = Order.EXACT
 
 

@@ -130,17 +130,20 @@ class Queue(Protocol):
         limit: int,
         start: int = 0,
         step: int = 1,
+        cursor: str | None = None,
         *,
         now: datetime | None = None,
-    ) -> tuple[list[Run], bool]:
+    ) -> tuple[list[Run], str | None]:
         """Scheduled runs that this node could `begin` at their ready time, which comes after now and by `until`.
 
-        Changes nothing. Of all pending scheduled runs without a hold that are ready in that time, by ready time, then
-        id, it looks at number `start` and every `step`-th after it, `limit` at most; so nodes that read at the same
-        time can read different ones. It returns those of them that a claim of this node, made when they are ready,
-        would lend as things are now: never claimed before, assigned to no other node, of these queues and handlers,
-        the queue not paused, the job neither paused nor removed. Groups do not matter here. Also returns whether there
-        is more to look at.
+        Changes nothing. A backend without the capability `reads_ahead` returns nothing, and nodes do not ask. Of all
+        pending scheduled runs without a hold that are ready in that time, by ready time, then id, it takes the first
+        `step` times `limit` after the cursor, and looks at number `start` (from 0) and every `step`-th after it; so
+        nodes that read at the same time can read different ones. It returns those of them that a claim of this node,
+        made when they are ready, would lend as things are now: never claimed before, assigned to no other node, of
+        these queues and handlers, the queue not paused, the job neither paused nor removed. Groups do not matter here.
+        Also returns the cursor with which a call with the same `start` and `step` continues, None at the end. The cost
+        of a call does not depend on how many runs come before its cursor.
         """
         ...
 

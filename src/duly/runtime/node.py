@@ -147,7 +147,7 @@ class Node:
         attempts = Attempts(env, executors, self._deadlines, hooks, contexts)
         wakes = {"drained": self._results_drained, "held": self._run_held}
         self.settler = Settler(env, queue, self.active_runs, hooks, self.next_due, **wakes)
-        self.ahead = ReadAhead(env, queue, self._backend.coordinator, code.catalog, self.next_due)
+        self.ahead = ReadAhead(env, queue, self._backend, code.catalog, self.next_due)
         running = (self.settler, self.active_runs)
         self.worker = Worker(env, queue, code.catalog, attempts, *running, self.next_due, self.ahead)
         self.dispatcher = Dispatcher(env, queue, self.worker, self.next_due, due)

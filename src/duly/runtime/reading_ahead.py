@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from duly.model import Claim, Role, Run, seconds_between, shift
-from duly.ports import Coordinator, Queue
+from duly.ports import Backend, Queue
 from duly.runtime.environment import Environment, NodeService
 from duly.runtime.handler import Catalog
 from duly.runtime.next_due import NextDue
@@ -30,15 +30,14 @@ class ReadAhead(NodeService):
 
     name = "read ahead"
 
-    def __init__(
-        self, env: Environment, queue: Queue, coordinator: Coordinator, catalog: Catalog, next_due: NextDue
-    ) -> None:
+    def __init__(self, env: Environment, queue: Queue, backend: Backend, catalog: Catalog, next_due: NextDue) -> None:
         super().__init__(env, next_due.soon)
         self._node_id = env.card.id
         self._queues = None if isinstance(env.config.queues, Mapping) else env.config.queues
-        self._enabled = not isinstance(env.config.queues, Mapping)  # weights decide about every claim
+        weighted = isinstance(env.config.queues, Mapping)  # weights decide about every claim
+        self._enabled = backend.capabilities.reads_ahead and not weighted
         self._queue = queue
-        self._coordinator = coordinator
+        self._coordinator = backend.coordinator
         self._catalog = catalog
         self._next_due = next_due
         self._runs: deque[Run] = deque()
@@ -73,14 +72,13 @@ class ReadAhead(NodeService):
     async def _read(self, until: datetime) -> None:
         """Read what is due by `until` and was not read before."""
         self._skip()
-        start, step = self._rank
         known = {run.id for run in self._runs}
-        more = True
-        while more and len(self._runs) < _MOST:
-            handlers = self._catalog.names
-            runs, more = await self._queue.read_ahead(self._node_id, self._queues, handlers, until, _SLICE, start, step)
+        what = (self._node_id, self._queues, self._catalog.names, until, _SLICE, *self._rank)
+        runs, cursor = await self._queue.read_ahead(*what)
+        self._runs.extend(run for run in runs if run.id not in known)
+        while cursor is not None and len(self._runs) < _MOST:
+            runs, cursor = await self._queue.read_ahead(*what, cursor)
             self._runs.extend(run for run in runs if run.id not in known)
-            start += step * _SLICE
         self._read_until = until
 
     # --- what the worker asks

@@ -20,6 +20,7 @@ CAPABILITIES = Capabilities(
     transactions=False,
     push=True,
     threads=False,
+    reads_ahead=True,
 )
 
 _SCHEME = "memory://"

@@ -10,6 +10,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from duly.backends.codec import kept_progress, kept_settlement
+from duly.backends.cursors import coming_after, cursor_of
 from duly.backends.memory.contents import Contents
 from duly.model import (
     WAITING,
@@ -27,6 +28,7 @@ from duly.model import (
     State,
     seconds_between,
     shift,
+    to_micros,
 )
 from duly.model.holds import UNPLACED, held_handler
 from duly.rules.admission import hold_of
@@ -151,14 +153,17 @@ class MemoryQueue:
         limit: int,
         start: int = 0,
         step: int = 1,
+        cursor: str | None = None,
         *,
         now: datetime | None = None,
-    ) -> tuple[list[Run], bool]:
-        at = now or self._contents.clock.now()
-        coming = (run for run in self._runs.soonest(until) if run.ready_at > at and run.cause is Cause.SCHEDULE)
-        looked_at = list(islice(coming, start, start + step * limit + 1, step))
-        found = [run for run in looked_at[:limit] if self._could_begin(run, node, queues, handlers)]
-        return found, len(looked_at) > limit
+    ) -> tuple[list[Run], str | None]:
+        after = coming_after(cursor, now or self._contents.clock.now())
+        coming = (run for run in self._runs.soonest(until) if run.cause is Cause.SCHEDULE)
+        later = (run for run in coming if (to_micros(run.ready_at), run.id) > after)
+        some = list(islice(later, step * limit + 1))
+        taken = some[: step * limit]
+        found = [run for run in taken[start::step] if self._could_begin(run, node, queues, handlers)]
+        return found, cursor_of(to_micros(taken[-1].ready_at), taken[-1].id) if len(some) > len(taken) > 0 else None
 
     def _could_begin(self, run: Run, node: str, queues: Sequence[str] | None, handlers: Collection[str] | None) -> bool:
         return (

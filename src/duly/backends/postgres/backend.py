@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.codec import answers, duration, instant
+from duly.backends.cursors import coming_after
 from duly.backends.handler_sets import HandlerSetCache
 from duly.backends.options import check_timeout
 from duly.backends.postgres import adding, claiming, migrations, settling
@@ -29,7 +30,7 @@ from duly.backends.sql.queue import SqlQueue
 from duly.backends.sql.settling import settle_each
 from duly.backends.sql.store import SqlStore
 from duly.backends.sql.unit import CLAIMING, QUICK, SETTLING
-from duly.model import Beat, Claim, Claimed, Put, Renewal, Run, Settlement, from_micros
+from duly.model import Beat, Claim, Claimed, Put, Renewal, Run, Settlement, from_micros, to_micros
 from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store, StoreClock, Transaction
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ UNKNOWN = Capabilities(
     transactions=True,
     push=True,
     threads=True,
+    reads_ahead=True,
 )
 
 
@@ -207,6 +209,28 @@ class PostgresQueue(SqlQueue[PostgresUnit]):
         await self._raise_fences()
         taking = claiming.Taking(node, request, self._server.connections.moment(now), duration(lease))
         return await self._server.write(CLAIMING, lambda unit: claiming.claim_held(unit, key, run_id, taking))
+
+    async def read_ahead(
+        self,
+        node: str,
+        queues: Sequence[str] | None,
+        handlers: Collection[str] | None,
+        until: datetime,
+        limit: int,
+        start: int = 0,
+        step: int = 1,
+        cursor: str | None = None,
+        *,
+        now: datetime | None = None,
+    ) -> tuple[list[Run], str | None]:
+        async def task(unit: PostgresUnit) -> tuple[list[Run], str | None]:
+            at = await unit.shown_at(now)
+            after = coming_after(cursor, from_micros(at))
+            return await claiming.coming(unit, after, to_micros(until), (limit, start, step), node, at)
+
+        runs, following = await self._server.read(task)
+        wanted = [run for run in runs if queues is None or run.queue in queues]
+        return [run for run in wanted if handlers is None or run.handler in handlers], following
 
     async def begin(
         self, node: str, runs: Sequence[Run], lease: float, request: int, *, now: datetime | None = None

@@ -16,11 +16,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.codec import CAUSES, MIDDLE, SCHEDULED, Kind, Lender, Place, begun, place_of, read_policy
+from duly.backends.cursors import cursor_of
 from duly.backends.handler_sets import digest_of
 from duly.backends.postgres.unit import HERE, PostgresUnit
 from duly.backends.sql.groups import decide_about
-from duly.backends.sql.moves import by_ids, read_records, unhold
+from duly.backends.sql.moves import by_ids, by_seqs, read_records, unhold
 from duly.backends.sql.notify import WORK
+from duly.backends.sql.operating import paused
 from duly.backends.sql.unit import Row, lent
 from duly.backends.tolerance import tolerantly
 from duly.model import Cause, Claim, Run, State, from_micros, to_micros
@@ -551,6 +553,42 @@ async def claim_held(unit: PostgresUnit, key: str, run_id: str, taking: Taking) 
 
 def _who(taking: Taking) -> tuple[str, int]:
     return taking.node, taking.request
+
+
+# Scheduled runs that are ready after ($1, $4) and by $2, $3 at most.
+_COMING = """
+WITH RECURSIVE {lines}
+SELECT n.ready_at, n.id, n.seq FROM lines AS l CROSS JOIN LATERAL (
+    SELECT seq, ready_at, id FROM {ns}.waiting AS w
+    WHERE w.line = l.line AND w.rank = l.rank AND (w.ready_at, w.id) > ($1, $4::text) AND w.ready_at <= $2
+    ORDER BY w.ready_at, w.id LIMIT $3
+) AS n
+WHERE l.rank < {scheduled}
+ORDER BY n.ready_at, n.id LIMIT $3
+""".replace("{scheduled}", str(SCHEDULED))
+_BLOCKED = "SELECT name FROM {ns}.jobs WHERE blocked AND name = ANY($1::text[])"
+
+
+async def coming(
+    unit: PostgresUnit, after: tuple[int, str], until: int, share: tuple[int, int, int], node: str, now: int
+) -> tuple[list[Run], str | None]:
+    """What `Queue.read_ahead` returns, for any queue and handler. The share: how many, from which number, each n-th."""
+    limit, start, step = share
+    rows = await unit.all(_COMING, after[0], until, step * limit + 1, after[1])
+    taken = rows[: step * limit]
+    runs = [record.run for record in await by_seqs(unit, [row[2] for row in taken[start::step]], now)]
+    stopped = await paused(unit)
+    blocked = {row[0] for row in await unit.all(_BLOCKED, list({run.job for run in runs}))}
+    found = [
+        run
+        for run in runs
+        if run.fence == 0
+        and run.assignee in (None, node)
+        and run.queue not in stopped
+        and run.job not in blocked
+        and run.damage is None
+    ]
+    return found, cursor_of(taken[-1][0], taken[-1][1]) if len(rows) > len(taken) > 0 else None
 
 
 class Beginning(Struct, frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from duly.backends.codec import MIDDLE, SCHEDULED, optional_json
+from duly.backends.codec import MIDDLE, optional_json
 from duly.backends.postgres import adding
 from duly.backends.postgres.unit import PostgresUnit
 from duly.backends.sql.unit import Conditions, Row
@@ -28,16 +28,6 @@ soonest AS (
 SELECT seq FROM soonest ORDER BY ready_at, id LIMIT $1
 """
 # The first $3 scheduled runs of all lines that are ready after $1 and by $2.
-_COMING = """
-WITH RECURSIVE {lines}
-SELECT n.seq FROM lines AS l CROSS JOIN LATERAL (
-    SELECT seq, ready_at, id FROM {ns}.waiting AS w
-    WHERE w.line = l.line AND w.rank = l.rank AND w.ready_at > $1 AND w.ready_at <= $2
-    ORDER BY w.ready_at, w.id LIMIT $3
-) AS n
-WHERE l.rank < {scheduled}
-ORDER BY n.ready_at, n.id LIMIT $3
-""".replace("{scheduled}", str(SCHEDULED))
 # Scan all waiting runs: an index by job would slow down every claim for a rare question.
 _SOONEST_OF_JOB = """
 SELECT seq FROM (
@@ -133,9 +123,6 @@ class PostgresDialect:
         else:
             rows = await unit.all(_SOONEST_OF_JOB, limit, UNPLACED, job)
         return [row[0] for row in rows]
-
-    async def coming(self, unit: PostgresUnit, now: int, until: int, count: int) -> list[int]:
-        return [row[0] for row in await unit.all(_COMING, now, until, count)]
 
     async def first_held(self, unit: PostgresUnit, key: str, limit: int, after: Run | None, now: int) -> list[int]:
         start: tuple[int | None, int | None, str | None] = (None, None, None)

@@ -293,6 +293,7 @@ def capabilities_of(facts: ServerInfo, place: Place) -> Capabilities:
         transactions=True,
         push=not facts.pooled,
         threads=True,
+        reads_ahead=True,
     )
 
 

@@ -40,6 +40,7 @@ UNKNOWN = Capabilities(
     push=True,
     threads=True,
     pipelined=True,
+    reads_ahead=True,
 )
 
 

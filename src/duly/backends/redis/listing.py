@@ -157,11 +157,20 @@ async def _waiting(client: RedisClient, name: bytes, job: str, size: int) -> Asy
 
 
 async def coming(
-    client: RedisClient, node: str, until: datetime, start: int, step: int, limit: int, now: datetime | None
-) -> tuple[list[Run], bool]:
-    """Scheduled runs that are ready after now and by `until`, if this node may start them; whether there are more."""
-    at, ids, found, more = await client.call_at(now, "read_ahead", to_micros(until), node, start, step, limit)
-    return [each.run for each in _listed(decoded(ids), found, at) if each.run.damage is None], bool(more)
+    client: RedisClient, until: datetime, limit: int, start: int, step: int, cursor: str | None, now: datetime | None
+) -> tuple[list[Run], str | None]:
+    """Scheduled runs that are ready after now and by `until`, and were never claimed; where to continue."""
+    after: tuple[int | bytes, str | bytes] = (b"", b"") if cursor is None else place_in(cursor)
+    at, found, bodies, ready, last = await client.call_at(
+        now, "read_ahead", to_micros(until), *after, start, step, limit
+    )
+
+    def read(some: Sequence[tuple[bytes, bytes]]) -> list[Run]:
+        return [run_of(run_id.decode(), body_of(body), None, False, None, at) for run_id, body in some]
+
+    rows = list(zip(found, bodies, strict=True))
+    runs = tolerantly(read, rows, lambda row, why: damaged_run(row[0].decode(), row[1], b"", why))
+    return [run for run in runs if run.damage is None], cursor_of(score_of(ready), last.decode()) if last else None
 
 
 async def held(client: RedisClient, key: str, limit: int, after: Run | None, now: datetime | None) -> list[Run]:

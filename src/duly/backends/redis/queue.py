@@ -156,18 +156,24 @@ class RedisQueue:
         limit: int,
         start: int = 0,
         step: int = 1,
+        cursor: str | None = None,
         *,
         now: datetime | None = None,
-    ) -> tuple[list[Run], bool]:
+    ) -> tuple[list[Run], str | None]:
         runs: list[Run] = []
-        more = True
         for offset in range(0, limit, _READ_AHEAD):
             some = min(_READ_AHEAD, limit - offset)
-            read, more = await listing.coming(self._client, node, until, start + step * offset, step, some, now)
-            runs += [run for run in read if queues is None or run.queue in queues]
-            if not more:
+            read, cursor = await listing.coming(self._client, until, some, start, step, cursor, now)
+            runs += [
+                run
+                for run in read
+                if run.assignee in {None, node}
+                and (queues is None or run.queue in queues)
+                and (handlers is None or run.handler in handlers)
+            ]
+            if cursor is None:
                 break
-        return [run for run in runs if run.fence == 0 and (handlers is None or run.handler in handlers)], more
+        return runs, cursor
 
     async def begin(
         self, node: str, runs: Sequence[Run], lease: float, request: int, *, now: datetime | None = None

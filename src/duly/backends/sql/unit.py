@@ -128,10 +128,6 @@ class Dialect(Protocol[U_contra]):
         """The numbers of the waiting runs that nothing holds, or that are not placed yet, by ready time, then id."""
         ...
 
-    async def coming(self, unit: U_contra, now: int, until: int, count: int) -> list[int]:
-        """The numbers of the first scheduled runs without a hold that are ready after now and by `until`."""
-        ...
-
     async def first_held(self, unit: U_contra, key: str, limit: int, after: Run | None, now: int) -> list[int]:
         """The numbers of the first runs under a hold, in the order of `rules.placement.placing_order`."""
         ...

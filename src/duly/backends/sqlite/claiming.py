@@ -14,7 +14,7 @@ statement that changes several tables, and no round trips to save.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from heapq import merge
 from itertools import chain, groupby
@@ -22,16 +22,16 @@ from itertools import chain, groupby
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.codec import SCHEDULED, Lender, Record, begun, read_start_by, urgency_of
+from duly.backends.codec import SCHEDULED, Lender, Record, read_start_by, urgency_of
 from duly.backends.sql.groups import decide_about, decided
 from duly.backends.sql.moves import by_ids, by_seqs, relocate, unhold
 from duly.backends.sql.moves import leave as leave_hold
 from duly.backends.sql.operating import paused
-from duly.backends.sql.unit import Row, lent
+from duly.backends.sql.unit import Row
 from duly.backends.sqlite.interning import SPAN
 from duly.backends.sqlite.unit import SqliteUnit, as_list
 from duly.backends.tolerance import tolerantly
-from duly.model import Claim, Delivery, Run, State, from_micros, to_micros
+from duly.model import Claim, Delivery, State, to_micros
 from duly.model.holds import UNPLACED, hold_for_handler
 from duly.rules.admission import hold_of
 from duly.rules.misfires import LATE, is_missed_entrant
@@ -259,7 +259,7 @@ async def _decide_about_others(unit: SqliteUnit, now: int, *, full: bool) -> int
     return next_due(unit, now)
 
 
-async def _lent_before(unit: SqliteUnit, asking: Asking | Taking) -> list[Claim]:
+async def _lent_before(unit: SqliteUnit, asking: Asking) -> list[Claim]:
     last = unit.select_one(_LAST_REQUEST, asking.node)
     if last is None or asking.request > last[0]:
         return []
@@ -281,7 +281,7 @@ async def _unhold_handlers(unit: SqliteUnit, asking: Asking) -> None:
 
 
 class Taking(Struct, frozen=True):
-    """A request for runs by id. Instants in microseconds."""
+    """A request for one run by its id. Instants in microseconds."""
 
     node: str
     request: int
@@ -312,87 +312,6 @@ async def _may_be_taken(unit: SqliteUnit, record: Record, key: str, now: int) ->
     if run.hold != key or to_micros(run.ready_at) > now or record.entrant or run.queue in await paused(unit):
         return False
     return not unit.select(_BLOCKED, as_list([run.job]))
-
-
-# --- runs that were read ahead
-
-_COMING = """
-SELECT ready_at, id, seq FROM {ns}.waiting WHERE line = ? AND ready_at > ? AND ready_at <= ?
-ORDER BY ready_at, id LIMIT ?
-"""
-_COMING_TO_ENTER = _COMING.replace("{ns}.waiting", "{ns}.entrants")
-
-# Those of these runs that wait and are ready, in the columns of _READY, without what their reader knows.
-_WANTED = """
-SELECT w.ready_at, w.id, w.line, 0, w.seq, w.kind, w."group", 0, r.created_at, r.extra, NULL
-FROM json_each(?1) AS wanted CROSS JOIN {ns}.runs AS r ON r.id = wanted.value
-CROSS JOIN {ns}.waiting AS w ON w.line = r.line AND w.ready_at = r.ready_at AND w.id = r.id
-WHERE w.ready_at <= ?2
-UNION ALL
-SELECT w.ready_at, w.id, w.line, 1, w.seq, w.kind, w."group", 0, r.created_at, r.extra, NULL
-FROM json_each(?1) AS wanted CROSS JOIN {ns}.runs AS r ON r.id = wanted.value
-CROSS JOIN {ns}.entrants AS w ON w.line = r.line AND w.ready_at = r.ready_at AND w.id = r.id
-WHERE w.ready_at <= ?2
-"""
-_TRIED = '"fence":'  # in the extras of a run that was claimed before
-
-
-def coming(unit: SqliteUnit, now: int, until: int, count: int) -> list[int]:
-    """The numbers of the first scheduled runs that are ready after now and by `until`."""
-    scheduled = [place for place in survey(unit, now) if place.scheduled]
-    times = (now, until, count)
-    heads = [unit.select(_COMING_TO_ENTER if each.entering else _COMING, each.number, *times) for each in scheduled]
-    return [seq for _, _, seq in sorted(chain.from_iterable(heads))[:count]]
-
-
-async def begin(unit: SqliteUnit, runs: Sequence[Run], taking: Taking) -> list[Claim | None]:
-    """Lend runs that the asking node has read ahead, or return those that the same request lent before."""
-    before = {claim.run.id: claim for claim in await _lent_before(unit, taking)}
-    if any(run.id in before for run in runs):
-        return [before.get(run.id) for run in runs]
-    wanted = {run.id: run for run in runs}
-    stopped, blocked = await paused(unit), _blocked(unit, {run.job for run in runs})
-    found = {
-        row[ID]: row
-        for row in unit.select(_WANTED, as_list(wanted), taking.now)
-        if _unchanged(row, wanted[row[ID]], taking.now)
-        and wanted[row[ID]].queue not in stopped
-        and wanted[row[ID]].job not in blocked
-        and _node(unit, row[LINE]) in {None, taking.node}
-    }
-    rows = [found[run_id] for run_id in wanted if run_id in found]
-    claims = {claim.run.id: claim for claim in await _begun(unit, wanted, rows, taking)}
-    return [claims.get(run.id) for run in runs]
-
-
-def _unchanged(row: Row, run: Run, now: int) -> bool:
-    if run.start_by is not None and to_micros(run.start_by) < now:
-        return False
-    created = None if run.created_at is None else to_micros(run.created_at)
-    return row[CREATED_AT] == created and _TRIED not in (row[EXTRA] or "")
-
-
-def _blocked(unit: SqliteUnit, jobs: Collection[str]) -> set[str]:
-    if unit.select_one(_ANY_BLOCKED) is None:
-        return set()
-    return {name for (name,) in unit.select(_BLOCKED, as_list(jobs))}
-
-
-async def _begun(unit: SqliteUnit, runs: Mapping[str, Run], rows: Sequence[Row], taking: Taking) -> list[Claim]:
-    admitted = await _admitted(unit, rows, taking.now)
-    for entering, leave in ((0, "{leave_line}"), (1, "{leave_entrants}")):
-        unit.select(leave, as_list(row[SEQ] for row in admitted if row[ENTERING] == entering))
-    given = [(runs[row[ID]], row) for row in admitted]
-    unit.barrier |= any(run.policy.delivery is Delivery.AT_MOST_ONCE for run, _ in given)
-    same = (taking.node, taking.request, taking.now, taking.expires_at)
-    unit.execute(_SET_REQUEST, *same[:3])
-    first = unit.fences(len(given)) if given else 0
-    numbered = list(enumerate(given, first))
-    rich = [(row[SEQ], fence, row[GROUP] or "", int(run.dedupe_key is not None)) for fence, (run, row) in numbered]
-    unit.insert_many(_LEND_RICH, rich, *same)
-    unit.memory.remember({fence: lent(run, row[SEQ]) for fence, (run, row) in numbered})
-    times = (from_micros(taking.now), from_micros(taking.expires_at))
-    return [begun(run, fence, taking.node, taking.request, *times) for fence, (run, _) in numbered]
 
 
 # --- choosing

@@ -11,7 +11,7 @@ from duly.backends.codec import MIDDLE, Record, duration, extra_of, line_of, mic
 from duly.backends.sql.moves import place_odd
 from duly.backends.sql.notify import WORK
 from duly.backends.sql.unit import Conditions, Row
-from duly.backends.sqlite.claiming import coming, earliest_later, survey
+from duly.backends.sqlite.claiming import earliest_later, survey
 from duly.backends.sqlite.interning import SPAN
 from duly.backends.sqlite.unit import SqliteUnit, as_list
 from duly.model import WAITING, Put, Run, RunQuery, from_micros, to_micros
@@ -87,9 +87,6 @@ class SqliteDialect:
     async def soonest(self, unit: SqliteUnit, limit: int, job: str | None, now: int) -> list[int]:
         rows = _soonest(unit, limit, now) if job is None else unit.select(_SOONEST_OF_JOB, job, limit, UNPLACED)
         return [seq for _, _, seq in sorted(rows)[:limit]]
-
-    async def coming(self, unit: SqliteUnit, now: int, until: int, count: int) -> list[int]:
-        return coming(unit, now, until, count)
 
     async def first_held(self, unit: SqliteUnit, key: str, limit: int, after: Run | None, now: int) -> list[int]:
         return [seq for _, seq in sorted(_held_in_order(unit, key, limit, after, now))[:limit]]

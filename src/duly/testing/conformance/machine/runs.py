@@ -168,6 +168,8 @@ class WorkMachine(Machine):
     @step(2, node=NODES, seconds=st.sampled_from([1.0, 20.0]))
     def read_ahead(self, node: str, seconds: float) -> None:
         """Keep what both have read, for `begin`."""
+        if not self.twins.real.capabilities.reads_ahead:
+            return
         until = self.world.after(seconds)
         real, model = self.twins.ask(
             lambda backend: backend.queue.read_ahead(node, None, None, until, ALL, now=self.now)

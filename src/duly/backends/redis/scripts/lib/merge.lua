@@ -4,12 +4,12 @@ local function is_before(a, b)
     return a[2] < b[2]
 end
 
--- The first runs of several sorted sets that are ready by `now`, and from `since` on if that is given. Each entry is ready
--- time, id, the name of its set, and the ready time as text.
-local function first_of(prefix, names, now, most, since)
+-- The first runs of several sorted sets that are ready by `now`. Each entry is ready time, id, the
+-- name of its set, and the ready time as text.
+local function first_of(prefix, names, now, most)
     local all = {}
     for _, name in ipairs(names) do
-        local some = redis.call('ZRANGEBYSCORE', prefix .. name, since or '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
+        local some = redis.call('ZRANGEBYSCORE', prefix .. name, '-inf', now, 'WITHSCORES', 'LIMIT', 0, most)
         for i = 1, #some, 2 do all[#all + 1] = { tonumber(some[i + 1]), some[i], name, some[i + 1] } end
     end
     if #names > 1 then table.sort(all, is_before) end
