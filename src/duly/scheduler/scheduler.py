@@ -86,8 +86,8 @@ _LAST_WORDS = 0.2  # how long closing the store may take after a stop, which its
 class Scheduler(Subscriptions):
     """A distributed job scheduler: decorate functions, start as many copies of the program as you like.
 
-    Without arguments it uses the file `duly.db` in the current folder, or `DULY_URL`. `imports` names modules to load at
-    start, so that their jobs are defined.
+    Without arguments it uses the file `duly.db` in the current folder, or `DULY_URL`. `imports` names modules to load
+    at start, so that their jobs are defined.
 
     Every part can be replaced with your own object: `backend` is a `Backend`, or a function that gets an `Opening`
     (namespace, clock, lease) and returns one, such as `RedisBackend.from_client(client)`; `executors` maps names to
