@@ -46,7 +46,7 @@ from duly.model import (
     to_micros,
 )
 
-_PUT = 1000
+_PUT = 125  # larger ones gain nothing, and smaller ones let the server and this process work at the same time
 _CONCURRENT_PUTS = 4
 _SETTLE = 500
 _RENEW = 1000
@@ -62,18 +62,23 @@ class RedisQueue:
         self._client = client
         self._wakeup = Wakeup(client)
         self._handler_sets = HandlerSetCache(_handler_arguments)
+        self._has_put = False
 
     # --- putting
 
     async def put(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[Put]:
         if len(runs) <= _PUT:
             return await self._put_alone(runs, now) or await self._put_slice(runs, now) if runs else []
+        answers: list[Put] = []
+        if not self._has_put:  # the first goes alone: if the server lacks the script, it would be repeated after others
+            answers = await self._put_slice(runs[:_PUT], now)
+            self._has_put = True
         window = asyncio.Semaphore(_CONCURRENT_PUTS)
-        first, *others = slices_of(runs, _PUT)
-        # The first goes alone: if the server lacks the script, it would be repeated after the others.
-        answers = await self._put_slice(first, now)
+        slices: list[asyncio.Task[list[Put]]] = []
         async with asyncio.TaskGroup() as tasks:  # one connection: the slices arrive in order
-            slices = [tasks.create_task(self._put_in_turn(some, now, window)) for some in others]
+            for some in slices_of(runs[len(answers) :], _PUT):
+                slices.append(tasks.create_task(self._put_in_turn(some, now, window)))
+                await asyncio.sleep(0)  # sends it, so that the server works while the next one is encoded
         return answers + [put for some in slices for put in some.result()]
 
     async def _put_alone(self, runs: Sequence[Run], now: datetime | None) -> list[Put] | None:

@@ -1,10 +1,11 @@
 --! use layout recent_runs
 -- Counters by job. Settlements of a few jobs are counted at once. Those of many jobs are appended as they came to the
 -- list `tallies` (rows, keys and states of one call) and counted later: when counters are read, runs are planned, or
--- when the list is long. One HSET of many counters per settlement would cost more than the settlement.
+-- when the list is long. One HSET of many counters per settlement would cost more than the settlement. The bound is in
+-- rows, about six microseconds each, because a reader of counters waits for them.
 --! const COUNTERS '>i8i8i8i8i8i8i8Bxxxxxxxx'
 --! const FEW_JOBS 8
---! const MAX_PENDING 900
+--! const MAX_PENDING_ROWS 20000
 
 -- Adds rows of `settle` to `counters`, by job: completed, failed, cancelled, lost, retried, microseconds, last start,
 -- last outcome. `states` has a character for each row: its new state, or '-' if it was not applied. `ended` receives the
@@ -72,7 +73,7 @@ local function count_settled(rows, keys, states, rows_text, keys_text)
         local counters, ended = {}, {}
         count_rows(rows, keys, states, counters, ended)
         store_counters(counters, ended)
-    elseif call('RPUSH', P .. 'tallies', rows_text, keys_text, states) > MAX_PENDING then
+    elseif call('RPUSH', P .. 'tallies', rows_text, keys_text, states) / 3 * #states > MAX_PENDING_ROWS then
         add_pending_counters(#states)
     end
 end
