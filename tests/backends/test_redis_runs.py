@@ -483,10 +483,10 @@ async def test_planning_adds_up_what_was_noted(world):
 
 
 async def test_notes_do_not_gather_without_end(world):
-    for _ in range(52):
+    for _ in range(60):
         await ran(world, 400)
-    assert await noted(world) == 50
-    assert {each.completed for each in (await world.store.statistics()).values()} == {52}
+    assert await noted(world) * 400 <= 20_000 + 400  # a call that exceeds the bound counts as many as it adds
+    assert {each.completed for each in (await world.store.statistics()).values()} == {60}
 
 
 async def test_a_run_that_is_settled_twice_in_one_call_is_counted_once(world):
