@@ -33,6 +33,11 @@ INSERT INTO {ns}.waiting (seq, ready_at, rank, entering, line, id)
 SELECT -n, n, 500, true, 'default', 'dead-' || n FROM generate_series({first}, {last}) AS n;
 DELETE FROM {ns}.waiting WHERE seq < 0
 """
+_BACKLOG = """
+INSERT INTO {ns}.waiting (seq, ready_at, rank, entering, line, id)
+SELECT -n, n, 500, false, 'default', 'waits-' || n FROM generate_series(1, 300000) AS n;
+ANALYZE {ns}.waiting
+"""
 
 
 class Store:
@@ -167,6 +172,11 @@ async def test_scheduled_runs_behind_a_backlog_are_found_without_walking_over_it
     alone = await store.pages_of_a_claim()
     await store.put(500, cause=Cause.SCHEDULE, ago=30)
     assert await store.pages_of_a_claim() <= 2 * alone
+
+
+async def test_runs_that_wait_for_a_node_are_found_without_reading_those_that_wait_for_none(store):
+    await store.execute(_BACKLOG)
+    assert await store._pages("{waiting_for}", 0, "n", 500) < 100
 
 
 async def test_handlers_that_the_store_has_forgotten_are_told_again(store):

@@ -134,11 +134,15 @@ WORDS = {
         WHERE r.job = $1 AND r.seq IN (SELECT seq FROM {ns}.waiting UNION ALL SELECT seq FROM {ns}.held)
         ORDER BY r.seq
     """,
+    # LATERAL, because a plain join reads all waiting runs: the server cannot know that few lines match.
     "waiting_for": """
         WITH RECURSIVE {lines}
-        SELECT w.seq, w."group" FROM lines AS l INNER JOIN {ns}.waiting AS w ON w.line = l.line AND w.rank = l.rank
+        SELECT w.seq, w."group" FROM lines AS l CROSS JOIN LATERAL (
+            SELECT seq, "group", ready_at, id FROM {ns}.waiting
+            WHERE line = l.line AND rank = l.rank ORDER BY ready_at, id LIMIT $2
+        ) AS w
         WHERE strpos(l.line, '@') > 0 AND split_part(l.line, '@', 2) = $1
-        ORDER BY w.line, w.rank, w.ready_at, w.id LIMIT $2
+        ORDER BY l.line, l.rank, w.ready_at, w.id LIMIT $2
     """,
     "node_depths": """
         WITH RECURSIVE {clock}, {lines}
