@@ -102,13 +102,18 @@ def test_blocks_clients_and_overrides_leave_nothing(url):
 
 
 def test_configuring_again_closes_what_was_open(url):
+    """A session may be opened before the one that it replaces is closed.
+
+    SQLite then keeps the descriptor of the closed one for the next connection, because closing it would release the
+    locks of the others: so there may be a few more, however often the scheduler is configured.
+    """
     scheduler = make(url)
     scheduler.sync.submit("add", {"a": 1, "b": 2})
-    before = held()
-    for _ in range(5):
+    descriptors, threads = held()
+    for _ in range(20):
         scheduler.configure(config=SchedulerConfig(max_concurrent=3))
         scheduler.sync.submit("add", {"a": 1, "b": 2})
-    assert_nothing_left(before)
+    assert_nothing_left((descriptors + 3, threads))
 
 
 def test_harnesses_leave_nothing():
