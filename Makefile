@@ -53,7 +53,7 @@ bench-peers: $(VENV)/.dev  ## measure Duly beside other job systems (ONLY=duly,s
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(INTO),--into $(INTO)) $(if $(AWAKE),--awake) $(if $(DURABLE),--durable)
 
 site: $(VENV)/.dev  ## build the documentation as a site in build/site (SERVE=yes serves it on loopback)
-	$(BIN)/python -m mkdocs $(if $(SERVE),serve,build --strict --quiet)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(SERVE),serve,build --strict --quiet)
 
 sim: $(VENV)/.dev  ## run a long simulation campaign (SEEDS=0-5000)
 	$(BIN)/python -m tests.sim.campaign --seeds $(or $(SEEDS),0-5000)

@@ -94,7 +94,8 @@ def _python() -> str:
 def _commands() -> str:
     return (
         "# All options\n\n"
-        "::: mkdocs-click\n    :module: duly.cli\n    :command: cli\n    :prog_name: duly\n    :depth: 1\n    :style: table\n"
+        "::: mkdocs-click\n    :module: duly.cli\n    :command: cli\n    :prog_name: duly\n"
+        "    :depth: 1\n    :style: table\n"
     )
 
 
