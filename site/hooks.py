@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import posixpath
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
@@ -92,11 +94,22 @@ def _python() -> str:
 
 
 def _commands() -> str:
-    return (
-        "# All options\n\n"
-        "::: mkdocs-click\n    :module: duly.cli\n    :command: cli\n    :prog_name: duly\n"
-        "    :depth: 1\n    :style: table\n"
-    )
+    from duly.cli import cli  # noqa: PLC0415
+
+    pages = ["# All options", "The output of `--help` of each command."]
+    pages += [f"{'#' * min(level, 4)} {name}\n\n```text\n{text}\n```" for level, name, text in _helps(cli, "duly", 2)]
+    return "\n\n".join(pages)
+
+
+def _helps(command: click.Command, name: str, level: int) -> Iterator[tuple[int, str, str]]:
+    """A command and its subcommands: the level of the heading, the whole name, and the help text."""
+    context = click.Context(command, info_name=name, terminal_width=100, max_content_width=100)
+    yield level, name, command.get_help(context)
+    if isinstance(command, click.Group):
+        for each in sorted(command.list_commands(context)):
+            found = command.get_command(context, each)
+            if found is not None and not found.hidden:
+                yield from _helps(found, f"{name} {each}", level + 1)
 
 
 def _routes() -> str:
