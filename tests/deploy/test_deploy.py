@@ -27,6 +27,7 @@ from duly.cli.settings import VARIABLES
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
+REDIS_COMPOSE = yaml.safe_load((DEPLOY / "redis" / "compose.yaml").read_text(encoding="utf-8"))
 PROMETHEUS = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
 ALERTS = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))
 DASHBOARD = json.loads((DEPLOY / "grafana" / "duly.json").read_text(encoding="utf-8"))
@@ -76,7 +77,7 @@ def ours(service: dict) -> bool:
 
 
 def commands_in_compose():
-    for name, service in COMPOSE["services"].items():
+    for name, service in {**COMPOSE["services"], **REDIS_COMPOSE["services"]}.items():
         if not ours(service):
             continue
         if "entrypoint" not in service:
@@ -146,6 +147,20 @@ def test_compose_has_the_whole_stack():
     for name in [name for name, service in services.items() if ours(service)]:
         assert services[name]["environment"].keys() <= KNOWN_VARIABLES | {"LOG_LEVEL"}
         assert "POSTGRES_DSN" in services[name]["environment"]
+
+
+def test_compose_with_redis_only_has_three_nodes_on_a_server_that_keeps_its_data():
+    services = REDIS_COMPOSE["services"]
+    nodes = {name: service for name, service in services.items() if ours(service)}
+    assert len(nodes) == 3
+    assert len({service["environment"]["WORKER_ID"] for service in nodes.values()}) == 3
+    for service in nodes.values():
+        assert service["environment"].keys() <= KNOWN_VARIABLES | {"LOG_LEVEL"}
+        assert service["environment"]["REDIS_URL"] == "redis:6379"
+        assert service["depends_on"] == {"redis": {"condition": "service_healthy"}}
+        assert (DEPLOY / "redis" / service["build"]["context"]).resolve() == ROOT
+    assert "--appendonly" in services["redis"]["command"]
+    assert "healthcheck" in services["redis"]
 
 
 def mounted(service: dict) -> set[str]:

@@ -11,7 +11,7 @@ DRAWING = "nothing to execute"
 # Commands, by how they begin.
 COMMANDS = {
     r"pip install": NETWORK,
-    r"make (demo|test)\b": NETWORK,
+    r"make (demo|test|site)\b": NETWORK,
     r"make bench": NETWORK,
     r"docker ": DOCKER,
     r"export POSTGRES_PASSWORD=": DOCKER,
