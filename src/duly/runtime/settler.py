@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 
 from msgspec.structs import replace
@@ -24,6 +24,8 @@ from duly.runtime.next_due import NextDue
 from duly.runtime.rates import Rates
 
 MOST_AT_ONCE = 500
+
+Flush = Callable[[Sequence[ActiveRun]], Awaitable[None]]
 
 
 class Farewell:
@@ -50,6 +52,7 @@ class Settler(NodeService):
     """Sends a settlement at once when no call is under way, and batches those that arrive during a call.
 
     `drained` is called when there is room for results again, `held` when a settlement has put a run under a hold.
+    `flush` stores what attempts have reported, before they are settled.
     """
 
     name = "settler"
@@ -64,6 +67,7 @@ class Settler(NodeService):
         *,
         drained: Callable[[], None] = lambda: None,
         held: Callable[[], None] = lambda: None,
+        flush: Flush | None = None,
     ) -> None:
         super().__init__(env)
         self._queue = queue
@@ -77,6 +81,7 @@ class Settler(NodeService):
         self._sending = asyncio.Lock()
         self._drained = drained
         self._held = held
+        self._flush = flush
         self._farewell: Farewell | None = None
 
     def begin_farewell(self) -> Farewell:
@@ -122,6 +127,9 @@ class Settler(NodeService):
         batch = list(islice(self._waiting, MOST_AT_ONCE))
         if not batch:
             return math.inf
+        reporting = [active for active, _ in batch if active.lines is not None or active.progress is not None]
+        if reporting and self._flush is not None:
+            await self._flush(reporting)
         sent = self._clock.monotonic()
         answers = await send_isolated(self._queue.settle, [settlement for _, settlement in batch])
         self.pace.add([settlement.queue for _, settlement in batch])

@@ -180,6 +180,11 @@ class Tie:
         if not self._over and self._link.ours and self._affordable() and self._link.has_room():
             self._link.send(Advanced(progress))
 
+    def keep(self, level: int, logger: str, text: str) -> None:
+        """Send lines that the levels of logging discard; the worker keeps them in the run's log."""
+        if not self._over and self._link.ours:
+            self._link.send(Logged(logger, level, sanitize.text(text, _MAX_TEXT), time.time(), "", 0, "", {}))
+
     def transaction(self) -> NoReturn:
         raise DulyError(
             "ctx.transaction() is not available in a process: the transaction belongs to the worker; "

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from contextlib import closing
 from typing import Any
 
 import msgspec
 
-from duly.model import Claim, iso
+from duly.model import Claim, LineSource, iso
 from duly.runtime.active_runs import ActiveRun
 from duly.runtime.command import Command
 from duly.runtime.context import Contexts
@@ -54,10 +53,14 @@ class CommandExecutor:
         command = handler.target if isinstance(handler.target, Command) else await handler.target(active.claim.run)
         if self._closed:
             raise executor_failed("the executor is closed")
-        with closing(Tail(self._max_output_bytes)) as stdout, closing(Tail(self._max_output_bytes)) as stderr:
+        sources = (LineSource.STDOUT, LineSource.STDERR)
+        tails = [Tail(self._max_output_bytes, active.output(source)) for source in sources]
+        try:
             contexts.begin(active)
-            ended = await self._ended(self._spawn(command, active.claim, stdout, stderr))
-            return self._judge(ended, command, active.claim, stdout.finish(), stderr.finish())
+            ended = await self._ended(self._spawn(command, active.claim, *tails))
+        finally:  # also if it was stopped: its log has what it wrote until then
+            stdout, stderr = (tail.finish() for tail in tails)
+        return self._judge(ended, command, active.claim, stdout, stderr)
 
     async def close(self) -> None:
         """End all commands, by force where needed, and the supervisor unless it is shared. Idempotent."""
