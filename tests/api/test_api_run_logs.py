@@ -82,7 +82,9 @@ async def test_the_number_of_streams_is_bounded():
         await run.cancel()
 
 
-@pytest.mark.parametrize("query", ["follow=maybe", "limit=0", "limit=1001", "after=-1", "attempt=0", "other=1", "follow&follow"])
+@pytest.mark.parametrize(
+    "query", ["follow=maybe", "limit=0", "limit=1001", "after=-1", "attempt=0", "other=1", "follow&follow"]
+)
 async def test_a_wrong_query_is_refused(query):
     scheduler = chatty()
     async with scheduler:

@@ -37,7 +37,7 @@ def run_of(*messages: str, attempts: int = 1) -> str:
 def test_the_lines_of_a_run_are_shown_one_by_one(tmp_path):
     run_id = run_of("packing", "50 % off \x1b[31mred\x1b[0m\rgone")
     shown = invoke("logs", run_id).stdout.splitlines()
-    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3}  #1  WARNING duly\.job\.chat: packing", shown[0])
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z  #1  WARNING duly\.job\.chat: packing", shown[0])
     assert shown[1].endswith(r"WARNING duly.job.chat: 50 % off \u001b[31mred\u001b[0m\u000dgone")
     assert len(shown) == 2
 
@@ -58,7 +58,10 @@ def test_as_json_and_by_attempt(tmp_path):
 
 def test_following_an_ended_run_shows_its_lines_and_ends(tmp_path):
     run_id = run_of("a", "b")
-    assert [json.loads(line)["text"] for line in invoke("logs", run_id, "-f", "--json").stdout.splitlines()] == ["a", "b"]
+    assert [json.loads(line)["text"] for line in invoke("logs", run_id, "-f", "--json").stdout.splitlines()] == [
+        "a",
+        "b",
+    ]
     assert len(invoke("logs", run_id, "-f").stdout.splitlines()) == 2
 
 

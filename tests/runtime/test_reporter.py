@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from duly.errors import BackendUnavailable
-from duly.model import Claim, LineSource, Node, Progress, Run, RunPolicy, SchedulerConfig
+from duly.model import Claim, LineSource, Node, Progress, Run, RunPolicy, SchedulerConfig, shift
 from duly.model.event import RunProgressed, ServiceFailed
 from duly.ports import StoreClock
 from duly.runtime.active_runs import ActiveRun, ActiveRuns
@@ -64,13 +64,15 @@ class Stage:
         self.reporter = Reporter(env, store, self.active_runs, outbox)
 
     def run(self, number, **policy):
-        run = Run(f"r{number}", "mail", "mail", START, START, policy=RunPolicy(**policy), fence=number, started_at=START)
+        run = Run(
+            f"r{number}", "mail", "mail", START, START, policy=RunPolicy(**policy), fence=number, started_at=START
+        )
         active = ActiveRun(Claim(run, number, START), None, 0.0, 15.0)
         self.active_runs.add(active)
         return active
 
     async def tick(self, seconds=0.0):
-        self.clock.advance(seconds)
+        self.clock.set(shift(self.clock.now(), seconds))
         return await self.reporter.tick()
 
 

@@ -90,9 +90,7 @@ def test_nothing_is_added_after_the_end():
 
 def test_many_threads_may_write():
     lines = RunLines(100, 1)
-    threads = [
-        threading.Thread(target=lambda: [lines.add(AT, LOG, "x") for _ in range(1000)]) for _ in range(8)
-    ]
+    threads = [threading.Thread(target=lambda: [lines.add(AT, LOG, "x") for _ in range(1000)]) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,5 +1,7 @@
 """Handlers that run in processes of their own, for the tests of logs."""
 
+# ruff: noqa: T201  # what they print is the point
+
 import logging
 import os
 import sys

@@ -49,7 +49,12 @@ def query_of(kind: type[Any], raw: bytes) -> Any:
     """
     found: dict[str, Any] = {}
     try:
-        pairs = parse_qsl(_BARE_FLAG.sub("follow=true", raw.decode("ascii")), keep_blank_values=True, strict_parsing=bool(raw), errors="strict")
+        pairs = parse_qsl(
+            _BARE_FLAG.sub("follow=true", raw.decode("ascii")),
+            keep_blank_values=True,
+            strict_parsing=bool(raw),
+            errors="strict",
+        )
     except ValueError as exc:
         raise Problem(400, "malformed", f"the query cannot be read: {exc}") from exc
     for key, value in pairs:

@@ -57,9 +57,7 @@ def _stream(call: Call[LogsQuery, None], store: RunStore, run_id: str, after: in
     return Stream(chunks, lambda: tail.leave(caller), CONTENT_TYPE, UNBUFFERED)
 
 
-async def _chunks(
-    call: Call[LogsQuery, None], store: RunStore, run_id: str, after: int
-) -> AsyncGenerator[bytes, None]:
+async def _chunks(call: Call[LogsQuery, None], store: RunStore, run_id: str, after: int) -> AsyncGenerator[bytes, None]:
     yield RETRY
     tail, quiet_since = call.context.tail, time.monotonic()
     while not tail.over:

@@ -164,7 +164,12 @@ def _words(document: Mapping[str, Any]) -> str:
             again = f", retry at {document['retry_at'][11:19]}" if "retry_at" in document else ""
             outcome = document.get("outcome", state) if again else state
             return f"{job} {run} {outcome} after {took} on {node}{why}{again}"
-        case {"kind": "run.progressed", "run_id": run, "job": job, "progress": {"done": done, "total": total, "note": why}}:
+        case {
+            "kind": "run.progressed",
+            "run_id": run,
+            "job": job,
+            "progress": {"done": done, "total": total, "note": why},
+        }:
             return f"{job} {run} {progress(Progress(done, total, why))} on {node}"
         case {"kind": "run.started", "run_id": run, "job": job}:
             return f"{job} {run} on {node}, {span(document.get('late', 0.0))} late"

@@ -10,9 +10,8 @@ import click
 from duly.cli.client import ask
 from duly.cli.options import MOST_SEQUENCE, command, json_option, store_option
 from duly.cli.output import BAD, DIM, WARN, json_text, note, plain, write_json
-from duly.cli.text import full
 from duly.errors import BackendUnavailable
-from duly.model import LineSource, LogLine
+from duly.model import LineSource, LogLine, iso
 from duly.rules.printable import escaped
 
 if TYPE_CHECKING:
@@ -38,8 +37,8 @@ _COLOURS = {"WARNING": WARN, "ERROR": BAD, "CRITICAL": BAD, "DEBUG": DIM}
 def logs(run_id: str, follow: bool, attempt: int | None, after: int, url: str | None, as_json: bool) -> None:
     """Show what the handler of a run has logged, and what its process or command has written.
 
-    The newest lines of each run are kept (keep_logs, 200), across all its attempts. With --follow and --json each line is
-    one line of JSON.
+    The newest lines of each run are kept (keep_logs, 200), across all its attempts. With --follow and --json each line
+    is one line of JSON.
     """
     try:
         found = ask(url, lambda scheduler: _read(scheduler, run_id, after, attempt, follow=follow, as_json=as_json))
@@ -70,13 +69,14 @@ async def _follow(scheduler: Scheduler, run_id: str, after: int, attempt: int | 
     from duly.scheduler.log_reader import follow  # noqa: PLC0415
 
     store, away = (await scheduler.opened()).backend.store, False
-    while True:
+    ended = False
+    while not ended:
         try:
             async for lines in follow(store, run_id, after, attempt):
                 away = False
                 _write(lines, after, as_json=as_json)
                 after = lines[-1].number if lines else after
-            return
+            ended = True
         except BackendUnavailable as exc:
             if not away:
                 note(f"{exc}; waiting for it")
@@ -97,7 +97,7 @@ def _write(lines: Sequence[LogLine], after: int, *, as_json: bool) -> None:
 
 def _text(line: LogLine) -> str:
     """One line for the terminal: nothing in its text can move the cursor or look like another line."""
-    at = full(line.at)[11:23].ljust(12).replace("Z", " ")
+    at = iso(line.at).replace("T", " ")[:23]
     what = f"{line.level} {line.logger}:" if line.source is LineSource.LOG else f"{line.source.value}:"
     text = escaped(line.text, keep="\t")
-    return f"{at}  #{line.attempt}  {click.style(escaped(what), fg=_COLOURS.get(line.level))} {text}"
+    return f"{at}Z  #{line.attempt}  {click.style(escaped(what), fg=_COLOURS.get(line.level))} {text}"

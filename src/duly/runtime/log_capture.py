@@ -28,7 +28,7 @@ _changing = threading.Lock()
 
 def attach(active_runs: ActiveRuns) -> None:
     """Keep what the handlers of this node log."""
-    global _nodes, _before, _installed  # noqa: PLW0603  # logging is global, too
+    global _nodes, _before, _installed  # logging is global, too
     with _changing:
         _nodes = (*_nodes, active_runs)
         if not _installed:  # else a factory that came later may call ours: two in a circle would call each other
@@ -39,7 +39,7 @@ def attach(active_runs: ActiveRuns) -> None:
 
 def detach(active_runs: ActiveRuns) -> None:
     """The node has ended."""
-    global _nodes, _installed  # noqa: PLW0603
+    global _nodes, _installed
     with _changing:
         _nodes = tuple(each for each in _nodes if each is not active_runs)
         if not _nodes and logging.getLogRecordFactory() is _make:

@@ -8,7 +8,6 @@ from typing import Any
 from duly.model import sanitize
 from duly.model.run_log import MOST_LINE
 
-
 _OURS = "duly"
 _OF_JOBS = "duly.job."
 

@@ -141,6 +141,8 @@ class Node:
         self._serving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._hurry = asyncio.Event()
         self._ignore_settings = env.live.subscribe(self._reconfigured)
+        if self._works:
+            log_capture.attach(self.active_runs)
 
     def _build_worker(self, code: Code, executors: Mapping[str, BuiltinExecutor]) -> None:
         env, queue, store = self._env, self._backend.queue, self._backend.store
@@ -335,8 +337,6 @@ class Node:
                 raise ConfigurationError(f"node id {self.id!r} is in use by {describe(each)}: {way_out}")
 
     async def _begin(self) -> None:
-        if self._works:
-            log_capture.attach(self.active_runs)
         if self._watch is not None:
             self._watch.start()
         if self._backend.capabilities.threads:

@@ -1,4 +1,4 @@
-"""The reporter: sends the progress and the log lines of running attempts to the store, at most once a second in one call.
+"""The reporter: sends progress and log lines of running attempts to the store, at most once a second in one call.
 
 It sleeps while there is nothing new. The settler sends what is left of an attempt before its settlement.
 """

@@ -22,8 +22,8 @@ _Line = tuple[datetime, LineSource, str, str, str]  # time, source, text, level,
 class RunLines:
     """The newest lines of an attempt that are not stored yet, at most `keep` and as many bytes as a store keeps.
 
-    `take` returns the same lines until `stored` is called, so that a call whose answer was lost can be repeated. It hides
-    secrets: lines that are written faster than they are stored cost as little as possible.
+    `take` returns the same lines until `stored` is called, so that a call whose answer was lost can be repeated. It
+    hides secrets: lines that are written faster than they are stored cost as little as possible.
     """
 
     def __init__(self, keep: int, attempt: int) -> None:

@@ -51,8 +51,8 @@ class Job(Struct, frozen=True, kw_only=True):
     `handler` is a callable, a `Command`, or the name of another job whose handler to use. `name` defaults to the
     callable's, `description` to the first line of its docstring. `overlap` defaults to "skip" for scheduled runs and
     "allow" for submitted ones. `selector` are labels that a node must have to run it; it needs placement="assign".
-    `keep_logs` is how many lines of the log of each run are kept, 0 for none; None means the `keep_logs` of the node that
-    executes it. `restore=True` brings back a job that was removed.
+    `keep_logs` is how many lines of the log of each run are kept, 0 for none; None means the `keep_logs` of the node
+    that executes it. `restore=True` brings back a job that was removed.
     """
 
     handler: Target

@@ -1,7 +1,7 @@
 """The output of a child interpreter: passed on to the worker's own output, and kept in the log of the run.
 
-A child writes to pipes instead of the worker's stdout and stderr, because these do not tell which run has written. While
-the worker's output takes no more, nothing is read, so that the child waits, as if it had written there itself.
+A child writes to pipes instead of the worker's stdout and stderr, because these do not tell which run has written.
+While the worker's output takes no more, nothing is read, so that the child waits, as if it had written there itself.
 """
 
 from __future__ import annotations
@@ -87,6 +87,17 @@ class ChildOutput:
         self._pass_on()
         if self._open and not self._unwritten:
             self._loop.add_reader(self._reader, self._readable)
+
+
+def child_outputs() -> tuple[ChildOutput, ChildOutput]:
+    """The stdout and stderr of a new child."""
+    stdout = ChildOutput(1)
+    try:
+        return stdout, ChildOutput(2)
+    except BaseException:
+        stdout.close()
+        os.close(stdout.writer)
+        raise
 
 
 def _takes_more(target: int) -> bool:

@@ -19,7 +19,7 @@ from duly.model.current_run import current_run
 from duly.runtime.active_runs import ActiveRun
 from duly.runtime.context import Context
 from duly.runtime.executors.channel import Channel
-from duly.runtime.executors.child_output import ChildOutput
+from duly.runtime.executors.child_output import child_outputs
 from duly.runtime.executors.messages import (
     Advanced,
     Began,
@@ -64,8 +64,8 @@ class Child:
         self._answer: asyncio.Future[Answer] | None = None
         self._began = False
         self._said = Signs()
+        self._outputs = child_outputs()
         ours, theirs = socket.socketpair()
-        self._outputs = (ChildOutput(1), ChildOutput(2))
         fds = [*(output.writer for output in self._outputs), theirs.detach()]
         try:
             self.process: Supervised = processes.spawn(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -53,14 +54,14 @@ class CommandExecutor:
         command = handler.target if isinstance(handler.target, Command) else await handler.target(active.claim.run)
         if self._closed:
             raise executor_failed("the executor is closed")
-        sources = (LineSource.STDOUT, LineSource.STDERR)
-        tails = [Tail(self._max_output_bytes, active.output(source)) for source in sources]
-        try:
-            contexts.begin(active)
-            ended = await self._ended(self._spawn(command, active.claim, *tails))
-        finally:  # also if it was stopped: its log has what it wrote until then
-            stdout, stderr = (tail.finish() for tail in tails)
-        return self._judge(ended, command, active.claim, stdout, stderr)
+        most, out, err = self._max_output_bytes, active.output(LineSource.STDOUT), active.output(LineSource.STDERR)
+        with closing(Tail(most, out)) as stdout, closing(Tail(most, err)) as stderr:
+            try:
+                contexts.begin(active)
+                ended = await self._ended(self._spawn(command, active.claim, stdout, stderr))
+            finally:  # also if it was stopped: its log has what it wrote until then
+                texts = stdout.finish(), stderr.finish()
+            return self._judge(ended, command, active.claim, *texts)
 
     async def close(self) -> None:
         """End all commands, by force where needed, and the supervisor unless it is shared. Idempotent."""

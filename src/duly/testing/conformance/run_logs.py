@@ -21,9 +21,7 @@ def report_of(
     progress: Progress | None = None,
 ) -> Report:
     """A report of an attempt."""
-    lines = tuple(
-        LogLine(0, claim.run.attempt, world.now, LineSource.LOG, text, "INFO", "app.mail") for text in texts
-    )
+    lines = tuple(LogLine(0, claim.run.attempt, world.now, LineSource.LOG, text, "INFO", "app.mail") for text in texts)
     return Report(claim.run.id, claim.fence, progress, lines, written, keep)
 
 
@@ -66,7 +64,9 @@ class RunLogSuite:
         lines = tuple(LogLine(0, 1, world.now, source, source.value) for source in LineSource)
         assert await world.store.report([Report(claim.run.id, claim.fence, None, lines)]) == [True]
         found = await world.store.lines(claim.run.id)
-        assert [(line.source, line.text, line.level) for line in found] == [(each, each.value, "") for each in LineSource]
+        assert [(line.source, line.text, line.level) for line in found] == [
+            (each, each.value, "") for each in LineSource
+        ]
 
     @scenario
     async def test_a_stale_owner_adds_nothing(self, world: World) -> None:
@@ -118,7 +118,10 @@ class RunLogSuite:
         [claim] = await self._claimed(world)
         assert await world.store.report([report_of(world, claim, ["first"])]) == [True]
         assert await world.store.report([report_of(world, claim, ["last"], written=50)]) == [True]
-        assert [(line.number, line.text) for line in await world.store.lines(claim.run.id)] == [(1, "first"), (51, "last")]
+        assert [(line.number, line.text) for line in await world.store.lines(claim.run.id)] == [
+            (1, "first"),
+            (51, "last"),
+        ]
 
     @scenario
     async def test_the_newest_lines_stay(self, world: World) -> None:
