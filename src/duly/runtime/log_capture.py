@@ -20,41 +20,45 @@ from duly.runtime.log_text import is_users, message_of
 
 Make = Callable[..., logging.LogRecord]
 
+_PROBE = "duly.log_capture.probe"
+
 _nodes: tuple[ActiveRuns, ...] = ()  # replaced, never changed: other threads read it
 _before: Make = logging.LogRecord
-_installed = False
+_reached = False  # by a probe
 _changing = threading.Lock()
 
 
 def attach(active_runs: ActiveRuns) -> None:
     """Keep what the handlers of this node log."""
-    global _nodes, _before, _installed  # logging is global, too
+    global _nodes, _before
     with _changing:
         _nodes = (*_nodes, active_runs)
-        if not _installed:  # else a factory that came later may call ours: two in a circle would call each other
+        if not _is_called():
             _before = logging.getLogRecordFactory()
             logging.setLogRecordFactory(_make)
-            _installed = True
 
 
 def detach(active_runs: ActiveRuns) -> None:
     """The node has ended."""
-    global _nodes, _installed
+    global _nodes
     with _changing:
         _nodes = tuple(each for each in _nodes if each is not active_runs)
         if not _nodes and logging.getLogRecordFactory() is _make:
             logging.setLogRecordFactory(_before)
-            _installed = False
 
 
-def _keep(run: Run, level: int, logger: str, text: str) -> None:
-    for node in _nodes:
-        if (active := node.find(run)) is not None:
-            active.write(LineSource.LOG, text, logging.getLevelName(level), logger)
+def _is_called() -> bool:
+    """Whether the present factory calls ours, directly or through others: two in a circle would never return."""
+    global _reached
+    _reached = False
+    logging.getLogRecordFactory()(_PROBE, logging.DEBUG, __file__, 0, "", (), None)
+    return _reached
 
 
 def _make(*args: Any, **kwargs: Any) -> logging.LogRecord:
+    global _reached
     record = _before(*args, **kwargs)
+    _reached = _reached or record.name == _PROBE
     run = current_run.get()
     if run is not None and _nodes and is_users(record.name):
         try:
@@ -62,6 +66,12 @@ def _make(*args: Any, **kwargs: Any) -> logging.LogRecord:
         except Exception:  # noqa: BLE001  # a record that cannot be kept must not fail the code that logs
             _keep(run, logging.WARNING, __name__, "a log record could not be kept")
     return record
+
+
+def _keep(run: Run, level: int, logger: str, text: str) -> None:
+    for node in _nodes:
+        if (active := node.find(run)) is not None:
+            active.write(LineSource.LOG, text, logging.getLevelName(level), logger)
 
 
 def _whole_text(record: logging.LogRecord) -> str:
