@@ -99,7 +99,7 @@ async def test_a_run_that_the_caller_may_not_see_has_no_log():
         admin = await caller_for(scheduler)
         run_id = await ended(scheduler, 1)
         assert (await admin.get("/runs/0123/logs")).status == 404
-        limited = admin.with_token(await new_token(scheduler, "reader", queues=("mail",)))
+        limited = admin.with_token(await new_token(scheduler, "viewer", queues=("mail",)))
         assert (await limited.get(f"/runs/{run_id}/logs")).status == 404
         assert (await admin.with_token(None).get(f"/runs/{run_id}/logs")).status == 401
 

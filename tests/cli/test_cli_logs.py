@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 
-from tests.cli.cli_support import document, invoke, spawn
+from tests.cli.cli_support import document, invoke, spawn, until
 
 from duly import Context, Scheduler
 
@@ -85,6 +85,7 @@ def test_following_a_run_shows_lines_as_they_come(tmp_path):
     )
     node = spawn("run", "app:scheduler", folder=tmp_path)
     try:
+        until(lambda: (tmp_path / "duly.db").exists() and "count" in invoke("jobs").stdout, "the node is up")
         run_id = invoke("submit", "count").stdout.strip()
         followed = spawn("logs", run_id, "--follow", folder=tmp_path)
         out, _ = followed.communicate(timeout=40)

@@ -59,26 +59,36 @@ def _stream(call: Call[LogsQuery, None], store: RunStore, run_id: str, after: in
 
 async def _chunks(call: Call[LogsQuery, None], store: RunStore, run_id: str, after: int) -> AsyncGenerator[bytes, None]:
     yield RETRY
-    tail, quiet_since = call.context.tail, time.monotonic()
-    while not tail.over:
+    ended = False
+    while not ended and not call.context.tail.over:
         try:
-            async with aclosing(follow(store, run_id, after, call.query.attempt)) as news:
-                async for lines in news:
-                    if lines:
-                        after, quiet_since = lines[-1].number, time.monotonic()
-                        yield b"".join(_message(log_line_answer(line)) for line in lines)
-                    elif time.monotonic() - quiet_since >= KEEP_ALIVE:
-                        quiet_since = time.monotonic()
-                        yield b": nothing new\n\n"
-                    if tail.over:
-                        return
-            run = await store.run(run_id)
+            async with aclosing(_messages(call, store, run_id, after)) as messages:
+                async for message, reached in messages:
+                    after = reached
+                    yield message
+            ended = True
         except BackendError:  # the lines are read later
             await asyncio.sleep(_RETRY_AFTER)
-            continue
-        end = LogEnd(None if run is None else run.state.value)
-        yield b"id: %d\nevent: end\ndata: %b\n\n" % (after, msgspec.json.encode(end))
-        return
+
+
+async def _messages(
+    call: Call[LogsQuery, None], store: RunStore, run_id: str, after: int
+) -> AsyncGenerator[tuple[bytes, int], None]:
+    """The messages of the stream, each with the number of the last line until then."""
+    quiet_since = time.monotonic()
+    async with aclosing(follow(store, run_id, after, call.query.attempt)) as news:
+        async for lines in news:
+            if call.context.tail.over:
+                return
+            if lines:
+                after, quiet_since = lines[-1].number, time.monotonic()
+                yield b"".join(_message(log_line_answer(line)) for line in lines), after
+            elif time.monotonic() - quiet_since >= KEEP_ALIVE:
+                quiet_since = time.monotonic()
+                yield b": nothing new\n\n", after
+    run = await store.run(run_id)
+    end = LogEnd(None if run is None else run.state.value)
+    yield b"id: %d\nevent: end\ndata: %b\n\n" % (after, msgspec.json.encode(end)), after
 
 
 def _message(line: LogLineAnswer) -> bytes:

@@ -97,9 +97,8 @@ class ActiveRun:
             run = self.claim.run
             chosen = run.policy.keep_logs
             keep = self.outbox.keep() if isinstance(chosen, UnsetType) else chosen
-            with self.outbox.lock:
-                if self.lines is None and keep > 0:
-                    self.lines = RunLines(keep, run.attempt)
+            if keep > 0:  # two threads may be here: the first buffer counts
+                self.lines = vars(self).setdefault("lines", RunLines(keep, run.attempt))
         return self.lines
 
     def begin(self, now: float) -> None:

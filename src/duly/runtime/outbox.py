@@ -22,7 +22,6 @@ class Outbox:
     def __init__(self, keep: Callable[[], int], clock: Clock) -> None:
         self.keep = keep
         self.signal = Signal()
-        self.lock = threading.RLock()  # for the buffers of attempts, while they are made
         self.noted = False
         self.since = -math.inf
         self._clock = clock

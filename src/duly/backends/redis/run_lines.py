@@ -51,4 +51,4 @@ async def lines(client: RedisClient, run_id: str, after: int, limit: int, attemp
 
 
 def _chunk(text: bytes) -> Chunk:
-    return Chunk(*_HEAD.unpack_from(text), text[_HEAD.size :])
+    return Chunk(*(*_HEAD.unpack_from(text), text[_HEAD.size :]))

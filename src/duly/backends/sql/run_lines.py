@@ -93,4 +93,4 @@ def _row(seq: int, chunk: Chunk) -> tuple[object, ...]:
 async def lines(unit: Unit, run_id: str, after: int, limit: int, attempt: int | None) -> list[LogLine]:
     """Lines of a run after a number."""
     rows = await unit.all(_READ, run_id, after)
-    return read([Chunk(*row[:6], row[6].encode()) for row in rows], after, limit, attempt)
+    return read([Chunk(*(*row[:6], row[6].encode())) for row in rows], after, limit, attempt)
