@@ -74,13 +74,13 @@ class ActiveRun:
         """Keep the progress of the handler; from any thread."""
         self.progress = progress
         if self.outbox is not None:
-            self.outbox.note()
+            self.outbox.note(self)
 
     def write(self, source: LineSource, text: str, level: str = "", logger: str = "") -> None:
         """Add lines to the run's log; from any thread."""
         if self.outbox is not None and (lines := self._opened()) is not None:
             lines.add(self.outbox.now(), source, text, level, logger)
-            self.outbox.note()
+            self.outbox.note(self)
 
     def output(self, source: LineSource) -> OutputLines:
         """Where to write the output of a process that executes the handler."""
@@ -89,7 +89,7 @@ class ActiveRun:
     def _write_output(self, source: LineSource, data: Sequence[bytes]) -> None:
         if self.outbox is not None and (lines := self._opened()) is not None:
             lines.add_output(self.outbox.now(), source, data)
-            self.outbox.note()
+            self.outbox.note(self)
 
     def _opened(self) -> RunLines | None:
         """The buffer for its lines; None if none are kept."""
@@ -148,7 +148,7 @@ class ActiveRuns:
         self._by_fence.pop(active.claim.fence, None)
 
     def find(self, run: Run) -> ActiveRun | None:
-        """The live attempt at a run, by its fence; safe to call from any thread."""
+        """The live attempt at a run; safe to call from any thread."""
         active = self._by_fence.get(run.fence)
         return active if active is not None and active.claim.run.id == run.id else None
 
@@ -165,3 +165,6 @@ class ActiveRuns:
 
     def __len__(self) -> int:
         return len(self._by_fence)
+
+    def __contains__(self, active: ActiveRun) -> bool:
+        return self._by_fence.get(active.claim.fence) is active

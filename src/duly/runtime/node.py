@@ -160,7 +160,7 @@ class Node:
             self.next_due,
             drained=self._results_drained,
             held=self._run_held,
-            flush=self.reporter.flush,
+            reporter=self.reporter,
         )
         self.ahead = ReadAhead(env, queue, self._backend, code.catalog, self.next_due)
         running = (self.settler, self.active_runs)

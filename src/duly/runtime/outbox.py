@@ -1,4 +1,4 @@
-"""The outbox: tells the reporter that an attempt has something to report. Any thread may use it."""
+"""The outbox: the attempts that have something to report, and how the reporter learns of it. For any thread."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from duly.ports import Clock
 from duly.runtime.service import Signal
+
+if TYPE_CHECKING:
+    from duly.runtime.active_runs import ActiveRun
 
 
 class Outbox:
     """Belongs to the node's loop. `keep` is how many lines of a run's log are kept by default.
 
-    `noted` says whether there may be something new, `since` for how long, by the monotonic clock.
+    `reporting` are the attempts that have reported anything so far, by fence. `noted` says whether there may be
+    something new, and `since` when that was noted, by the monotonic clock.
     """
 
     def __init__(self, keep: Callable[[], int], clock: Clock) -> None:
         self.keep = keep
         self.signal = Signal()
+        self.reporting: dict[int, ActiveRun] = {}
         self.noted = False
         self.since = -math.inf
         self._clock = clock
@@ -32,8 +38,9 @@ class Outbox:
         """The time of a line."""
         return self._clock.now()
 
-    def note(self) -> None:
-        """There is something to report."""
+    def note(self, active: ActiveRun) -> None:
+        """This attempt has something to report."""
+        self.reporting[active.claim.fence] = active
         if self.noted:
             return
         self.noted = True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from duly.errors import BackendUnavailable
 from duly.model import Report
@@ -36,6 +36,11 @@ class Reporter(NodeService):
         self._sending = asyncio.Lock()
         self._sent = -math.inf
 
+    @property
+    def busy(self) -> bool:
+        """Whether any attempt has reported something and not ended since."""
+        return bool(self._outbox.reporting)
+
     async def tick(self) -> float:
         """Send what is new. On failure it stays where it is; repeating a report does no harm."""
         if not self._outbox.noted:
@@ -47,22 +52,33 @@ class Reporter(NodeService):
         self._outbox.noted = False  # first: what is written from now on is noted again
         try:
             async with self._sending:
-                await self._send(self._active_runs.snapshot())
+                await self._send(self._reporting())
         except BaseException:
             self._outbox.noted = True
             raise
         return 0.0 if self._outbox.noted else math.inf
 
-    async def flush(self, ended: Iterable[ActiveRun]) -> None:
+    def _reporting(self) -> list[ActiveRun]:
+        """The attempts that report. One that is gone, since it lost its run, is forgotten."""
+        reporting = list(self._outbox.reporting.values())
+        for active in reporting:
+            if active not in self._active_runs:
+                self._outbox.reporting.pop(active.claim.fence, None)
+        return [active for active in reporting if active in self._active_runs]
+
+    async def flush(self, ended: Sequence[ActiveRun]) -> None:
         """Send what is left of attempts that have ended. An outage is raised; nothing else keeps them from ending."""
-        left = [active for active in ended if active.unreported]
-        for active in left:
+        reporting = self._outbox.reporting
+        over = [active for active in ended if active.claim.fence in reporting]
+        for active in over:
             if active.lines is not None:
                 active.lines.close()
-        if left:
+        if any(active.unreported for active in over):
             async with self._sending:
-                await self._send(left)  # what was taken before and not stored
-                await self._send(left)
+                await self._send(over)  # what was taken before and not stored
+                await self._send(over)
+        for active in over:
+            reporting.pop(active.claim.fence, None)
 
     async def _send(self, active_runs: Iterable[ActiveRun]) -> None:
         sent = [(active, _report_of(active)) for active in active_runs if active.unreported]

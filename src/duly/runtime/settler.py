@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 
 from msgspec.structs import replace
@@ -22,10 +22,9 @@ from duly.runtime.hooks import Hooks
 from duly.runtime.isolation import Refused, send_isolated
 from duly.runtime.next_due import NextDue
 from duly.runtime.rates import Rates
+from duly.runtime.reporter import Reporter
 
 MOST_AT_ONCE = 500
-
-Flush = Callable[[Sequence[ActiveRun]], Awaitable[None]]
 
 
 class Farewell:
@@ -52,7 +51,7 @@ class Settler(NodeService):
     """Sends a settlement at once when no call is under way, and batches those that arrive during a call.
 
     `drained` is called when there is room for results again, `held` when a settlement has put a run under a hold.
-    `flush` stores what attempts have reported, before they are settled.
+    `reporter` stores what attempts have written, before they are settled.
     """
 
     name = "settler"
@@ -67,7 +66,7 @@ class Settler(NodeService):
         *,
         drained: Callable[[], None] = lambda: None,
         held: Callable[[], None] = lambda: None,
-        flush: Flush | None = None,
+        reporter: Reporter | None = None,
     ) -> None:
         super().__init__(env)
         self._queue = queue
@@ -81,7 +80,7 @@ class Settler(NodeService):
         self._sending = asyncio.Lock()
         self._drained = drained
         self._held = held
-        self._flush = flush
+        self._reporter = reporter
         self._farewell: Farewell | None = None
 
     def begin_farewell(self) -> Farewell:
@@ -127,9 +126,8 @@ class Settler(NodeService):
         batch = list(islice(self._waiting, MOST_AT_ONCE))
         if not batch:
             return math.inf
-        reporting = [active for active, _ in batch if active.lines is not None or active.progress is not None]
-        if reporting and self._flush is not None:
-            await self._flush(reporting)
+        if self._reporter is not None and self._reporter.busy:
+            await self._reporter.flush([active for active, _ in batch])
         sent = self._clock.monotonic()
         answers = await send_isolated(self._queue.settle, [settlement for _, settlement in batch])
         self.pace.add([settlement.queue for _, settlement in batch])

@@ -183,7 +183,8 @@ class Tie:
     def keep(self, level: int, logger: str, text: str) -> None:
         """Send lines that the levels of logging discard; the worker keeps them in the run's log."""
         if not self._over and self._link.ours:
-            self._link.send(Logged(logger, level, sanitize.text(text, _MAX_TEXT), time.time(), "", 0, "", {}))
+            record = logging.makeLogRecord({"name": logger, "levelno": level})
+            self._link.send(_logged(record, sanitize.text(text, _MAX_TEXT)))
 
     def transaction(self) -> NoReturn:
         raise DulyError(
