@@ -9,7 +9,7 @@ import pytest
 
 from duly import Scheduler, SchedulerConfig
 from duly.errors import BackendUnavailable
-from duly.model import Entry, Failure, OutcomeKind, Run, State
+from duly.model import Entry, Failure, OutcomeKind, Progress, Run, State
 from duly.model import event as events
 from duly.observe.published_events import PUBLISHED, notices_of
 from duly.observe.publisher import MOST_AT_ONCE, Publisher
@@ -145,6 +145,15 @@ LEASE = events.Lease("leader", "worker-1", 7, NOW)
     ("event", "said"),
     [
         (events.RunsSubmitted((RUN,)), {"kind": "run.submitted", "state": "pending", "cause": "submit"}),
+        (
+            events.RunProgressed(RUN, Progress(1, 2, "boxes")),
+            {
+                "kind": "run.progressed",
+                "state": "running",
+                "attempt": 1,
+                "progress": {"done": 1, "total": 2, "note": "boxes"},
+            },
+        ),
         (events.RunStarted(RUN, 0.25), {"kind": "run.started", "state": "running", "late": 0.25, "attempt": 1}),
         (
             events.RunEnded(RUN, OutcomeKind.FAILED, State.PENDING, 1.5, FAILURE, NOW),

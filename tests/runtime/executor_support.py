@@ -49,6 +49,9 @@ class LiveTether:
     def report(self, progress: Progress) -> None:
         self._live.progress = progress
 
+    def keep(self, level: int, logger: str, text: str) -> None:
+        raise NotImplementedError
+
     def transaction(self) -> Any:
         raise NotImplementedError
 

@@ -44,6 +44,12 @@ class EventTail:
     # --- streams
 
     def join(self, caller: str) -> None:
+        """Count one more stream of events of this caller, as `admit` does, and read them."""
+        self.admit(caller)
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._follow(), name="duly-tail")
+
+    def admit(self, caller: str) -> None:
         """Count one more stream of this caller; raises a `Problem` if there are too many."""
         later = ((b"retry-after", b"5"),)
         if self.over:
@@ -55,8 +61,6 @@ class EventTail:
             detail = f"this process serves at most {self._most} streams: try again, or use another one"
             raise Problem(503, "too-many-streams", detail, headers=later)
         self._streams[caller] += 1
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._follow(), name="duly-tail")
 
     def leave(self, caller: str) -> None:
         """Count one stream less; with the last one, reading ends."""

@@ -20,11 +20,11 @@ from duly.scheduler.event_reader import Choice, ReadEvent
 
 CONTENT_TYPE = b"text/event-stream"
 KEEP_ALIVE = 15.0
+LAST_ID = b"last-event-id"
+RETRY = b"retry: 2000\n\n"  # milliseconds until a client that lost the stream reconnects
+UNBUFFERED = ((b"x-accel-buffering", b"no"),)
 
-_LAST_ID = b"last-event-id"
 _RETRY_AFTER = 1.0
-_RETRY = b"retry: 2000\n\n"  # milliseconds until a client that lost the stream reconnects
-_UNBUFFERED = ((b"x-accel-buffering", b"no"),)
 
 
 class Gap(Struct, frozen=True):
@@ -37,17 +37,18 @@ class Gap(Struct, frozen=True):
 async def follow_events(call: Call[EventsQuery, None]) -> Stream:
     """Events of runs, jobs, queues and nodes, as server-sent events."""
     query, tail = call.query, call.context.tail
-    after = _last_id(call.header(_LAST_ID))
+    after = last_id(call.header(LAST_ID))
     after = query.after if after is None else after
     last = await tail.last()
     caller = call.principal.token_id or call.principal.name
     tail.join(caller)
     choice = Choice(frozenset(query.kind), query.run, query.job, query.queue, query.handler)
     chunks = _chunks(tail, last if after is None else after, last, choice, call.principal)
-    return Stream(chunks, lambda: tail.leave(caller), CONTENT_TYPE, _UNBUFFERED)
+    return Stream(chunks, lambda: tail.leave(caller), CONTENT_TYPE, UNBUFFERED)
 
 
-def _last_id(given: str | None) -> int | None:
+def last_id(given: str | None) -> int | None:
+    """The id after which a stream goes on, from the header of a client that reconnects."""
     text = (given or "").strip()
     if not text:
         return None
@@ -60,7 +61,7 @@ async def _chunks(
     tail: EventTail, after: int, last: int, choice: Choice, principal: Principal
 ) -> AsyncGenerator[bytes, None]:
     """The messages of the stream after an id. Without events, a comment with the current id is sent."""
-    yield _RETRY
+    yield RETRY
     if after > last:  # an id of another store, or of a store that lost its newest data
         yield _gap(after, last + 1)
         after = last

@@ -70,7 +70,7 @@ def _alternatives(kind: Any) -> tuple[Any, ...]:
     if kind is None or kind == TEXT:
         return ()
     if isinstance(kind, Streamed):
-        return kind.data
+        return kind.data if kind.document is None else (*kind.data, kind.document)
     members = getattr(kind, "__args__", ()) if isinstance(kind, type(int | str)) else (kind,)
     return tuple(member for member in members if member is not str)
 
@@ -144,7 +144,8 @@ def _response(status: int, kind: Any, known: dict[str, Any]) -> dict[str, Any]:
         return {**entry, "content": {}}
     if isinstance(kind, Streamed):
         data = _any_of([known[_key(each)] for each in kind.data])
-        return {**entry, "content": {_EVENTS: {"schema": _streamed(data)}}}
+        document = {} if kind.document is None else {_JSON: {"schema": known[_key(kind.document)]}}
+        return {**entry, "content": {**document, _EVENTS: {"schema": _streamed(data)}}}
     content: dict[str, Any] = {}
     if alternatives := _alternatives(kind):
         content[_JSON] = {"schema": _any_of([known[_key(each)] for each in alternatives])}

@@ -138,6 +138,15 @@ class EventsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     after: Annotated[int, Meta(ge=0, le=2**53)] | None = None
 
 
+class LogsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Lines with a number larger than `after`, all or of one attempt; with `follow`, as a stream."""
+
+    after: Annotated[int, Meta(ge=0, le=2**53)] = 0
+    limit: Limit = 200
+    attempt: Annotated[int, Meta(ge=1, le=2**31)] | None = None
+    follow: Literal["true", "false"] = "false"
+
+
 def run_query(query: RunsQuery | RedriveBody) -> RunQuery:
     """The same filters for the store."""
     return RunQuery(

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from duly.api.routes import Body
 
 _LARGE = 65_536  # bytes: larger bodies are parsed in a thread
-_NUMBERS = frozenset({"limit", "after", "scan", "min_attempt"})
+_NUMBERS = frozenset({"limit", "after", "scan", "min_attempt", "attempt"})
+_BARE_FLAG = re.compile(r"(?<![^&])follow(?![^&])")  # `?follow` means `?follow=true`
 _DECIMALS = frozenset({"min_seconds", "min_late"})
 _REPEATABLE = frozenset({"status", "kind", "where"})
 _REPEATABLE_PREFIX = "not_"
@@ -48,7 +49,12 @@ def query_of(kind: type[Any], raw: bytes) -> Any:
     """
     found: dict[str, Any] = {}
     try:
-        pairs = parse_qsl(raw.decode("ascii"), keep_blank_values=True, strict_parsing=bool(raw), errors="strict")
+        pairs = parse_qsl(
+            _BARE_FLAG.sub("follow=true", raw.decode("ascii")),
+            keep_blank_values=True,
+            strict_parsing=bool(raw),
+            errors="strict",
+        )
     except ValueError as exc:
         raise Problem(400, "malformed", f"the query cannot be read: {exc}") from exc
     for key, value in pairs:

@@ -14,6 +14,7 @@ from msgspec.structs import asdict
 
 from duly.errors import ConfigurationError
 from duly.model import Delivery, Dst, Misfire, Overlap, RetrySpec, StoreLoss
+from duly.model.run_log import MOST_KEPT
 from duly.rules.durations import seconds_of
 from duly.rules.retry import RetryPolicy, Strategy
 from duly.rules.schedules import Cron, Every, Once
@@ -107,6 +108,7 @@ class Definition(Struct, frozen=True, forbid_unknown_fields=True):
     end_at: Instant | None = None
     max_runs: Annotated[int, Meta(ge=1, le=2**53)] | None = None
     selector: dict[str, str] | None = None
+    keep_logs: Annotated[int, Meta(ge=0, le=MOST_KEPT)] | None = None
     description: Annotated[str, Meta(max_length=1000)] = ""
     tags: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=128)], ...], Meta(max_length=50)] = ()
 

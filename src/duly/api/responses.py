@@ -123,6 +123,22 @@ class RunDetail(RunAnswer, frozen=True, kw_only=True):
     delivery: model.Delivery
 
 
+class LogLineAnswer(Struct, frozen=True):
+    """One line of a run's log. `number` grows over all attempts; `source` is log, stdout or stderr."""
+
+    number: int
+    attempt: int
+    at: Instant
+    source: model.LineSource
+    level: str
+    logger: str
+    text: str
+
+
+def log_line_answer(line: model.LogLine) -> LogLineAnswer:
+    return response(LogLineAnswer, line)
+
+
 _NULL = Raw(b"null")
 
 

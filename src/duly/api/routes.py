@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from duly.api import cluster, events, health, jobs, previews, queries, requests, runs, settings, submissions
+from duly.api import cluster, events, health, jobs, previews, queries, requests, run_logs, runs, settings, submissions
 from duly.api.calls import Call, Reply, Stream
 from duly.api.json_input import converted
 from duly.api.permissions import Permission
@@ -26,6 +26,7 @@ from duly.api.responses import (
     HealthAnswer,
     JobAnswer,
     LeaderAnswer,
+    LogLineAnswer,
     MetricsAnswer,
     NodeAnswer,
     PreviewAnswer,
@@ -47,9 +48,10 @@ TEXT = "text"  # instead of a type: the text format of Prometheus
 
 
 class Streamed(Struct, frozen=True):
-    """Instead of a type: server-sent events with data of one of these types."""
+    """Instead of a type: server-sent events with data of one of these types; or a document, where `document` is one."""
 
     data: tuple[Any, ...]
+    document: Any = None
 
 
 class Body(Struct, frozen=True):
@@ -102,6 +104,7 @@ _CANCELLED = dict.fromkeys((200, 202), CancelAnswer)
 _JOB_OR_RUN = JobAnswer | RunDetail
 _JOBS_OR_RUNS = list[JobAnswer] | list[RunAnswer]
 _EVENTS = Streamed((PublishedEvent, events.Gap))
+_LINES = Streamed((LogLineAnswer, run_logs.LogEnd), list[LogLineAnswer])
 
 _SUBMISSIONS = Body(submissions.read_submissions, (requests.Submission, list[requests.Submission]))
 _DEFINITIONS = (requests.Definition, list[requests.Definition])
@@ -140,6 +143,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/runs", _SUBMIT, submissions.submit, _CREATED, body=_SUBMISSIONS, conflicts=True),
     Route("GET", "/runs", _READ, runs.list_runs, {200: list[RunAnswer]}, query=queries.RunsQuery),
     Route("GET", "/runs/{id}", _READ, runs.get_run, {200: RunDetail}),
+    Route("GET", "/runs/{id}/logs", _READ, run_logs.get_logs, {200: _LINES}, query=queries.LogsQuery, headers=_LAST_ID),
     Route("GET", "/runs/{id}/explain", _READ, runs.explain_run, {200: ExplanationAnswer}),
     Route("POST", "/runs/{id}/cancel", _OPERATE, runs.cancel, _CANCELLED, body=_CANCEL, conflicts=True),
     Route("POST", "/runs/{id}/redrive", _OPERATE, runs.redrive, {200: RunAnswer}, conflicts=True),

@@ -26,6 +26,7 @@ COMMANDS = {
     "runs": Entry("duly.cli.runs:runs", "List runs, the newest first.", _LOOKING),
     "show": Entry("duly.cli.show:show", "Show the details of a job or a run.", _LOOKING),
     "explain": Entry("duly.cli.explain:explain", "Explain why a run did or did not happen.", _LOOKING),
+    "logs": Entry("duly.cli.logs:logs", "Show the log lines and the output of a run.", _LOOKING),
     "next": Entry("duly.cli.next:next_", "Show when a cron expression or a job is due.", _LOOKING),
     "events": Entry("duly.cli.events:events", "Show or follow events of runs, jobs and nodes.", _LOOKING),
     "nodes": Entry("duly.cli.nodes:nodes", "List the nodes that are alive.", _LOOKING),

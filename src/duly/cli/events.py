@@ -11,8 +11,10 @@ import click
 from duly.cli.client import ask
 from duly.cli.options import MOST_SEQUENCE, command, json_option, store_option
 from duly.cli.output import COLOURS, WARN, json_text, note, write_json
+from duly.cli.runs import progress
 from duly.cli.text import line, span
 from duly.errors import BackendUnavailable
+from duly.model import Progress
 from duly.model.published_event import PublishedEventKind
 
 if TYPE_CHECKING:
@@ -162,6 +164,13 @@ def _words(document: Mapping[str, Any]) -> str:
             again = f", retry at {document['retry_at'][11:19]}" if "retry_at" in document else ""
             outcome = document.get("outcome", state) if again else state
             return f"{job} {run} {outcome} after {took} on {node}{why}{again}"
+        case {
+            "kind": "run.progressed",
+            "run_id": run,
+            "job": job,
+            "progress": {"done": done, "total": total, "note": why},
+        }:
+            return f"{job} {run} {progress(Progress(done, total, why))} on {node}"
         case {"kind": "run.started", "run_id": run, "job": job}:
             return f"{job} {run} on {node}, {span(document.get('late', 0.0))} late"
         case {"kind": "run.reaped", "run_id": run, "job": job}:

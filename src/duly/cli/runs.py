@@ -13,7 +13,7 @@ from duly.cli.client import ask_with_time, store_time
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import Column, Row, coloured, note, write_json, write_list
 from duly.cli.text import line, short, span
-from duly.model import WAITING, Cause, Run, RunOrder, State
+from duly.model import WAITING, Cause, Progress, Run, RunOrder, State
 from duly.model.holds import UNPLACED
 
 if TYPE_CHECKING:
@@ -154,6 +154,14 @@ def tries(run: Run) -> int:
     return over + 1 if begun else over
 
 
+def progress(reported: Progress) -> str:
+    """The progress that a handler reported: "3 of 5 (60 %), packing"."""
+    text = f"{reported.done:g}"
+    if reported.total:
+        text += f" of {reported.total:g} ({100 * reported.done / reported.total:.0f} %)"
+    return f"{text}, {reported.note}" if reported.note else text
+
+
 def _where_or_why(run: Run) -> str:
     if run.failure is not None and run.state is not State.COMPLETED:
         return f"{run.failure.type}: {run.failure.message}"
@@ -163,4 +171,6 @@ def _where_or_why(run: Run) -> str:
         return f"held: {run.hold}"
     if run.state in WAITING and run.assignee is not None:
         return f"for {run.assignee}"
+    if run.state is State.RUNNING and run.progress is not None:
+        return f"{progress(run.progress)}, on {run.node}"
     return run.reason or run.node or "–"

@@ -55,6 +55,7 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     handler_rates: str | dict[str, str] | None = None
     publish_events: bool | None = None
     keep_events: int | None = None
+    keep_logs: int | None = None
     audit_key: str | None = None
     default_handler: str | None = None
     pinned: tuple[str, ...] | None = None
@@ -100,6 +101,7 @@ NODE_SETTINGS = {
     "namespace": "namespace",
     "publish_events": "publish_events",
     "keep_events": "keep_events",
+    "keep_logs": "keep_logs",
     "audit_key": "audit_key",
     "default_handler": "default_handler",
     "pinned": "pinned",

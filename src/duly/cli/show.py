@@ -13,9 +13,9 @@ from duly.cli.client import ask_with_time, store_time
 from duly.cli.jobs import job_document
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import Cell, coloured, note, plain, write_block, write_document, write_pairs
-from duly.cli.runs import duration, lateness, tries
+from duly.cli.runs import duration, lateness, progress, tries
 from duly.cli.text import full, line, lines, relative, span
-from duly.model import Attempt, Delivery, Progress, RetrySpec, Run
+from duly.model import Attempt, Delivery, RetrySpec, Run
 from duly.model.job import COMMAND_HANDLER
 
 if TYPE_CHECKING:
@@ -123,14 +123,6 @@ def _write_result(result: bytes, *, of_command: bool) -> None:
     for title, text in (("Standard output", value["stdout"]), ("Standard error", value["stderr"])):
         if text:
             write_block(title, lines(text))
-
-
-def progress(reported: Progress) -> str:
-    """The progress that a handler reported: "3 of 5 (60 %), packing"."""
-    text = f"{reported.done:g}"
-    if reported.total:
-        text += f" of {reported.total:g} ({100 * reported.done / reported.total:.0f} %)"
-    return f"{text}, {reported.note}" if reported.note else text
 
 
 def _policy(delivery: Delivery, retry: RetrySpec, timeout: float | None) -> str:

@@ -195,6 +195,7 @@ FIELDS: dict[str, Convert] = {
     "priority": _of_job("priority"),
     "tags": _of_job("tags", strings),
     "selector": _of_job("selector"),
+    "keep_logs": _of_job("keep_logs"),
 }
 
 # The keys that may be in `[defaults]`: all except those that define what a job does and when.

@@ -79,6 +79,7 @@ from duly.model.run import (
     StoreLoss,
     WhenFull,
 )
+from duly.model.run_log import LineSource, LogLine, Report
 from duly.model.run_query import COUNTED, SCAN, Page, PathEquals, RunOrder, RunQuery
 
 __all__ = [
@@ -121,6 +122,8 @@ __all__ = [
     "JobStatistics",
     "JobStatus",
     "Lease",
+    "LineSource",
+    "LogLine",
     "Lost",
     "Misfire",
     "Missed",
@@ -137,6 +140,7 @@ __all__ = [
     "Put",
     "RedriveReply",
     "Renewal",
+    "Report",
     "Retention",
     "RetrySpec",
     "Role",

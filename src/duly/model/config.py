@@ -14,6 +14,7 @@ from msgspec.structs import force_setattr
 from duly.errors import ConfigurationError, shown
 from duly.model.identity import is_job_name
 from duly.model.node import Role
+from duly.model.run_log import KEEP_LOGS, MOST_KEPT
 from duly.model.sanitize import checked_whole
 
 Hook = Callable[..., Any]
@@ -151,7 +152,8 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     over `shards`, each of which is planned by one scheduler node; use the same number on all nodes. `allow_commands`
     lets jobs in code run commands; "stored" also lets the node run commands from definitions in the store, such as the
     jobs of a file. `publish_events` writes events of runs, jobs and nodes to a log in the store that other processes
-    can follow; the log keeps the newest `keep_events`. None means off, except in processes that serve the API. With
+    can follow; the log keeps the newest `keep_events`. None means off, except in processes that serve the API.
+    `keep_logs` is how many lines of a run's log are kept, for jobs that do not set it themselves; 0 keeps none. With
     `audit_key`, a secret of at least 16 characters, entries of the audit log are authenticated. `pinned` names settings
     for which this process keeps its own value and ignores the cluster's; "*" pins all.
     """
@@ -184,6 +186,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     imports: tuple[str, ...] = ()
     publish_events: bool | None = None
     keep_events: int = 50_000
+    keep_logs: int = KEEP_LOGS
     audit_key: str | None = None
     pinned: tuple[str, ...] = ()
     on_error: Hook | None = None
@@ -198,6 +201,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
         checked_whole("assign_ahead", self.assign_ahead, 1, 1000)
         checked_whole("shards", self.shards, 1, MOST_SHARDS)
         checked_whole("keep_events", self.keep_events, 1, 10_000_000)
+        checked_whole("keep_logs", self.keep_logs, 0, MOST_KEPT)
         _choice("publish_events", self.publish_events, (None, False, True))
         _choice("registry", self.registry, ("live", "frozen"))
         _choice("placement", self.placement, ("queue", "assign"))

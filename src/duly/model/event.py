@@ -14,7 +14,7 @@ from duly.deprecation import renamed_attribute, renamed_names
 from duly.model.job import JobRecord
 from duly.model.node import Lease
 from duly.model.outcome import Failure, OutcomeKind
-from duly.model.run import Run, State
+from duly.model.run import Progress, Run, State
 
 
 class Event(Struct, frozen=True):
@@ -42,6 +42,13 @@ class RunStarted(Event, frozen=True):
 
     run: Run
     late: float
+
+
+class RunProgressed(Event, frozen=True):
+    """The progress that a handler reported is in the store. At most once a second for each run."""
+
+    run: Run
+    progress: Progress
 
 
 class RunEnded(Event, frozen=True):

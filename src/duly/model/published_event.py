@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from duly.model.outcome import OutcomeKind
-from duly.model.run import Cause, State
+from duly.model.run import Cause, Progress, State
 
 EVENTS = "events"
 
@@ -24,6 +24,7 @@ class PublishedEventKind(StrEnum):
 
     RUN_SUBMITTED = "run.submitted"
     RUN_STARTED = "run.started"
+    RUN_PROGRESSED = "run.progressed"  # its handler has reported its progress
     RUN_ENDED = "run.ended"  # an attempt; `state` is what became of the run, pending if it is tried again
     RUN_SKIPPED = "run.skipped"  # claimed too late: a misfire
     RUN_RELEASED = "run.released"  # given back by a node that stops
@@ -78,3 +79,4 @@ class PublishedEvent(Struct, frozen=True, omit_defaults=True, gc=False):
     revision: int | None = None
     shard: str | None = None
     count: int | None = None
+    progress: Progress | None = None

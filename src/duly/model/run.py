@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from duly.model.outcome import Failure, OutcomeKind
 
@@ -73,12 +73,17 @@ class RetrySpec(Struct, frozen=True, gc=False):
 
 
 class RunPolicy(Struct, frozen=True):
-    """How a run is to be attempted. Travels with the run, so that every node settles it in the same way."""
+    """How a run is to be attempted. Travels with the run, so that every node settles it in the same way.
+
+    `keep_logs` is how many lines of the run's log are kept; unset, the configuration of the node decides. An unset
+    field is not encoded, so that the policies and digests of jobs without it are those of earlier versions.
+    """
 
     timeout: float | None = None
     retry: RetrySpec = RetrySpec()
     delivery: Delivery = Delivery.AT_LEAST_ONCE
     on_store_loss: StoreLoss = StoreLoss.CONTINUE
+    keep_logs: int | UnsetType = UNSET
 
 
 class Progress(Struct, frozen=True, gc=False):

@@ -38,6 +38,15 @@ def text(value: str, most: int) -> str:
     return _UNSTORABLE.sub(_escaped, value)
 
 
+def line(value: str, most: int) -> str:
+    """The text of one line: without line breaks at its end, and if it is too long, without its middle."""
+    value = str.__str__(value).rstrip("\r\n")
+    if len(value) > most:
+        half = (most - 40) // 2
+        value = f"{value[:half]} … {len(value) - 2 * half} characters … {value[len(value) - half :]}"
+    return value if value.isascii() and "\0" not in value else _UNSTORABLE.sub(_escaped, value)
+
+
 def _escaped(found: re.Match[str]) -> str:
     return f"\\u{ord(found[0]):04x}"
 

@@ -91,6 +91,7 @@ class EventLog:
 _SILENT = frozenset(
     {
         events.RunsClaimed,
+        events.RunProgressed,
         events.RunsSettled,
         events.RunsSubmitted,
         events.CancelAsked,

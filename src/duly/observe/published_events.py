@@ -18,6 +18,7 @@ PUBLISHED = frozenset(
     {
         events.RunsSubmitted,
         events.RunStarted,
+        events.RunProgressed,
         events.RunEnded,
         events.RunMissed,
         events.RunReleased,
@@ -57,6 +58,8 @@ def _notices(event: events.Event, at: str, node: str) -> list[PublishedEvent]:
     match event:
         case events.RunStarted(run, late):
             return [_of_run(Kind.RUN_STARTED, at, node, run, State.RUNNING, attempt=run.attempt, late=late)]
+        case events.RunProgressed(run, progress):
+            return [_of_run(Kind.RUN_PROGRESSED, at, node, run, State.RUNNING, attempt=run.attempt, progress=progress)]
         case events.RunEnded(run):
             return [_ended(event, at, node, run)]
         case events.RunMissed(run):

@@ -13,8 +13,10 @@ from duly.model import (
     CancelReply,
     Counts,
     JobStatistics,
+    LogLine,
     Page,
     RedriveReply,
+    Report,
     Run,
     RunQuery,
     State,
@@ -125,7 +127,7 @@ class RunStore(Protocol):
         ...
 
     async def purge(self, state: State, before: datetime | None, keep: int | None, limit: int) -> int:
-        """Delete up to `limit` runs of a final state with their attempts, the earliest ended first.
+        """Delete up to `limit` runs of a final state with their attempts and logs, the earliest ended first.
 
         Those that ended before `before`, and those beyond the newest `keep` of that state; nothing if both are None.
         Counters and dedupe keys with a time stay. Returns how many; call again until 0.
@@ -136,6 +138,31 @@ class RunStore(Protocol):
         """Delete up to `limit` dedupe keys whose time (`Run.unique_for`) has passed, the earliest first.
 
         No other call answers differently afterwards. Returns how many; call again until 0.
+        """
+        ...
+
+    # --- logs of runs
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        """Keep what running attempts report; in order, False for each whose fence is not the run's latest.
+
+        The progress of a run that is running under the fence is replaced. A store may leave that out if another call is
+        changing the run: the next heartbeat has the progress, too.
+
+        The lines are appended to the run's log if it is running under the fence, or has ended under it. Their numbers
+        grow by one, and by more where `written` says that lines in between were not kept. Of the whole log the newest
+        `keep` lines stay, and of these the newest whose texts take no more than `model.run_log.room_for(keep)` bytes;
+        `keep` is that of the latest report. A report whose lines are in the log already adds none: `written` tells.
+        Each report is atomic. The log is deleted with the run, and stays if the run is redriven.
+        """
+        ...
+
+    async def lines(
+        self, run_id: str, after: int = 0, limit: int = 1_000, *, attempt: int | None = None
+    ) -> list[LogLine]:
+        """The lines of a run with a number greater than `after`, in order, at most `limit`; empty for an unknown run.
+
+        With `attempt`, only lines of attempts with this number.
         """
         ...
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, UnsetType
 from msgspec.structs import replace
 
 from duly.deprecation import renamed_attribute
@@ -246,6 +246,7 @@ def _plain(spec: JobSpec) -> dict[str, str]:
         else "none",
         "delivery": policy.delivery.value,
         "on_store_loss": policy.on_store_loss.value,
+        "keep_logs": _NONE if isinstance(policy.keep_logs, UnsetType) else str(policy.keep_logs),
         "queue": spec.queue,
         "priority": str(spec.priority),
         "overlap": _NONE if spec.overlap is None else spec.overlap.value,

@@ -1,12 +1,19 @@
-"""Active runs: what a node is executing now, shared by its worker, settler and heartbeat."""
+"""Active runs: what a node is executing now, shared by its worker, settler, heartbeat and reporter."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from duly.model import Claim, Progress
+from msgspec import UnsetType
+
+from duly.model import Claim, LineSource, Progress, Run
 from duly.runtime.handler import Handler
+from duly.runtime.run_lines import OutputLines, RunLines
+
+if TYPE_CHECKING:
+    from duly.runtime.outbox import Outbox
 
 
 class Unbegun(Exception):
@@ -22,7 +29,10 @@ class ActiveRun:
 
     # Defaults live on the class: a live run is made for every claim, and most of these are never set.
     task: asyncio.Task[None] | None = None
+    outbox: Outbox | None = None
     progress: Progress | None = None
+    reported: Progress | None = None  # the progress that the store has
+    lines: RunLines | None = None  # made with its first line
     error: BaseException | None = None  # what the handler raised, for hooks
     residue: asyncio.Future[None] | None = None  # completes when a thread that could not be stopped ends
     elapsed = 0.0
@@ -54,6 +64,42 @@ class ActiveRun:
     def held(self) -> bool:
         """Whether this attempt needs its claim: it has not ended, and its own transaction has not completed it."""
         return not (self.ended or self.committing or self.committed)
+
+    @property
+    def unreported(self) -> bool:
+        """Whether it has progress or lines that are not stored."""
+        return self.progress is not self.reported or (self.lines is not None and not self.lines.empty)
+
+    def report(self, progress: Progress) -> None:
+        """Keep the progress of the handler; from any thread."""
+        self.progress = progress
+        if self.outbox is not None:
+            self.outbox.note(self)
+
+    def write(self, source: LineSource, text: str, level: str = "", logger: str = "") -> None:
+        """Add lines to the run's log; from any thread."""
+        if self.outbox is not None and (lines := self._opened()) is not None:
+            lines.add(self.outbox.now(), source, text, level, logger)
+            self.outbox.note(self)
+
+    def output(self, source: LineSource) -> OutputLines:
+        """Where to write the output of a process that executes the handler."""
+        return OutputLines(lambda lines: self._write_output(source, lines))
+
+    def _write_output(self, source: LineSource, data: Sequence[bytes]) -> None:
+        if self.outbox is not None and (lines := self._opened()) is not None:
+            lines.add_output(self.outbox.now(), source, data)
+            self.outbox.note(self)
+
+    def _opened(self) -> RunLines | None:
+        """The buffer for its lines; None if none are kept."""
+        if self.lines is None and self.outbox is not None:
+            run = self.claim.run
+            chosen = run.policy.keep_logs
+            keep = self.outbox.keep() if isinstance(chosen, UnsetType) else chosen
+            if keep > 0:  # two threads may be here: the first buffer counts
+                self.lines = vars(self).setdefault("lines", RunLines(keep, run.attempt))
+        return self.lines
 
     def begin(self, now: float) -> None:
         """To be called right before the handler. Raises `Unbegun` if it must not be called any more."""
@@ -90,14 +136,21 @@ class ActiveRun:
 class ActiveRuns:
     """All live attempts of a node, by fence: a run may be live twice, lost under one fence and claimed again."""
 
-    def __init__(self) -> None:
+    def __init__(self, outbox: Outbox | None = None) -> None:
+        self._outbox = outbox
         self._by_fence: dict[int, ActiveRun] = {}
 
     def add(self, active: ActiveRun) -> None:
+        active.outbox = self._outbox
         self._by_fence[active.claim.fence] = active
 
     def remove(self, active: ActiveRun) -> None:
         self._by_fence.pop(active.claim.fence, None)
+
+    def find(self, run: Run) -> ActiveRun | None:
+        """The live attempt at a run; safe to call from any thread."""
+        active = self._by_fence.get(run.fence)
+        return active if active is not None and active.claim.run.id == run.id else None
 
     def of_runs(self, run_ids: Collection[str]) -> list[ActiveRun]:
         """The live attempts at these runs."""
@@ -112,3 +165,6 @@ class ActiveRuns:
 
     def __len__(self) -> int:
         return len(self._by_fence)
+
+    def __contains__(self, active: ActiveRun) -> bool:
+        return self._by_fence.get(active.claim.fence) is active

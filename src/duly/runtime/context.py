@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from duly.errors import ClaimLost, RunCancelled, shown
 from duly.model import Progress, Run, sanitize, shift
 from duly.model.current_run import run_fields
+from duly.runtime.log_text import message_of
 
 
 class Tether(Protocol):
@@ -25,12 +26,31 @@ class Tether(Protocol):
         ...
 
     def report(self, progress: Progress) -> None:
-        """Carry progress to the store with the next heartbeat."""
+        """Carry progress to the store, within about a second."""
+        ...
+
+    def keep(self, level: int, logger: str, text: str) -> None:
+        """Keep lines in the run's log only."""
         ...
 
     def transaction(self) -> Any:
         """The transaction that the run's completion joins."""
         ...
+
+
+class RunLogger(logging.LoggerAdapter[logging.Logger]):
+    """The logger of one attempt. Records from INFO on are kept in the run's log, whatever its level is."""
+
+    def __init__(self, run: Run, tether: Tether) -> None:
+        super().__init__(logging.getLogger(f"duly.job.{run.job}"), run_fields(run))
+        self._tether = tether
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        if self.isEnabledFor(level):
+            kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1  # without the frame of this method
+            super().log(level, msg, *args, **kwargs)
+        elif level >= logging.INFO:
+            self._tether.keep(level, self.logger.name, message_of(msg, args))
 
 
 class Contexts(Protocol):
@@ -91,8 +111,11 @@ class Context:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that names the run in every record."""
-        return logging.LoggerAdapter(logging.getLogger(f"duly.job.{self.run.job}"), run_fields(self.run))
+        """A logger that names the run in every record.
+
+        The run's log keeps its records from INFO on, also if the level of the logger is higher.
+        """
+        return RunLogger(self.run, self._tether)
 
     @property
     def cancelled(self) -> bool:
@@ -107,7 +130,7 @@ class Context:
             raise RunCancelled(f"run {self.run.id} of {self.run.job!r} was asked to stop", self.run)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Report progress; it is sent with the next heartbeat.
+        """Report progress; it is stored within about a second.
 
         Any finite number is accepted. Anything else is logged and ignored: a wrong progress value never fails a run.
         """

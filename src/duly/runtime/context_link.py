@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
-from duly.model import Progress
+from duly.model import LineSource, Progress
 from duly.runtime.active_runs import ActiveRun
 from duly.runtime.context import Context
 from duly.runtime.transactions import Transactions
@@ -31,7 +32,10 @@ class ContextLink:
         return not self._live.lost and self._monotonic() < self._live.trusted_until
 
     def report(self, progress: Progress) -> None:
-        self._live.progress = progress
+        self._live.report(progress)
+
+    def keep(self, level: int, logger: str, text: str) -> None:
+        self._live.write(LineSource.LOG, text, logging.getLevelName(level), logger)
 
     def transaction(self) -> Any:
         return self._transactions.open(self._live)

@@ -15,7 +15,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from duly.errors import BackendUnavailable
-from duly.model import Beat, BeatReply, Interrupted, SchedulerConfig, Settlement, StoreLoss
+from duly.model import Beat, BeatReply, Interrupted, Progress, SchedulerConfig, Settlement, StoreLoss
 from duly.model.event import ClaimsLost, ClaimUntrusted, Emit, Event, ServiceFailed
 from duly.ports import Backend, Queue
 from duly.ports.waiting import shielded
@@ -86,7 +86,7 @@ class Heartbeat(NodeService):
         sent = self._clock.monotonic()
         # Attempts are identified by their fences, not by their runs: the replies are in the order of the beats.
         replies = await self._replies(
-            [Beat(active.claim.run.id, active.claim.fence, active.progress) for active in active_runs]
+            [Beat(active.claim.run.id, active.claim.fence, _unreported(active)) for active in active_runs]
         )
         lost: list[ActiveRun] = []
         cancelled: list[ActiveRun] = []
@@ -151,6 +151,11 @@ class Heartbeat(NodeService):
                 self._emit(ClaimUntrusted(active.claim.run.id, stopped=_stops(active)))
                 if _stops(active):
                     self._tell(active.stop)
+
+
+def _unreported(active: ActiveRun) -> Progress | None:
+    """Progress that the reporter has not stored: the node's loop may be blocked."""
+    return None if active.progress is active.reported else active.progress
 
 
 def _stops(active: ActiveRun) -> bool:

@@ -25,6 +25,7 @@ from duly.rules.namesakes import describe, is_other, surely_lives
 from duly.rules.schedules import ScheduleInCode
 from duly.rules.shards import KNOWN_SHARDS, SHARDS, STOPPING
 from duly.rules.waiting import CLOSED
+from duly.runtime import log_capture
 from duly.runtime.active_runs import ActiveRuns
 from duly.runtime.assigner import Assigner
 from duly.runtime.attempt import Attempts
@@ -41,12 +42,14 @@ from duly.runtime.janitor import Janitor
 from duly.runtime.live_config import SettingsWatcher
 from duly.runtime.next_due import NextDue
 from duly.runtime.outages import OutageLog
+from duly.runtime.outbox import Outbox
 from duly.runtime.planner import Planner
 from duly.runtime.presence import Deploy, Presence, Resync
 from duly.runtime.quarantine import Quarantine
 from duly.runtime.rates import ENDED, LAST_START, STARTED
 from duly.runtime.reading_ahead import ReadAhead
 from duly.runtime.reaper import Reaper
+from duly.runtime.reporter import Reporter
 from duly.runtime.service import LONGEST_RETRY, Nudge, Service, ServiceHealth, Signal, serve
 from duly.runtime.settler import Settler
 from duly.runtime.shard_layout import ShardLayout
@@ -116,7 +119,9 @@ class Node:
         self._timer = timerfd(asyncio.get_running_loop())
         self._watch = self._make_watch()
         self._deadlines = Deadlines()
-        self.active_runs = ActiveRuns()
+        outbox = Outbox(lambda: env.config.keep_logs, env.clock)
+        self.active_runs = ActiveRuns(outbox)
+        self.reporter = Reporter(env, backend.store, self.active_runs, outbox)
         self.health = ServiceHealth(env.clock.monotonic)
         self._build_worker(code, executors)
         self._build_scheduler(code)
@@ -136,6 +141,8 @@ class Node:
         self._serving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._hurry = asyncio.Event()
         self._ignore_settings = env.live.subscribe(self._reconfigured)
+        if self._works:
+            log_capture.attach(self.active_runs)
 
     def _build_worker(self, code: Code, executors: Mapping[str, BuiltinExecutor]) -> None:
         env, queue, store = self._env, self._backend.queue, self._backend.store
@@ -145,8 +152,16 @@ class Node:
         due = Signal(self._timer or sleep_by_loop)
         self.next_due = NextDue(due, env.clock.now)
         attempts = Attempts(env, executors, self._deadlines, hooks, contexts)
-        wakes = {"drained": self._results_drained, "held": self._run_held}
-        self.settler = Settler(env, queue, self.active_runs, hooks, self.next_due, **wakes)
+        self.settler = Settler(
+            env,
+            queue,
+            self.active_runs,
+            hooks,
+            self.next_due,
+            drained=self._results_drained,
+            held=self._run_held,
+            reporter=self.reporter,
+        )
         self.ahead = ReadAhead(env, queue, self._backend, code.catalog, self.next_due)
         running = (self.settler, self.active_runs)
         self.worker = Worker(env, queue, code.catalog, attempts, *running, self.next_due, self.ahead)
@@ -221,7 +236,8 @@ class Node:
         """The services of this node's roles."""
         services: list[Service] = [self.listener, self.deployer, self.settings]
         if self._works:
-            services += [self.settler, self.worker, self.dispatcher, self.ahead, self.reaper, self.quarantine]
+            services += [self.settler, self.reporter, self.worker, self.dispatcher, self.ahead, self.reaper]
+            services += [self.quarantine]
         if self._schedules:
             services += [self.elector, self.planner, self.assigner, self.janitor]
         return services
@@ -443,6 +459,7 @@ class Node:
 
     def dispose(self) -> None:
         """Release the resources of this process."""
+        log_capture.detach(self.active_runs)
         self._ignore_settings()
         self._deadlines.close()
         self._hooks.close()

@@ -22,6 +22,7 @@ from duly.runtime.hooks import Hooks
 from duly.runtime.isolation import Refused, send_isolated
 from duly.runtime.next_due import NextDue
 from duly.runtime.rates import Rates
+from duly.runtime.reporter import Reporter
 
 MOST_AT_ONCE = 500
 
@@ -50,6 +51,7 @@ class Settler(NodeService):
     """Sends a settlement at once when no call is under way, and batches those that arrive during a call.
 
     `drained` is called when there is room for results again, `held` when a settlement has put a run under a hold.
+    `reporter` stores what attempts have written, before they are settled.
     """
 
     name = "settler"
@@ -64,6 +66,7 @@ class Settler(NodeService):
         *,
         drained: Callable[[], None] = lambda: None,
         held: Callable[[], None] = lambda: None,
+        reporter: Reporter | None = None,
     ) -> None:
         super().__init__(env)
         self._queue = queue
@@ -77,6 +80,7 @@ class Settler(NodeService):
         self._sending = asyncio.Lock()
         self._drained = drained
         self._held = held
+        self._reporter = reporter
         self._farewell: Farewell | None = None
 
     def begin_farewell(self) -> Farewell:
@@ -122,6 +126,8 @@ class Settler(NodeService):
         batch = list(islice(self._waiting, MOST_AT_ONCE))
         if not batch:
             return math.inf
+        if self._reporter is not None and self._reporter.busy:
+            await self._reporter.flush([active for active, _ in batch])
         sent = self._clock.monotonic()
         answers = await send_isolated(self._queue.settle, [settlement for _, settlement in batch])
         self.pace.add([settlement.queue for _, settlement in batch])

@@ -27,6 +27,7 @@ from duly.model import (
     CancelReply,
     Cause,
     Ids,
+    LogLine,
     Page,
     RedriveReply,
     Run,
@@ -40,6 +41,7 @@ from duly.model import (
 )
 from duly.model.event import CancelAsked, QueuePaused, QueueResumed, RunRedriven, SettingsApplied
 from duly.model.job import COMMAND_HANDLER
+from duly.model.run_log import MOST_KEPT
 from duly.observe.bus import Bus
 from duly.observe.logs import set_log_level
 from duly.observe.publisher import Publisher
@@ -62,6 +64,7 @@ _LONGEST_WAIT = 60.0
 _LONGEST_OUTAGE = 30.0
 _ASK_AGAIN = 0.1
 _LONGEST_SEARCHED = 1000
+_LAST_LINE = 1 << 53
 _LONGEST_CURSOR = 300
 _CLOCK_PERIOD = 60.0
 _STATES: dict[str, State] = {state.value: state for state in State}
@@ -184,6 +187,13 @@ class Client:
 
     async def attempts(self, run_id: str) -> list[Attempt]:
         return await self.backend.store.attempts(run_id) if is_run_id(run_id) else []
+
+    async def logs(self, run_id: str, after: int, limit: int | None, attempt: int | None) -> list[LogLine]:
+        run = await self.run(run_id)
+        sanitize.checked_whole("after", after, 0, _LAST_LINE)
+        if limit is not None:
+            sanitize.checked_whole("limit", limit, 0, _LAST_LINE)
+        return await self.backend.store.lines(run.id, after, MOST_KEPT if limit is None else limit, attempt=attempt)
 
     async def cancel(self, run_id: str, reason: str | None) -> CancelReply:
         why = None if reason is None else sanitize.text_of(reason, sanitize.MOST_REASON)

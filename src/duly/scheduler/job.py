@@ -24,6 +24,7 @@ from duly.model import (
     sanitize,
 )
 from duly.model.config import labels_of
+from duly.model.run_log import MOST_KEPT
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Cron, Every, Once, Schedule, bind, from_spec
 from duly.runtime.command import Command
@@ -50,7 +51,8 @@ class Job(Struct, frozen=True, kw_only=True):
     `handler` is a callable, a `Command`, or the name of another job whose handler to use. `name` defaults to the
     callable's, `description` to the first line of its docstring. `overlap` defaults to "skip" for scheduled runs and
     "allow" for submitted ones. `selector` are labels that a node must have to run it; it needs placement="assign".
-    `restore=True` brings back a job that was removed.
+    `keep_logs` is how many lines of the log of each run are kept, 0 for none; None means the `keep_logs` of the node
+    that executes it. `restore=True` brings back a job that was removed.
     """
 
     handler: Target
@@ -74,6 +76,7 @@ class Job(Struct, frozen=True, kw_only=True):
     end_at: datetime | None = None
     max_runs: int | None = None
     selector: Mapping[str, str] | None = None
+    keep_logs: int | None = None
     restore: bool = False
 
     def __post_init__(self) -> None:
@@ -115,6 +118,7 @@ class Job(Struct, frozen=True, kw_only=True):
             retry=self.retry_policy.spec,
             delivery=Delivery(self.delivery),
             on_store_loss=StoreLoss(self.on_store_loss),
+            keep_logs=UNSET if self.keep_logs is None else self.keep_logs,
         )
 
     def spec(self, timezone: str, payload: bytes) -> JobSpec:
@@ -229,6 +233,8 @@ def check_timeout(what: str, timeout: object) -> float | None:
 def _check_numbers(job: Job) -> None:
     check_priority(job.priority, f"job {job.name!r}")
     check_queue(job.queue, f"job {job.name!r}")
+    if job.keep_logs is not None:
+        sanitize.checked_whole(f"job {job.name!r}: keep_logs", job.keep_logs, 0, MOST_KEPT)
     most: object = job.max_runs
     if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= _MOST_RUNS):
         raise ConfigurationError(

@@ -26,6 +26,7 @@ from duly.model import (
     Counts,
     JobFile,
     JobStatistics,
+    LogLine,
     Node,
     Page,
     Put,
@@ -213,6 +214,7 @@ class Scheduler(Subscriptions):
         end_at: datetime | None = None,
         max_runs: int | None = None,
         selector: Mapping[str, str] | None = None,
+        keep_logs: int | None = None,
         restore: bool = False,
     ) -> JobDecorator: ...
 
@@ -574,6 +576,15 @@ class Scheduler(Subscriptions):
     async def attempts(self, run_id: str) -> list[Attempt]:
         """The history of a run, oldest first."""
         return await (await self._client()).attempts(run_id)
+
+    async def logs(
+        self, run_id: str, *, after: int = 0, limit: int | None = None, attempt: int | None = None
+    ) -> list[LogLine]:
+        """The lines of a run's log that are kept, in order; while the run executes, they are about a second old.
+
+        With `after`, only lines with a greater number, at most `limit`; with `attempt`, only those of this attempt.
+        """
+        return await (await self._client()).logs(run_id, after, limit, attempt)
 
     async def waits_for(self, run_id: str) -> str | None:
         """Why a waiting run waits, in plain words; None if it does not wait."""

@@ -86,6 +86,7 @@ class SyncScheduler:
     get_run = _blocking(Scheduler.get_run)
     runs = _blocking(Scheduler.runs)
     attempts = _blocking(Scheduler.attempts)
+    logs = _blocking(Scheduler.logs)
     cancel = _blocking(Scheduler.cancel)
     redrive = _submitting(Scheduler.redrive)
     upcoming = _blocking(Scheduler.upcoming)

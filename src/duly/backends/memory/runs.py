@@ -15,7 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.codec import kept_run
-from duly.model import EPOCH, FINAL, WAITING, Attempt, Cause, Put, Run, State, shift, to_micros
+from duly.backends.line_chunks import Chunk, bounds, chunk_after
+from duly.model import EPOCH, FINAL, WAITING, Attempt, Cause, Put, Report, Run, State, shift, to_micros
 from duly.model.holds import UNPLACED, hold_for_group
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, urgency
 from duly.rules.misfires import MISFIRE, is_missed_entrant
@@ -40,6 +41,7 @@ class Runs:
     def __init__(self, last_fence: int) -> None:
         self.by_id: dict[str, Run] = {}
         self.attempts: defaultdict[str, list[Attempt]] = defaultdict(list)
+        self.logs: dict[str, list[Chunk]] = {}
         self.ended: defaultdict[State, int] = defaultdict(int)
         self.kept: defaultdict[State, int] = defaultdict(int)
         self.holds: dict[str, dict[str, None]] = {}
@@ -153,8 +155,18 @@ class Runs:
         present = self.by_id.pop(run.id)
         self._leave(present)
         self.attempts.pop(run.id, None)
+        self.logs.pop(run.id, None)
         if not present.final:
             self._release(present)
+
+    def append_lines(self, report: Report) -> None:
+        """Append lines to the log of a run, and delete what is out of bounds."""
+        chunks = self.logs.get(report.run_id, [])
+        chunk = chunk_after(chunks[-1] if chunks else None, report)
+        if chunk is not None:
+            number, size = bounds(chunk)
+            kept = [each for each in chunks if each.number > number and each.size > size]
+            self.logs[report.run_id] = [*kept, chunk]
 
     def end(self, run: Run, state: State, reason: str | None, now: datetime) -> None:
         """Give a waiting run its final state."""

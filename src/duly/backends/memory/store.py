@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
-from duly.backends.codec import in_shard, kept_job
+from duly.backends import line_chunks
+from duly.backends.codec import in_shard, kept_job, kept_progress
 from duly.backends.cursors import cursor_of, place_in
 from duly.backends.memory.contents import Contents
 from duly.backends.search import Descending
@@ -35,8 +36,10 @@ from duly.model import (
     JobChange,
     JobRecord,
     JobStatistics,
+    LogLine,
     Page,
     RedriveReply,
+    Report,
     Run,
     RunOrder,
     RunQuery,
@@ -334,6 +337,25 @@ class MemoryStore:
 
     async def expire(self, limit: int, *, now: datetime | None = None) -> int:
         return self._runs.expire(limit, now or self._contents.clock.now())
+
+    # --- logs of runs
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        return [self._report(report) for report in reports]
+
+    def _report(self, report: Report) -> bool:
+        run = self._runs.by_id.get(report.run_id)
+        if run is None or run.fence != report.fence or run.state in WAITING:
+            return False
+        if report.progress is not None and run.state is State.RUNNING:
+            self._runs.by_id[run.id] = replace(run, progress=kept_progress(report.progress))
+        self._runs.append_lines(report)
+        return True
+
+    async def lines(
+        self, run_id: str, after: int = 0, limit: int = 1_000, *, attempt: int | None = None
+    ) -> list[LogLine]:
+        return line_chunks.read(self._runs.logs.get(run_id, ()), after, limit, attempt)
 
     # --- queues
 

@@ -93,6 +93,15 @@ WORDS = {
         OR EXISTS (SELECT 1 FROM {{ns}}.held AS w WHERE w.seq = r.seq AND w.hold = 'place')
     )""",
     "member": "member",
+    # Nobody else has locked the claim `t`.
+    "claim_is_free": "t.seq IN (SELECT at.seq FROM {ns}.claims AS at WHERE at.seq = t.seq FOR UPDATE SKIP LOCKED)",
+    "with_newest_lines": """
+        LEFT JOIN LATERAL (SELECT * FROM {ns}.claims AS at WHERE at.seq = r.seq LIMIT 1) AS c ON true
+        LEFT JOIN LATERAL (SELECT * FROM {ns}.ended AS at WHERE at.seq = r.seq LIMIT 1) AS e ON true
+        LEFT JOIN LATERAL (
+            SELECT * FROM {ns}.run_lines AS at WHERE at.seq = r.seq ORDER BY at.number DESC, at.fence DESC LIMIT 1
+        ) AS l ON true
+    """,
     "entered": "(SELECT * FROM {ns}.waiting WHERE NOT entering)",
     "entrants": "(SELECT * FROM {ns}.waiting WHERE entering)",
     "all_waiting": "(SELECT seq FROM {ns}.waiting UNION ALL SELECT seq FROM {ns}.held) AS w",

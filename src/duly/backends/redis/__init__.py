@@ -5,7 +5,8 @@ The names of keys are a stored format: they stay as 0.1.0 wrote them, also where
 Runs. `runs` is one hash, id → body: the run as it was put. Scripts decode only its first fields, and change only its
 queue key, when a node is assigned. `lives` is one hash, id → status: what has become of the run (state, fence,
 counts, node, result). A run that was never claimed, held or ended has no status; `touched` lists the waiting runs
-that have one. `attempts` is id → the attempts that are not part of the status.
+that have one. `attempts` is id → the attempts that are not part of the status. `lines:<id>` is a list: the log of a run
+(report.lua).
 
 Where a run is. Pending: in the sorted set `waiting:<priority>` by ready time (`levels` lists the non-empty ones)
 until it starts or is promoted. Queued: in `ready:<queue key>` by ready time (`lanes` lists the non-empty ones); a

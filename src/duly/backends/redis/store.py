@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
-from duly.backends.redis import listing
+from duly.backends.redis import listing, run_lines
 from duly.backends.redis.client import MAX_SLICE, RedisClient, slices_of
 from duly.backends.redis.codec import (
     NUMBERS,
@@ -50,8 +50,10 @@ from duly.model import (
     JobChange,
     JobRecord,
     JobStatistics,
+    LogLine,
     Page,
     RedriveReply,
+    Report,
     Run,
     RunQuery,
     State,
@@ -329,6 +331,16 @@ class RedisStore:
 
     async def expire(self, limit: int, *, now: datetime | None = None) -> int:
         return await self._client.call_until_done("expire_dedupe_keys", self._client.moment(now), limit=limit)
+
+    # --- logs of runs
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        return await run_lines.report(self._client, reports)
+
+    async def lines(
+        self, run_id: str, after: int = 0, limit: int = 1_000, *, attempt: int | None = None
+    ) -> list[LogLine]:
+        return await run_lines.lines(self._client, run_id, after, limit, attempt)
 
     # --- queues
 

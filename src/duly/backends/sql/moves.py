@@ -90,8 +90,9 @@ _COUNT = Insert(
     "ON CONFLICT ({totals_key}) DO UPDATE SET ended = t.ended + excluded.ended, kept = t.kept + excluded.kept",
 )
 AGAIN = Update("runs", (Column("seq"),), columns(ready_at="bigint", extra="text"), answers=False)
-_FORGET = "DELETE FROM {ns}.runs WHERE seq = ANY($1::bigint[])"
-_FORGET_ATTEMPTS = "DELETE FROM {ns}.attempts WHERE seq = ANY($1::bigint[])"
+_FORGET = tuple(
+    f"DELETE FROM {{ns}}.{table} WHERE seq = ANY($1::bigint[])" for table in ("runs", "attempts", "run_lines")
+)
 
 
 # --- finding
@@ -374,7 +375,7 @@ async def forget(unit: Unit, records: Sequence[Record]) -> list[Record]:
     gone = [record for record in records if record.seq in left]
     if gone:
         await free_keys(unit, gone)
-        await unit.run(_FORGET, list(left))
-        await unit.run(_FORGET_ATTEMPTS, list(left))
+        for sql in _FORGET:
+            await unit.run(sql, list(left))
         await leaving.move_up(gone)
     return gone

@@ -32,8 +32,10 @@ _OLDER = "SELECT count(*) FROM (SELECT 1 FROM {ns}.ended WHERE state = $1 AND fi
 _FIRST_ENDED = """
 SELECT seq FROM {ns}.ended WHERE state = $1 ORDER BY finished_at, seq LIMIT $2 FOR UPDATE SKIP LOCKED
 """
-# Their attempts, their records, and at last their ends, which find the others.
-_PURGE = tuple(f"DELETE FROM {{ns}}.{table} WHERE seq = ANY($1::bigint[])" for table in ("attempts", "runs", "ended"))
+# Their logs, their attempts, their records, and at last their ends, which find the others.
+_PURGE = tuple(
+    f"DELETE FROM {{ns}}.{table} WHERE seq = ANY($1::bigint[])" for table in ("run_lines", "attempts", "runs", "ended")
+)
 _PAUSE = """
 INSERT INTO {ns}.queues AS q (name, paused) VALUES ($1, {true})
 ON CONFLICT (name) DO UPDATE SET paused = {true} WHERE NOT q.paused

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from duly.backends.codec import instant, micros, slices_of
-from duly.backends.sql import listing, operating, pages, planning, values
+from duly.backends.sql import listing, operating, pages, planning, run_lines, values
 from duly.backends.sql.notify import CompletionWaiters
-from duly.backends.sql.unit import STORE, Session, Task, Unit
+from duly.backends.sql.unit import SETTLING, STORE, Session, Task, Unit
 from duly.model import (
     COUNTED,
     SCAN,
@@ -27,8 +27,10 @@ from duly.model import (
     JobChange,
     JobRecord,
     JobStatistics,
+    LogLine,
     Page,
     RedriveReply,
+    Report,
     Run,
     RunQuery,
     State,
@@ -185,6 +187,16 @@ class SqlStore(ABC):
 
     async def expire(self, limit: int, *, now: datetime | None = None) -> int:
         return await self._session.write_each(STORE, _at(now, operating.expire, limit))
+
+    # --- logs of runs
+
+    async def report(self, reports: Sequence[Report]) -> list[bool]:
+        return await self._session.write(SETTLING, lambda unit: run_lines.report(unit, reports))
+
+    async def lines(
+        self, run_id: str, after: int = 0, limit: int = 1_000, *, attempt: int | None = None
+    ) -> list[LogLine]:
+        return await self._session.read(lambda unit: run_lines.lines(unit, run_id, after, limit, attempt))
 
     # --- queues
 

@@ -276,6 +276,14 @@ WORDS = {
     )""",
     "is_retired": "retired",
     "member": "member = 1",
+    "claim_is_free": "true",
+    "with_newest_lines": """
+        LEFT JOIN {ns}.claims AS c ON c.seq = r.seq
+        LEFT JOIN {ns}.ended AS e ON e.seq = r.seq
+        LEFT JOIN {ns}.run_lines AS l ON l.seq = r.seq AND (l.number, l.fence) = (
+            SELECT number, fence FROM {ns}.run_lines WHERE seq = r.seq ORDER BY number DESC, fence DESC LIMIT 1
+        )
+    """,
     "entered": "{ns}.waiting",
     "entrants": "{ns}.entrants",
     "all_waiting": f"({_ALL_WAITING.format('seq')}) AS w",

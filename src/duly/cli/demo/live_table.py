@@ -14,7 +14,7 @@ from rich.text import Text
 
 from duly.cli.demo.counts import DemoCounts, JobCounts, percentile
 from duly.cli.output import COLOURS
-from duly.cli.show import progress
+from duly.cli.runs import progress
 from duly.cli.text import line, span
 from duly.model import Run, State
 from duly.model.event import Event

@@ -180,6 +180,12 @@ class Tie:
         if not self._over and self._link.ours and self._affordable() and self._link.has_room():
             self._link.send(Advanced(progress))
 
+    def keep(self, level: int, logger: str, text: str) -> None:
+        """Send lines that the levels of logging discard; the worker keeps them in the run's log."""
+        if not self._over and self._link.ours:
+            record = logging.makeLogRecord({"name": logger, "levelno": level})
+            self._link.send(_logged(record, sanitize.text(text, _MAX_TEXT)))
+
     def transaction(self) -> NoReturn:
         raise DulyError(
             "ctx.transaction() is not available in a process: the transaction belongs to the worker; "

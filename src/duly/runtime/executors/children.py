@@ -14,9 +14,12 @@ from pathlib import Path
 from msgspec import Struct
 
 from duly.errors import ClaimLost, RunCancelled
+from duly.model import LineSource
+from duly.model.current_run import current_run
 from duly.runtime.active_runs import ActiveRun
 from duly.runtime.context import Context
 from duly.runtime.executors.channel import Channel
+from duly.runtime.executors.child_output import child_outputs
 from duly.runtime.executors.messages import (
     Advanced,
     Began,
@@ -28,6 +31,7 @@ from duly.runtime.executors.messages import (
     encode,
 )
 from duly.runtime.executors.supervised import Exit, Supervised, SupervisedProcesses
+from duly.runtime.log_text import is_of_job
 
 _CHILD = Path(__file__).with_name("child.py")
 _BACKSTOP = 5.0  # how much later than the worker the supervisor stops a handler, should the worker be stuck
@@ -60,13 +64,16 @@ class Child:
         self._answer: asyncio.Future[Answer] | None = None
         self._began = False
         self._said = Signs()
+        self._outputs = child_outputs()
         ours, theirs = socket.socketpair()
+        fds = [*(output.writer for output in self._outputs), theirs.detach()]
         try:
             self.process: Supervised = processes.spawn(
-                [sys.executable, *_flags(), str(_CHILD)], os.environ, working_directory(), _descriptors(theirs)
+                [sys.executable, *_flags(), str(_CHILD)], os.environ, working_directory(), fds
             )
         except BaseException:
             ours.close()
+            self._close_outputs()
             raise
         self._channel = Channel(ours, self._hear, self._lost, max_result_bytes + _HEADROOM)
         self._channel.send(json.dumps({"path": [str(place) for place in sys.path], "argv": sys.argv}).encode())
@@ -84,6 +91,8 @@ class Child:
         self._began = False
         self._said = Signs()
         self._answer = asyncio.get_running_loop().create_future()
+        for output, source in zip(self._outputs, (LineSource.STDOUT, LineSource.STDERR), strict=True):
+            output.lines = active.output(source)
         self._channel.send(encode(call))
         self.tell(stop=False)
         if (timeout := call.run.policy.timeout) is not None:
@@ -92,6 +101,8 @@ class Child:
 
     def release(self, call: Call) -> None:
         """The call is over; discard what arrives from now on."""
+        for output in self._outputs:
+            output.finish()
         self._live = self._context = self._answer = None
         if call.run.policy.timeout is not None:
             self.process.limit(None)
@@ -123,13 +134,23 @@ class Child:
                 self._began = True
             case Advanced(progress):
                 if self._live is not None:
-                    self._live.progress = progress
+                    self._live.report(progress)
             case Logged() as logged:
-                _relay(logged, self.process.pid)
+                self._log(logged)
             case Ended() as ended:
                 self._settle(ended)
                 if self.stopping:
                     self.process.kill(0)  # it has sent its answer: no need to wait for the grace period
+
+    def _log(self, logged: Logged) -> None:
+        """Log on behalf of the run. This callback has the context of the first run of the child, not of this one."""
+        active = self._live
+        token = current_run.set(None if active is None else active.claim.run)
+        try:
+            if not _relay(logged, self.process.pid) and active is not None and is_of_job(logged.name):
+                active.write(LineSource.LOG, logged.text, logging.getLevelName(logged.level), logged.name)
+        finally:
+            current_run.reset(token)
 
     def _settle(self, answer: Answer) -> None:
         if self._answer is not None and not self._answer.done():
@@ -143,7 +164,12 @@ class Child:
     def _exited(self, ended: asyncio.Future[Exit]) -> None:
         self._channel.drain()  # the answer may have been sent just before the end
         self._channel.close()
+        self._close_outputs()
         self._settle(Died(ended.result(), self._began))
+
+    def _close_outputs(self) -> None:
+        for output in self._outputs:
+            output.close()
 
 
 def _signs(active: ActiveRun, context: Context, *, stop: bool) -> Signs:
@@ -182,24 +208,14 @@ def _flags() -> Sequence[str]:
     return flags
 
 
-def _descriptors(link: socket.socket) -> list[int]:
-    """The worker's own stdout and stderr, and the child's end of the channel."""
-    return [_copy(1), _copy(2), link.detach()]
-
-
-def _copy(fd: int) -> int:
-    try:
-        return os.dup(fd)
-    except OSError:
-        return os.open(os.devnull, os.O_WRONLY)
-
-
-def _relay(logged: Logged, pid: int | None) -> None:
+def _relay(logged: Logged, pid: int | None) -> bool:
+    """Log a record of the child here; False if the logger's level is higher."""
     logger = logging.getLogger(logged.name)
     if not logger.isEnabledFor(logged.level):
-        return
+        return False
     record = logger.makeRecord(
         logged.name, logged.level, logged.path, logged.line, logged.text, (), None, logged.function
     )
     vars(record).update(logged.extra, created=logged.created, process=pid)
     logger.handle(record)
+    return True

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from duly.model import Claim, iso
+from duly.model import Claim, LineSource, iso
 from duly.runtime.active_runs import ActiveRun
 from duly.runtime.command import Command
 from duly.runtime.context import Contexts
@@ -54,10 +54,14 @@ class CommandExecutor:
         command = handler.target if isinstance(handler.target, Command) else await handler.target(active.claim.run)
         if self._closed:
             raise executor_failed("the executor is closed")
-        with closing(Tail(self._max_output_bytes)) as stdout, closing(Tail(self._max_output_bytes)) as stderr:
-            contexts.begin(active)
-            ended = await self._ended(self._spawn(command, active.claim, stdout, stderr))
-            return self._judge(ended, command, active.claim, stdout.finish(), stderr.finish())
+        most, out, err = self._max_output_bytes, active.output(LineSource.STDOUT), active.output(LineSource.STDERR)
+        with closing(Tail(most, out)) as stdout, closing(Tail(most, err)) as stderr:
+            try:
+                contexts.begin(active)
+                ended = await self._ended(self._spawn(command, active.claim, stdout, stderr))
+            finally:  # also if it was stopped: its log has what it wrote until then
+                texts = stdout.finish(), stderr.finish()
+            return self._judge(ended, command, active.claim, *texts)
 
     async def close(self) -> None:
         """End all commands, by force where needed, and the supervisor unless it is shared. Idempotent."""

@@ -7,15 +7,18 @@ import os
 
 import msgspec
 
+from duly.runtime.run_lines import OutputLines
+
 _CHUNK = 65536
 _LAST_READS = 32  # a pipe holds a mebibyte at most; a process that still writes after the end is not waited for
 
 
 class Tail:
-    """Reads a pipe and keeps its last `limit` bytes. Belongs to the loop it was made on."""
+    """Reads a pipe and keeps its last `limit` bytes. Belongs to the loop it was made on. `lines` gets all of it."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, lines: OutputLines) -> None:
         self._limit = limit
+        self._lines = lines
         self._kept = bytearray()
         self._cut = 0
         self._reader: int | None
@@ -37,6 +40,7 @@ class Tail:
             if not self._read():
                 break
         self.close()
+        self._lines.finish()
         return text_of(bytes(self._kept), self._cut)
 
     def close(self) -> None:
@@ -58,6 +62,7 @@ class Tail:
         if not data:
             self.close()
             return False
+        self._lines.feed(data)
         self._kept += data
         surplus = len(self._kept) - self._limit
         if surplus > 0:

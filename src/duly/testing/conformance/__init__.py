@@ -31,6 +31,7 @@ from duly.testing.conformance.operating import OperatingSuite
 from duly.testing.conformance.placement import PlacementSuite
 from duly.testing.conformance.planning import PlanningSuite
 from duly.testing.conformance.queue import QueueSuite
+from duly.testing.conformance.run_logs import RunLogSuite
 from duly.testing.conformance.sharing import SharingSuite
 from duly.testing.conformance.suspects import SuspectSuite
 from duly.testing.conformance.transactions import TransactionSuite
@@ -58,6 +59,7 @@ class BackendSuite(
     HoldSuite,
     GroupSuite,
     UniqueSuite,
+    RunLogSuite,
     OperatingSuite,
     LeaseSuite,
     QueueSuite,
@@ -87,6 +89,7 @@ __all__ = [
     "PlacementSuite",
     "PlanningSuite",
     "QueueSuite",
+    "RunLogSuite",
     "SharingSuite",
     "SuspectSuite",
     "TransactionSuite",

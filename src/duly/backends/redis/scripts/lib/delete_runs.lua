@@ -37,6 +37,9 @@ local function delete_records(ids)
     call_many('HDEL', RUNS, ids)
     call_many('HDEL', STATUSES, ids)
     call_many('HDEL', P .. 'attempts', ids)
+    local logs = {}
+    for i, id in ipairs(ids) do logs[i] = P .. 'lines:' .. id end
+    call_many('DEL', P .. 'lines:', logs) -- the first name is that of no run
     for job in pairs(jobs) do drop_deleted(job) end
     publish_ended(ids)
 end
