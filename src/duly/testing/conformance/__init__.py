@@ -33,6 +33,7 @@ from duly.testing.conformance.planning import PlanningSuite
 from duly.testing.conformance.queue import QueueSuite
 from duly.testing.conformance.sharing import SharingSuite
 from duly.testing.conformance.suspects import SuspectSuite
+from duly.testing.conformance.taking_over import TakingOverSuite
 from duly.testing.conformance.transactions import TransactionSuite
 from duly.testing.conformance.unique import UniqueSuite
 from duly.testing.conformance.values import ValueSuite
@@ -54,6 +55,7 @@ class BackendSuite(
     AdmissionSuite,
     PlacementSuite,
     SuspectSuite,
+    TakingOverSuite,
     ListingSuite,
     HoldSuite,
     GroupSuite,
@@ -89,6 +91,7 @@ __all__ = [
     "QueueSuite",
     "SharingSuite",
     "SuspectSuite",
+    "TakingOverSuite",
     "TransactionSuite",
     "UniqueSuite",
     "ValueSuite",
