@@ -14,6 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from duly.errors import ClaimLost, RunCancelled
+from duly.model.confinement import Confinement
 from duly.runtime.active_runs import ActiveRun
 from duly.runtime.context import Context
 from duly.runtime.executors.channel import Channel
@@ -53,7 +54,9 @@ Answer = Ended | Died
 class Child:
     """One child interpreter: idle, or busy with one call."""
 
-    def __init__(self, processes: SupervisedProcesses, max_result_bytes: int) -> None:
+    def __init__(
+        self, processes: SupervisedProcesses, max_result_bytes: int, confine: Confinement | None = None
+    ) -> None:
         self.stopping = False
         self._live: ActiveRun | None = None
         self._context: Context | None = None
@@ -63,7 +66,11 @@ class Child:
         ours, theirs = socket.socketpair()
         try:
             self.process: Supervised = processes.spawn(
-                [sys.executable, *_flags(), str(_CHILD)], os.environ, working_directory(), _descriptors(theirs)
+                [sys.executable, *_flags(), str(_CHILD)],
+                os.environ,
+                working_directory(),
+                _descriptors(theirs),
+                confine,
             )
         except BaseException:
             ours.close()
