@@ -44,7 +44,7 @@ async def exists(name: str) -> None:
         await asyncio.sleep(0.01)
 
 
-@scheduler.job
+@scheduler.job(priority=9)  # a backlog of quick runs comes after it: that would be measured instead
 async def hold(ctx: Context, until: str) -> int:
     """Goes on until a file exists."""
     began(ctx)

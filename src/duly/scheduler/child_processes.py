@@ -195,7 +195,9 @@ class ChildProcess:
         try:
             async with asyncio.timeout(patience):
                 line = await self._reader.readline()
-        except (OSError, ValueError):  # the process was killed in the middle of a message
+        except TimeoutError:
+            raise
+        except (OSError, ValueError):  # the line is broken
             return None
         return _parsed(line.rstrip(b"\n")) if line.endswith(b"\n") else None
 
