@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 CORES  ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 3 // 2)')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-versions check lint format types imports bench figures bench-peers site sim fuzz-api stops outages clocks failovers load clean
+.PHONY: help demo test test-oldest test-versions check lint format types imports bench figures bench-peers site sim fuzz-api stops crashes outages clocks failovers load clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | sort | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -63,6 +63,9 @@ fuzz-api: $(VENV)/.dev  ## call the API with values generated from its OpenAPI d
 
 stops: $(VENV)/.dev  ## stop nodes under load with handlers that do not stop (STOPS=50 ONLY=redis)
 	$(BIN)/python -m tests.stopping.campaign --stops $(or $(STOPS),50) $(if $(ONLY),--only $(ONLY))
+
+crashes: $(VENV)/.dev  ## kill processes of supervised nodes under load (CRASHES=100 NODES=2 ONLY=redis)
+	$(BIN)/python -m tests.crashing.campaign --crashes $(or $(CRASHES),100) --nodes $(or $(NODES),2) $(if $(ONLY),--only $(ONLY))
 
 outages: $(VENV)/.dev  ## run outages during which a node starts (TRIALS=20 ONLY=redis)
 	$(BIN)/python -m tests.faults.outages --trials $(or $(TRIALS),20) $(if $(ONLY),--only $(ONLY))

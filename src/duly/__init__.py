@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         RunSkipped,
         SchedulerRunning,
     )
-    from duly.model import Attempt, CancelReply, Node, Retention, Run, SchedulerConfig, State
+    from duly.model import Attempt, CancelReply, Confinement, Node, Retention, Run, SchedulerConfig, State
     from duly.observe import Logger, MetricsCollector
     from duly.rules.explain import Explanation
     from duly.rules.retry import RetryPolicy
@@ -68,7 +68,7 @@ _HOMES = {
         "RunSkipped",
         "SchedulerRunning",
     ),
-    "duly.model": ("Attempt", "CancelReply", "Node", "Retention", "Run", "SchedulerConfig", "State"),
+    "duly.model": ("Attempt", "CancelReply", "Confinement", "Node", "Retention", "Run", "SchedulerConfig", "State"),
     "duly.observe": ("Logger", "MetricsCollector"),
     "duly.rules.explain": ("Explanation",),
     "duly.rules.retry": ("RetryPolicy",),
@@ -98,6 +98,7 @@ __all__ = [
     "ClaimLost",
     "Command",
     "ConfigurationError",
+    "Confinement",
     "Context",
     "Cron",
     "DulyError",

@@ -18,6 +18,7 @@ from duly.testing.conformance import (
     OperatingSuite,
     PlanningSuite,
     QueueSuite,
+    TakingOverSuite,
     TransactionSuite,
     ValueSuite,
 )
@@ -27,6 +28,7 @@ class TestSplit(
     TransactionSuite,
     NotificationSuite,
     PlanningSuite,
+    TakingOverSuite,
     ListingSuite,
     HoldSuite,
     GroupSuite,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from duly import ConfigurationError
+from duly import ConfigurationError, Confinement
 from duly.job_files import JobFileError, read_file, read_text
 from duly.model import CommandSpec, CronSpec, Delivery, EverySpec, Misfire, OnceSpec, Overlap
 from duly.model.job import COMMAND_HANDLER
@@ -237,6 +237,35 @@ queue = 3
     assert places == sorted(places)
     assert len(found) == 8, found
     assert "the file has no name" in found[0]
+
+
+def test_a_command_may_be_confined():
+    spec = only("""
+[jobs.x]
+command = ["true"]
+confine = { memory = "64M", cpu_seconds = 5, open_files = 32, user = "nobody", umask = 0o077, private_tmp = true }
+""")
+    assert spec.command.confine == Confinement(
+        memory=64 << 20, cpu_seconds=5, open_files=32, user="nobody", umask=0o077, private_tmp=True
+    )
+    plain = only('[jobs.x]\ncommand = ["true"]')
+    assert plain.command.confine is None
+    assert plain.digest() != spec.digest()
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ('{ memory = "much" }', "memory='much': expected a number of bytes"),
+        ("{ cpu_seconds = 0 }", "cpu_seconds=0: expected a number of seconds"),
+        ("{ memmory = 1 }", "memmory"),
+        ('"64M"', "confine must be a table"),
+    ],
+)
+def test_an_invalid_confinement_is_named_with_its_place(value, words):
+    found = problem(f'[jobs.x]\ncommand = ["true"]\nconfine = {value}\n')
+    assert words in found
+    assert "4:" in found
 
 
 def test_values_of_the_environment_are_never_told():

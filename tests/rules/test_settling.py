@@ -137,6 +137,15 @@ def test_losses_in_company_fail_nobody():
     assert (settlement.state, settlement.losses, settlement.hold) == (State.PENDING, 101, ALONE)
 
 
+def test_a_loss_says_how_the_process_ended_if_that_is_known():
+    settlement = settled(Lost(why="killed by SIGKILL"))
+    assert (settlement.state, settlement.losses) == (State.PENDING, 1)
+    assert settlement.failure.message == "the worker's process ended: killed by SIGKILL"
+    assert settlement.attempt.failure == settlement.failure
+    lost = settled(Lost(why="exit code 139 (SIGSEGV)"), policy=AT_MOST_ONCE)
+    assert (lost.state, lost.reason) == (State.LOST, "worker vanished: exit code 139 (SIGSEGV)")
+
+
 @pytest.mark.parametrize("outcome", [Lost(), Interrupted(), Interrupted(began=False), Failed(BOOM)])
 def test_a_suspect_is_held_to_be_lent_alone_however_its_attempt_ended(outcome):
     assert settled(outcome, losses=MAX_LOSSES - 1).hold == ALONE

@@ -79,6 +79,15 @@ def pid() -> int:
     return os.getpid()
 
 
+def allocate(size: int) -> int:
+    return len(bytearray(size))
+
+
+def compute() -> NoReturn:
+    while True:
+        pass
+
+
 def facts(ctx: Context) -> dict[str, Any]:
     run = current_run.get()
     return {

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -23,12 +23,12 @@ from duly.api.addresses import Address, bind, bound_to
 from duly.api.app import Api
 from duly.api.config import ApiSettings, ConnectionLimits
 from duly.api.http import HttpServer
-from duly.api.processes import Line
 from duly.api.routes import HEALTH_ROUTES, ROUTES
 from duly.errors import ConfigurationError
 from duly.observe.metrics import watch_loop
 from duly.ports import Backend, Store
 from duly.scheduler import Scheduler
+from duly.scheduler.child_processes import LISTENING, Line
 from duly.scheduler.signals import Deadline, Reload, Signals, Signs
 from duly.scheduler.views import ShutdownReport
 
@@ -75,17 +75,21 @@ async def live(
     node: bool = True,
     reload: Reload | None = None,
     line: Line | None = None,
+    started: Callable[[], None] = lambda: None,
 ) -> ShutdownReport:
     """Run a process with a port until the first signal, then stop it gracefully.
 
-    `line` is for one of several processes on the port: it uses the socket that the supervisor has opened.
+    `line` is for a process of a supervisor: it uses the socket that the supervisor has opened. `started` is called when
+    the node has started.
     """
     serving.tls()  # with unusable files the process ends before it opens anything
-    sockets = open_port(serving.address) if line is None else [socket.socket(fileno=line.mine.listening)]
+    inherited = None if line is None else line.mine.listening
+    sockets = open_port(serving.address) if inherited is None else [socket.socket(fileno=inherited)]
     report = ShutdownReport()
     signs = Signs(signals, scheduler.hurry, reload)
     async with scheduler.client(), _port(scheduler, serving, sockets, signals.deadline, line) as api:
         if not node or await signs.until_stop(scheduler.start()):
+            started()
             await signs.stop()
             if api is not None:
                 api.context.drain()
@@ -120,16 +124,17 @@ async def _port(
         return
     client = await scheduler.opened()
     await _check_tokens(client.backend.store, serving, client.clock.now())
-    settings = serving.api if line is None else replace(serving.api, process=line.mine.number)
+    several = line is not None and line.mine.of > 1
+    settings = replace(serving.api, process=line.mine.number) if line is not None and several else serving.api
     api = Api(scheduler, settings, routes=HEALTH_ROUTES if serving.health_only else ROUTES)
     if line is not None:
         await _wait_for_others(client.backend, line)
     async with listening(api, serving, sockets, deadline):
-        if line is None:
+        if line is not None:
+            line.say(LISTENING)
+        if not several:
             what = "health and metrics" if serving.health_only else "the API"
             _log.info("%s on %s", what, serving.url(bound_to(serving.address, sockets)))
-        else:
-            line.listening()
         watching = asyncio.get_running_loop().create_task(watch_loop(api.context.meters))
         try:
             yield api
@@ -139,7 +144,7 @@ async def _port(
 
 async def _wait_for_others(backend: Backend, line: Line) -> None:
     """Let this process listen when all processes of the port are prepared."""
-    if not backend.capabilities.shared:
+    if line.mine.of > 1 and not backend.capabilities.shared:
         raise ConfigurationError(
             f"processes={line.mine.of}: processes cannot share {backend.url}: use another store, or one process"
         )

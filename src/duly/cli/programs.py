@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +16,13 @@ from duly.errors import ConfigurationError, MissingExtra
 from duly.model import SchedulerConfig
 
 if TYPE_CHECKING:
-    from duly.api.processes import Line
+    import socket
+
     from duly.api.rates import Limits
     from duly.api.server import Serving
     from duly.cli.job_files import JobFileProgram
     from duly.scheduler import Scheduler, ShutdownReport
+    from duly.scheduler.child_processes import Line
     from duly.scheduler.signals import Signals
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
@@ -38,6 +39,7 @@ _NODE_FLAGS = {
     "shutdown_timeout": "shutdown_timeout",
 }
 _UNFINISHED = "unfinished"
+_DRAIN_IN_DEVELOPMENT = 5.0
 
 _log = logging.getLogger("duly.api")
 
@@ -52,17 +54,27 @@ class Program(Struct, frozen=True):
     file: JobFileProgram | None = None
 
 
-def prepare(ctx: click.Context, flags: Flags) -> Program:
-    """Load the program and bind it to its store and settings. `flags` are the command's, by name."""
+def prepare(ctx: click.Context, flags: Flags, node_id: str | None = None) -> Program:
+    """Load the program and bind it to its store and settings. `flags` are the command's, by name.
+
+    `node_id` is the id of the node if neither code nor settings name one.
+    """
     settings = read_settings()
     log_level, log_format = _logging(flags, settings)
     named = flags["app"] or settings.app
     file = _load_file(named, settings) if named is not None and named.endswith(".toml") else None
     scheduler = file.scheduler if file is not None else _load(ctx, named)
     node_flags = {field: flags.get(name) for name, field in _NODE_FLAGS.items()}
-    scheduler.configure(flags["url"], config=configured(scheduler.config, node_flags, settings))
+    config = configured(scheduler.config, node_flags, settings)
+    scheduler.configure(flags["url"], config=_named(config, node_id))
     _export_store(settings)
     return Program(scheduler, settings, log_level, log_format, file)
+
+
+def _named(config: SchedulerConfig, node_id: str | None) -> SchedulerConfig:
+    from msgspec.structs import replace  # noqa: PLC0415
+
+    return replace(config, node_id=node_id) if config.node_id is None and node_id is not None else config
 
 
 def _logging(flags: Flags, settings: Settings) -> tuple[str, str]:
@@ -194,7 +206,7 @@ def run_program(
 ) -> None:
     """Run a node, an API, or both, until a signal stops it. Without `default_port` a port is opened only if asked.
 
-    `line` is for one of several processes on a port.
+    `line` is for a process of a supervisor.
     """
     from duly.observe import configure_logging  # noqa: PLC0415
     from duly.scheduler.run_forever import run_alone  # noqa: PLC0415
@@ -219,16 +231,73 @@ def _publish(scheduler: Scheduler) -> None:
 def serve_program(ctx: click.Context, flags: Flags, default_port: int) -> None:
     """Run the API alone, in this process or in several that this one supervises."""
     from duly.api import processes  # noqa: PLC0415  # an extra
+    from duly.scheduler.child_processes import Line, inherited  # noqa: PLC0415
 
     settings = read_settings()
     if settings.http_addr is None and flags["http_addr"] is None:  # its only purpose: a port in use is an error here
         flags = {**flags, "http_addr": f"127.0.0.1:{default_port}"}
-    mine = processes.inherited()
+    mine = inherited()
     count = _processes(flags["processes"] or settings.processes or 1, processes.MOST)
     if mine is None and count > 1:
         ctx.exit(_supervise(flags, settings, count))
-    line = None if mine is None else processes.Line(mine)
+    line = None if mine is None else Line(mine)
     run_program(prepare(ctx, flags), flags, node=False, line=line)
+
+
+def run_node(ctx: click.Context, flags: Flags) -> None:
+    """Run a node, in this process or in one that this one supervises."""
+    from duly.scheduler.child_processes import Line, inherited  # noqa: PLC0415
+
+    mine = inherited()
+    if flags["reload"] and flags["supervise"]:
+        raise click.UsageError("--reload is for development, --supervise for production: choose one")
+    if mine is None and (flags["reload"] or flags["supervise"]):
+        ctx.exit(_supervise_node(flags))
+    if mine is None:
+        run_program(prepare(ctx, flags), flags)
+    else:
+        run_program(prepare(ctx, flags, mine.node_id), flags, line=Line(mine))
+
+
+def _supervise_node(flags: Flags) -> int:
+    """Run this command line as a node that is supervised; returns the exit code."""
+    import asyncio  # noqa: PLC0415
+    import random  # noqa: PLC0415
+
+    from duly.observe import configure_logging  # noqa: PLC0415
+    from duly.runtime.environment import new_node_id  # noqa: PLC0415
+    from duly.scheduler.child_processes import own_command  # noqa: PLC0415
+    from duly.scheduler.node_supervisor import NodeSupervisor, Supervision  # noqa: PLC0415
+
+    settings = read_settings()
+    configure_logging(*_logging(flags, settings))
+    app = flags["app"] or settings.app or ""
+    is_file, watches = app.endswith(".toml"), flags["reload"]
+    how = Supervision(
+        command=own_command(),
+        node_id=new_node_id(random.Random()),
+        sockets=_opened_port(flags, settings),
+        reads_again=is_file,
+        drain=_DRAIN_IN_DEVELOPMENT if watches else None,
+        watches=watches,
+        files=(os.path.abspath(app),) if is_file else (),  # noqa: PTH100  # it may not exist
+    )
+
+    async def run() -> int:
+        return await NodeSupervisor(how).run()
+
+    return asyncio.run(run())
+
+
+def _opened_port(flags: Flags, settings: Settings) -> list[socket.socket]:
+    """The listening socket of a node that serves the API; it stays open while processes are replaced."""
+    serving = serving_for(flags, settings, None, health_only=False)
+    if serving is None:
+        return []
+    from duly.api.server import open_port  # noqa: PLC0415  # an extra
+
+    serving.tls()
+    return open_port(serving.address)
 
 
 def _processes(given: int, most: int) -> int:
@@ -243,16 +312,16 @@ def _supervise(flags: Flags, settings: Settings, count: int) -> int:
 
     from duly.api.processes import Supervisor  # noqa: PLC0415
     from duly.observe import configure_logging  # noqa: PLC0415
+    from duly.scheduler.child_processes import own_command  # noqa: PLC0415
 
     configure_logging(*_logging(flags, settings))
     serving = serving_for(flags, settings, None, health_only=False)
     assert serving is not None
     serving.tls()
     app = flags["app"] or settings.app or ""
-    command = [sys.executable, "-m", "duly", *sys.argv[1:]]
 
     async def run() -> int:
-        supervisor = Supervisor(command, serving.address, count, reloads=app.endswith(".toml"))
+        supervisor = Supervisor(own_command(), serving.address, count, reloads=app.endswith(".toml"))
         return await supervisor.run(lambda bound: _log.info("the API on %s: %d processes", serving.url(bound), count))
 
     return asyncio.run(run())
@@ -267,8 +336,9 @@ async def _live(
     if file is not None:
         await file.carry()
     reload = None if file is None else file.reload
+    started = run_forever.attach(program.scheduler, line) if node and line is not None else lambda: None
     if serving is None:
-        return await run_forever.live(program.scheduler, signals, reload)
+        return await run_forever.live(program.scheduler, signals, reload, started)
     from duly.api import server  # noqa: PLC0415  # an extra
 
-    return await server.live(program.scheduler, serving, signals, node=node, reload=reload, line=line)
+    return await server.live(program.scheduler, serving, signals, node=node, reload=reload, line=line, started=started)

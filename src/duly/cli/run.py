@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from duly.cli.options import F, command, duration
-from duly.cli.programs import LOG_FORMATS, LOG_LEVELS, prepare, run_program, serve_program
+from duly.cli.programs import LOG_FORMATS, LOG_LEVELS, prepare, run_node, run_program, serve_program
 from duly.cli.settings import read_labels
 from duly.model import Role
 
@@ -71,6 +71,8 @@ _port_options = _options(
     "duly run jobs.toml --url redis://cache.example.org",
     "DULY_URL=sqlite:////var/lib/shop/duly.db duly run shop.jobs --log-format JSON",
     "duly run app --http 127.0.0.1:8080",
+    "duly run app --reload",
+    "duly run app --supervise",
 )
 @_program_options
 @_work_options
@@ -79,6 +81,8 @@ _port_options = _options(
     "--role", "roles", multiple=True, type=click.Choice([each.value for each in Role]), help="Only this; default both."
 )
 @_port_options
+@click.option("--reload", is_flag=True, help="For development: start a new process when a source file changes.")
+@click.option("--supervise", is_flag=True, help="Restart the process when it dies; SIGHUP replaces it without a gap.")
 @click.pass_context
 def run(ctx: click.Context, /, **flags: Any) -> None:
     """Run a node of APP (module:attribute, or jobs.toml; default DULY_APP): plan and work until SIGINT or SIGTERM.
@@ -87,10 +91,14 @@ def run(ctx: click.Context, /, **flags: Any) -> None:
     Without an attribute the module's only Scheduler is used. The current folder is importable. A job file runs plain
     commands; SIGHUP reloads it. With --http or HTTP_ADDR it also serves the API.
 
+    With --supervise a small parent process restarts the node when it dies, and gives back its runs at once instead of
+    after lock_ttl. On SIGHUP it starts a new process, and stops the old one when the new one works. --reload does that
+    when a source file changes.
+
     If code names no store, it is DULY_URL (or DULY_STORE, DULY_QUEUE, DULY_COORDINATOR), else POSTGRES_DSN,
     REDIS_URL and ETCD_ENDPOINTS, else duly.toml, else duly.db.
     """
-    run_program(prepare(ctx, flags), flags)
+    run_node(ctx, flags)
 
 
 @command("duly scheduler app:scheduler", "HTTP_ADDR=:8080 duly scheduler app:scheduler")

@@ -12,6 +12,7 @@ from typing import Any
 from duly.errors import ConfigurationError, DulyError
 from duly.job_files.problems import unknown
 from duly.model import EPOCH
+from duly.model.confinement import Confinement
 from duly.model.job import COMMAND_HANDLER
 from duly.rules.durations import seconds_of
 from duly.rules.retry import RetryPolicy
@@ -119,6 +120,20 @@ def environment(key: str, value: Any) -> dict[str, str]:
     return dict(sorted(value.items()))
 
 
+def confine(key: str, value: Any) -> Confinement:
+    """A table of limits, each checked by itself."""
+    if not isinstance(value, Mapping):
+        raise Refused(f'{key} must be a table: {key} = {{ memory = "512M", cpu_seconds = 60 }}')
+    for name, each in value.items():
+        if name not in Confinement.__struct_fields__:
+            raise Refused(unknown(name, Confinement.__struct_fields__), (name,))
+        try:
+            Confinement(**{name: each})
+        except ConfigurationError as exc:
+            raise Refused(str(exc).removeprefix("confine: "), (name,)) from exc
+    return Confinement(**value)
+
+
 def command(key: str, value: Any) -> tuple[str, ...] | str:
     """A list of words, or one string for a shell. Which of the two the job needs is checked later."""
     given = text(key, value) if isinstance(value, str) else strings(key, value)
@@ -185,6 +200,7 @@ FIELDS: dict[str, Convert] = {
     "cwd": text,
     "environment": environment,
     "pass_environment": strings,
+    "confine": confine,
     "timeout": _of_job("timeout", seconds),
     "retry": _of_job("retry", retry),
     "delivery": _of_job("delivery", delivery),

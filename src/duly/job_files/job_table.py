@@ -20,7 +20,7 @@ from duly.scheduler import Job
 _WHEN = ("cron", "every", "at")
 _BOUNDS = ("start_at", "end_at")
 _SCHEDULE = {*_WHEN, *_BOUNDS, "timezone", "dst", "jitter"}
-_COMMAND = {"command", "shell", "cwd", "environment", "pass_environment"}
+_COMMAND = {"command", "shell", "cwd", "environment", "pass_environment", "confine"}
 
 
 def conflicts(given: Mapping[str, Any], written: Collection[str]) -> Iterator[Refused]:

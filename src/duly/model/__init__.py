@@ -1,6 +1,7 @@
 """Duly's data types as frozen structs: jobs, runs, outcomes, nodes, events. No behaviour beyond small properties."""
 
 from duly.model.config import Retention, SchedulerConfig
+from duly.model.confinement import Confinement
 from duly.model.identity import Ids, is_job_name, is_run_id, recurring_id
 from duly.model.instant import (
     EARLIEST,
@@ -38,7 +39,7 @@ from duly.model.job import (
     Waiting,
 )
 from duly.model.job_file import JobFile
-from duly.model.node import Entry, Item, Lease, Node, Role
+from duly.model.node import EndedProcess, Entry, Item, Lease, Node, Role
 from duly.model.outcome import (
     Cancelled,
     Failed,
@@ -100,12 +101,14 @@ __all__ = [
     "Claim",
     "Claimed",
     "CommandSpec",
+    "Confinement",
     "Counts",
     "CronSpec",
     "CustomSpec",
     "Delivery",
     "Depth",
     "Dst",
+    "EndedProcess",
     "Entry",
     "EverySpec",
     "Failed",

@@ -14,6 +14,7 @@ from enum import StrEnum
 import msgspec
 from msgspec import Struct, field
 
+from duly.model.confinement import Confinement
 from duly.model.outcome import OutcomeKind
 from duly.model.run import Run, RunPolicy
 
@@ -95,7 +96,7 @@ class CommandSpec(Struct, frozen=True, omit_defaults=True):
     """A program to run, as plain data: words, or with `shell` one text for `/bin/sh -c`.
 
     `environment` is passed as it is, `pass_environment` names variables that the node passes on from its own
-    environment. Values of the environment may be secret: they are not shown.
+    environment. Values of the environment may be secret: they are not shown. `confine` limits what it may use.
     """
 
     argv: tuple[str, ...]
@@ -103,6 +104,7 @@ class CommandSpec(Struct, frozen=True, omit_defaults=True):
     cwd: str | None = None
     environment: dict[str, str] = {}
     pass_environment: tuple[str, ...] = ()
+    confine: Confinement | None = None
 
     def __str__(self) -> str:
         return self.argv[0] if self.shell else shlex.join(self.argv)

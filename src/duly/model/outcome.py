@@ -67,9 +67,13 @@ class Interrupted(Struct, frozen=True, gc=False):
 
 
 class Lost(Struct, frozen=True, gc=False):
-    """The claim expired: the worker vanished or could not reach the store. `alone`: it had no other run."""
+    """The claim expired: the worker vanished or could not reach the store. `alone`: it had no other run.
+
+    `why` is how the worker's process ended, in words; empty if that is not known.
+    """
 
     alone: bool = False
+    why: str = ""
 
 
 class Missed(Struct, frozen=True, gc=False):

@@ -34,7 +34,7 @@ leaves without entering, its place goes to the next: it may be cancelled, skippe
 * `claim`, `claim_held`, `begin`: `state` running, `fence`, `node`, `request`, `started_at`, `expires_at`; `progress`
   and `hold` None.
 * `renew`: `expires_at`; `progress`, if the beat has one.
-* `reap`: `fence`, `expires_at`; `request` 0, so that no repeated `claim` returns the run.
+* `reap`, `take_over`: `fence`, `expires_at`; `request` 0, so that no repeated `claim` returns the run.
 * `settle`: `state`, `ready_at`, `failures`, `losses`, `reason` and `failure` from the settlement, whatever the state;
   `expires_at` None, `cancelling` False. If the run waits again, also `hold`, `assignee`, and `start_by`
   (`rules.misfires.start_by_after`); if it has ended, also `result`.
@@ -57,7 +57,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from duly.model import Assignment, Beat, Claim, Claimed, Put, Renewal, Run, Settlement, Share
+from duly.model import Assignment, Beat, Claim, Claimed, EndedProcess, Put, Renewal, Run, Settlement, Share
 
 
 class Queue(Protocol):
@@ -207,6 +207,22 @@ class Queue(Protocol):
         was lost; the claim has its own expiry, which is also the stored one; the caller settles it. Nothing while an
         amnesty lasts (see `renew`), nor if the last beat is more than `silence` seconds old: the caller's own node
         beats, so the store was unreachable or this call was delayed.
+        """
+        ...
+
+    async def take_over(
+        self, process: EndedProcess, limit: int, lease: float, *, now: datetime | None = None
+    ) -> list[Claim]:
+        """Take over the claims of a process that has certainly ended, as `reap` takes over expired ones.
+
+        These are the runs that run on `process.node`, lent by its requests `first` to `last`, whether or not their
+        claims have expired; those that expire first come first. A run that another process with the same node id has
+        claimed was lent by a request outside of these, and a run that was taken over before by request 0: both stay.
+        No amnesty and no silence prevents it, because the caller knows that the process has ended.
+
+        A repeat takes what is left: call again until nothing is returned. A claim that another transaction is changing
+        may be left out, and a call that the process sent just before it ended may reach the store later. So call again
+        after a moment; what comes later still expires.
         """
         ...
 

@@ -223,6 +223,7 @@ def _command_words(command: CommandSpec | None) -> dict[str, str]:
         "shell": _yes(command is not None and command.shell),
         "cwd": _NONE if command is None or command.cwd is None else command.cwd,
         "pass_environment": _NONE if command is None else ", ".join(command.pass_environment) or _NONE,
+        "confine": _NONE if command is None or command.confine is None else str(command.confine),
     }
 
 

@@ -39,6 +39,11 @@ WORKER_VANISHED = "WorkerVanished"
 _VANISHED = Failure(type=WORKER_VANISHED, message="the worker's lease expired before it settled the run")
 
 
+def _vanished(why: str) -> Failure:
+    """The failure of a run whose worker is gone; `why` is how its process ended, empty if that is not known."""
+    return Failure(type=WORKER_VANISHED, message=f"the worker's process ended: {why}") if why else _VANISHED
+
+
 def settle(
     run: Run, fence: int, outcome: Outcome, ended_at: datetime, dice: float, max_losses: int = MAX_LOSSES
 ) -> Settlement:
@@ -78,8 +83,8 @@ def _unsuccessful(
                     run, fence, State.LOST, OutcomeKind.INTERRUPTED, ended_at, reason="interrupted by a stop"
                 )
             return _release(run, fence, ended_at, began=began)
-        case Lost(alone):
-            return _after_loss(run, fence, ended_at, max_losses, alone=alone)
+        case Lost():
+            return _after_loss(run, fence, outcome, ended_at, max_losses)
         case Missed():
             return _missed(run, fence, ended_at)
         case _:
@@ -139,20 +144,19 @@ def _after_failure(
     )
 
 
-def _after_loss(run: Run, fence: int, ended_at: datetime, max_losses: int, *, alone: bool) -> Settlement:
+def _after_loss(run: Run, fence: int, lost: Lost, ended_at: datetime, max_losses: int) -> Settlement:
     """A run fails for its losses only if it was alone when its worker vanished: otherwise another may be the cause."""
+    kind, failure = OutcomeKind.LOST, _vanished(lost.why)
     if run.cancelling:
-        return _settled(run, fence, State.CANCELLED, OutcomeKind.LOST, ended_at, reason=run.reason, failure=_VANISHED)
+        return _settled(run, fence, State.CANCELLED, kind, ended_at, reason=run.reason, failure=failure)
     if run.policy.delivery is Delivery.AT_MOST_ONCE:
-        return _settled(run, fence, State.LOST, OutcomeKind.LOST, ended_at, reason="worker vanished", failure=_VANISHED)
+        reason = f"worker vanished: {lost.why}" if lost.why else "worker vanished"
+        return _settled(run, fence, State.LOST, kind, ended_at, reason=reason, failure=failure)
     losses = run.losses + 1
-    if losses >= max_losses and alone:
+    if losses >= max_losses and lost.alone:
         reason = f"its worker vanished {losses} times, the last time with no other run on it"
-        return _settled(
-            run, fence, State.FAILED, OutcomeKind.LOST, ended_at, losses=losses, reason=reason, failure=_VANISHED
-        )
-    kind = OutcomeKind.LOST
-    return _settled(run, fence, State.PENDING, kind, ended_at, losses=losses, failure=_VANISHED, ready_at=ended_at)
+        return _settled(run, fence, State.FAILED, kind, ended_at, losses=losses, reason=reason, failure=failure)
+    return _settled(run, fence, State.PENDING, kind, ended_at, losses=losses, failure=failure, ready_at=ended_at)
 
 
 def plain(settlement: Settlement, why: str) -> Settlement | None:

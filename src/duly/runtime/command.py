@@ -5,10 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 from duly.errors import ConfigurationError, shown
+from duly.model.confinement import Confinement, confinement_of
 
 
 class Command(Struct, frozen=True):
@@ -17,13 +20,14 @@ class Command(Struct, frozen=True):
     `argv` is a list, never split or expanded; with `shell=True` it must be one string and `/bin/sh -c` runs it.
     The environment contains only `env`, PATH (unless `env` sets it) and `DULY_RUN_ID`, `DULY_JOB`,
     `DULY_ATTEMPT`, `DULY_DUE`, `DULY_FENCE`, `DULY_IDEMPOTENCY_KEY`, `DULY_PAYLOAD`. `cwd` None is the worker's own
-    directory.
+    directory. `confine` limits what the program may use.
     """
 
     argv: Sequence[str] | str
     cwd: str | Path | None = None
     env: Mapping[str, str] | None = None
     shell: bool = False
+    confine: Confinement | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if self.shell != isinstance(self.argv, str):
@@ -31,6 +35,12 @@ class Command(Struct, frozen=True):
             raise ConfigurationError(f"Command({shown(self.argv)}, shell={shown(self.shell)}): argv must be {way_out}")
         if not self.argv or not all(_is_word(part) for part in self.argv):
             raise ConfigurationError(f"Command({shown(self.argv)}): argv must be strings without NUL, at least one")
+        force_setattr(self, "confine", confinement_of(self.confine))
+
+    @property
+    def confinement(self) -> Confinement | None:
+        """`confine`, as what it stands for."""
+        return confinement_of(self.confine)
 
     @property
     def words(self) -> list[str]:

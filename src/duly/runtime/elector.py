@@ -227,10 +227,14 @@ class Elector(NodeService):
 
     # --- leaving
 
-    async def resign(self) -> None:
-        """Give up all leadership at once, so that another node can take over without waiting."""
+    async def resign(self, *, release: bool = True) -> None:
+        """Give up all leadership at once, so that another node can take over without waiting.
+
+        Without `release` the leases stay with this node's id: another process has it and leads on.
+        """
         self.resigned = True
         held, self._held = self._held, {}
         for shard in held:
             self._emit(LeaderLost(shard, resigned=True))
-        await self._coordinator.release([leadership.lease for leadership in held.values()])
+        if release:
+            await self._coordinator.release([leadership.lease for leadership in held.values()])

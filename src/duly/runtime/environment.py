@@ -19,6 +19,8 @@ from duly.ports import Clock, StoreClock, Tracer
 from duly.runtime.live_config import LiveConfig
 from duly.runtime.service import Signal
 
+SUPERVISOR = "DULY_SUPERVISOR"  # for the processes of a supervisor: its pid, a dot, and a random part
+
 
 class Environment(Struct, frozen=True):
     """Given to each service as a whole: clocks and random numbers always come from here."""
@@ -59,6 +61,15 @@ def process_began(pid: int, now: datetime) -> datetime | None:
         return None
 
 
+def supervisor_name() -> str:
+    """The name of the supervisor that started this process (`duly run --supervise`), empty if there is none.
+
+    Containers may have the same host name and the same pids: the random part distinguishes their supervisors.
+    """
+    name = os.environ.get(SUPERVISOR, "")
+    return name if name.partition(".")[0] == str(os.getppid()) else ""
+
+
 def new_node_id(rng: random.Random) -> str:
     """An id for a process whose configuration has none."""
     return f"{socket.gethostname()}-{os.getpid()}-{rng.getrandbits(32):08x}"
@@ -77,4 +88,5 @@ def make_card(node_id: str, config: SchedulerConfig, clock: Clock, version: str)
         capacity=config.max_concurrent,
         version=version,
         protocol=PROTOCOL,
+        supervisor=supervisor_name(),
     )

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from duly.errors import GiveUp, Retry
 from duly.model import Run
+from duly.model.confinement import Confinement
 from duly.rules.retry import RetryPolicy
 from duly.runtime.command import Command
 
@@ -32,7 +33,8 @@ class Handler(Struct, frozen=True):
 
     `decode` turns a payload into keyword arguments and raises `PayloadError`; `encode` turns what the handler returned
     into a result and raises ValueError or TypeError. The target of a command may be an async callable that finds the
-    `Command` of a run. `job` is the user's own definition, given to hooks as it is.
+    `Command` of a run. `job` is the user's own definition, given to hooks as it is. `confine` limits the process of a
+    handler that runs in one; a command has its own.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Handler(Struct, frozen=True):
     job: Any = None
     on_error: tuple[ErrorHook, ...] = ()
     on_failure: tuple[FailureHook, ...] = ()
+    confine: Confinement | None = None
 
 
 class Catalog:

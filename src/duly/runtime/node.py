@@ -13,15 +13,15 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.errors import BackendError, BackendUnavailable, ConfigurationError
+from duly.errors import BackendError, BackendUnavailable, ConfigurationError, RunFailed, RunLost
 from duly.model import Node as NodeCard
-from duly.model import Role
+from duly.model import Role, State
 from duly.model.event import NodeIdShared, NodeStarted, NodeStopped
 from duly.model.job import MAIN
 from duly.ports import Backend
 from duly.ports.waiting import noticed
 from duly.rules.cluster_settings import InForce
-from duly.rules.namesakes import describe, is_other, surely_lives
+from duly.rules.namesakes import describe, is_other, is_sibling, surely_lives
 from duly.rules.schedules import ScheduleInCode
 from duly.rules.shards import KNOWN_SHARDS, SHARDS, STOPPING
 from duly.rules.waiting import CLOSED
@@ -140,6 +140,7 @@ class Node:
         self._runner: asyncio.Task[None] | None = None
         self._serving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._hurry = asyncio.Event()
+        self._replaced = False
         self._ignore_settings = env.live.subscribe(self._reconfigured)
         if self._works:
             log_capture.attach(self.active_runs)
@@ -332,6 +333,8 @@ class Node:
         """Refuse to start while another process has the same id. What an ended process has left behind is ignored."""
         card = self._env.card
         for each in await self._backend.coordinator.nodes():
+            if is_sibling(each, card):
+                continue  # this process replaces it
             if is_other(each, card) and surely_lives(each, card, process_began(each.pid, self._env.clock.now())):
                 way_out = "give each process its own node id (--node-id, WORKER_ID, SchedulerConfig(node_id=…))"
                 raise ConfigurationError(f"node id {self.id!r} is in use by {describe(each)}: {way_out}")
@@ -365,6 +368,19 @@ class Node:
         thread = self._heartbeat_thread
         return 0 if thread is None else thread.give_back(self.settler.unsent(), patience)
 
+    async def tell_hooks(self, run_ids: Sequence[str]) -> None:
+        """Call the failure hooks for runs that ended while no process of this node was there to call them."""
+        for run_id in run_ids:
+            run = await self._backend.store.run(run_id)
+            if run is not None and run.state in (State.FAILED, State.LOST):
+                error = RunLost if run.state is State.LOST else RunFailed
+                message = run.failure.message if run.failure else run.state.value
+                self._hooks.ended(run, self._catalog.find(run), error(message, run))
+
+    def replaced(self) -> None:
+        """Another process has this node's id from now on; this one is about to stop."""
+        self._replaced = True
+
     def hurry(self) -> None:
         """Do not wait for running handlers any longer."""
         self._hurry.set()
@@ -393,7 +409,13 @@ class Node:
         return stopped
 
     async def _step_back(self, stages: Stages) -> None:
-        """Announce that this node takes no more runs, hand over the leadership, and release runs assigned to it."""
+        """Announce that this node takes no more runs, hand over the leadership, and release runs assigned to it.
+
+        If another process of this node goes on, all this is the other's already.
+        """
+        if self._replaced:
+            await stages.run("resign", self.elector.resign(release=False), 2 * _STEP)
+            return
         coordinator, lease = self._backend.coordinator, self._env.config.lease
         await stages.run("announce", coordinator.announce(self.card_now(), lease), _STEP)
         await stages.run("resign", self.elector.resign(), 2 * _STEP)
@@ -440,7 +462,7 @@ class Node:
     async def _end(self, stages: Stages) -> None:
         """End the services, with the heartbeat last among them: until here all claims were kept."""
         await stages.run("end services", self._end_services(), _ENDED_AFTER)
-        if not self.health.shares_id:  # else another process has the presence by now
+        if not (self._replaced or self.health.shares_id):  # else another process has the presence by now
             await stages.run("retire", self._backend.coordinator.retire(self.id), _RETIRED_AFTER)
         self.dispose()
 

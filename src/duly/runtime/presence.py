@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from duly.model import Node
 from duly.ports import Coordinator
-from duly.rules.namesakes import is_other
+from duly.rules.namesakes import is_other, is_replacement, is_sibling
 from duly.runtime.environment import Environment, NodeService
 from duly.runtime.service import Signal
 
@@ -56,7 +56,9 @@ class Presence(NodeService):
             other = next((each for each in await self._coordinator.nodes() if is_other(each, node)), None)
             if other is None:
                 self._tell(self._forgotten)
-            else:
+            elif is_replacement(other, node):
+                return self._refresh  # the id is the other's from now on; this process is about to stop
+            elif not is_sibling(other, node):
                 self._meet(other)
         await self._coordinator.announce(node, self._lease)
         self._announced = node

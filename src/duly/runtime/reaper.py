@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from duly.model import Claim, Lost, Run, seconds_between
+from collections.abc import Sequence
+
+from duly.model import Claim, EndedProcess, Lost, Run, seconds_between
 from duly.model.event import RunsReaped
 from duly.ports import Queue
 from duly.rules.lease_limits import trusted_until
@@ -33,20 +35,35 @@ class Reaper(NodeService):
     async def tick(self) -> float:
         sent = self._clock.monotonic()
         claims = await self._queue.reap(_MOST_AT_ONCE, self._lease, self._silence)
+        self._settle_all(claims, sent, "")
+        return 0.0 if len(claims) == _MOST_AT_ONCE else min(_PERIOD, self._lease / 3)
+
+    async def take_over(self, ended: EndedProcess) -> int:
+        """Take over the claims of a process that has certainly ended, and settle them; returns their number."""
+        taken = 0
+        while True:
+            sent = self._clock.monotonic()
+            claims = await self._queue.take_over(ended, _MOST_AT_ONCE, self._lease)
+            if not claims:
+                return taken
+            self._settle_all(claims, sent, ended.why)
+            taken += len(claims)
+
+    def _settle_all(self, claims: Sequence[Claim], sent: float, why: str) -> None:
         if claims:
             runs = [claim.run for claim in claims]
             nodes = tuple(sorted({run.node or "" for run in runs}))
             self._emit(RunsReaped(tuple(run.id for run in runs), nodes, tuple(runs)))
         for claim in claims:
-            self._settle(claim, sent)
-        return 0.0 if len(claims) == _MOST_AT_ONCE else min(_PERIOD, self._lease / 3)
+            self._settle(claim, sent, why)
 
-    def _settle(self, claim: Claim, sent: float) -> None:
+    def _settle(self, claim: Claim, sent: float, why: str) -> None:
         active = ActiveRun(claim, self._catalog.find(claim.run), sent, trusted_until(sent, self._lease))
         active.ended = True
         started_at = claim.run.started_at
         active.elapsed = 0.0 if started_at is None else max(0.0, seconds_between(started_at, self._clock.now()))
-        self._settler.offer(active, Lost(self._is_to_blame(claim.run)))
+        self._settler.offer(active, Lost(self._is_to_blame(claim.run, why), why))
 
-    def _is_to_blame(self, run: Run) -> bool:
-        return was_alone(run, self._live.config.max_losses, self._lease) and vanished(run, self._card)
+    def _is_to_blame(self, run: Run, why: str) -> bool:
+        gone = bool(why) or vanished(run, self._card)
+        return gone and was_alone(run, self._live.config.max_losses, self._lease)

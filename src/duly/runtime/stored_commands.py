@@ -65,4 +65,4 @@ def as_command(spec: CommandSpec, env: Mapping[str, str]) -> Command:
     """The command, with the environment variables that it passes on; those that are not set are left out."""
     handed_on = {name: env[name] for name in spec.pass_environment if name in env}
     argv = spec.argv[0] if spec.shell else spec.argv
-    return Command(argv, cwd=spec.cwd, env={**handed_on, **spec.environment}, shell=spec.shell)
+    return Command(argv, cwd=spec.cwd, env={**handed_on, **spec.environment}, shell=spec.shell, confine=spec.confine)

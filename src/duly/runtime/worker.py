@@ -16,8 +16,9 @@ from functools import partial
 from msgspec.structs import replace
 
 from duly.errors import BackendUnavailable
-from duly.model import Cause, Claim, Interrupted, Missed, Outcome, Run, seconds_between, to_micros
+from duly.model import Cause, Claim, Interrupted, Missed, Outcome, Run, seconds_between
 from duly.model.event import HandlersAbandoned, HookFailed, RunsClaimed, RunStarted, ServiceFailed, SlotLeaked
+from duly.model.node import first_request
 from duly.ports import Queue, Span, Tracer
 from duly.rules.lease_limits import trusted_until
 from duly.rules.misfires import is_missed
@@ -68,7 +69,7 @@ class Worker(NodeService):
         self._tracer = env.tracer
         self._queues = env.config.queues
         self._lease = env.config.lease
-        self._requests = to_micros(env.card.started_at)
+        self._requests = first_request(env.card.started_at)
         self._unanswered: Callable[[], Awaitable[Sequence[Claim]]] | None = None
         self._claiming = asyncio.Lock()
         self._busy = 0

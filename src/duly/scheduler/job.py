@@ -24,6 +24,7 @@ from duly.model import (
     sanitize,
 )
 from duly.model.config import labels_of
+from duly.model.confinement import Confinement, confinement_of
 from duly.model.run_log import MOST_KEPT
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Cron, Every, Once, Schedule, bind, from_spec
@@ -52,7 +53,8 @@ class Job(Struct, frozen=True, kw_only=True):
     callable's, `description` to the first line of its docstring. `overlap` defaults to "skip" for scheduled runs and
     "allow" for submitted ones. `selector` are labels that a node must have to run it; it needs placement="assign".
     `keep_logs` is how many lines of the log of each run are kept, 0 for none; None means the `keep_logs` of the node
-    that executes it. `restore=True` brings back a job that was removed.
+    that executes it. `restore=True` brings back a job that was removed. `confine` limits what the process of a handler
+    may use; it needs executor="process". A `Command` has its own.
     """
 
     handler: Target
@@ -78,6 +80,7 @@ class Job(Struct, frozen=True, kw_only=True):
     selector: Mapping[str, str] | None = None
     keep_logs: int | None = None
     restore: bool = False
+    confine: Confinement | Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         force_setattr(self, "name", _name(self.name, self.handler))
@@ -91,6 +94,7 @@ class Job(Struct, frozen=True, kw_only=True):
         force_setattr(self, "executor", _executor(self.name, self.executor, self.handler))
         force_setattr(self, "timeout", check_timeout(f"job {self.name!r}", self.timeout))
         force_setattr(self, "selector", _selector(self.name, self.selector))
+        force_setattr(self, "confine", _confine(self.name, self.confine, self.handler, self.executor))
         _check_numbers(self)
         _check_schedule(self)
         if self.delivery is Delivery.AT_MOST_ONCE and self.retry is not UNSET and self.retry:
@@ -216,6 +220,17 @@ def _executor(name: str, executor: object, handler: Target) -> str | None:
         kind, way_out = ("an async", "async or process") if is_async else ("a sync", "thread or process")
         raise ConfigurationError(f"job {name!r} has {kind} handler: executor={shown(executor)} must be {way_out}")
     return ExecutorKind(executor)
+
+
+def _confine(name: str, given: object, handler: Target, executor: str | None) -> Confinement | None:
+    try:
+        confine = confinement_of(given)
+    except ConfigurationError as exc:
+        raise ConfigurationError(f"job {name!r}: {exc}") from exc
+    if confine is not None and executor != ExecutorKind.PROCESS:
+        way_out = "Command(…, confine=…)" if isinstance(handler, Command) else 'executor="process"'
+        raise ConfigurationError(f"job {name!r}: confine needs a process of its own: write {way_out}")
+    return confine
 
 
 def check_timeout(what: str, timeout: object) -> float | None:

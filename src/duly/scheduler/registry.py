@@ -12,9 +12,11 @@ import msgspec
 
 from duly.errors import ConfigurationError, DuplicateJob, PayloadError, PayloadTooLarge, shown
 from duly.model import JobRecord, JobSpec, SchedulerConfig
+from duly.model.confinement import confinement_of
 from duly.model.job import JOB_SHARD
 from duly.rules.schedules import Cron, Every, Once, Schedule
 from duly.runtime.command import Command
+from duly.runtime.confining import check
 from duly.runtime.executors import importable
 from duly.runtime.handler import ExecutorKind, Handler
 from duly.scheduler.job import CHOOSABLE, Job
@@ -158,6 +160,8 @@ class Registry:
         assert signature is not None
         assert owner.executor is not None
         _check_importable(job, owner)
+        confine = confinement_of(owner.confine)
+        check(f"job {job.name!r}", confine)
         return Handler(
             name=owner.name,
             target=self._wrapped(target, owner.executor),
@@ -169,6 +173,7 @@ class Registry:
             job=job,
             on_error=() if job.on_error is None else (job.on_error,),
             on_failure=() if job.on_failure is None else (job.on_failure,),
+            confine=confine,
         )
 
     def _wrapped(self, target: Callable[..., Any], executor: str) -> Callable[..., Any]:
@@ -211,6 +216,7 @@ def bounded(name: str, payload: bytes, most: int) -> bytes:
 def _command_handler(job: Job, command: Command, config: SchedulerConfig) -> Handler:
     if not config.allow_commands:
         raise ConfigurationError(f"job {job.name!r} runs a command: that needs SchedulerConfig(allow_commands=True)")
+    check(f"job {job.name!r}", command.confinement)
     return Handler(
         name=job.name,
         target=command,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from duly.observe import configure_logging
+from duly.scheduler.child_processes import STARTED, Line
 from duly.scheduler.signals import Reload, Signals, Signs
 from duly.scheduler.views import ShutdownReport
 
@@ -48,16 +49,34 @@ def run_alone(main: Coroutine[Any, Any, T]) -> T:
         gc.set_threshold(*before)
 
 
-async def live(scheduler: Scheduler, signals: Signals, reload: Reload | None = None) -> ShutdownReport:
-    """Run a node until the first signal, then stop it; SIGHUP may reload."""
+async def live(
+    scheduler: Scheduler, signals: Signals, reload: Reload | None = None, started: Callable[[], None] = lambda: None
+) -> ShutdownReport:
+    """Run a node until the first signal, then stop it; SIGHUP may reload. `started` is called when it has started."""
     signs = Signs(signals, scheduler.hurry, reload)
     if not await signs.until_stop(scheduler.start()):
         return await scheduler.stop()
+    started()
     await signs.stop()
     _log.info("stopping: waiting for running handlers; a second signal stops at once")
     report = await scheduler.stop()
     signals.stopped()
     return report
+
+
+def attach(scheduler: Scheduler, line: Line) -> Callable[[], None]:
+    """Connect a node with its supervisor; returns the function to call when it has started."""
+    tasks: set[asyncio.Task[None]] = set()  # asyncio itself keeps no tasks alive
+
+    def tell_hooks(run_ids: list[str]) -> None:
+        task = asyncio.get_running_loop().create_task(scheduler.tell_hooks(run_ids))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    line.replaced = scheduler.replaced
+    line.lost_runs = tell_hooks
+    line.open()
+    return lambda: line.say(STARTED, scheduler.report())
 
 
 def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

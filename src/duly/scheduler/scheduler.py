@@ -39,6 +39,7 @@ from duly.model import (
     is_run_id,
 )
 from duly.model.config import config_of
+from duly.model.confinement import Confinement
 from duly.observe import Logger, MetricsCollector
 from duly.ports import Backend, Clock, Finding, SystemClock
 from duly.rules.explain import Explanation
@@ -65,6 +66,7 @@ from duly.scheduler.job import (
 )
 from duly.scheduler.life import Life
 from duly.scheduler.locks import Lock, locked
+from duly.scheduler.node_report import NodeReport, report_of
 from duly.scheduler.registry import Registry, Wrapper, place_of
 from duly.scheduler.running_node import RunningNode
 from duly.scheduler.sessions import Sessions
@@ -216,6 +218,7 @@ class Scheduler(Subscriptions):
         selector: Mapping[str, str] | None = None,
         keep_logs: int | None = None,
         restore: bool = False,
+        confine: Confinement | Mapping[str, Any] | None = None,
     ) -> JobDecorator: ...
 
     def job(self, schedule: Any = None, **options: Any) -> Any:
@@ -316,6 +319,21 @@ class Scheduler(Subscriptions):
         """While stopping: do not wait for running handlers any longer."""
         if self._running is not None:
             self._running.node.hurry()
+
+    def replaced(self) -> None:
+        """Another process has the id of this node from now on, and this one is about to be stopped."""
+        if self._running is not None:
+            self._running.node.replaced()
+
+    def report(self) -> NodeReport | None:
+        """What a supervisor needs to know about the node of this process; None if it does not run."""
+        running = self._running
+        return None if running is None else report_of(self._binding, running, self.patience)
+
+    async def tell_hooks(self, run_ids: Sequence[str]) -> None:
+        """Call the failure hooks for runs that a supervisor has settled after a crash of this node."""
+        if self._running is not None:
+            await self._running.node.tell_hooks(run_ids)
 
     async def wait(self) -> None:
         """Return when the node has stopped."""

@@ -20,6 +20,7 @@ from duly.model import (
     Cause,
     Claim,
     Claimed,
+    EndedProcess,
     Put,
     Renewal,
     Run,
@@ -281,13 +282,20 @@ class MemoryQueue:
             return []
         claims: list[Claim] = []
         while len(claims) < limit and (run := self._runs.take_expired(at)) is not None:
-            fence = self._runs.next_fence()
-            expires_at = shift(at, lease)
-            # Clear the request: a repeat of it must not return the reaper's fence.
-            taken = replace(run, fence=fence, expires_at=expires_at, request=0)
-            self._runs.save(taken)
-            claims.append(Claim(replace(taken, expires_at=run.expires_at), fence, expires_at))
+            claims.append(self._taken_over(run, shift(at, lease)))
         return claims
+
+    async def take_over(
+        self, process: EndedProcess, limit: int, lease: float, *, now: datetime | None = None
+    ) -> list[Claim]:
+        at = now or self._contents.clock.now()
+        return [self._taken_over(run, shift(at, lease)) for run in self._runs.of_process(process)[:limit]]
+
+    def _taken_over(self, run: Run, expires_at: datetime) -> Claim:
+        # Clear the request: a repeat of it must not return the reaper's fence.
+        taken = replace(run, fence=self._runs.next_fence(), expires_at=expires_at, request=0)
+        self._runs.save(taken)
+        return Claim(replace(taken, expires_at=run.expires_at), taken.fence, expires_at)
 
     async def unhold(self, key: str, limit: int) -> int:
         chosen = self._runs.held(key)[:limit]

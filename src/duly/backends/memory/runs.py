@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from duly.backends.codec import kept_run
 from duly.backends.line_chunks import Chunk, bounds, chunk_after
-from duly.model import EPOCH, FINAL, WAITING, Attempt, Cause, Put, Report, Run, State, shift, to_micros
+from duly.model import EPOCH, FINAL, WAITING, Attempt, Cause, EndedProcess, Put, Report, Run, State, shift, to_micros
 from duly.model.holds import UNPLACED, hold_for_group
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, urgency
 from duly.rules.misfires import MISFIRE, is_missed_entrant
@@ -316,6 +316,17 @@ class Runs:
             if run is not None and run.state is State.RUNNING and run.expires_at == expires_at:
                 return run
         return None
+
+    def of_process(self, process: EndedProcess) -> list[Run]:
+        """The runs that the requests of a process have claimed, by expiry."""
+        entries = ((run.expires_at, run) for _, run_id in self._running if (run := self.by_id.get(run_id)) is not None)
+        found = {
+            run.id: (expires_at, run.id, run)
+            for expires_at, run in entries
+            if run.state is State.RUNNING and run.node == process.node and expires_at is not None
+            if process.first <= run.request <= process.last
+        }
+        return [run for _, _, run in sorted(found.values())]
 
     def oldest_ended(self, state: State) -> Run | None:
         """The run that ended in this state first."""

@@ -30,7 +30,7 @@ from duly.backends.sql.queue import SqlQueue
 from duly.backends.sql.settling import settle_each
 from duly.backends.sql.store import SqlStore
 from duly.backends.sql.unit import CLAIMING, QUICK, SETTLING
-from duly.model import Beat, Claim, Claimed, Put, Renewal, Run, Settlement, from_micros, to_micros
+from duly.model import Beat, Claim, Claimed, EndedProcess, Put, Renewal, Run, Settlement, from_micros, to_micros
 from duly.ports import Capabilities, Coordinator, Finding, Opening, Queue, Store, StoreClock, Transaction
 
 if TYPE_CHECKING:
@@ -201,6 +201,14 @@ class PostgresQueue(SqlQueue[PostgresUnit]):
         return await self._server.run(
             SETTLING,
             lambda unit: settling.reap(unit, limit, duration(lease), quiet, self._server.connections.moment(now)),
+        )
+
+    async def take_over(
+        self, process: EndedProcess, limit: int, lease: float, *, now: datetime | None = None
+    ) -> list[Claim]:
+        at = self._server.connections.moment(now)
+        return await self._server.run(
+            SETTLING, lambda unit: settling.take_over(unit, process, limit, duration(lease), at)
         )
 
     async def claim_held(

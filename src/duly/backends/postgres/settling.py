@@ -7,6 +7,7 @@ whatever their number: one round trip, where `sql.settling` takes ten.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +18,7 @@ from duly.backends.sql.moves import read_records
 from duly.backends.sql.notify import ENDED, WORK
 from duly.backends.sql.settling import ADD_TO_STATISTICS, first_success
 from duly.backends.sql.unit import Lent
-from duly.model import Beat, BeatReply, Claim, Renewal, Settlement, from_micros, to_micros
+from duly.model import Beat, BeatReply, Claim, EndedProcess, Renewal, Settlement, from_micros, to_micros
 from duly.model.holds import hold_for_group
 
 # Complete first-time successes: numbers, fences, ends, jobs (one, if they are all of the same: a list of texts is the
@@ -132,21 +133,13 @@ FROM mine AS m LEFT JOIN extended AS e ON e.seq = m.seq
 ORDER BY m.n
 """
 
-# Take over the $2 claims that have expired for the longest time, for $3, unless an amnesty lasts or it has been silent
-# for more than $4. Clears their requests: a repeat of such a request must not return the reaper's fence.
-_REAP = """
+# Take over the claims that {found} selects, in their order, for $3. Clears their requests: a repeat of such a request
+# must not return the new fence.
+_TAKING_OVER = """
 WITH {clock},
-expired AS MATERIALIZED (
-    SELECT c.seq, c.expires_at FROM {ns}.claims AS c
-    WHERE c.expires_at <= (SELECT now FROM clock)
-        AND EXISTS (
-            SELECT FROM {ns}.pulse, clock WHERE now >= spared_until AND ($4::bigint IS NULL OR now - beat <= $4::bigint)
-        )
-    ORDER BY c.expires_at, c.seq LIMIT $2
-    FOR UPDATE SKIP LOCKED
-),
+found AS MATERIALIZED ({found}),
 numbered AS MATERIALIZED (
-    SELECT x.seq, nextval('{ns}.fences') AS fence FROM (SELECT seq FROM expired ORDER BY expires_at, seq) AS x
+    SELECT x.seq, nextval('{ns}.fences') AS fence FROM (SELECT seq FROM found ORDER BY expires_at, seq) AS x
 ),
 taken AS (
     UPDATE {ns}.claims AS c SET fence = n.fence, expires_at = clock.now + $3::bigint, request = 0
@@ -154,13 +147,39 @@ taken AS (
     RETURNING c.*
 )
 SELECT {run}, x.expires_at
-FROM taken AS c INNER JOIN expired AS x ON x.seq = c.seq
+FROM taken AS c INNER JOIN found AS x ON x.seq = c.seq
 CROSS JOIN LATERAL (SELECT * FROM {ns}.runs AS at WHERE at.seq = c.seq LIMIT 1) AS r
 LEFT JOIN {ns}.waiting AS w ON false
 LEFT JOIN {ns}.held AS h ON false
 LEFT JOIN {ns}.ended AS e ON false
 ORDER BY c.fence
 """
+
+# The $2 claims that have expired for the longest time, unless an amnesty lasts or it has been silent for more than $4.
+_REAP = _TAKING_OVER.replace(
+    "{found}",
+    """
+    SELECT c.seq, c.expires_at FROM {ns}.claims AS c
+    WHERE c.expires_at <= (SELECT now FROM clock)
+        AND EXISTS (
+            SELECT FROM {ns}.pulse, clock WHERE now >= spared_until AND ($4::bigint IS NULL OR now - beat <= $4::bigint)
+        )
+    ORDER BY c.expires_at, c.seq LIMIT $2
+    FOR UPDATE SKIP LOCKED
+""",
+)
+
+# The first $2 claims that requests $5 to $6 of node $4 have made. One that is locked may belong to a transaction that
+# the process left open: the server ends it soon.
+_TAKE_OVER = _TAKING_OVER.replace(
+    "{found}",
+    """
+    SELECT c.seq, c.expires_at FROM {ns}.claims AS c
+    WHERE c.node = $4 AND c.request BETWEEN $5 AND $6
+    ORDER BY c.expires_at, c.seq LIMIT $2
+    FOR UPDATE SKIP LOCKED
+""",
+)
 
 
 # --- settling
@@ -241,7 +260,18 @@ def _reply(extended: bool, cancelling: bool | None) -> BeatReply:
 
 async def reap(unit: PostgresUnit, limit: int, lease: int, silence: int | None, now: int | None) -> list[Claim]:
     """Take over expired claims under new fences, the longest expired first."""
-    rows = [tuple(row) for row in await unit.all(_REAP, now, limit, lease, silence)]
+    return _taken_over(await unit.all(_REAP, now, limit, lease, silence))
+
+
+async def take_over(unit: PostgresUnit, process: EndedProcess, limit: int, lease: int, now: int | None) -> list[Claim]:
+    """Take over the claims of a process that has ended under new fences."""
+    requests = (process.first, process.last)
+    return _taken_over(await unit.all(_TAKE_OVER, now, limit, lease, process.node, *requests))
+
+
+def _taken_over(found: Sequence[Sequence[Any]]) -> list[Claim]:
+    """The claims under their new fences; their runs have the expiry that they had before."""
+    rows = [tuple(row) for row in found]
     runs = [record.run for record in read_records([row[:-1] for row in rows])]
     return [
         Claim(replace(run, expires_at=from_micros(row[-1])), run.fence, run.expires_at)

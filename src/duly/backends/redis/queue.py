@@ -36,6 +36,7 @@ from duly.model import (
     BeatReply,
     Claim,
     Claimed,
+    EndedProcess,
     Put,
     Renewal,
     Run,
@@ -263,6 +264,18 @@ class RedisQueue:
         expires, ids, bodies, statuses, before = await self._client.call_at(
             now, "reap", limit, _micros(lease), _longest_silence(silence)
         )
+        return await self._taken_over(expires, ids, bodies, statuses, before)
+
+    async def take_over(
+        self, process: EndedProcess, limit: int, lease: float, *, now: datetime | None = None
+    ) -> list[Claim]:
+        given = (limit, _micros(lease), process.node, process.first, process.last)
+        return await self._taken_over(*await self._client.call_at(now, "take_over", *given))
+
+    async def _taken_over(
+        self, expires: Any, ids: Sequence[bytes], bodies: bytes, statuses: Sequence[bytes], before: Sequence[Any]
+    ) -> list[Claim]:
+        """Claims under new fences; their runs have the expiry that they had before."""
         claims = await self._running(ids, [expires] * len(ids), bodies, statuses, 0)
         lapsed = {run_id.decode(): instant_of(until) for run_id, until in zip(ids, before, strict=True)}
         return [replace(claim, run=replace(claim.run, expires_at=lapsed[claim.run.id])) for claim in claims]

@@ -42,6 +42,7 @@ CONFIRMED = frozenset(
         "save",
         "settle",
         "shared_put",
+        "take_over",
         "value_put",
     }
 )

@@ -21,7 +21,7 @@ from duly.backends.sqlite.files import checked_namespace, parse
 from duly.backends.sqlite.session import Session
 from duly.backends.sqlite.transaction import Block, Joined
 from duly.backends.sqlite.unit import SqliteUnit
-from duly.model import Beat, Claim, Claimed, Put, Renewal, Run, Settlement, from_micros
+from duly.model import Beat, Claim, Claimed, EndedProcess, Put, Renewal, Run, Settlement, from_micros
 from duly.ports import Capabilities, Clock, Coordinator, Finding, Opening, Queue, Store, StoreClock, Transaction
 from duly.rules.redaction import redacted
 
@@ -131,6 +131,14 @@ class SqliteQueue(SqlQueue[SqliteUnit]):
         async def task(unit: SqliteUnit) -> list[Claim]:
             at = unit.micros(now)
             return await settling.reap(unit, limit, _optional(silence), at, at + duration(lease))
+
+        return await self._session.write(SETTLING, task)
+
+    async def take_over(
+        self, process: EndedProcess, limit: int, lease: float, *, now: datetime | None = None
+    ) -> list[Claim]:
+        async def task(unit: SqliteUnit) -> list[Claim]:
+            return await settling.take_over(unit, process, limit, unit.micros(now) + duration(lease))
 
         return await self._session.write(SETTLING, task)
 

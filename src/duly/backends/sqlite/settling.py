@@ -18,7 +18,18 @@ from duly.backends.sql.moves import by_seqs, count_ended, release
 from duly.backends.sql.settling import first_success, settle_each
 from duly.backends.sql.unit import Row
 from duly.backends.sqlite.unit import SqliteUnit, as_list
-from duly.model import Beat, BeatReply, Claim, OutcomeKind, Renewal, Settlement, State, from_micros, to_micros
+from duly.model import (
+    Beat,
+    BeatReply,
+    Claim,
+    EndedProcess,
+    OutcomeKind,
+    Renewal,
+    Settlement,
+    State,
+    from_micros,
+    to_micros,
+)
 from duly.model.holds import hold_for_group
 
 # Complete first-time successes whose claims stand: everything but the time and the result is in the claim. The numbers
@@ -75,6 +86,9 @@ _PROGRESS = "UPDATE {ns}.claims SET progress = ? WHERE seq = ?"
 _EXPIRED = "SELECT seq, expires_at FROM {ns}.claims WHERE expires_at <= ? ORDER BY expires_at, seq LIMIT ?"
 # Clear the request: a repeat of it must not return the new fence.
 _TAKE_OVER = "UPDATE {ns}.claims SET fence = ?, expires_at = ?, request = 0 WHERE seq = ?"
+_OF_PROCESS = """
+SELECT seq, expires_at FROM {ns}.claims WHERE node = ? AND request BETWEEN ? AND ? ORDER BY expires_at, seq LIMIT ?
+"""
 _BEGINNING = "SELECT applied_at FROM {ns}.schema WHERE version = 1"
 
 
@@ -196,9 +210,20 @@ async def reap(unit: SqliteUnit, limit: int, silence: int | None, now: int, expi
     silent = silence is not None and now - _last_beat(unit) > silence
     if not expired or silent or now < (unit.meta(SPARED_UNTIL) or 0):
         return []
-    first = unit.fences(len(expired))
-    unit.execute_many(_TAKE_OVER, [(fresh, expires_at, seq) for fresh, (seq, _) in enumerate(expired, first)])
-    before: dict[int, int] = dict(expired)
+    return await _taken_over(unit, expired, expires_at)
+
+
+async def take_over(unit: SqliteUnit, process: EndedProcess, limit: int, expires_at: int) -> list[Claim]:
+    """Take over the claims of a process that has ended under new fences."""
+    found = unit.select(_OF_PROCESS, process.node, process.first, process.last, limit)
+    return await _taken_over(unit, found, expires_at) if found else []
+
+
+async def _taken_over(unit: SqliteUnit, claims: Sequence[Row], expires_at: int) -> list[Claim]:
+    """Put these claims (number, expiry) under new fences."""
+    first = unit.fences(len(claims))
+    unit.execute_many(_TAKE_OVER, [(fresh, expires_at, seq) for fresh, (seq, _) in enumerate(claims, first)])
+    before: dict[int, int] = dict(claims)
     until = from_micros(expires_at)
     return [
         Claim(replace(record.run, expires_at=from_micros(before[record.seq])), record.run.fence, until)

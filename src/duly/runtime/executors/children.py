@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from duly.errors import ClaimLost, RunCancelled
 from duly.model import LineSource
+from duly.model.confinement import Confinement
 from duly.model.current_run import current_run
 from duly.runtime.active_runs import ActiveRun
 from duly.runtime.context import Context
@@ -57,7 +58,9 @@ Answer = Ended | Died
 class Child:
     """One child interpreter: idle, or busy with one call."""
 
-    def __init__(self, processes: SupervisedProcesses, max_result_bytes: int) -> None:
+    def __init__(
+        self, processes: SupervisedProcesses, max_result_bytes: int, confine: Confinement | None = None
+    ) -> None:
         self.stopping = False
         self._live: ActiveRun | None = None
         self._context: Context | None = None
@@ -69,7 +72,7 @@ class Child:
         fds = [*(output.writer for output in self._outputs), theirs.detach()]
         try:
             self.process: Supervised = processes.spawn(
-                [sys.executable, *_flags(), str(_CHILD)], os.environ, working_directory(), fds
+                [sys.executable, *_flags(), str(_CHILD)], os.environ, working_directory(), fds, confine
             )
         except BaseException:
             ours.close()

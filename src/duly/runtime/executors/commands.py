@@ -10,9 +10,12 @@ from typing import Any
 
 import msgspec
 
+from duly.errors import ConfigurationError
 from duly.model import Claim, LineSource, iso
+from duly.rules.confining import limit_reached
 from duly.runtime.active_runs import ActiveRun
 from duly.runtime.command import Command
+from duly.runtime.confining import check
 from duly.runtime.context import Contexts
 from duly.runtime.executors.base import RemoteFailure
 from duly.runtime.executors.children import working_directory
@@ -29,8 +32,8 @@ class CommandExecutor:
 
     The value is `{"exit_code": 0, "stdout": …, "stderr": …}`, the last `max_output_bytes` of each, less if it would not
     fit into `max_result_bytes` of JSON. Any other exit is a `RemoteFailure`: `CommandFailed`, `CommandNotFound`,
-    `CommandNotExecutable`, `DirectoryNotFound`, `ExecutorFailed`. `processes` may be shared; its owner then closes
-    it. `grace` is the time between SIGTERM and SIGKILL.
+    `CommandNotExecutable`, `ConfinementRefused`, `DirectoryNotFound`, `ExecutorFailed`. `processes` may be shared; its
+    owner then closes it. `grace` is the time between SIGTERM and SIGKILL.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class CommandExecutor:
         command = handler.target if isinstance(handler.target, Command) else await handler.target(active.claim.run)
         if self._closed:
             raise executor_failed("the executor is closed")
+        _check_rights(command, active.claim)
         most, out, err = self._max_output_bytes, active.output(LineSource.STDOUT), active.output(LineSource.STDERR)
         with closing(Tail(most, out)) as stdout, closing(Tail(most, err)) as stderr:
             try:
@@ -76,7 +80,7 @@ class CommandExecutor:
     def _spawn(self, command: Command, claim: Claim, stdout: Tail, stderr: Tail) -> Supervised:
         cwd = working_directory() if command.cwd is None else os.fspath(command.cwd)
         fds = [stdout.take_writer(), stderr.take_writer()]
-        process = self._processes.spawn(command.words, environment(command, claim), cwd, fds)
+        process = self._processes.spawn(command.words, environment(command, claim), cwd, fds, command.confinement)
         if (timeout := claim.run.policy.timeout) is not None:
             process.limit(timeout + _BACKSTOP)
         self._running.add(process)
@@ -102,9 +106,18 @@ class CommandExecutor:
         if ended.trouble is not None:
             raise _not_started(ended.trouble, command, claim)
         if ended.code != 0:
-            raise failed("CommandFailed", ended.text, stderr)
+            limit = limit_reached(command.confinement, ended.code, stderr)
+            raise failed("CommandFailed", ended.text if limit is None else f"{ended.text}: {limit}", stderr)
         room = self._max_result_bytes - len(msgspec.json.encode(_value("", "")))
         return _value(*fit(stdout, stderr, max(0, room)))
+
+
+def _check_rights(command: Command, claim: Claim) -> None:
+    """The definition may come from another machine: whether this one can confine the command is known only here."""
+    try:
+        check(f"job {claim.run.job!r}", command.confinement)
+    except ConfigurationError as exc:
+        raise failed("ConfinementRefused", str(exc)) from exc
 
 
 def environment(command: Command, claim: Claim) -> dict[str, str]:
@@ -130,6 +143,8 @@ def _value(stdout: str, stderr: str) -> dict[str, Any]:
 def _not_started(trouble: Trouble, command: Command, claim: Claim) -> RemoteFailure:
     program = command.words[0]
     match trouble.stage, trouble.errno:
+        case "confine", _:
+            return failed("ConfinementRefused", f"the process cannot be confined: {trouble.text}")
         case "cwd", errno.ENOENT | errno.ENOTDIR:
             return failed("DirectoryNotFound", f"no such directory: {os.fspath(command.cwd or '.')!r}")
         case "cwd", _:

@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 from duly.errors import GiveUp, Retry
+from duly.model.confinement import Confinement
+from duly.rules.confining import limit_reached
 from duly.runtime.active_runs import ActiveRun, Unbegun
 from duly.runtime.context import Context, Contexts
 from duly.runtime.executors.base import RemoteFailure
@@ -69,10 +71,11 @@ class ProcessExecutor:
         """
         call, context = self._call(active, handler), contexts.of(active)
         contexts.begin(active)
-        answer = await self._perform(call, active, context)
-        if isinstance(answer, Died) and answer.never_ran and not self._closed:
-            answer = await self._perform(call, active, context)  # an idle child had died
-        return self._open(answer)
+        confine = handler.confine
+        answer = await self._perform(call, active, context, confine)
+        if isinstance(answer, Died) and answer.never_ran and not self._closed and confine is None:
+            answer = await self._perform(call, active, context, confine)  # an idle child had died
+        return self._open(answer, confine)
 
     async def close(self) -> None:
         """End all children, by force where needed, and the supervisor unless it is shared. Idempotent."""
@@ -109,8 +112,8 @@ class ProcessExecutor:
             level=level,
         )
 
-    async def _perform(self, call: Call, active: ActiveRun, context: Context) -> Answer:
-        child = self._take()
+    async def _perform(self, call: Call, active: ActiveRun, context: Context, confine: Confinement | None) -> Answer:
+        child = self._take() if confine is None else self._new(confine)
         answer = child.begin(call, active, context)
         self._busy.add(child)
         self._look()
@@ -126,7 +129,10 @@ class ProcessExecutor:
         finally:
             self._busy.discard(child)
             child.release(call)
-            self._put_back(child, answer)
+            if confine is None:
+                self._put_back(child, answer)
+            else:
+                child.retire(self._grace)  # its limits are used up, and its rights are those of one job
         if isinstance(answer.result(), Ended) and child.stopping and await child.process.end(self._grace):
             forget_cancellation()  # while what the handler left behind was being killed: it has ended
         return answer.result()
@@ -139,7 +145,12 @@ class ProcessExecutor:
             _, child = self._idle.pop()
             if child.usable:
                 return child
-        child = Child(self._processes, self._max_result_bytes)
+        return self._new(None)
+
+    def _new(self, confine: Confinement | None) -> Child:
+        if self._closed:
+            raise executor_failed("the executor is closed")
+        child = Child(self._processes, self._max_result_bytes, confine)
         self._children.add(child)
         child.process.ended.add_done_callback(lambda _: self._children.discard(child))
         return child
@@ -179,20 +190,27 @@ class ProcessExecutor:
             child.tell(stop=False)
         self._look()
 
-    def _open(self, answer: Answer) -> Any:
+    def _open(self, answer: Answer, confine: Confinement | None) -> Any:
         """The handler's value, or its exception."""
         if isinstance(answer, Ended):
-            return _value_of(answer.result)
+            return _value_of(answer.result, confine)
         if self._closed:
             raise executor_failed("the executor was closed while the handler ran")
         if answer.exit.code is None:
             raise executor_failed(answer.exit.text)
         if not answer.began:
-            raise executor_failed(f"the child interpreter ended before it took the call: {_story(answer)}")
-        raise failed("ProcessDied", answer.exit.text)
+            under = "" if confine is None else f" under {confine}"
+            raise executor_failed(f"the child interpreter ended before it took the call{under}: {_story(answer)}")
+        raise failed("ProcessDied", _with_limit(answer.exit.text, confine, answer.exit.code))
 
 
-def _value_of(result: Result) -> Any:
+def _with_limit(text: str, confine: Confinement | None, code: int | None = None, said: str = "") -> str:
+    """A message, with the limit that the process has reached if it has reached one."""
+    limit = limit_reached(confine, code, said)
+    return text if limit is None else f"{text}: {limit}" if text else limit
+
+
+def _value_of(result: Result, confine: Confinement | None) -> Any:
     match result:
         case Returned(value):
             return msgspec.json.decode(value)
@@ -202,8 +220,9 @@ def _value_of(result: Result) -> Any:
             raise Retry(after) from _remote(raised)
         case RaisedGiveUp(reason, raised):
             raise GiveUp(reason) from _remote(raised)
-        case Raised():
-            raise _remote(result)
+        case Raised(type_name, message):
+            said = _with_limit(message, confine, said=f"{type_name}: {message}")
+            raise RemoteFailure(type_name, said, result.traceback, result.lineage)
 
 
 def _remote(raised: Raised) -> RemoteFailure:

@@ -23,6 +23,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from duly.model.confinement import Confinement
+from duly.runtime.confining import order_of
 from duly.runtime.executors.base import RemoteFailure
 from duly.runtime.executors.channel import Channel
 from duly.runtime.executors.failures import executor_failed
@@ -36,7 +38,7 @@ _SLACK = 5.0  # how much longer than the grace a killed process may take to be d
 
 
 class Trouble(Struct, frozen=True, array_like=True):
-    """Why a program could not be started: at which stage (fork, start, cwd, exec), and the system's reason."""
+    """Why a program could not be started: at which stage (fork, start, confine, cwd, exec), and the system's reason."""
 
     stage: str
     errno: int | None
@@ -114,7 +116,14 @@ class SupervisedProcesses:
         """The supervisor's process id, None while there is none."""
         return None if self._supervisor is None else self._supervisor.pid
 
-    def spawn(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, fds: Sequence[int]) -> Supervised:
+    def spawn(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        cwd: str,
+        fds: Sequence[int],
+        confine: Confinement | None = None,
+    ) -> Supervised:
         """Start a program with `fds` as its stdout, stderr and so on upwards; stdin is /dev/null.
 
         The descriptors are closed here in any case. A program that cannot be started is a process that ends
@@ -128,7 +137,7 @@ class SupervisedProcesses:
             raise
         process = Supervised(self, ident := next(self._idents))
         self._processes[ident] = process
-        order = ["spawn", ident, list(argv), dict(env), cwd, len(fds)]
+        order = ["spawn", ident, list(argv), dict(env), cwd, len(fds), order_of(confine)]
         channel.send(json.dumps(order).encode(), fds)  # stdlib: file names may hold what is not UTF-8
         return process
 

@@ -6,7 +6,8 @@ Every process that it starts leads its own session. When such a process ends, th
 so is whatever it had detached: the started processes and the supervisor are subreapers, so that a process which has
 lost its parent stays below them. When the worker is gone, everything is.
 
-In:  ["spawn", id, argv, env, cwd, n] with n descriptors (stdout, stderr, more), ["kill", id, grace], ["limit", id, s]
+In:  ["spawn", id, argv, env, cwd, n, confine] with n descriptors (stdout, stderr, more), ["kill", id, grace],
+     ["limit", id, s]. confine is null, or what `runtime.confining.order_of` returns.
 Out: ["spawned", id, pid], ["exited", id, wait status, whether it was asked to stop, [stage, errno, text] or null]
 """
 
@@ -33,17 +34,19 @@ _PATIENCE = 1.0  # how long a report waits for detached processes to be dead as 
 _FAREWELL = 5.0  # how long the shutdown waits for all processes to be dead
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
 _UNCHANGEABLE = {signal.SIGKILL, signal.SIGSTOP}
 
 
 class Supervised:
     """One process that was started, from fork until its exit is known."""
 
-    __slots__ = ("ident", "kill_at", "limit_at", "pid", "stopped", "trouble")
+    __slots__ = ("folder", "ident", "kill_at", "limit_at", "pid", "stopped", "trouble")
 
-    def __init__(self, ident: int, pid: int, trouble: int) -> None:
+    def __init__(self, ident: int, pid: int, trouble: int, folder: str | None) -> None:
         self.ident = ident
         self.pid = pid
+        self.folder = folder  # its private folder for temporary files
         self.trouble = trouble  # a pipe that says why the program could not be executed, empty if it could
         self.kill_at = math.inf
         self.limit_at = math.inf
@@ -82,6 +85,7 @@ class Supervisor:
         self._fds: list[int] = []  # received, in order, and not yet claimed by a spawn
         self._processes: dict[int, Supervised] = {}  # by pid
         self._pids: dict[int, int] = {}  # by id
+        self._removers: set[int] = set()  # processes that delete folders
         self._exits: list[list[Any]] = []  # to be reported when nothing of theirs is left
         self._patience = math.inf
 
@@ -153,9 +157,9 @@ class Supervisor:
 
     def _obey(self, order: list[Any]) -> None:
         match order:
-            case ["spawn", ident, argv, env, cwd, count]:
+            case ["spawn", ident, argv, env, cwd, count, confine]:
                 fds, self._fds = self._fds[:count], self._fds[count:]
-                self._spawn(ident, argv, env, cwd, fds)
+                self._spawn(ident, argv, env, cwd, fds, confine or {})
             case ["kill", ident, grace]:
                 if (process := self._processes.get(self._pids.get(ident, 0))) is not None:
                     process.stop(time.monotonic(), grace)
@@ -163,26 +167,37 @@ class Supervisor:
                 if (process := self._processes.get(self._pids.get(ident, 0))) is not None:
                     process.limit_at = math.inf if seconds is None else time.monotonic() + seconds
 
-    def _spawn(self, ident: int, argv: list[str], env: dict[str, str], cwd: str, fds: list[int]) -> None:
+    def _spawn(
+        self, ident: int, argv: list[str], env: dict[str, str], cwd: str, fds: list[int], confine: dict[str, Any]
+    ) -> None:
+        stage, folder = "fork", None
         try:
-            pid, said = self._fork(argv, env, cwd, fds)
+            if confine.get("private_tmp"):
+                stage = "confine"
+                folder = _private_folder(confine)
+                env = {**env, **dict.fromkeys(("TMPDIR", "TMP", "TEMP"), folder)}
+            stage = "fork"
+            pid, said = self._fork(argv, env, cwd, fds, confine)
         except OSError as exc:
-            self._say(["exited", ident, 127 << 8, False, ["fork", exc.errno, str(exc)]])
+            self._remove(folder)
+            self._say(["exited", ident, 127 << 8, False, [stage, exc.errno, str(exc)]])
         else:
-            self._processes[pid] = Supervised(ident, pid, said)
+            self._processes[pid] = Supervised(ident, pid, said, folder)
             self._pids[ident] = pid
             self._say(["spawned", ident, pid])
         finally:
             for fd in fds:
                 os.close(fd)
 
-    def _fork(self, argv: list[str], env: dict[str, str], cwd: str, fds: list[int]) -> tuple[int, int]:
+    def _fork(
+        self, argv: list[str], env: dict[str, str], cwd: str, fds: list[int], confine: dict[str, Any]
+    ) -> tuple[int, int]:
         supervisor = os.getpid()
         said, say = os.pipe()
         try:
             pid = os.fork()
             if pid == 0:
-                self._become(argv, env, cwd, fds, say, supervisor)
+                self._become(argv, env, cwd, fds, say, supervisor, confine)
         except OSError:
             os.close(said)
             raise
@@ -191,7 +206,14 @@ class Supervisor:
         return pid, said
 
     def _become(
-        self, argv: list[str], env: dict[str, str], cwd: str, fds: list[int], say: int, supervisor: int
+        self,
+        argv: list[str],
+        env: dict[str, str],
+        cwd: str,
+        fds: list[int],
+        say: int,
+        supervisor: int,
+        confine: dict[str, Any],
     ) -> NoReturn:
         """In the new process: execute the program. On failure, write the reason to a pipe."""
         stage = "start"
@@ -206,6 +228,11 @@ class Supervisor:
                 signal.signal(number, signal.SIG_DFL)
             for target, fd in enumerate(fds, start=1):  # every fd is above the link's, so none is overwritten
                 os.dup2(fd, target)
+            if confine:
+                stage = "confine"
+                self._confine(confine)
+                if os.getppid() != supervisor:  # as above: a change of the user has cleared PR_SET_PDEATHSIG
+                    os._exit(127)
             stage = "cwd"
             os.chdir(cwd)
             stage = "exec"
@@ -214,6 +241,37 @@ class Supervisor:
             os.write(say, json.dumps([stage, getattr(exc, "errno", None), str(exc)[:1000]]).encode())
         os._exit(127)
 
+    def _confine(self, confine: dict[str, Any]) -> None:
+        """In the new process: apply limits and rights. The limit of memory is last, because it applies here, too."""
+        import resource  # noqa: PLC0415  # few nodes need it
+
+        if confine["umask"] is not None:
+            os.umask(confine["umask"])
+        if "user" in confine:
+            uid, gid, groups = confine["user"]
+            os.setgroups(groups)
+            os.setgid(gid)
+            os.setuid(uid)
+            self._prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if confine["no_new_privileges"] and self._prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+            raise OSError("no_new_privileges is not available on this system")
+        for name, limit, more in (("NOFILE", "open_files", 0), ("CPU", "cpu_seconds", 1), ("AS", "memory", 0)):
+            if confine[limit] is not None:
+                kind = getattr(resource, f"RLIMIT_{name}")
+                most = resource.getrlimit(kind)[1]  # a lower limit of the node itself stays
+                hard = confine[limit] + more if most == resource.RLIM_INFINITY else min(confine[limit] + more, most)
+                resource.setrlimit(kind, (min(confine[limit], hard), hard))
+
+    def _remove(self, folder: str | None) -> None:
+        """Delete a private folder, in a process of its own: that may take long."""
+        if folder is None:
+            return
+        with suppress(OSError):
+            pid = os.fork()
+            if pid == 0:
+                _delete(folder)
+            self._removers.add(pid)
+
     def _reap(self, now: float) -> None:
         """Reap ended processes, kill what they left behind, and report them when none of it is alive."""
         for pid, buried in _dead():
@@ -221,7 +279,9 @@ class Supervisor:
             if process is not None:
                 signal_group(pid, signal.SIGKILL)  # before reaping it: until then no other process can have its pid
             status = _bury(pid) if buried is None else buried
+            self._removers.discard(pid)
             if process is not None:
+                self._remove(process.folder)
                 del self._pids[process.ident]
                 self._exits.append(["exited", process.ident, status, process.stopped, process.explain()])
                 self._patience = min(self._patience, now + _PATIENCE)
@@ -233,7 +293,7 @@ class Supervisor:
 
     def _kill_strays(self) -> bool:
         """Kill every child that was not started here: its parent is dead, so it has been left behind."""
-        strays = [pid for pid in _children() if pid not in self._processes]
+        strays = [pid for pid in _children() if pid not in self._processes and pid not in self._removers]
         for pid in strays:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
@@ -255,10 +315,12 @@ class Supervisor:
         deadline = time.monotonic() + _FAREWELL
         while time.monotonic() < deadline:
             for pid, buried in _dead():
-                if self._processes.pop(pid, None) is not None:
+                if (process := self._processes.pop(pid, None)) is not None:
                     signal_group(pid, signal.SIGKILL)  # again: it may have been forking during the first pass
                 if buried is None:
                     _bury(pid)
+                self._removers.discard(pid)
+                self._remove(None if process is None else process.folder)
             if not self._kill_strays() and not self._processes:
                 return
             select.select([ended_children], [], [], 0.05)
@@ -272,6 +334,25 @@ def signal_group(pid: int, number: int) -> None:
             os.killpg(pid, number)
         except ProcessLookupError:
             os.kill(pid, number)
+
+
+def _private_folder(confine: dict[str, Any]) -> str:
+    """A new folder that only the user of the process can enter."""
+    folder = f"{os.environ.get('TMPDIR') or '/tmp'}/duly-{os.urandom(8).hex()}"  # noqa: S108  # its name is unknown
+    os.mkdir(folder, 0o700)  # noqa: PTH102  # pathlib would cost memory
+    if "user" in confine:
+        os.chown(folder, *confine["user"][:2])
+    return folder
+
+
+def _delete(folder: str) -> NoReturn:
+    """In a new process: delete a folder and end."""
+    try:
+        import shutil  # noqa: PLC0415  # few nodes need it
+
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os._exit(0)
 
 
 def _load_prctl() -> Callable[..., int]:

@@ -34,6 +34,7 @@ from duly.testing.conformance.queue import QueueSuite
 from duly.testing.conformance.run_logs import RunLogSuite
 from duly.testing.conformance.sharing import SharingSuite
 from duly.testing.conformance.suspects import SuspectSuite
+from duly.testing.conformance.taking_over import TakingOverSuite
 from duly.testing.conformance.transactions import TransactionSuite
 from duly.testing.conformance.unique import UniqueSuite
 from duly.testing.conformance.values import ValueSuite
@@ -55,6 +56,7 @@ class BackendSuite(
     AdmissionSuite,
     PlacementSuite,
     SuspectSuite,
+    TakingOverSuite,
     ListingSuite,
     HoldSuite,
     GroupSuite,
@@ -92,6 +94,7 @@ __all__ = [
     "RunLogSuite",
     "SharingSuite",
     "SuspectSuite",
+    "TakingOverSuite",
     "TransactionSuite",
     "UniqueSuite",
     "ValueSuite",

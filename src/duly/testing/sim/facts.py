@@ -65,7 +65,7 @@ class Granted(Fact, frozen=True):
 
 
 class Lapsed(Fact, frozen=True):
-    """A claim ended because it had expired and a reaper took over the run."""
+    """A claim ended: it had expired or its process had ended, and another process took over the run."""
 
     fence: int
 
@@ -229,7 +229,7 @@ class _Reader:
                 yield from self._granted(call, begun, call.arguments["request"])
             case "queue.claim_held" if call.answer is not None:
                 yield from self._granted(call, [call.answer], call.arguments["request"])
-            case "queue.reap":
+            case "queue.reap" | "queue.take_over":
                 yield from self._granted(call, call.answer, None)
             case "queue.renew":
                 yield from self._renewed(call)

@@ -15,6 +15,7 @@ from duly.model import (
     Cancelled,
     Cause,
     Delivery,
+    EndedProcess,
     Failed,
     Failure,
     Interrupted,
@@ -42,6 +43,7 @@ from duly.testing.conformance.machine.twins import Pair, agree, agree_on_next
 from duly.testing.conformance.world import LEASE
 
 LIMITS = {None: 1, "one": 1, "two": 2}
+_ANY_REQUEST = 1_000_000
 _FAILURE = Failure("ValueError", "boom", "Traceback …")
 _JOBS = st.sampled_from(["mail", "sms", "report"])
 _QUEUES = st.sampled_from(["fast", "slow"])
@@ -233,6 +235,13 @@ class WorkMachine(Machine):
     def reap(self, silence: float | None) -> None:
         real, model = self.twins.ask(lambda backend: backend.queue.reap(ALL, LEASE, silence, now=self.now))
         self.pairs += self.twins.lent("reap", real, model, ordered=False)
+
+    @step(node=NODES)
+    def take_over(self, node: str) -> None:
+        """All claims of a node, as if its only process had ended."""
+        ended = EndedProcess(node, 1, _ANY_REQUEST)
+        real, model = self.twins.ask(lambda backend: backend.queue.take_over(ended, ALL, LEASE, now=self.now))
+        self.pairs += self.twins.lent("take_over", real, model, ordered=False)
 
     @step(picks=PICKS, reason=st.sampled_from([None, "by ada"]))
     def cancel(self, picks: list[int], reason: str | None) -> None:
