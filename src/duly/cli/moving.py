@@ -132,7 +132,9 @@ def copy(source: str, target: str | None, wait: float, abort: bool) -> None:
     waiting, ended = sum(done.unfinished.values()), sum(done.ended.values())
     click.echo(f"moved {waiting} unfinished and {ended} ended runs to {redacted(target)}")
     if done.running:
-        click.echo(f"{done.running} were still running: they run again, or are lost if they may start only once", err=True)
+        click.echo(
+            f"{done.running} were still running: they run again, or are lost if they may start only once", err=True
+        )
 
 
 def _abort(source: str, target: str | None) -> None:

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from duly.errors import BackendError
 from duly.model import FINAL, Run, State, shift
-from duly.model.transfer import Gone, Loaded, MarkKind, Record, RunEntry, StoreMark, kind_of
+from duly.model.transfer import Gone, Loaded, LogEntry, MarkKind, Record, RunEntry, StoreMark, kind_of
 from duly.moving.exporting import Progress, is_damaged, pages, settings_of
 from duly.moving.importing import prepare, put_settings
 from duly.ports import Backend, Snapshot
@@ -66,7 +66,9 @@ async def copy_store(
         await source.store.thaw()
         raise
     await target.store.end_load(last.fence)
-    return Copied(dict(copier.unfinished), {state.value: last.ended[state] for state in sorted(FINAL)}, changed, running)
+    return Copied(
+        dict(copier.unfinished), {state.value: last.ended[state] for state in sorted(FINAL)}, changed, running
+    )
 
 
 async def finish_copy(source: Backend, target: Backend, address: str) -> bool:
@@ -102,7 +104,7 @@ async def _drained(source: Backend, wait: float) -> int:
 
 
 class _Copier:
-    """Remembers what it has copied that may still change: a digest of every record that is not an ended run."""
+    """Remembers a digest of everything that it has copied, except for ended runs and logs, which are history."""
 
     def __init__(self, source: Backend, target: Backend, progress: Progress | None) -> None:
         self.unfinished: Counter[str] = Counter()
@@ -118,7 +120,7 @@ class _Copier:
         async with self._source.store.snapshot() as snapshot:
             async for records in pages(snapshot):
                 for record in records:
-                    if not (isinstance(record, RunEntry) and record.run.final):
+                    if not isinstance(record, LogEntry) and not (isinstance(record, RunEntry) and record.run.final):
                         self._seen[kind_of(record), record.key] = _digest(record)
                 await self._load(records, snapshot.at)
         return shift(snapshot.at, -_MARGIN)
@@ -166,7 +168,7 @@ class _Copier:
             raise BackendError(_difference("ended runs by state", here, ended))
 
 
-_KEPT = frozenset({"total", "statistics", "log"})  # what never goes: it is replaced
+_KEPT = frozenset({"total", "statistics"})  # what never goes
 
 
 def _unfinished(records: Iterable[Record], at: datetime) -> list[Run]:

@@ -35,9 +35,7 @@ def verified(source: BinaryIO, name: str) -> Header:
     return reader.header
 
 
-async def import_file(
-    backend: Backend, source: BinaryIO, name: str, *, progress: Progress | None = None
-) -> Imported:
+async def import_file(backend: Backend, source: BinaryIO, name: str, *, progress: Progress | None = None) -> Imported:
     """Load an export into the store, which was opened without `Opening.migrates` and must be empty.
 
     Until everything is loaded and the file has turned out to be complete, nodes refuse to start on the store. After an

@@ -26,9 +26,7 @@ def restored(run: Run, at: datetime) -> Run:
     if run.final:
         return run
     if run.state is State.RUNNING and run.cancelling:
-        return replace(
-            run, state=State.CANCELLED, finished_at=at, expires_at=None, member=False, cancelling=False
-        )
+        return replace(run, state=State.CANCELLED, finished_at=at, expires_at=None, member=False, cancelling=False)
     waiting = replace(run, state=State.PENDING, expires_at=None, progress=None)
     if run.assignable:
         waiting = replace(waiting, hold=UNPLACED if run.hold is None else run.hold, assignee=None)

@@ -68,8 +68,9 @@ def _records(contents: Contents, since: datetime | None) -> Iterator[Record]:
         if since is None or not _ended_before(run, since):
             yield RunEntry(_as_stored(run), tuple(runs.attempts.get(run.id, ())))
     yield from (KeyEntry(*key, *unique) for key, unique in runs.unique_keys())
-    for log in sorted(contents.logs) if since is None else ():
-        yield from (LogEntry(log, entry.sequence, entry.at, entry.value) for entry in contents.logs[log])
+    for log, entries in sorted(contents.logs.items()):
+        later = (entry for entry in entries if since is None or entry.at >= since)
+        yield from (LogEntry(log, entry.sequence, entry.at, entry.value) for entry in later)
 
 
 def _ended_before(run: Run, since: datetime) -> bool:
@@ -139,7 +140,8 @@ class MemoryTransfer:
             case KeyEntry(handler, key, run_id, created_at, until):
                 contents.runs.load_key((handler, key), run_id, created_at, until)
             case LogEntry(log, sequence, at, value):
-                contents.logs[log].append(Entry(sequence, at, value))
+                others = [entry for entry in contents.logs[log] if entry.sequence != sequence]
+                contents.logs[log] = [*others, Entry(sequence, at, value)]
             case Gone(kind, key):
                 self._forget(kind, key)
 

@@ -67,8 +67,9 @@ class RedisSnapshot:
             "value": self._values,
             "run": self._runs_changed if changed else self._runs,
             "dedupe_key": self._keys,
+            "log": self._logs,
         }
-        return await dump_page(dumps if changed else dumps | {"log": self._logs}, cursor, limit)
+        return await dump_page(dumps, cursor, limit)
 
     async def _fields(self, key: str, place: int | None, limit: int) -> tuple[list[Any], list[Any], int | None]:
         """Some fields of a hash with their values, by name; the names are read once."""
@@ -169,7 +170,8 @@ class RedisSnapshot:
                 for number, text in enumerate(texts, first)
             ]
             if entries:
-                return entries, (name, entries[-1].sequence)
+                later = [entry for entry in entries if self._since is None or entry.at >= self._since]
+                return later, (name, entries[-1].sequence)
         return [], None
 
 
@@ -182,7 +184,9 @@ async def names_under(view: ClientView, start: str) -> list[str]:
 async def scanned(view: ClientView, start: str) -> set[bytes]:
     """The names of all keys of the view that begin with this."""
     prefix = view.prefix + start.encode()
-    pattern = b"".join(b"\\" + prefix[i : i + 1] if prefix[i] in b"*?[]\\^" else prefix[i : i + 1] for i in range(len(prefix)))
+    pattern = b"".join(
+        b"\\" + prefix[i : i + 1] if prefix[i] in b"*?[]\\^" else prefix[i : i + 1] for i in range(len(prefix))
+    )
     found: set[bytes] = set()
     cursor = b"0"
     while True:

@@ -116,9 +116,15 @@ async def _logs(view: ClientView, entries: Sequence[LogEntry]) -> None:
         by_log[entry.log].append(entry)
     for log, some in by_log.items():
         await view.on_key("HSETNX", "gone", log, some[0].sequence - 1)
-        for part in slices_of(some, _SLICE):
-            texts = [_TIME.pack(to_micros(each.at)) + each.value for each in part]
-            await view.on_key("RPUSH", f"log:{log}", *texts)
+        first = 1 + int(await view.on_key("HGET", "gone", log))
+        present = await view.on_key("LLEN", f"log:{log}")
+        texts = {each.sequence - first: _TIME.pack(to_micros(each.at)) + each.value for each in some}
+        for number, text in texts.items():
+            if number < present:
+                await view.on_key("LSET", f"log:{log}", number, text)
+        new = [text for number, text in sorted(texts.items()) if number >= present]
+        for part in slices_of(new, _SLICE):
+            await view.on_key("RPUSH", f"log:{log}", *part)
 
 
 # --- runs

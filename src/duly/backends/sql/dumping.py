@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from duly.backends.codec import micros, read_attempt
@@ -53,7 +54,7 @@ SELECT handler, key, id, created_at, until FROM {ns}.unique_keys
 WHERE (handler, key) > ($1, $2) ORDER BY handler, key LIMIT $3
 """
 _LOGS = """
-SELECT log, sequence, at, value FROM {ns}.log WHERE (log, sequence) > ($1, $2) ORDER BY log, sequence LIMIT $3
+SELECT log, sequence, at, value FROM {ns}.log WHERE (log, sequence) > ($1, $2) AND at >= $4 ORDER BY log, sequence LIMIT $3
 """
 
 
@@ -97,8 +98,9 @@ class SqlSnapshot:
             "value": self._in(_values),
             "run": self._runs_changed if changed else self._in(_runs),
             "dedupe_key": self._in(_keys),
+            "log": self._in(partial(_logs, since=micros(self._since) or 0)),
         }
-        return await dump_page(dumps if changed else dumps | {"log": self._in(_logs)}, cursor, limit)
+        return await dump_page(dumps, cursor, limit)
 
     def _in(self, dump: Callable[[Unit, Any, int], Awaitable[tuple[list[Any], Any]]]) -> Any:
         async def some(place: Any, limit: int) -> tuple[list[Any], Any]:
@@ -176,8 +178,8 @@ async def _keys(unit: Unit, place: Any, limit: int) -> tuple[list[KeyEntry], Any
     return entries, (entries[-1].handler, entries[-1].dedupe_key) if len(rows) == limit else None
 
 
-async def _logs(unit: Unit, place: Any, limit: int) -> tuple[list[LogEntry], Any]:
+async def _logs(unit: Unit, place: Any, limit: int, since: int) -> tuple[list[LogEntry], Any]:
     log, sequence = place or ("", 0)
-    rows = await unit.all(_LOGS, log, sequence, limit)
+    rows = await unit.all(_LOGS, log, sequence, limit, since)
     entries = [LogEntry(name, number, from_micros(at), value) for name, number, at, value in rows]
     return entries, tuple(rows[-1])[:2] if len(rows) == limit else None

@@ -155,7 +155,9 @@ async def _runs(unit: Unit, entries: Sequence[RunEntry]) -> None:
     keyed = [(record.seq, record.run) for record in waiting if record.run.dedupe_key is not None]
     if keyed:
         await unit.dialect.take_keys(unit, keyed, await unit.at(None))
-    await unit.insert(ATTEMPTS, [attempt_row(seqs[each.run.id], attempt) for each in entries for attempt in each.attempts])
+    await unit.insert(
+        ATTEMPTS, [attempt_row(seqs[each.run.id], attempt) for each in entries for attempt in each.attempts]
+    )
 
 
 def _bare(run: Run) -> Run:

@@ -19,7 +19,7 @@ from duly.model import (
     State,
     WhenFull,
 )
-from duly.model.holds import UNPLACED
+from duly.model.holds import ALONE, UNPLACED
 from duly.model.transfer import Gone, QueueEntry, Record, RunEntry, ValueEntry, kind_of
 from duly.ports import Backend, Snapshot, Store
 from duly.rules.restoring import RESTORED, as_loaded
@@ -82,7 +82,7 @@ async def fill(world: World) -> dict[str, Run]:
         "failed": world.run("report"),
         "running": world.run("report", priority=3),
         "once": world.run("report", policy=policy),
-        "unique": world.run("report", dedupe_key="k\x00ey", unique_for=3600.0),
+        "unique": world.run("report", dedupe_key="k.ey", unique_for=3600.0),
     }
     await world.put(*runs.values())
     claims = {claim.run.id: claim for claim in await world.claim()}
@@ -164,6 +164,14 @@ class MovingSuite:
             assert snapshot.ended[State.COMPLETED] == 2
         found = {record.run.id for record in records if isinstance(record, RunEntry)}
         assert found == {second.run.id, waiting.id}
+
+    @scenario
+    async def test_changes_since_a_time_have_later_entries_of_logs(self, world: World) -> None:
+        await world.store.append("audit", [b"one"])
+        async with world.store.snapshot(world.after(-60)) as snapshot:
+            assert [record.key for record in await dumped(snapshot)] == ["audit\0001"]
+        async with world.store.snapshot(world.after(60)) as snapshot:
+            assert await dumped(snapshot) == []
 
     @scenario
     async def test_what_was_dumped_can_be_loaded(self: Suite, world: World) -> None:
@@ -248,7 +256,7 @@ class MovingSuite:
             twin = there.run("mail", dedupe_key="welcome")
             [put] = await there.put(twin)
             assert put.id == runs["early"].id
-            [put] = await there.put(there.run("report", dedupe_key="k\x00ey"))
+            [put] = await there.put(there.run("report", dedupe_key="k.ey"))
             assert put.id == runs["unique"].id
             assert await other.queue.holds() == {"group:grouped": 1, "handler:mail": 1, UNPLACED: 1}
             there.advance(120)
@@ -298,7 +306,7 @@ class MovingSuite:
             Gone("value", "token\0a"),
             Gone("run", runs["early"].id),
             Gone("run", runs["held"].id),
-            Gone("dedupe_key", "report\0k\0ey"),
+            Gone("dedupe_key", "report\0k.ey"),
         ]
         async with self.backend() as other:
             await other.store.migrate()
@@ -349,13 +357,13 @@ class MovingSuite:
         record = world.record()
         await world.create(record)
         epoch = await world.store.install("main", 1)
-        await world.put(world.run(), world.run(), world.run(hold="handler:x"))
+        await world.put(world.run(), world.run(), world.run(hold=ALONE))
         [claim] = await world.claim(1)
         await world.store.freeze()
         assert await world.claim() == []
         assert await world.claim(queues=["default"]) == []
-        held = await world.queue.held("handler:x", 1, now=world.now)
-        assert await world.queue.claim_held("handler:x", held[0].id, "n", LEASE, 99, now=world.now) is None
+        held = await world.queue.held(ALONE, 1, now=world.now)
+        assert await world.queue.claim_held(ALONE, held[0].id, "n", LEASE, 99, now=world.now) is None
         assert record.cursor is not None
         firing = world.firing(record, [record.cursor], None)
         assert await world.store.fire([firing], "main", epoch, now=world.now) == [Fired.STALE_EPOCH]
@@ -428,4 +436,3 @@ class MovingSuite:
         assert by_key(await contents(world.store)) == before
         [put] = await world.put(world.run())
         assert put.created
-
