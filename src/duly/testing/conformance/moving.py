@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from duly.model import (
 )
 from duly.model.holds import ALONE, UNPLACED
 from duly.model.transfer import Gone, QueueEntry, Record, RunEntry, ValueEntry, kind_of
-from duly.ports import Backend, Snapshot, Store
+from duly.ports import Snapshot, Store
 from duly.rules.restoring import RESTORED, as_loaded
 from duly.testing.conformance.world import LEASE, Suite, World, failed, part, scenario, to_place
 
@@ -47,17 +48,26 @@ def by_key(records: Iterable[Record]) -> dict[tuple[str, str], Record]:
     return {(kind_of(record), record.key): record for record in records}
 
 
-async def moved(world: World, other: Backend) -> tuple[World, list[Record]]:
-    """Load everything into an empty store; its world, and what was loaded."""
+async def taken(world: World) -> tuple[list[Record], int]:
+    """Everything in the store as it is loaded elsewhere, and the highest fence.
+
+    A scenario calls this before it makes another backend: that may use the same store, emptied.
+    """
     async with world.store.snapshot() as snapshot:
-        records = [as_loaded(record, snapshot.at) for record in await dumped(snapshot)]
-        fence = snapshot.fence
-    await other.store.begin_load("a test")
-    await other.store.load(records)
-    await other.store.end_load(fence)
-    there = World(other, seed=1)
-    there.now = world.now
-    return there, records
+        return [as_loaded(record, snapshot.at) for record in await dumped(snapshot)], snapshot.fence
+
+
+@asynccontextmanager
+async def loaded(suite: Suite, world: World, records: Sequence[Record], fence: int = 0) -> AsyncIterator[World]:
+    """The world of another store that these records were loaded into."""
+    async with suite.backend() as other:
+        await other.store.migrate()
+        await other.store.begin_load("a test")
+        await other.store.load(records)
+        await other.store.end_load(fence)
+        there = World(other, seed=1)
+        there.now = world.now
+        yield there
 
 
 async def fill(world: World) -> dict[str, Run]:
@@ -176,18 +186,17 @@ class MovingSuite:
     @scenario
     async def test_what_was_dumped_can_be_loaded(self: Suite, world: World) -> None:
         await fill(world)
-        async with world.store.snapshot() as snapshot:
-            records = [as_loaded(record, snapshot.at) for record in await dumped(snapshot)]
+        records, _ = await taken(world)
         async with self.backend() as other:
             await other.store.migrate()
             await other.store.begin_load("a test")
             for record in records:
                 await other.store.load([record])
             await other.store.end_load(0)
-            loaded = await contents(other.store)
-            assert by_key(loaded) == by_key(records)
+            found = await contents(other.store)
+            assert by_key(found) == by_key(records)
             order = [record.run.id for record in records if isinstance(record, RunEntry)]
-            assert [record.run.id for record in loaded if isinstance(record, RunEntry)] == order
+            assert [record.run.id for record in found if isinstance(record, RunEntry)] == order
 
     @scenario
     async def test_a_loaded_store_reads_as_before(self: Suite, world: World) -> None:
@@ -196,9 +205,8 @@ class MovingSuite:
         before = await world.store.statistics()
         totals = (await world.store.counts(now=world.now)).states
         logs = await world.store.read("events")
-        async with self.backend() as other:
-            await other.store.migrate()
-            there, _ = await moved(world, other)
+        async with loaded(self, world, *await taken(world)) as there:
+            other = there.backend
             assert await other.store.attempts(runs["failed"].id) == attempts
             assert await other.store.statistics() == before
             counted = (await other.store.counts(now=world.now)).states
@@ -222,9 +230,8 @@ class MovingSuite:
     @scenario
     async def test_running_runs_wait_again_and_those_that_start_once_are_lost(self: Suite, world: World) -> None:
         runs = await fill(world)
-        async with self.backend() as other:
-            await other.store.migrate()
-            there, _ = await moved(world, other)
+        async with loaded(self, world, *await taken(world)) as there:
+            other = there.backend
             lost = await there.stored(runs["once"])
             assert (lost.state, lost.reason) == (State.LOST, RESTORED)
             claimed = {claim.run.id: claim for claim in await there.claim()}
@@ -235,24 +242,19 @@ class MovingSuite:
     @scenario
     async def test_fences_go_on_above_those_of_the_source(self: Suite, world: World) -> None:
         await world.put(world.run())
-        async with self.backend() as other:
-            await other.store.migrate()
-            await other.store.begin_load("a test")
-            await other.store.load([as_loaded(each, world.now) for each in await contents(world.store)])
-            high = 1 << 51
-            await other.store.end_load(high)
-            there = World(other)
+        records, _ = await taken(world)
+        high = 1 << 51
+        async with loaded(self, world, records, high) as there:
             [claim] = await there.claim()
             assert claim.fence > high
-            lease = await other.coordinator.acquire("lock:a", "node-1", 10.0)
+            lease = await there.coordinator.acquire("lock:a", "node-1", 10.0)
             assert lease is not None
 
     @scenario
     async def test_groups_keys_and_holds_go_on(self: Suite, world: World) -> None:
         runs = await fill(world)
-        async with self.backend() as other:
-            await other.store.migrate()
-            there, _ = await moved(world, other)
+        async with loaded(self, world, *await taken(world)) as there:
+            other = there.backend
             twin = there.run("mail", dedupe_key="welcome")
             [put] = await there.put(twin)
             assert put.id == runs["early"].id
@@ -270,9 +272,8 @@ class MovingSuite:
     async def test_planning_goes_on_at_the_cursor(self: Suite, world: World) -> None:
         record = world.record()
         await world.create(record)
-        async with self.backend() as other:
-            await other.store.migrate()
-            there, _ = await moved(world, other)
+        async with loaded(self, world, *await taken(world)) as there:
+            other = there.backend
             due, _ = await other.store.due("main", 10, now=there.now)
             assert [(each.name, each.cursor, each.uid) for each in due] == [("report", record.cursor, record.uid)]
             epoch = await other.store.install("main", 1)
@@ -283,7 +284,7 @@ class MovingSuite:
     @scenario
     async def test_a_record_that_exists_is_replaced(self: Suite, world: World) -> None:
         await fill(world)
-        records = [as_loaded(each, world.now) for each in await contents(world.store)]
+        records, _ = await taken(world)
         async with self.backend() as other:
             await other.store.migrate()
             await other.store.begin_load("a test")
@@ -295,7 +296,7 @@ class MovingSuite:
     @scenario
     async def test_records_can_change_while_they_are_loaded(self: Suite, world: World) -> None:
         runs = await fill(world)
-        records = [as_loaded(each, world.now) for each in await contents(world.store)]
+        records, _ = await taken(world)
         found = by_key(records)
         ended = found["run", runs["retried"].id]
         assert isinstance(ended, RunEntry)
