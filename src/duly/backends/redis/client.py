@@ -244,6 +244,7 @@ class RedisClient:
     ) -> Any:
         """Repeat a command that the server did not execute, after doing what its error reply asks for."""
         answer: Any = reply
+        asked = False
         for _ in range(_MAX_RETRIES):
             text = str(answer)
             if script is not None and text.startswith("NOSCRIPT"):
@@ -252,14 +253,17 @@ class RedisClient:
             elif (address := moved_to(text)) is not None:
                 self._follow(address, connection, text)
                 connection = await target.connection()
+            elif error_code(text) == "WRONGTYPE" and not asked:
+                asked = True
+                if (mark := await self.mark()) is not None:
+                    raise refused(mark, self.settings.safe_url)
+                # Without a mark, a closed store may have been reopened since.
             else:
                 break
             answer = await self._sent(connection, command, script)
             if not isinstance(answer, ReplyError):
                 return answer
         text = str(answer)
-        if error_code(text) == "WRONGTYPE" and (mark := await self.mark()) is not None:
-            raise refused(mark, self.settings.safe_url)
         if error_code(text) == "READONLY":  # all connections lead to a server that is no longer the master
             self._drop_connections(text)
         raise reply_error(text if script is None else f"{text} [{script.name}]", self.settings.safe_url)

@@ -26,7 +26,8 @@ from duly.ports import FROZEN, Snapshot
 MARK = 1_000_000  # the version of the mark among the steps of the schema
 MARK_END = ".contract"  # a step that older versions must not ignore
 _CLOSED = "moved_"  # what the names of tables begin with in a closed store
-_KEPT = frozenset({"meta", "pulse"})  # about the store itself
+# What is about the store itself, and names that sessions remember by their numbers.
+_KEPT = frozenset({"meta", "pulse", "queues", "kinds", "policies"})
 _PATIENCE = 120.0  # seconds for a batch of records
 
 _CREATED = re.compile(r"^CREATE TABLE \{ns\}[._](\w+)", re.MULTILINE)
@@ -112,6 +113,7 @@ class SqlTransfer(ABC):
         for table in await self._tables(unit):
             if table not in _KEPT:
                 await unit.run(f"DELETE FROM {{ns}}.{table}")
+        await unit.run("UPDATE {ns}.queues SET paused = {false}")
 
     async def _set_mark(self, unit: Unit, kind: MarkKind, address: str, fence: int = 0) -> None:
         now = await unit.at(None)

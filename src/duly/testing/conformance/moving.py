@@ -343,10 +343,12 @@ class MovingSuite:
         with pytest.raises(ImportUnfinished, match="a test"):
             await session.open()
         await session.close()
+        await world.store.load([RunEntry(world.run())])
         await world.store.begin_load("another")
-        await world.store.load([ValueEntry("setting", "a", b"1", 3)])
+        await world.store.load([ValueEntry("setting", "a", b"1", 3), RunEntry(world.run())])
         await world.store.end_load(0)
-        assert [kind_of(each) for each in await contents(world.store)] == ["value"], "it began again"
+        assert [kind_of(each) for each in await contents(world.store)] == ["value", "run"], "it began again"
+        assert len(await world.claim()) == 1
         assert await world.store.mark() is None
         async with world.backend.session() as opened:
             assert await opened.store.paused() == set()
