@@ -107,7 +107,7 @@ async def accounted(scheduler, place, job="tick"):
     async with place.backend() as backend:
         record = await backend.store.job(job)
         first, until = record.created_at, datetime.now(UTC) - timedelta(seconds=2)
-        instants = [at for at in _instants(first, until)]
+        instants = list(_instants(first, until))
         found = await backend.store.ledger(record.uid, first, until, 100_000, instants)
         covered: Counter[datetime] = Counter()
         for run in found:

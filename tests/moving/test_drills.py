@@ -4,10 +4,10 @@ import asyncio
 import io
 
 import pytest
-from tests.moving.drill import Place, Program, accounted
 
 from duly.errors import StoreMoved
 from duly.moving import copy_store, export_store, import_file, reopen_store
+from tests.moving.drill import Place, Program, accounted
 
 RESTORES = [
     ("sqlite", "sqlite"),
@@ -98,16 +98,15 @@ async def test_a_copy_that_fails_leaves_the_source_working(source, target, monke
         raise ZeroDivisionError
 
     program = Program()
-    async with program.working(source) as scheduler:
-        async with source.backend() as old, target.backend(migrates=False) as new:
-            monkeypatch.setattr(copying._Copier, "compare", differ)
-            with pytest.raises(ZeroDivisionError):
-                await copy_store(old, new, "the new place", wait=15)
-            monkeypatch.undo()
-            number = len(program.accepted)
-            await asyncio.sleep(1)
-            assert len(program.accepted) > number, "the source goes on"
+    async with program.working(source) as scheduler, source.backend() as old, target.backend(migrates=False) as new:
+        monkeypatch.setattr(copying._Copier, "compare", differ)
+        with pytest.raises(ZeroDivisionError):
             await copy_store(old, new, "the new place", wait=15)
+        monkeypatch.undo()
+        number = len(program.accepted)
+        await asyncio.sleep(1)
+        assert len(program.accepted) > number, "the source goes on"
+        await copy_store(old, new, "the new place", wait=15)
     async with program.working(target, first=max(program.accepted) + 1) as scheduler:
         await program.all_done(scheduler, set(program.accepted))
         await asyncio.sleep(1)
@@ -117,9 +116,8 @@ async def test_a_copy_that_fails_leaves_the_source_working(source, target, monke
 @pairs([("sqlite", "sqlite"), ("redis", "redis"), ("postgres", "postgres")])
 async def test_a_store_that_moved_can_take_over_again(source, target):
     program = Program()
-    async with program.working(source):
-        async with source.backend() as old, target.backend(migrates=False) as new:
-            await copy_store(old, new, "the new place", wait=15)
+    async with program.working(source), source.backend() as old, target.backend(migrates=False) as new:
+        await copy_store(old, new, "the new place", wait=15)
     async with source.backend(migrates=False) as old:
         mark = await reopen_store(old)
     assert mark.address == "the new place"

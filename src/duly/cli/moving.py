@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
@@ -237,18 +238,18 @@ def _written(file: str) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    partial = f"{file}.partial"
+    partial = Path(f"{file}.partial")
     try:
-        with open(os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as out:
+        number = os.open(partial, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        with os.fdopen(number, "wb") as out:
             yield out
             out.flush()
             os.fsync(out.fileno())
-        os.replace(partial, file)
+        partial.replace(file)
     except OSError as exc:
         raise DulyError(f"{file} cannot be written: {exc.strerror or exc}") from exc
     finally:
-        if os.path.exists(partial):
-            os.unlink(partial)
+        partial.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -257,7 +258,7 @@ def _read(file: str) -> Iterator[BinaryIO]:
         yield sys.stdin.buffer
         return
     try:
-        source = open(file, "rb")  # noqa: SIM115  # closed below; errors of the block are not those of the file
+        source = Path(file).open("rb")  # noqa: SIM115  # closed below; errors of the block are not those of the file
     except OSError as exc:
         raise DulyError(f"{file} cannot be read: {exc.strerror or exc}") from exc
     with source:

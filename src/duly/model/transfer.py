@@ -136,7 +136,7 @@ Loaded = Record | Gone
 KINDS = ("job", "queue", "total", "statistics", "value", "run", "dedupe_key", "log")
 
 
-def kind_of(record: Record) -> str:
+def kind_of(record: Loaded | SettingEntry) -> str:
     """The tag of a record."""
     return str(type(record).__struct_config__.tag)
 

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from duly.errors import DulyError
-from duly.model.transfer import Record, SettingEntry
+from duly.model.transfer import Record, SettingEntry, kind_of
 
 FORMAT = "duly-export"
 VERSION = 1
@@ -49,7 +49,7 @@ class Header(Struct, frozen=True, tag="header"):
 
 
 class End(Struct, frozen=True, tag="end"):
-    """The last line. `damaged` are the ids of runs and names of jobs that could not be read, and are not in the file."""
+    """The last line. `damaged` are runs (ids) and jobs (names) that could not be read, and are not in the file."""
 
     counts: dict[str, int]
     sha256: str
@@ -60,7 +60,7 @@ Exportable = Record | SettingEntry
 Line = Exportable | Header | End
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Line).decode
+_decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
 
 
 class _Type(Struct):
@@ -87,7 +87,7 @@ class Writer:
     def write(self, records: Sequence[Exportable]) -> None:
         """Write records."""
         lines = [_encode(record) for record in records]
-        self.counts.update(kind_of_line(record) for record in records)
+        self.counts.update(kind_of(record) for record in records)
         if lines:
             self._write(b"\n".join(lines) + b"\n")
 
@@ -96,11 +96,6 @@ class Writer:
         end = End(dict(sorted(self.counts.items())), self._hash.hexdigest(), tuple(damaged))
         self._out.write(self._gzip.compress(_encode(end) + b"\n") + self._gzip.flush())
         return end
-
-
-def kind_of_line(record: Exportable) -> str:
-    """The tag of a record."""
-    return str(type(record).__struct_config__.tag)
 
 
 class Reader:
@@ -145,13 +140,13 @@ class Reader:
             if isinstance(line, Header):
                 raise self._fail(f"has a second header in line {number}")
             self._hash.update(text + b"\n")
-            counts[kind_of_line(line)] += 1
+            counts[kind_of(line)] += 1
             yield line
         raise self._fail(f"is incomplete: it ends after {sum(counts.values())} records, without its last line")
 
     def _decoded(self, text: bytes, number: int) -> Line:
         try:
-            return _decode(text)
+            return _decoder.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             kind = _kind_in(text)
             if kind is not None:

@@ -30,7 +30,8 @@ class Snapshot(Protocol):
         """About `limit` records after the cursor, by kind in the order of `KINDS`, runs by creation.
 
         A waiting run is pending, whether or not it is ready. With `since`, runs that ended and log entries that were
-        added before that time are left out. A run that cannot be read in full has `damage`. The cost depends on what is returned.
+        added before that time are left out. A run that cannot be read in full has `damage`. The cost depends on what is
+        returned.
         """
         ...
 

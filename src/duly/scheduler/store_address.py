@@ -58,7 +58,7 @@ class StoreAddress(Struct, frozen=True):
         )
 
     def moved_to(self, address: str) -> StoreAddress:
-        """The address of a store that has moved there. It has no credentials: if it is of the same kind, it gets ours."""
+        """The address of a store that has moved there, which has no credentials: one of the same kind gets ours."""
         scheme, _, place = address.partition("://")
         own_scheme, _, own = self.address().store.partition("://")
         login, sign, _ = own.partition("?")[0].rpartition("@")

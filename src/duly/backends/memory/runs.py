@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from duly.backends.codec import kept_run
 from duly.model import EPOCH, FINAL, WAITING, Attempt, Cause, Put, Run, State, shift, to_micros
 from duly.model.holds import UNPLACED, hold_for_group
+from duly.model.transfer import KeyEntry
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, urgency
 from duly.rules.misfires import MISFIRE, is_missed_entrant
 from duly.rules.sharing import shared
@@ -196,10 +197,10 @@ class Runs:
         if run.dedupe_key is not None and self._dedupe.get((run.handler, run.dedupe_key)) == run.id:
             del self._dedupe[run.handler, run.dedupe_key]
 
-    def unique_keys(self) -> Iterator[tuple[tuple[str, str], tuple[str, datetime, datetime]]]:
-        """Dedupe keys that stay with a run for a time: by handler and key the run, and from and until when."""
-        for key, unique in sorted(self._unique.items(), key=itemgetter(0)):
-            yield key, (unique.id, unique.created_at, unique.until)
+    def unique_keys(self) -> Iterator[KeyEntry]:
+        """The dedupe keys that stay with a run for a time."""
+        for (handler, key), unique in sorted(self._unique.items(), key=itemgetter(0)):
+            yield KeyEntry(handler, key, unique.id, unique.created_at, unique.until)
 
     def load_key(self, key: tuple[str, str], run_id: str, created_at: datetime, until: datetime) -> None:
         """Keep such a key from another store."""

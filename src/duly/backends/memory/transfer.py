@@ -67,7 +67,7 @@ def _records(contents: Contents, since: datetime | None) -> Iterator[Record]:
     for run in runs.by_id.values():
         if since is None or not _ended_before(run, since):
             yield RunEntry(_as_stored(run), tuple(runs.attempts.get(run.id, ())))
-    yield from (KeyEntry(*key, *unique) for key, unique in runs.unique_keys())
+    yield from runs.unique_keys()
     for log, entries in sorted(contents.logs.items()):
         later = (entry for entry in entries if since is None or entry.at >= since)
         yield from (LogEntry(log, entry.sequence, entry.at, entry.value) for entry in later)

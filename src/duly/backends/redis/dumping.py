@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from duly.backends.dump_pages import dump_page
+from duly.backends.dump_pages import Dump, dump_page
 from duly.backends.redis import listing
 from duly.backends.redis.client import ClientView, slices_of
 from duly.backends.redis.codec import NUMBERS, STATES, attempts_of, decode_jobs
@@ -59,7 +59,7 @@ class RedisSnapshot:
 
     async def dump(self, cursor: str | None, limit: int) -> DumpPage:
         changed = self._since is not None
-        dumps = {
+        dumps: dict[str, Dump] = {
             "job": self._jobs,
             "queue": self._queues,
             "total": self._totals,
@@ -85,11 +85,11 @@ class RedisSnapshot:
         names, texts, following = await self._fields("jobs", place, limit)
         return [JobEntry(record) for record in decode_jobs(names, texts)], following
 
-    async def _queues(self, place: None, limit: int) -> tuple[list[QueueEntry], None]:
+    async def _queues(self, _: None, __: int) -> tuple[list[QueueEntry], None]:
         names = decoded(await self._view.on_key("SMEMBERS", "paused"))
         return [QueueEntry(name) for name in sorted(names) if name != FROZEN], None
 
-    async def _totals(self, place: None, limit: int) -> tuple[list[TotalEntry], None]:
+    async def _totals(self, _: None, __: int) -> tuple[list[TotalEntry], None]:
         flat = await self._view.on_key("HGETALL", "totals")
         counted = [(STATES[int(state)], int(number)) for state, number in zip(flat[::2], flat[1::2], strict=True)]
         return [TotalEntry(state, number) for state, number in counted if state in FINAL and number], None
@@ -99,7 +99,7 @@ class RedisSnapshot:
         pairs = [(job.decode(), text) for job, text in zip(jobs, texts, strict=True) if text is not None]
         return [StatisticsEntry(job, statistics_of(text)) for job, text in pairs], following
 
-    async def _values(self, place: None, limit: int) -> tuple[list[ValueEntry], None]:
+    async def _values(self, _: None, __: int) -> tuple[list[ValueEntry], None]:
         entries: list[ValueEntry] = []
         for name in await names_under(self._view, "kind:"):
             flat = await self._view.on_key("HGETALL", f"kind:{name}")

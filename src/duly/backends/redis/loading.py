@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from duly.backends.redis.client import ClientView, slices_of
@@ -177,7 +177,7 @@ def attempts_text(attempts: Sequence[Attempt]) -> bytes:
     return _COUNT.pack(len(attempts)) + b"".join(encode(attempt) for attempt in attempts)
 
 
-_LOADS = {
+_LOADS: Mapping[str, Callable[[ClientView, Any], Awaitable[None]]] = {
     "job": _jobs,
     "queue": _queues,
     "total": _totals,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from duly.backends.codec import micros, read_attempt
-from duly.backends.dump_pages import dump_page
+from duly.backends.dump_pages import Dump, dump_page
 from duly.backends.sql import listing, planning
 from duly.backends.sql.moves import read_records
 from duly.backends.sql.operating import paused
@@ -54,7 +54,8 @@ SELECT handler, key, id, created_at, until FROM {ns}.unique_keys
 WHERE (handler, key) > ($1, $2) ORDER BY handler, key LIMIT $3
 """
 _LOGS = """
-SELECT log, sequence, at, value FROM {ns}.log WHERE (log, sequence) > ($1, $2) AND at >= $4 ORDER BY log, sequence LIMIT $3
+SELECT log, sequence, at, value FROM {ns}.log
+WHERE (log, sequence) > ($1, $2) AND at >= $4 ORDER BY log, sequence LIMIT $3
 """
 
 
@@ -90,11 +91,11 @@ class SqlSnapshot:
 
     async def dump(self, cursor: str | None, limit: int) -> DumpPage:
         changed = self._since is not None
-        dumps = {
+        dumps: dict[str, Dump] = {
             "job": self._in(_jobs),
-            "queue": self._in(_queues),
-            "total": self._in(_totals),
-            "statistics": self._in(_statistics),
+            "queue": self._whole(_queues),
+            "total": self._whole(_totals),
+            "statistics": self._whole(_statistics),
             "value": self._in(_values),
             "run": self._runs_changed if changed else self._in(_runs),
             "dedupe_key": self._in(_keys),
@@ -102,7 +103,7 @@ class SqlSnapshot:
         }
         return await dump_page(dumps, cursor, limit)
 
-    def _in(self, dump: Callable[[Unit, Any, int], Awaitable[tuple[list[Any], Any]]]) -> Any:
+    def _in(self, dump: Callable[[Unit, Any, int], Coroutine[Any, Any, tuple[list[Any], Any]]]) -> Dump:
         async def some(place: Any, limit: int) -> tuple[list[Any], Any]:
             async def task(unit: Unit) -> tuple[list[Any], Any]:
                 return await dump(unit, place, limit)
@@ -110,6 +111,14 @@ class SqlSnapshot:
             return await self._read(task)
 
         return some
+
+    def _whole(self, dump: Callable[[Unit], Coroutine[Any, Any, list[Any]]]) -> Dump:
+        """The dump of a kind that has few records: all of them at once."""
+
+        async def all_of_them(_: Any, __: int) -> tuple[list[Any], Any]:
+            return await self._read(dump), None
+
+        return all_of_them
 
     async def _runs_changed(self, place: int | None, limit: int) -> tuple[list[RunEntry], int | None]:
         """Their numbers are read once: a scan of all that waits for every page would take too long."""
@@ -135,17 +144,17 @@ async def _jobs(unit: Unit, after: str | None, limit: int) -> tuple[list[JobEntr
     return [JobEntry(record) for record in records], records[-1].name if len(records) == limit else None
 
 
-async def _queues(unit: Unit, place: None, limit: int) -> tuple[list[QueueEntry], None]:
-    return [QueueEntry(name) for name in sorted(await paused(unit) - {FROZEN})], None
+async def _queues(unit: Unit) -> list[QueueEntry]:
+    return [QueueEntry(name) for name in sorted(await paused(unit) - {FROZEN})]
 
 
-async def _totals(unit: Unit, place: None, limit: int) -> tuple[list[TotalEntry], None]:
-    return [TotalEntry(State(state), int(ended)) for state, ended in await unit.all(_TOTALS) if ended], None
+async def _totals(unit: Unit) -> list[TotalEntry]:
+    return [TotalEntry(State(state), int(ended)) for state, ended in await unit.all(_TOTALS) if ended]
 
 
-async def _statistics(unit: Unit, place: None, limit: int) -> tuple[list[StatisticsEntry], None]:
+async def _statistics(unit: Unit) -> list[StatisticsEntry]:
     counted = await listing.statistics(unit, None)
-    return [StatisticsEntry(job, counted[job]) for job in sorted(counted)], None
+    return [StatisticsEntry(job, counted[job]) for job in sorted(counted)]
 
 
 async def _values(unit: Unit, place: Any, limit: int) -> tuple[list[ValueEntry], Any]:

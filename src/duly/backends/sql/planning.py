@@ -99,8 +99,8 @@ ON CONFLICT (shard) DO UPDATE SET epoch = greatest(e.epoch + 1, $2::bigint)
 RETURNING epoch
 """
 
-# The jobs of a shard whose time to plan has come, unless the store is frozen ('*' is paused), then the next one; and what
-# time it is.
+# The jobs of a shard whose time to plan has come, unless the store is frozen ('*' is paused), then the next one; and
+# what time it is.
 _DUE = """
 WITH {clock}
 SELECT j.record, p.cursor, p.plan_at, p.planned, p.name, p.uid, p.revision, p.shard, (SELECT now FROM clock)

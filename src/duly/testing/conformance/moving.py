@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+import re
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -22,7 +23,7 @@ from duly.model import (
 )
 from duly.model.holds import ALONE, UNPLACED
 from duly.model.transfer import Gone, QueueEntry, Record, RunEntry, ValueEntry, kind_of
-from duly.ports import Snapshot, Store
+from duly.ports import Backend, Snapshot, Store
 from duly.rules.restoring import RESTORED, as_loaded
 from duly.testing.conformance.world import LEASE, Suite, World, failed, part, scenario, to_place
 
@@ -68,6 +69,18 @@ async def loaded(suite: Suite, world: World, records: Sequence[Record], fence: i
         there = World(other, seed=1)
         there.now = world.now
         yield there
+
+
+def calls_of(backend: Backend, run: Run) -> Iterator[Awaitable[object]]:
+    """Calls of every kind, one at a time."""
+    yield backend.queue.put([run])
+    yield backend.queue.claim("n", None, None, 1, LEASE, 5)
+    yield backend.queue.renew([], LEASE)
+    yield backend.store.job("report")
+    yield backend.store.jobs()
+    yield backend.store.counts()
+    yield backend.store.put("new", "a", b"1")
+    yield backend.store.append("new", [b"1"])
 
 
 async def fill(world: World) -> dict[str, Run]:
@@ -231,7 +244,6 @@ class MovingSuite:
     async def test_running_runs_wait_again_and_those_that_start_once_are_lost(self: Suite, world: World) -> None:
         runs = await fill(world)
         async with loaded(self, world, *await taken(world)) as there:
-            other = there.backend
             lost = await there.stored(runs["once"])
             assert (lost.state, lost.reason) == (State.LOST, RESTORED)
             claimed = {claim.run.id: claim for claim in await there.claim()}
@@ -391,25 +403,17 @@ class MovingSuite:
     async def test_a_store_that_moved_says_where_to(self, world: World) -> None:
         await world.put(world.run())
         await world.create(world.record())
+        address = "redis://b.example/1"
         async with world.backend.session() as other:
             assert (await other.store.counts()).states[State.QUEUED] == 1
-            async with world.store.closing("redis://b.example/1", world.now) as snapshot:
+            async with world.store.closing(address, world.now) as snapshot:
                 assert snapshot.exact
                 assert {kind_of(each) for each in await dumped(snapshot)} == {"job", "run"}
-            for store, queue in ((world.store, world.queue), (other.store, other.queue)):
-                for call in (
-                    lambda queue=queue: queue.put([world.run()]),
-                    lambda queue=queue: queue.claim("n", None, None, 1, LEASE, 5),
-                    lambda queue=queue: queue.renew([], LEASE),
-                    lambda store=store: store.job("report"),
-                    lambda store=store: store.counts(),
-                    lambda store=store: store.put("new", "a", b"1"),
-                    lambda store=store: store.append("new", [b"1"]),
-                    lambda store=store: store.jobs(),
-                ):
-                    with pytest.raises(StoreMoved, match="redis://b.example/1") as caught:
-                        await call()
-                    assert caught.value.address == "redis://b.example/1"
+            for backend in (world.backend, other):
+                for call in calls_of(backend, world.run()):
+                    with pytest.raises(StoreMoved, match=re.escape(address)) as caught:
+                        await call
+                    assert caught.value.address == address
         session = world.backend.session()
         with pytest.raises(StoreMoved):
             await session.open()
