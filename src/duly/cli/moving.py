@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import click
 
 from duly.cli.client import actor, address_of
-from duly.cli.options import command, duration, namespace, store_option
+from duly.cli.options import command, duration, namespace, namespace_option, store_option
 from duly.cli.settings import read_settings
 from duly.errors import ConfigurationError, DulyError
 from duly.rules.redaction import redacted
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _STANDARD = "-"
-_DEFAULT_WAIT = 15.0
 
 
 @command(
@@ -101,19 +100,13 @@ def import_(file: str, url: str | None) -> None:
 @click.option(
     "--wait",
     type=duration,
-    default=_DEFAULT_WAIT,
-    show_default="15s",
+    default="15s",
+    show_default=True,
     metavar="DURATION",
     help="How long running handlers have to end. Those that take longer run again in B.",
 )
 @click.option("--abort", is_flag=True, help="Let A work again after an interrupted copy, or go back to it.")
-@click.option(
-    "--namespace",
-    metavar="NAME",
-    expose_value=False,
-    callback=lambda ctx, _, given: ctx.meta.__setitem__("duly.namespace", given) if given else None,
-    help="The namespace in both stores. Default: DULY_NAMESPACE, the namespace of duly.toml, or duly.",
-)
+@namespace_option("The namespace in both stores.")
 def copy(source: str, target: str | None, wait: float, abort: bool) -> None:
     """Move everything from store A to the empty store B while nodes work, and mark A as moved.
 

@@ -177,7 +177,7 @@ def _kind_in(text: bytes) -> str | None:
 
 
 def _lines(source: BinaryIO, fail: Callable[[str], InvalidExport]) -> Iterator[bytes]:
-    """The lines of a compressed file, without their ends. A cut file ends early: the caller notices."""
+    """The lines of a compressed file, without their ends. The compressed data must be complete."""
     unzip = zlib.decompressobj(_GZIP)
     rest = b""
     while chunk := source.read(_READ):
@@ -191,5 +191,9 @@ def _lines(source: BinaryIO, fail: Callable[[str], InvalidExport]) -> Iterator[b
             if len(rest) > _LONGEST_LINE:
                 raise fail("has a line that is too long")
             chunk = unzip.unconsumed_tail
+        if unzip.unused_data:
+            raise fail("is damaged: something follows the compressed data")
+    if not unzip.eof:
+        raise fail("is incomplete: it was cut off")
     if rest:
         yield rest
