@@ -177,7 +177,7 @@ def test_nodes_follow_to_the_new_store_or_stop_with_the_reason(nodes, tmp_path):
     stopping = nodes.start()
     nodes.ready(following, stopping)
     target = f"sqlite:///{tmp_path}/new.db"
-    code, output, errors = run_process("copy", nodes.url, target, folder=tmp_path)
+    code, _, errors = run_process("copy", nodes.url, target, folder=tmp_path)
     assert code == 0, errors
     assert stopping.wait(timeout=60) == 1
     assert "was moved to" in stopping.stderr.read()
@@ -195,11 +195,11 @@ def test_a_copy_that_is_killed_can_be_repeated(nodes, tmp_path, moment):
     target = f"sqlite:///{tmp_path}/new.db"
     process = spawn("copy", nodes.url, target, folder=tmp_path)
     try:
-        process.wait(timeout=moment)
+        process.communicate(timeout=moment)
     except subprocess.TimeoutExpired:
         os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    code, output, errors = run_process("copy", nodes.url, target, folder=tmp_path)
+        process.communicate()
+    code, _, errors = run_process("copy", nodes.url, target, folder=tmp_path)
     assert code == 0 or "was moved to" in errors, errors
     nodes.url = target
     until(lambda: node.pid in nodes.alive(), "it works on the new store")

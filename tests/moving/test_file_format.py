@@ -123,7 +123,9 @@ def test_changed_bytes_are_noticed_unless_they_mean_nothing():
     assert refused > 190
 
 
-@pytest.mark.parametrize("data", [b"", b"hello", gzip.compress(b""), gzip.compress(b"hello\n"), gzip.compress(b"[1]\n")])
+@pytest.mark.parametrize(
+    "data", [b"", b"hello", gzip.compress(b""), gzip.compress(b"hello\n"), gzip.compress(b"[1]\n")]
+)
 def test_other_files_are_not_exports(data):
     with pytest.raises(InvalidExport, match="backup is"):
         read(data)
@@ -152,7 +154,9 @@ async def test_a_damaged_stream_never_becomes_a_working_store():
     data = written()
     backend = open_url("memory://damaged", Opening(migrates=False))
     with pytest.raises(InvalidExport, match="incomplete"):
-        await import_file(backend, io.BytesIO(gzip.compress(b"".join(gzip.decompress(data).splitlines(True)[:-1]))), "-")
+        await import_file(
+            backend, io.BytesIO(gzip.compress(b"".join(gzip.decompress(data).splitlines(True)[:-1]))), "-"
+        )
     assert await backend.store.mark() is not None
     done = await import_file(backend, io.BytesIO(data), "-")
     assert done.counts == {"job": 1, "log": 1, "queue": 1, "run": 1, "setting": 1, "value": 1}
