@@ -1,4 +1,4 @@
-"""`duly export`, `import` and `copy`: backups and moves by the command line, and processes that are killed meanwhile."""
+"""`duly export`, `import` and `copy`: backups and moves by the command line, also if a process is killed meanwhile."""
 
 import gzip
 import json
