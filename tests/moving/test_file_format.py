@@ -162,3 +162,12 @@ async def test_a_damaged_stream_never_becomes_a_working_store():
     assert done.counts == {"job": 1, "log": 1, "queue": 1, "run": 1, "setting": 1, "value": 1}
     assert await backend.store.mark() is None
     assert await backend.store.run("1") == RUN
+
+
+def test_a_line_that_is_nested_deeply_is_refused():
+    lines = gzip.decompress(written()).splitlines(keepends=True)
+    deep = b'{"type":"flow","a":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
+    with pytest.raises(InvalidExport):
+        read(gzip.compress(lines[0] + deep + b"".join(lines[1:])))
+    with pytest.raises(InvalidExport):
+        read(gzip.compress(deep))

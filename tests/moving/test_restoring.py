@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from duly import Every, Scheduler, SchedulerConfig
-from duly.errors import BackendError, ImportUnfinished
+from duly.errors import BackendError, ConfigurationError, ImportUnfinished
 from duly.model import Delivery, JobChange, Run, RunPolicy, State
 from duly.model.holds import UNPLACED
 from duly.moving import export_store, import_file
@@ -160,3 +160,17 @@ async def test_settings_of_the_cluster_are_restored(tmp_path, request):
     new = Scheduler(target.address.store, config=SchedulerConfig(namespace=target.namespace))
     async with new.client():
         assert (await new.settings.get("max_concurrent")).value == 3
+
+
+async def test_a_frozen_store_is_a_problem_and_says_why_runs_wait(tmp_path, request):
+    place = Place("sqlite", tmp_path, request)
+    scheduler = Scheduler(place.address.store, config=SchedulerConfig(namespace=place.namespace))
+    async with scheduler.client(), place.backend() as backend:
+        run = await scheduler.submit("mail", {})
+        await backend.store.freeze()
+        assert "frozen" in await scheduler.waits_for(run.id)
+        assert any(finding.subject == "frozen" for finding in await scheduler.examine())
+        client = await scheduler.opened()
+        for change in (client.pause_queue, client.resume_queue):
+            with pytest.raises(ConfigurationError, match="not a queue"):
+                await change("*")

@@ -115,7 +115,7 @@ class Reader:
         first = next(self._lines, b"")
         try:
             about = msgspec.json.decode(first, type=dict[str, object]) if first else {}
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             about = {}
         if about.get("format") != FORMAT:
             raise self._fail("is not an export of Duly")
@@ -147,7 +147,7 @@ class Reader:
     def _decoded(self, text: bytes, number: int) -> Line:
         try:
             return _decoder.decode(text)
-        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             kind = _kind_in(text)
             if kind is not None:
                 raise self._fail(
@@ -171,7 +171,7 @@ def _kind_in(text: bytes) -> str | None:
     """The kind of a line, if it is one that this version does not know."""
     try:
         kind = _type_of(text).type
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return None if kind in _KNOWN or not kind else kind[:100]
 
