@@ -9,6 +9,12 @@ _EMPTY = """
 DO $$
 DECLARE found record;
 BEGIN
+    FOR found IN SELECT tablename FROM pg_tables WHERE schemaname = '{ns}' AND left(tablename, 6) = 'moved_' LOOP
+        EXECUTE format('ALTER TABLE %I.%I RENAME TO %I', '{ns}', found.tablename, substr(found.tablename, 7));
+    END LOOP;
+    IF to_regclass('"{ns}".schema') IS NOT NULL THEN
+        DELETE FROM "{ns}".schema WHERE version = 1000000;
+    END IF;
     FOR found IN SELECT tablename FROM pg_tables WHERE schemaname = '{ns}' AND tablename <> 'schema' LOOP
         EXECUTE format('DELETE FROM %I.%I', '{ns}', found.tablename);
     END LOOP;

@@ -17,7 +17,7 @@ edge, so that callers only ever need this module. Absence inside the ports is a 
     ├── ClaimLost
     ├── RunNotCompleted ── RunFailed, RunCancelled, RunLost, RunSkipped
     ├── ResultExpired
-    └── BackendError ── BackendUnavailable
+    └── BackendError ── BackendUnavailable, StoreMoved, ImportUnfinished
 """
 
 from __future__ import annotations
@@ -170,6 +170,18 @@ class ChangesLost(BackendUnavailable):
 
     Trying again is safe, and uses the store as it is now.
     """
+
+
+class StoreMoved(BackendError):
+    """Everything in this store was moved to another one by `duly copy`. `address` has no credentials."""
+
+    def __init__(self, message: str, address: str = "") -> None:
+        super().__init__(message)
+        self.address = address
+
+
+class ImportUnfinished(BackendError):
+    """An import into this store has begun and not ended: what is in it is incomplete."""
 
 
 class Retry(Exception):

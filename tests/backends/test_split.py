@@ -14,6 +14,7 @@ from duly.testing.conformance import (
     JobSuite,
     LeaseSuite,
     ListingSuite,
+    MovingSuite,
     NotificationSuite,
     OperatingSuite,
     PlanningSuite,
@@ -26,6 +27,7 @@ from duly.testing.conformance import (
 
 class TestSplit(
     TransactionSuite,
+    MovingSuite,
     NotificationSuite,
     PlanningSuite,
     TakingOverSuite,

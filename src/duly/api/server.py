@@ -29,6 +29,7 @@ from duly.observe.metrics import watch_loop
 from duly.ports import Backend, Store
 from duly.scheduler import Scheduler
 from duly.scheduler.child_processes import LISTENING, Line
+from duly.scheduler.following import store_moved
 from duly.scheduler.signals import Deadline, Reload, Signals, Signs
 from duly.scheduler.views import ShutdownReport
 
@@ -90,12 +91,14 @@ async def live(
     async with scheduler.client(), _port(scheduler, serving, sockets, signals.deadline, line) as api:
         if not node or await signs.until_stop(scheduler.start()):
             started()
-            await signs.stop()
+            moved = await store_moved(signs.stop(scheduler.wait() if node else None))
             if api is not None:
                 api.context.drain()
             if node:
                 _log.info("stopping: waiting for running handlers; a second signal stops at once")
                 report = await scheduler.stop()
+            if moved is not None:
+                raise moved
     signals.stopped()
     return report
 

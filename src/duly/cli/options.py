@@ -93,14 +93,18 @@ def store_option(function: F) -> F:
         metavar="URL",
         help="The store, such as sqlite:///duly.db. Default: DULY_URL, POSTGRES_DSN, REDIS_URL, duly.toml, or that.",
     )
-    which = click.option(
+    return where(namespace_option("The namespace in that store.")(function))
+
+
+def namespace_option(what: str) -> Callable[[F], F]:
+    """`--namespace`."""
+    return click.option(
         "--namespace",
         metavar="NAME",
         expose_value=False,
         callback=_set_namespace,
-        help="The namespace in that store. Default: DULY_NAMESPACE, the namespace of duly.toml, or duly.",
+        help=f"{what} Default: DULY_NAMESPACE, the namespace of duly.toml, or duly.",
     )
-    return where(which(function))
 
 
 def _set_namespace(ctx: click.Context, _: click.Parameter, given: str | None) -> None:

@@ -30,9 +30,11 @@ from duly.ports.run_store import RunStore
 from duly.ports.store import Store
 from duly.ports.tracer import Span, Tracer
 from duly.ports.transaction_store import Transaction, TransactionStore
+from duly.ports.transfer_store import FROZEN, Snapshot, TransferStore
 from duly.ports.value_store import ValueStore
 
 __all__ = [
+    "FROZEN",
     "Backend",
     "Capabilities",
     "Clock",
@@ -46,6 +48,7 @@ __all__ = [
     "Queue",
     "RunStore",
     "Severity",
+    "Snapshot",
     "Span",
     "Store",
     "StoreClock",
@@ -53,5 +56,6 @@ __all__ = [
     "Tracer",
     "Transaction",
     "TransactionStore",
+    "TransferStore",
     "ValueStore",
 ]

@@ -1,4 +1,4 @@
-"""The store port: everything that is kept. It joins four smaller ports; a caller asks for the smallest it needs."""
+"""The store port: everything that is kept. It joins five smaller ports; a caller asks for the smallest it needs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Protocol
 from duly.ports.job_store import JobStore
 from duly.ports.run_store import RunStore
 from duly.ports.transaction_store import TransactionStore
+from duly.ports.transfer_store import TransferStore
 from duly.ports.value_store import ValueStore
 
 
-class Store(JobStore, RunStore, ValueStore, TransactionStore, Protocol):
-    """Jobs, runs, values and logs, transactions. Absence is None; a lost race is a value."""
+class Store(JobStore, RunStore, ValueStore, TransactionStore, TransferStore, Protocol):
+    """Jobs, runs, values and logs, transactions, moving. Absence is None; a lost race is a value."""
 
     async def migrate(self) -> list[str]:
         """Bring the schema up to date; returns the names of the steps applied. Safe to call from several processes."""

@@ -13,6 +13,7 @@ from msgspec import Struct
 from duly.model import Cause, JobRecord, Node, Role, Run, State
 from duly.model.holds import ALONE, UNPLACED, hold_for_group, hold_for_handler, hold_for_job
 from duly.model.job import COMMAND_HANDLER
+from duly.model.transfer import FROZEN
 from duly.rules.describe import instant
 from duly.rules.placement import lacks, why_unplaced
 
@@ -136,6 +137,8 @@ def _early(run: Run, situation: Situation) -> Reason:
 
 
 def _blocked(run: Run, situation: Situation) -> Reason | None:
+    if FROZEN in situation.paused_queues:
+        return Reason("It is ready and waits because the store is frozen: it is being exported or moved.", "duly copy")
     if run.queue in situation.paused_queues:
         return Reason(f"It is ready and waits because the queue {run.queue!r} is paused.", f"queue {run.queue!r}")
     record = situation.record

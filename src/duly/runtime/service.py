@@ -14,7 +14,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from duly.errors import BackendUnavailable, ChangesLost
+from duly.errors import BackendUnavailable, ChangesLost, StoreMoved
 from duly.model import Failure
 from duly.model.event import DataLost, Emit, ServiceFailed, StoreAway, StoreBack
 from duly.runtime.failures import failure_of
@@ -107,6 +107,7 @@ class ServiceHealth:
         self._away: dict[str, float] = {}
         self._failing: dict[str, Trouble] = {}
         self._namesake = ""  # the other process under this node's id, if there is one
+        self._when_moved: Callable[[StoreMoved], None] = lambda _: None
 
     @property
     def shares_id(self) -> bool:
@@ -116,6 +117,14 @@ class ServiceHealth:
     def share_id(self, other: str) -> None:
         """Record the description of another process that uses this node's id; empty if none does."""
         self._namesake = other
+
+    def when_moved(self, call: Callable[[StoreMoved], None]) -> None:
+        """Call this, on any thread and any number of times, when the store has moved to another address."""
+        self._when_moved = call
+
+    def moved(self, error: StoreMoved) -> None:
+        """A service has found that the store has moved."""
+        self._when_moved(error)
 
     def away(self, service: str) -> None:
         """The service cannot reach the store."""
@@ -174,6 +183,8 @@ async def serve(service: Service, emit: Emit, health: ServiceHealth, longest_ret
             delay = min(_back_off(failures), longest_retry)
             failure = failure_of(exc)
             health.failed(service.name, failure)
+            if isinstance(exc, StoreMoved):
+                health.moved(exc)
             emit(ServiceFailed(service.name, failure, delay))
         else:
             failures = 0

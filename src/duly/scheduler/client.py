@@ -42,6 +42,7 @@ from duly.model import (
 from duly.model.event import CancelAsked, QueuePaused, QueueResumed, RunRedriven, SettingsApplied
 from duly.model.job import COMMAND_HANDLER
 from duly.model.run_log import MOST_KEPT
+from duly.model.transfer import FROZEN
 from duly.observe.bus import Bus
 from duly.observe.logs import set_log_level
 from duly.observe.publisher import Publisher
@@ -156,6 +157,7 @@ class Client:
 
     async def pause_queue(self, name: str) -> bool:
         """Start no run of a queue until it is resumed; False if it was already paused."""
+        _check_not_frozen(name)
         changed = await self.backend.store.pause(name)
         if changed:
             self.emit(QueuePaused(name))
@@ -163,6 +165,7 @@ class Client:
 
     async def resume_queue(self, name: str) -> bool:
         """Resume a paused queue; False if it was not paused."""
+        _check_not_frozen(name)
         changed = await self.backend.store.resume(name)
         if changed:
             self.emit(QueueResumed(name))
@@ -279,6 +282,11 @@ class Client:
     def handlers(self) -> list[str]:
         """The handlers that this process has."""
         return self.registry.handlers()
+
+
+def _check_not_frozen(queue: str) -> None:
+    if queue == FROZEN:
+        raise ConfigurationError(f"{queue!r} is not a queue: `duly copy` and `duly export` use it to freeze a store")
 
 
 def _checked_id(run_id: str) -> str:

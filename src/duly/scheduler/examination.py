@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from duly.model import RunQuery, SchedulerConfig, State
+from duly.model.transfer import FROZEN
 from duly.ports import Backend, Coordinator, Finding, Severity, Store
 from duly.rules.cluster_settings import KEY, in_force
 from duly.rules.describe import instant
@@ -23,8 +24,19 @@ async def examine(backend: Backend) -> list[Finding]:
         *await _records(backend.store),
         *await _nodes(backend.coordinator),
         *await _settings(backend.coordinator),
+        *await _frozen(backend),
         *await examine_placement(backend),
     ]
+
+
+async def _frozen(backend: Backend) -> list[Finding]:
+    """Whether an export or a copy has frozen the store, or was killed and has left it so."""
+    if FROZEN not in await backend.store.paused():
+        return []
+    message = (
+        f"nothing starts and nothing is planned while an export or a copy runs; duly copy --abort {backend.url} ends it"
+    )
+    return [Finding(Severity.PROBLEM, "frozen", message)]
 
 
 async def _losses(store: Store) -> list[Finding]:

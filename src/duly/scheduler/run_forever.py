@@ -6,10 +6,12 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from duly.observe import configure_logging
 from duly.scheduler.child_processes import STARTED, Line
+from duly.scheduler.following import follow, started_after_move, store_moved
 from duly.scheduler.signals import Reload, Signals, Signs
 from duly.scheduler.views import ShutdownReport
 
@@ -52,16 +54,24 @@ def run_alone(main: Coroutine[Any, Any, T]) -> T:
 async def live(
     scheduler: Scheduler, signals: Signals, reload: Reload | None = None, started: Callable[[], None] = lambda: None
 ) -> ShutdownReport:
-    """Run a node until the first signal, then stop it; SIGHUP may reload. `started` is called when it has started."""
+    """Run a node until the first signal, then stop it; SIGHUP may reload. `started` is called when it has started.
+
+    If its store has moved, it goes on with the new one, or raises `StoreMoved` (`scheduler.following`).
+    """
     signs = Signs(signals, scheduler.hurry, reload)
-    if not await signs.until_stop(scheduler.start()):
-        return await scheduler.stop()
-    started()
-    await signs.stop()
-    _log.info("stopping: waiting for running handlers; a second signal stops at once")
-    report = await scheduler.stop()
-    signals.stopped()
-    return report
+    start = scheduler.start
+    while True:
+        if not await signs.until_stop(start()):
+            return await scheduler.stop()
+        started()
+        moved = await store_moved(signs.stop(scheduler.wait()))
+        _log.info("stopping: waiting for running handlers; a second signal stops at once")
+        report = await scheduler.stop()
+        if moved is None:
+            signals.stopped()
+            return report
+        follow(scheduler, moved)
+        start = partial(started_after_move, scheduler)
 
 
 def attach(scheduler: Scheduler, line: Line) -> Callable[[], None]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 
+from duly.errors import StoreMoved
 from duly.model import JobFile
 from duly.model.job import COMMAND_HANDLER, MAIN
 from duly.ports import Tracer
@@ -57,6 +59,8 @@ class RunningNode:
         self._executors = Executors(config.max_result_bytes, executors)
         self.node = Node(env, client.backend, code, self._executors)
         self._over = asyncio.Event()
+        self._moved: StoreMoved | None = None
+        self.node.health.when_moved(self._store_moved)
         self._loop_end = LoopEnd(self._end_with_loop)
         self._job_file: tuple[JobFile, datetime] | None = None
         if config.allow_commands == "stored":
@@ -129,4 +133,13 @@ class RunningNode:
         self._over.set()
 
     async def wait(self) -> None:
+        """Return when the node has stopped; raises `StoreMoved` when its store has moved to another address."""
         await self._over.wait()
+        if self._moved is not None:
+            raise self._moved
+
+    def _store_moved(self, error: StoreMoved) -> None:
+        """Called on any thread."""
+        self._moved = self._moved or error
+        with suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(self._over.set)

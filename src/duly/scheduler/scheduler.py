@@ -153,7 +153,15 @@ class Scheduler(Subscriptions):
         """Bind to another store or other settings. What was open is closed."""
         self._refuse_running("configure()")
         chosen = self.config if config is None else config_of(config)
-        self._binding = StoreAddress(url, chosen) if url else replace(self._binding, config=chosen)
+        self._bind(StoreAddress(url, chosen) if url else replace(self._binding, config=chosen))
+
+    def follow(self, address: str) -> None:
+        """Bind to the address that `StoreMoved` has given, with the credentials of the present one if they fit."""
+        self._refuse_running("follow()")
+        self._bind(self._binding.moved_to(address))
+
+    def _bind(self, address: StoreAddress) -> None:
+        self._binding = address
         self._sessions.abandon()
         self._sessions = self._new_sessions()
 

@@ -224,9 +224,26 @@ class Signs:
         working.result()
         return True
 
-    async def stop(self) -> None:
-        """Wait for the first signal to stop; SIGHUP reloads meanwhile."""
-        await self.until_stop(self._reload_again())
+    async def stop(self, node: Coroutine[Any, Any, None] | None = None) -> None:
+        """Wait for the first signal to stop, or for the end of the node; SIGHUP reloads meanwhile.
+
+        Raises what the node raises.
+        """
+        await self.until_stop(self._until_end(node))
+
+    async def _until_end(self, node: Coroutine[Any, Any, None] | None) -> None:
+        """Reload until the node ends."""
+        if node is None:
+            await self._reload_again()
+            return
+        loop = asyncio.get_running_loop()
+        ending, reloading = loop.create_task(node), loop.create_task(self._reload_again())
+        try:
+            await asyncio.wait([ending, reloading], return_when=asyncio.FIRST_COMPLETED)
+            (ending if ending.done() else reloading).result()
+        finally:
+            ending.cancel()
+            reloading.cancel()
 
     async def _reload_again(self) -> None:
         """Reload after every SIGHUP; several in a row are one."""

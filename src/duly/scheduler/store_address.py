@@ -14,6 +14,7 @@ from duly.ports import Backend, Clock, Opening
 from duly.rules.redaction import redacted
 
 DEFAULT_URL = "sqlite:///duly.db"
+_FILE = "sqlite"
 
 OpenBackend = Callable[[Opening], Backend]
 
@@ -55,6 +56,15 @@ class StoreAddress(Struct, frozen=True):
             self.queue or environment.get("DULY_QUEUE") or None,
             self.coordinator or environment.get("DULY_COORDINATOR") or None,
         )
+
+    def moved_to(self, address: str) -> StoreAddress:
+        """The address of a store that has moved there, which has no credentials: one of the same kind gets ours."""
+        scheme, _, place = address.partition("://")
+        own_scheme, _, own = self.address().store.partition("://")
+        login, sign, _ = own.partition("?")[0].rpartition("@")
+        if scheme == own_scheme and sign and scheme != _FILE:
+            address = f"{scheme}://{login}@{place}"
+        return StoreAddress(address, self.config)
 
     def open(self, clock: Clock) -> Backend:
         """The backend, not yet opened."""

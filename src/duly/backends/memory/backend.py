@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Self
 from weakref import WeakValueDictionary
 
+from duly.backends.marks import refused
 from duly.backends.memory.contents import Contents
 from duly.backends.memory.coordinator import MemoryCoordinator
 from duly.backends.memory.queue import MemoryQueue
@@ -35,8 +36,9 @@ class MemoryBackend:
     queue: Queue
     coordinator: Coordinator
 
-    def __init__(self, contents: Contents, url: str = _SCHEME) -> None:
+    def __init__(self, contents: Contents, url: str = _SCHEME, *, migrates: bool = True) -> None:
         self.url = url
+        self._migrates = migrates
         self.contents = contents
         self.clock = contents.clock
         self.store = MemoryStore(contents)
@@ -44,13 +46,14 @@ class MemoryBackend:
         self.coordinator = MemoryCoordinator(contents)
 
     async def open(self) -> None:
-        """Nothing to open."""
+        if self._migrates and self.contents.mark is not None:
+            raise refused(self.contents.mark, self.url)
 
     async def close(self) -> None:
         """Nothing to close."""
 
     def session(self, timeout: float | None = None) -> Self:  # no call takes any time
-        return type(self)(self.contents, self.url)
+        return type(self)(self.contents, self.url, migrates=self._migrates)
 
     async def refresh(self) -> Capabilities:
         return self.capabilities
@@ -59,6 +62,7 @@ class MemoryBackend:
         return [Finding(Severity.WARNING, "durability", "memory:// forgets everything when the process ends")]
 
     async def __aenter__(self) -> Self:
+        await self.open()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -71,8 +75,8 @@ def open_url(url: str, opening: Opening) -> MemoryBackend:
     if not url.startswith(_SCHEME) or "/" in name:
         raise ConfigurationError(f"{redacted(url)!r} is not a memory URL: memory:// or memory://name")
     if not name:
-        return MemoryBackend(Contents(opening.clock), url)
+        return MemoryBackend(Contents(opening.clock), url, migrates=opening.migrates)
     contents = _named.get((name, opening.namespace))
     if contents is None:
         contents = _named[name, opening.namespace] = Contents(opening.clock)
-    return MemoryBackend(contents, url)
+    return MemoryBackend(contents, url, migrates=opening.migrates)

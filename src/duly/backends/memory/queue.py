@@ -109,7 +109,7 @@ class MemoryQueue:
         now: datetime,
     ) -> list[Claim]:
         wanted = self._runs.queues() if queues is None else queues
-        open_queues = [queue for queue in wanted if queue not in self._contents.paused_queues]
+        open_queues = [queue for queue in wanted if not self._contents.is_paused(queue)]
         lines = self._runs.lines(open_queues, node)
         claims: list[Claim] = []
         while limit > len(claims) and (priority := self._runs.first_priority([*lines[0], *lines[1]])) is not None:
@@ -181,7 +181,7 @@ class MemoryQueue:
             and run.hold is None
             and run.assignee in (None, node)
             and run.job not in contents.blocked_jobs
-            and run.queue not in contents.paused_queues
+            and not contents.is_paused(run.queue)
         )
 
     async def begin(
@@ -325,7 +325,7 @@ class MemoryQueue:
         if run.state is State.RUNNING and (run.node, run.request) == (node, request) and run.expires_at:
             return Claim(run, run.fence, run.expires_at)
         entrant = run.group is not None and not run.member
-        stopped = run.job in self._contents.blocked_jobs or run.queue in self._contents.paused_queues
+        stopped = run.job in self._contents.blocked_jobs or self._contents.is_paused(run.queue)
         if run.hold != key or run.ready_at > at or entrant or stopped:
             return None
         return self._lent(replace(run, hold=None), node, shift(at, lease), request, at)
@@ -359,7 +359,7 @@ class MemoryQueue:
             if run.assignee is not None and not run.final and run.hold is None:
                 share = shares.get(run.assignee, Share())
                 due = run.state is State.RUNNING or run.ready_at <= at
-                if due and run.state is not State.RUNNING and run.queue in self._contents.paused_queues:
+                if due and run.state is not State.RUNNING and self._contents.is_paused(run.queue):
                     continue
                 shares[run.assignee] = Share(share.due + due, share.upcoming + (not due))
         return shares

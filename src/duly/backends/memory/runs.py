@@ -10,6 +10,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from operator import itemgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from duly.backends.codec import kept_run
 from duly.backends.line_chunks import Chunk, bounds, chunk_after
 from duly.model import EPOCH, FINAL, WAITING, Attempt, Cause, EndedProcess, Put, Report, Run, State, shift, to_micros
 from duly.model.holds import UNPLACED, hold_for_group
+from duly.model.transfer import KeyEntry
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, urgency
 from duly.rules.misfires import MISFIRE, is_missed_entrant
 from duly.rules.sharing import shared
@@ -39,6 +41,11 @@ class Runs:
     """All runs of one store. All changes go through `save`, which keeps every index correct."""
 
     def __init__(self, last_fence: int) -> None:
+        self.last_fence = last_fence
+        self.clear()
+
+    def clear(self) -> None:
+        """Contain nothing."""
         self.by_id: dict[str, Run] = {}
         self.attempts: defaultdict[str, list[Attempt]] = defaultdict(list)
         self.logs: dict[str, list[Chunk]] = {}
@@ -46,7 +53,6 @@ class Runs:
         self.kept: defaultdict[State, int] = defaultdict(int)
         self.holds: dict[str, dict[str, None]] = {}
         self._lines: defaultdict[str, list[tuple[int, float, str]]] = defaultdict(list)  # held runs by urgency
-        self._last_fence = last_fence
         self._pending: list[tuple[datetime, str]] = []
         self._queued: defaultdict[_Line, _Heap] = defaultdict(list)
         self._running: list[tuple[datetime, str]] = []
@@ -57,8 +63,12 @@ class Runs:
         self._unique_until: list[tuple[datetime, tuple[str, str]]] = []
 
     def next_fence(self) -> int:
-        self._last_fence += 1
-        return self._last_fence
+        self.last_fence += 1
+        return self.last_fence
+
+    def raise_fence(self, fence: int) -> None:
+        """Give out greater fences than this one."""
+        self.last_fence = max(self.last_fence, fence)
 
     # --- keeping
 
@@ -171,6 +181,47 @@ class Runs:
     def end(self, run: Run, state: State, reason: str | None, now: datetime) -> None:
         """Give a waiting run its final state."""
         self.save(replace(run, state=state, reason=reason, hold=None, member=False, finished_at=now))
+
+    # --- loading
+
+    def load(self, run: Run, attempts: Sequence[Attempt]) -> None:
+        """Keep a run from another store as it is, without a consequence for others."""
+        self.unload(run.id)
+        if attempts:
+            self.attempts[run.id] = list(attempts)
+        if not run.final:
+            self.save(run)
+            return
+        assert run.finished_at is not None
+        self.by_id[run.id] = run
+        self.kept[run.state] += 1
+        heapq.heappush(self._final[run.state], (run.finished_at, run.id))
+
+    def unload(self, run_id: str) -> None:
+        """Forget a run, without a consequence for others."""
+        run = self.by_id.pop(run_id, None)
+        self.attempts.pop(run_id, None)
+        if run is None:
+            return
+        self._leave(run)
+        if run.group is not None:
+            self._members[run.group].discard(run.id)
+        if run.dedupe_key is not None and self._dedupe.get((run.handler, run.dedupe_key)) == run.id:
+            del self._dedupe[run.handler, run.dedupe_key]
+
+    def unique_keys(self) -> Iterator[KeyEntry]:
+        """The dedupe keys that stay with a run for a time."""
+        for (handler, key), unique in sorted(self._unique.items(), key=itemgetter(0)):
+            yield KeyEntry(handler, key, unique.id, unique.created_at, unique.until)
+
+    def load_key(self, key: tuple[str, str], run_id: str, created_at: datetime, until: datetime) -> None:
+        """Keep such a key from another store."""
+        self._unique[key] = _Unique(run_id, created_at, until)
+        heapq.heappush(self._unique_until, (until, key))
+
+    def unload_key(self, key: tuple[str, str]) -> None:
+        """Forget such a key."""
+        self._unique.pop(key, None)
 
     # --- holding
 

@@ -16,6 +16,7 @@ from duly.backends import line_chunks
 from duly.backends.codec import in_shard, kept_job, kept_progress
 from duly.backends.cursors import cursor_of, place_in
 from duly.backends.memory.contents import Contents
+from duly.backends.memory.transfer import MemoryTransfer
 from duly.backends.search import Descending
 from duly.errors import BackendError
 from duly.model import (
@@ -60,7 +61,7 @@ from duly.rules.statistics import combine
 from duly.rules.token_bucket import refill
 
 
-class MemoryStore:
+class MemoryStore(MemoryTransfer):
     """Every method except `finished` is atomic, because it runs to its end without yielding."""
 
     def __init__(self, contents: Contents) -> None:

@@ -84,6 +84,13 @@ ON CONFLICT (id) DO NOTHING
 RETURNING seq, id
 """
 
+# The same for runs of another store, each with its own time of creation.
+_ADD_RECORDS = f"""
+INSERT INTO {{ns}}.runs ({_NAMES}, until, created_at)
+SELECT i.* FROM unnest({_arrays(1)}, $13::bigint[], $14::bigint[]) AS i
+RETURNING seq, id
+"""
+
 _CREATED = "SELECT id, created_at FROM {ns}.runs WHERE id = ANY($1::text[])"
 # Take the keys of runs whose id is new. Returns which were taken.
 _TAKE_KEYS = """
@@ -328,6 +335,12 @@ async def _insert_odd(unit: PostgresUnit, runs: Sequence[Run], now: datetime | N
     placed = [Record(seqs[run.id], line_of(run), rank_of(run), run) for run in runs if run.id in seqs]
     await place_odd(unit, placed, at)
     return _Added(set(seqs), from_micros(at))
+
+
+async def add_records(unit: PostgresUnit, runs: Sequence[Run]) -> dict[str, int]:
+    """Insert the records of runs of another store, in order; their numbers by id."""
+    times = [[micros(run.until) for run in runs], [micros(run.created_at) or 0 for run in runs]]
+    return {row[1]: row[0] for row in await unit.all(_ADD_RECORDS, *_columns(runs), *times)}
 
 
 def _columns(runs: Sequence[Run]) -> list[list[Any]]:

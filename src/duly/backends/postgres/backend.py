@@ -23,6 +23,7 @@ from duly.backends.postgres.notify import Notifier
 from duly.backends.postgres.plain_claims import PlainClaims
 from duly.backends.postgres.session import BULK, Session, Vacuum
 from duly.backends.postgres.transaction import Block, Joined
+from duly.backends.postgres.transfer import PostgresTransfer
 from duly.backends.postgres.unit import PostgresUnit
 from duly.backends.postgres.url import Place, checked_namespace, parse, place_of_pool
 from duly.backends.sql.coordinator import SqlCoordinator
@@ -52,12 +53,13 @@ _MOST_ROUNDS = 100
 _BULK = 500
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(PostgresTransfer, SqlStore):
     """The store port on a database."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self._server = session
+        self.url = session.connections.place.shown
 
     def transaction(self, claim: Claim, *, timeout: float) -> AbstractAsyncContextManager[Transaction]:
         return Block(self._server, claim, timeout)

@@ -27,6 +27,7 @@ from duly.backends.sql.unit import Row, lent
 from duly.backends.tolerance import tolerantly
 from duly.model import Cause, Claim, Run, State, from_micros, to_micros
 from duly.model.holds import hold_for_handler
+from duly.ports import FROZEN
 from duly.rules.misfires import LATE
 from duly.rules.sharing import scheduled_share
 
@@ -54,7 +55,7 @@ open AS MATERIALIZED (
     WHERE since <= (SELECT now FROM clock)
         AND ($3::text[] IS NULL OR split_part(line, '@', 1) = ANY($3::text[]))
         AND (strpos(line, '@') = 0 OR line = split_part(line, '@', 1) || '@' || $2)
-        AND NOT EXISTS (SELECT FROM {ns}.queues WHERE name = split_part(line, '@', 1) AND paused)
+        AND NOT EXISTS (SELECT FROM {ns}.queues WHERE name IN (split_part(line, '@', 1), '*') AND paused)
 )
 """
 
@@ -439,7 +440,9 @@ gone AS (
     WHERE r.id = $2 AND h.seq = r.seq AND h.hold = $3 AND h.ready_at <= clock.now
         AND (h."group" IS NULL OR h.member)
         AND NOT EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked)
-        AND NOT EXISTS (SELECT FROM {ns}.queues AS q WHERE q.name = split_part(r.line, '@', 1) AND q.paused)
+        AND NOT EXISTS (
+            SELECT FROM {ns}.queues AS q WHERE q.name IN (split_part(r.line, '@', 1), '*') AND q.paused
+        )
     RETURNING h.seq, h."group", coalesce(strpos(r.extra, '"dedupe_key"') > 0, false) AS keyed
 )
 INSERT INTO {ns}.claims (seq, fence, node, request, started_at, expires_at, "group", keyed)
@@ -475,7 +478,9 @@ first AS MATERIALIZED (
         AND coalesce((substring(r.extra FROM '"start_by":(-?[0-9]+)'))::bigint >= (SELECT now FROM clock), true)
         AND (strpos(r.line, '@') = 0 OR r.line = split_part(r.line, '@', 1) || '@' || $2)
         AND NOT EXISTS (SELECT FROM {ns}.jobs AS j WHERE j.name = r.job AND j.blocked)
-        AND NOT EXISTS (SELECT FROM {ns}.queues AS q WHERE q.name = split_part(r.line, '@', 1) AND q.paused)
+        AND NOT EXISTS (
+            SELECT FROM {ns}.queues AS q WHERE q.name IN (split_part(r.line, '@', 1), '*') AND q.paused
+        )
 ),
 in_the_way AS MATERIALIZED (
     SELECT 1 FROM (
@@ -584,7 +589,7 @@ async def coming(
         for run in runs
         if run.fence == 0
         and run.assignee in (None, node)
-        and run.queue not in stopped
+        and stopped.isdisjoint((run.queue, FROZEN))
         and run.job not in blocked
         and run.damage is None
     ]

@@ -21,9 +21,11 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from duly.backends.backoff import Backoff
+from duly.backends.marks import refused
 from duly.backends.postgres.errors import FOREIGN, spoils, translated, unreachable
 from duly.backends.postgres.unit import PostgresTexts
 from duly.backends.postgres.url import Place
+from duly.backends.sql.transfer import FIND_MARK, mark_of
 from duly.errors import BackendError, BackendUnavailable
 from duly.model import to_micros
 from duly.ports import StoreClock, SystemClock
@@ -161,9 +163,10 @@ async def _pooled_transaction(connection: Connection, idle: int) -> AsyncIterato
 class SharedConnection:
     """One piece of work at a time, in the order of asking."""
 
-    def __init__(self, connector: Connector) -> None:
+    def __init__(self, connector: Connector, refusal: Callable[[Connection], Awaitable[BackendError | None]]) -> None:
         self.live: Connection | None = None
         self._connector = connector
+        self._refusal = refusal
         self._turn = asyncio.Lock()
         self._under_way: asyncio.Task[object] | None = None
         self._deadline = math.inf
@@ -233,6 +236,8 @@ class SharedConnection:
                 raise
             if spoils(exc):
                 connection.terminate()  # the next one may lead to a server that takes writes
+            if isinstance(exc, asyncpg.UndefinedTableError) and (refusal := await self._refusal(connection)):
+                raise refusal from exc
             raise translated(exc, self._connector.place.shown) from exc
         finally:
             self._deadline = math.inf
@@ -359,8 +364,17 @@ class Connections:
         self.check()
         shared = self._shared.get(purpose)
         if shared is None:
-            shared = self._shared[purpose] = SharedConnection(self._connector)
+            shared = self._shared[purpose] = SharedConnection(self._connector, self.refusal)
         return shared
+
+    async def refusal(self, connection: Connection) -> BackendError | None:
+        """The error of the store's mark, if tables are missing because the store has moved."""
+        try:
+            name = await connection.fetchval(self.texts[FIND_MARK])
+        except FOREIGN:
+            return None
+        mark = None if name is None else mark_of(name)
+        return None if mark is None else refused(mark, self.place.shown)
 
     async def connect(self) -> Connection:
         """A separate connection: the caller keeps it and closes it."""

@@ -99,6 +99,9 @@ RETURNING fence, expires_at
 """
 
 
+_RAISE_FENCE = "SELECT setval('{ns}.fences', greatest(last_value, $1)) FROM {ns}.fences"
+
+
 class PostgresDialect:
     """One instance for all: it has no state."""
 
@@ -149,6 +152,25 @@ class PostgresDialect:
         self, unit: PostgresUnit, queue: str | None, ready_at: int, run_id: str, limit: int
     ) -> list[Row]:
         return await unit.all(_BY_READY_TIME, ready_at, run_id, limit, queue)
+
+    # --- moving a store
+
+    async def fence(self, unit: PostgresUnit) -> int:
+        row = await unit.one("SELECT last_value FROM {ns}.fences")
+        assert row is not None
+        return int(row[0])
+
+    async def raise_fence(self, unit: PostgresUnit, fence: int) -> None:
+        await unit.run(_RAISE_FENCE, fence)
+
+    async def add_records(self, unit: PostgresUnit, runs: Sequence[Run]) -> dict[str, int]:
+        return await adding.add_records(unit, runs)
+
+    def stored_key(self, key: str) -> bytes:
+        return key.encode()
+
+    def key_text(self, key: bytes) -> str:
+        return key.decode()
 
     # --- leases
 

@@ -192,6 +192,7 @@ WORDS = {
         ) AS later
     """,
     "queue": "split_part(line, '@', 1)",
+    "renamed": "",
 }
 
 # Columns that a table does not have here: how a run ended is one text.

@@ -26,12 +26,15 @@ class RedisBackend:
     queue: Queue
     coordinator: Coordinator
 
-    def __init__(self, settings: ConnectionSettings, namespace: str, clock: StoreClock | None = None) -> None:
+    def __init__(
+        self, settings: ConnectionSettings, namespace: str, clock: StoreClock | None = None, *, migrates: bool = True
+    ) -> None:
         self.url = settings.safe_url
+        self._migrates = migrates
         self.clock = clock = clock or StoreClock(SystemClock())
         self._settings = settings
         self._namespace = checked_namespace(namespace, "Redis")
-        self.client = RedisClient(settings, namespace, clock=clock)
+        self.client = RedisClient(settings, namespace, clock=clock, ignores_mark=not migrates)
         self.store = RedisStore(self.client)
         self.queue = RedisQueue(self.client)
         self.coordinator = RedisCoordinator(self.client)
@@ -59,7 +62,7 @@ class RedisBackend:
         settings = self._settings
         if timeout is not None:
             settings = replace(settings, timeout=min(timeout, settings.timeout))
-        return type(self)(settings, self._namespace, self.clock)
+        return type(self)(settings, self._namespace, self.clock, migrates=self._migrates)
 
     async def refresh(self) -> Capabilities:
         self.capabilities = capabilities_of(await read_server_info(self.client), self._settings)
@@ -90,7 +93,7 @@ class RedisFactory(Struct, frozen=True):
         """A backend, not yet opened. The server's clock decides."""
         settings = self.settings
         check_timeout("timeout", settings.timeout, opening.lease, settings.safe_url)
-        return RedisBackend(settings, opening.namespace, StoreClock(opening.clock))
+        return RedisBackend(settings, opening.namespace, StoreClock(opening.clock), migrates=opening.migrates)
 
 
 def open_url(url: str, opening: Opening) -> RedisBackend:

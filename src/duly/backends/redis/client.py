@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from hiredis import ReplyError
 
 from duly.backends.loop_binding import LoopBinding
+from duly.backends.marks import read_mark, refused
 from duly.backends.redis.connection import Argument, Connection, checked_reply, error_code, moved_to, pack, reply_error
 from duly.backends.redis.discovery import Discovery, ReconnectingConnection
 from duly.backends.redis.pubsub import Listener, PubSub, Subscriber
@@ -26,6 +27,7 @@ from duly.backends.url_parts import Address
 from duly.errors import ChangesLost
 from duly.model import EPOCH, to_micros
 from duly.model.loss import lost_text
+from duly.model.transfer import StoreMark
 from duly.ports import StoreClock
 from duly.ports.waiting import shielded
 
@@ -107,8 +109,11 @@ class RedisClient:
         namespace: str,
         library: Mapping[str, Script] | None = None,
         clock: StoreClock | None = None,
+        *,
+        ignores_mark: bool = False,
     ) -> None:
         self._clock = clock
+        self._ignores_mark = ignores_mark
         self.settings = settings
         self.namespace = namespace
         self.prefix = f"duly:{{{namespace}}}:".encode()
@@ -181,11 +186,11 @@ class RedisClient:
             return to_micros(now)
         return -self._clock.micros() if self._clock is not None and self._clock.known else b""
 
-    async def call(self, name: str, *args: Argument, connection: str = MAIN) -> Any:
+    async def call(self, name: str, *args: Argument, connection: str = MAIN, prefix: bytes = b"") -> Any:
         """Run a script by name. It gets the prefix of all keys as KEYS[1], and the arguments."""
         self._binding.check()
         script = self._scripts[name]
-        command = pack((b"EVALSHA", script.sha, b"1", self.prefix, *args))
+        command = pack((b"EVALSHA", script.sha, b"1", prefix or self.prefix, *args))
         return await self._request(command, connection, script)
 
     def call_at(self, now: datetime | None, name: str, *args: Argument, connection: str = MAIN) -> Awaitable[Any]:
@@ -239,6 +244,7 @@ class RedisClient:
     ) -> Any:
         """Repeat a command that the server did not execute, after doing what its error reply asks for."""
         answer: Any = reply
+        asked = False
         for _ in range(_MAX_RETRIES):
             text = str(answer)
             if script is not None and text.startswith("NOSCRIPT"):
@@ -247,6 +253,11 @@ class RedisClient:
             elif (address := moved_to(text)) is not None:
                 self._follow(address, connection, text)
                 connection = await target.connection()
+            elif error_code(text) == "WRONGTYPE" and not asked:
+                asked = True
+                if (mark := await self.mark()) is not None:
+                    raise refused(mark, self.settings.safe_url)
+                # Without a mark, a closed store may have been reopened since.
             else:
                 break
             answer = await self._sent(connection, command, script)
@@ -256,6 +267,11 @@ class RedisClient:
         if error_code(text) == "READONLY":  # all connections lead to a server that is no longer the master
             self._drop_connections(text)
         raise reply_error(text if script is None else f"{text} [{script.name}]", self.settings.safe_url)
+
+    async def mark(self) -> StoreMark | None:
+        """Why the store is not in use, if it is not."""
+        text = await self.on_key("GET", "mark")
+        return None if text is None else read_mark(text)
 
     def _follow(self, address: Address, connection: Connection, why: str) -> None:
         """Go where a cluster redirects us, with all connections: everything of a namespace is on one node."""
@@ -297,7 +313,11 @@ class RedisClient:
         if isinstance(reply, ReplyError) and (address := moved_to(str(reply))) is not None:
             self._discovery.follow(address, connection)
             return False
-        self.identity.learn(*checked_reply(reply, self.settings.safe_url))
+        known = checked_reply(reply, self.settings.safe_url)
+        if len(known) > 1:
+            self.identity.learn(*known)
+        elif not self._ignores_mark and (mark := read_mark(known[0])) is not None:
+            raise refused(mark, self.settings.safe_url)
         return True
 
     def _connection(self, name: str) -> ReconnectingConnection:
@@ -321,3 +341,24 @@ class RedisClient:
     async def _subscriber(self, on_lost: Any, on_message: Any) -> Subscriber:
         server, timeout = self.settings.safe_url, self.settings.timeout
         return await self._discovery.connect(lambda: Subscriber(server, timeout, on_lost, on_message))
+
+
+class ClientView:
+    """The keys of a namespace under another prefix: those of a store that is being loaded, or that was closed."""
+
+    def __init__(self, client: RedisClient, under: str) -> None:
+        self.client = client
+        self.under = under
+        self.prefix = client.prefix + under.encode()
+
+    async def call(self, name: str, *args: Argument) -> Any:
+        """Run a script by name on these keys."""
+        return await self.client.call(name, *args, prefix=self.prefix)
+
+    def call_at(self, now: datetime | None, name: str, *args: Argument) -> Awaitable[Any]:
+        """Run a script whose first argument is the time."""
+        return self.call(name, self.client.moment(now), *args)
+
+    async def on_key(self, command: str, key: str, *args: Argument) -> Any:
+        """Send a plain command for one of these keys."""
+        return await self.client.on_key(command, self.under + key, *args)

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 
 from duly.backends.cursors import cursor_of, numbers_in, place_in
-from duly.backends.redis.client import RedisClient, slices_of
+from duly.backends.redis.client import ClientView, RedisClient, slices_of
 from duly.backends.redis.codec import NUMBERS, body_of, damaged_run, encode, run_of, score_of, status_of
 from duly.backends.search import Budget, Descending, Keys, Streams, Wanted, search
 from duly.backends.tolerance import tolerantly
@@ -55,7 +55,7 @@ def decoded(names: Iterable[bytes]) -> list[str]:
     return [name.decode() for name in names]
 
 
-async def read_runs(client: RedisClient, run_ids: Sequence[str], now: int | None) -> list[ListedRun]:
+async def read_runs(client: RedisClient | ClientView, run_ids: Sequence[str], now: int | None) -> list[ListedRun]:
     """The runs of these ids that exist, in order."""
     runs: list[ListedRun] = []
     for some in slices_of(run_ids, _READ):

@@ -16,7 +16,6 @@ from duly.backends.redis import listing, run_lines
 from duly.backends.redis.client import MAX_SLICE, RedisClient, slices_of
 from duly.backends.redis.codec import (
     NUMBERS,
-    OUTCOMES,
     STATES,
     BatchArguments,
     attempts_of,
@@ -26,13 +25,15 @@ from duly.backends.redis.codec import (
     encode,
     encode_job,
     instant_of,
-    optional_instant,
     parse_queue_key,
     score_of,
 )
 from duly.backends.redis.connection import Argument
+from duly.backends.redis.job_place import index_place, place_of
 from duly.backends.redis.listing import decoded
 from duly.backends.redis.pubsub import MISSED, Listener
+from duly.backends.redis.records import item_of, statistics_of
+from duly.backends.redis.transfer import RedisTransfer
 from duly.errors import BackendError, BackendUnavailable
 from duly.model import (
     COUNTED,
@@ -75,13 +76,11 @@ _NAMES = 1000
 _SCANNED = 100
 _HANDLERS = 500
 _REINDEXED = 3
-_VERSION = struct.Struct(">Q")
 _TIME = struct.Struct(">q")
-_COUNTERS = struct.Struct(">7qB8x")  # as job_counters.lua writes them
 _COUNTED = 500
 
 
-class RedisStore:
+class RedisStore(RedisTransfer):
     """Jobs, runs and their history, logs and small values."""
 
     def __init__(self, client: RedisClient) -> None:
@@ -273,7 +272,7 @@ class RedisStore:
         else:
             texts = await self._client.on_key("HMGET", "statistics", *jobs) if jobs else []
             counted = dict(zip(jobs, texts, strict=True))
-        return {job: _statistics_of(text) for job, text in counted.items() if text is not None}
+        return {job: statistics_of(text) for job, text in counted.items() if text is not None}
 
     async def counts(self, *, scan: int = COUNTED, now: datetime | None = None) -> Counts:
         totals, depths, queued, paused = await self._client.call_at(now, "counts")
@@ -372,7 +371,7 @@ class RedisStore:
 
     async def get(self, kind: str, key: str) -> Item | None:
         text = await self._client.on_key("HGET", f"kind:{kind}", key)
-        return None if text is None else _item(key, text)
+        return None if text is None else item_of(key, text)
 
     async def put(self, kind: str, key: str, value: bytes | None, expect: int | None = None) -> Item | None:
         version = await self._client.call(
@@ -382,7 +381,7 @@ class RedisStore:
 
     async def items(self, kind: str) -> list[Item]:
         flat = await self._client.on_key("HGETALL", f"kind:{kind}")
-        found = [_item(key.decode(), text) for key, text in zip(flat[::2], flat[1::2], strict=True)]
+        found = [item_of(key.decode(), text) for key, text in zip(flat[::2], flat[1::2], strict=True)]
         return sorted(found, key=lambda item: item.key)
 
     async def take(
@@ -434,17 +433,6 @@ def _no_transactions() -> NoReturn:
     raise BackendError("redis:// has no transactions: use sqlite:// or postgresql://")
 
 
-def _item(key: str, text: bytes) -> Item:
-    return Item(key, text[_VERSION.size :], _VERSION.unpack_from(text)[0])
-
-
-def _statistics_of(text: bytes) -> JobStatistics:
-    completed, failed, cancelled, lost, retried, micros, last, outcome = _COUNTERS.unpack(text)
-    last_outcome = OUTCOMES[outcome - 1] if outcome else None
-    seconds = micros / 1_000_000
-    return JobStatistics(completed, failed, cancelled, lost, retried, seconds, optional_instant(last), last_outcome)
-
-
 def _with_queued(depth: Depth, number: int, oldest: datetime) -> Depth:
     """The depth of a queue in which this number of the pending runs turned out to be queued."""
     first = oldest if depth.oldest is None else min(depth.oldest, oldest)
@@ -463,16 +451,6 @@ def change_arguments(change: JobChange) -> tuple[Argument, ...]:
         place_of(change.record),
         "1" if change.redefines else "",
     )
-
-
-def place_of(record: JobRecord) -> str:
-    """Where a job is in the index of handlers (`lib/job_index.lua`)."""
-    return index_place(record.spec.handler, record.retired_at is not None) if record.needs_handler else ""
-
-
-def index_place(handler: str, retired: bool) -> str:
-    """Where the jobs of a handler are."""
-    return f"{'r' if retired else 'a'}{handler}"
 
 
 def firing_arguments(firings: Sequence[Firing]) -> tuple[bytes, *BatchArguments]:

@@ -51,6 +51,10 @@ class SplitStore:
         await self._notifier.notify_all()
         return resumed
 
+    async def thaw(self) -> None:
+        await self._store.thaw()
+        await self._notifier.notify_all()
+
     @asynccontextmanager
     async def transaction(self, claim: Claim, *, timeout: float) -> AsyncIterator[Transaction]:
         """Runs that are put inside the block are announced when it has committed."""

@@ -363,9 +363,14 @@ async def place_odd(unit: Unit, records: Sequence[Record], now: int) -> None:
     await insert_ended(unit, [End(each.seq, each.run, each.run.state, each.run.reason, now) for each in final])
     await count_ended(unit, Counter(record.run.state for record in final))
     unfinished = [record for record in records if not record.run.final]
-    await _hold(unit, [(record, record.run.hold) for record in unfinished if record.run.hold is not None])
-    await wait(unit, [record for record in unfinished if record.run.hold is None])
+    await place_waiting(unit, unfinished)
     unit.rings |= WORK if unfinished else 0  # a service may wait for held runs, to release them
+
+
+async def place_waiting(unit: Unit, records: Sequence[Record]) -> None:
+    """Let runs that are in no table wait where they say: under their hold, in line, or before their group."""
+    await _hold(unit, [(record, record.run.hold) for record in records if record.run.hold is not None])
+    await wait(unit, [record for record in records if record.run.hold is None])
 
 
 async def forget(unit: Unit, records: Sequence[Record]) -> list[Record]:

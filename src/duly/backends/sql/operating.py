@@ -17,6 +17,7 @@ from duly.backends.sql.moves import AGAIN, by_ids, count_ended, end, free_keys, 
 from duly.backends.sql.notify import WORK
 from duly.backends.sql.unit import Column, Delete, Unit, Update, columns
 from duly.model import CancelReply, RedriveReply, Run, State, from_micros
+from duly.ports import FROZEN
 from duly.rules.lifecycle import REDRIVABLE
 
 R = TypeVar("R")
@@ -178,3 +179,8 @@ async def resume(unit: Unit, queue: str) -> bool:
 async def paused(unit: Unit) -> set[str]:
     """The queues that are paused."""
     return {row[0] for row in await unit.all(_PAUSED)}
+
+
+async def is_paused(unit: Unit, queue: str) -> bool:
+    """Whether no claim takes runs of a queue: it is paused, or the store is frozen."""
+    return not {queue, FROZEN}.isdisjoint(await paused(unit))

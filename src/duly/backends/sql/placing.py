@@ -18,6 +18,7 @@ from duly.backends.sql.operating import paused
 from duly.backends.sql.unit import Unit
 from duly.model import Assignment, Run, Share, State
 from duly.model.holds import UNPLACED
+from duly.ports import FROZEN
 
 _RUNNING = """
 SELECT {line}, count(*) FROM {ns}.claims AS c INNER JOIN {ns}.runs AS r ON r.seq = c.seq GROUP BY {line}
@@ -79,7 +80,7 @@ async def assigned(unit: Unit, now: int | None) -> dict[str, Share]:
     sums: defaultdict[str, _Sum] = defaultdict(_Sum)
     stopped = await paused(unit)
     for line, waiting, due in await unit.all("{node_depths}", now):
-        sums[_node(line)].due += 0 if queue_of(line) in stopped else due
+        sums[_node(line)].due += 0 if not stopped.isdisjoint((queue_of(line), FROZEN)) else due
         sums[_node(line)].upcoming += waiting - due
     for line, running in await unit.all(_RUNNING):
         sums[_node(line)].due += running

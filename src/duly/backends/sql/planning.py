@@ -99,7 +99,8 @@ ON CONFLICT (shard) DO UPDATE SET epoch = greatest(e.epoch + 1, $2::bigint)
 RETURNING epoch
 """
 
-# The jobs of a shard whose time to plan has come, then the next one; and what time it is.
+# The jobs of a shard whose time to plan has come, unless the store is frozen ('*' is paused), then the next one; and
+# what time it is.
 _DUE = """
 WITH {clock}
 SELECT j.record, p.cursor, p.plan_at, p.planned, p.name, p.uid, p.revision, p.shard, (SELECT now FROM clock)
@@ -107,6 +108,7 @@ FROM (
     SELECT * FROM (
         SELECT * FROM {ns}.plans
         WHERE shard = $2 AND {plannable} AND plan_at IS NOT NULL AND plan_at <= (SELECT now FROM clock)
+            AND NOT EXISTS (SELECT 1 FROM {ns}.queues WHERE name = '*' AND {paused})
         ORDER BY shard, plan_at, name LIMIT $3
     ) AS come
     UNION ALL
@@ -198,7 +200,7 @@ async def next_plans(unit: Unit, limit: int) -> list[tuple[str, datetime]]:
     return [(name, from_micros(plan_at)) for plan_at, name in heapq.nsmallest(limit, map(tuple, found))]
 
 
-async def _keep(unit: Unit, records: Sequence[JobRecord], *, new: bool) -> set[str]:
+async def keep(unit: Unit, records: Sequence[JobRecord], *, new: bool) -> set[str]:
     """Write records; returns the names of those written. With `new`, only those that have no record yet."""
     plans = [
         (
@@ -230,7 +232,7 @@ def is_creation(change: JobChange) -> bool:
 async def create(unit: Unit, changes: Sequence[JobChange]) -> list[JobRecord | None]:
     """Make jobs of new names."""
     by_name = {change.record.name: change.record for change in reversed(changes)}
-    created = await _keep(unit, [by_name[name] for name in sorted(by_name)], new=True)
+    created = await keep(unit, [by_name[name] for name in sorted(by_name)], new=True)
     unit.rings |= WORK if created else 0
     answers: list[JobRecord | None] = []
     for change in changes:
@@ -250,7 +252,7 @@ async def change(unit: Unit, change: JobChange, now: int) -> JobRecord | None:
         if not change.moves_cursor:
             record = replace(record, cursor=stored.cursor, plan_at=stored.plan_at)
         record = await _clear(unit, record, change.waiting, now)
-    if not await _keep(unit, [record], new=stored is None):
+    if not await keep(unit, [record], new=stored is None):
         return None
     if change.ledger:
         await unit.dialect.add(unit, change.ledger, now)

@@ -24,7 +24,7 @@ from duly.rules.statistics import Tally, tally
 _GIVE_BACK = "DELETE FROM {ns}.claims WHERE seq = ANY($1::bigint[])"
 _KEEP_RESULTS = Update("ended", (Column("seq"),), columns(result="bytea"), condition="result IS NULL", answers=False)
 _READY_AT = Update("runs", (Column("seq"),), columns(ready_at="bigint"), answers=False)
-_ATTEMPTS = Insert(
+ATTEMPTS = Insert(
     "attempts",
     columns(
         seq="bigint",
@@ -137,7 +137,7 @@ async def _write(unit: Unit, applied: Sequence[_Applied]) -> None:
     for each in applied:
         unit.memory.lent.pop(each.settled.fence, None)
     attempts = [(each.before.seq, each.settled.attempt) for each in applied]
-    await unit.insert(_ATTEMPTS, [attempt_row(seq, attempt) for seq, attempt in attempts if attempt is not None])
+    await unit.insert(ATTEMPTS, [attempt_row(seq, attempt) for seq, attempt in attempts if attempt is not None])
     await _put_back(unit, [each for each in applied if each.settled.state is State.PENDING])
     await _end(unit, [each for each in applied if each.settled.state is not State.PENDING])
     await _count(unit, tally(each.settled for each in applied))

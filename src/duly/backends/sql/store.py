@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from duly.backends.codec import instant, micros, slices_of
 from duly.backends.sql import listing, operating, pages, planning, run_lines, values
 from duly.backends.sql.notify import CompletionWaiters
+from duly.backends.sql.transfer import SqlTransfer
 from duly.backends.sql.unit import SETTLING, STORE, Session, Task, Unit
 from duly.model import (
     COUNTED,
@@ -44,7 +45,7 @@ _MOST = 1_000
 _PATIENCE = 60.0  # seconds for a scan of all waiting runs when a job is removed: the backlog may be large
 
 
-class SqlStore(ABC):
+class SqlStore(SqlTransfer):
     """Definitions, records and history, values and logs."""
 
     def __init__(self, session: Session[Unit]) -> None:

@@ -164,6 +164,28 @@ class Dialect(Protocol[U_contra]):
         """The reason of a wish to cancel as the table of claims keeps it."""
         ...
 
+    # --- moving a store
+
+    async def fence(self, unit: U_contra) -> int:
+        """The highest fence that was given out."""
+        ...
+
+    async def raise_fence(self, unit: U_contra, fence: int) -> None:
+        """Give out greater fences than this one."""
+        ...
+
+    async def add_records(self, unit: U_contra, runs: Sequence[Run]) -> dict[str, int]:
+        """Insert the records of runs with their times of creation, and nothing else; their numbers by id."""
+        ...
+
+    def stored_key(self, key: str) -> Any:
+        """A dedupe key as the tables of keys have it."""
+        ...
+
+    def key_text(self, key: Any) -> str:
+        """The dedupe key in such a value."""
+        ...
+
 
 Conditions = list[tuple[str, tuple[Any, ...]]]  # texts with `?` for each of their parameters
 

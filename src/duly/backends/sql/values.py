@@ -74,6 +74,11 @@ async def put(unit: Unit, kind: str, key: str, value: bytes | None, expect: int 
     return Item(key, value, version + 1)
 
 
+async def write(unit: Unit, kind: str, key: str, value: bytes, version: int) -> None:
+    """Write a value with its version."""
+    await unit.run(_SET_ITEM, kind, key, value, version)
+
+
 async def items(unit: Unit, kind: str) -> list[Item]:
     """All values of a kind."""
     return [Item(*row) for row in await unit.all(_ITEMS, kind)]

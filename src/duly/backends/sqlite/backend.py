@@ -20,6 +20,7 @@ from duly.backends.sqlite.file_clock import FileClock, boot_of
 from duly.backends.sqlite.files import checked_namespace, parse
 from duly.backends.sqlite.session import Session
 from duly.backends.sqlite.transaction import Block, Joined
+from duly.backends.sqlite.transfer import SqliteTransfer
 from duly.backends.sqlite.unit import SqliteUnit
 from duly.model import Beat, Claim, Claimed, EndedProcess, Put, Renewal, Run, Settlement, from_micros
 from duly.ports import Capabilities, Clock, Coordinator, Finding, Opening, Queue, Store, StoreClock, Transaction
@@ -35,11 +36,12 @@ CAPABILITIES = Capabilities(
 )
 
 
-class SqliteStore(SqlStore):
+class SqliteStore(SqliteTransfer, SqlStore):
     """The store port on a file."""
 
     def __init__(self, session: Session, local: Clock, folder: Path) -> None:
         super().__init__(session)
+        self.url = str(session.place.path)
         self._file = session
         boot = boot_of(local)
         self._file_clock = None if boot is None else FileClock(local, boot, folder)

@@ -26,13 +26,14 @@ from duly.backends.codec import SCHEDULED, Lender, Record, read_start_by, urgenc
 from duly.backends.sql.groups import decide_about, decided
 from duly.backends.sql.moves import by_ids, by_seqs, relocate, unhold
 from duly.backends.sql.moves import leave as leave_hold
-from duly.backends.sql.operating import paused
+from duly.backends.sql.operating import is_paused, paused
 from duly.backends.sql.unit import Row
 from duly.backends.sqlite.interning import SPAN
 from duly.backends.sqlite.unit import SqliteUnit, as_list
 from duly.backends.tolerance import tolerantly
 from duly.model import Claim, Delivery, State, to_micros
 from duly.model.holds import UNPLACED, hold_for_handler
+from duly.ports import FROZEN
 from duly.rules.admission import hold_of
 from duly.rules.misfires import LATE, is_missed_entrant
 from duly.rules.sharing import scheduled_share, shared
@@ -309,7 +310,7 @@ async def claim_held(unit: SqliteUnit, key: str, run_id: str, taking: Taking) ->
 
 async def _may_be_taken(unit: SqliteUnit, record: Record, key: str, now: int) -> bool:
     run = record.run
-    if run.hold != key or to_micros(run.ready_at) > now or record.entrant or run.queue in await paused(unit):
+    if run.hold != key or to_micros(run.ready_at) > now or record.entrant or await is_paused(unit, run.queue):
         return False
     return not unit.select(_BLOCKED, as_list([run.job]))
 
@@ -342,6 +343,8 @@ def _by_urgency(
     unit: SqliteUnit, asking: Asking, places: Sequence[WaitingPlace], stopped: Collection[str]
 ) -> Iterator[list[WaitingPlace]]:
     """The places that may be taken from and have something due, together by urgency, the most urgent first."""
+    if FROZEN in stopped:
+        return
     asked = None if asking.queues is None else set(asking.queues)
     due = ((place, unit.names.line(unit, place.number).partition("@")[0]) for place in places)
     open_places = [

@@ -82,6 +82,26 @@ class SqliteDialect:
     async def know_line(self, unit: SqliteUnit, line: str) -> None:
         unit.names.number_of(unit, line)
 
+    # --- moving a store
+
+    async def fence(self, unit: SqliteUnit) -> int:
+        return unit.meta("fence") or 0
+
+    async def raise_fence(self, unit: SqliteUnit, fence: int) -> None:
+        unit.set_meta("fence", max(fence, unit.meta("fence") or 0))
+
+    async def add_records(self, unit: SqliteUnit, runs: Sequence[Run]) -> dict[str, int]:
+        [(last,)] = unit.select(_LAST)
+        numbered = list(enumerate(runs, last + 1))
+        unit.execute_many(_ADD_ODD, [_record_row(unit, seq, run) for seq, run in numbered])
+        return {run.id: seq for seq, run in numbered}
+
+    def stored_key(self, key: str) -> str:
+        return key
+
+    def key_text(self, key: str) -> str:
+        return key
+
     # --- searching
 
     async def soonest(self, unit: SqliteUnit, limit: int, job: str | None, now: int) -> list[int]:
@@ -348,6 +368,14 @@ def _rows(unit: SqliteUnit, runs: Sequence[Run], first: int) -> _Batch:
         if batch.earliest is None or ready_at < batch.earliest:
             batch.earliest = ready_at
     return batch
+
+
+def _record_row(unit: SqliteUnit, seq: int, run: Run) -> Row:
+    """The whole record of a run from another store."""
+    place = (unit.names.kind_of(unit, run), unit.names.place_number(unit, run))
+    times = (to_micros(run.due), to_micros(run.ready_at))
+    rest = (bytearray(run.payload), run.group, extra_of(run), micros(run.until), micros(run.created_at) or 0)
+    return (seq, run.id, *place, *times, *rest)
 
 
 def _same_kind(run: Run, other: Run) -> bool:

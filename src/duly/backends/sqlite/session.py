@@ -17,13 +17,15 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from duly.backends.marks import refused
+from duly.backends.sql.transfer import MARK, find_mark
 from duly.backends.sql.unit import STORE, Row
 from duly.backends.sqlite.connection import check_file, check_library, connect_reader, forks
 from duly.backends.sqlite.files import Place, RuntimeDir
 from duly.backends.sqlite.notify import Notifier
 from duly.backends.sqlite.threads import Reader, Work, Writer
 from duly.backends.sqlite.transaction import TransactionThread
-from duly.backends.sqlite.unit import SqliteUnit
+from duly.backends.sqlite.unit import SqliteUnit, driven
 from duly.errors import BackendError
 from duly.ports import Clock
 
@@ -205,9 +207,14 @@ def steps() -> tuple[Step, ...]:
     return tuple(Step(int(name[:4]), name, scripts[name]) for name in sorted(scripts))
 
 
+def has_schema(unit: SqliteUnit) -> bool:
+    """Whether the namespace has tables."""
+    return unit.select_one(_TABLE) is not None
+
+
 def version_of(unit: SqliteUnit) -> int:
     """The version of the namespace's tables; 0 when there are none."""
-    if unit.select_one(_TABLE) is None:
+    if not has_schema(unit):
         return 0
     row = unit.select_one(_VERSION)
     assert row is not None
@@ -217,6 +224,8 @@ def version_of(unit: SqliteUnit) -> int:
 def apply_next(unit: SqliteUnit, namespace: str, path: Path) -> str | None:
     """Apply the next step that is missing; its name, or None when there is none."""
     version, latest = version_of(unit), steps()[-1].version
+    if version == MARK and (mark := driven(find_mark(unit))) is not None:
+        raise refused(mark, str(path))
     if version > latest:
         raise BackendError(
             f"{path} has schema version {version} in namespace {namespace!r}, but this Duly knows only version"

@@ -18,6 +18,8 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from duly.backends.marks import refused
+from duly.backends.sql.transfer import find_mark
 from duly.backends.sqlite.connection import LockWait, close, connect_writer, is_busy, pauses, translated
 from duly.backends.sqlite.dialect import DIALECT
 from duly.backends.sqlite.files import Place, RuntimeDir
@@ -28,6 +30,7 @@ from duly.ports import Clock
 T = TypeVar("T")
 Work = Callable[[SqliteUnit], Coroutine[Any, Any, T]]
 
+_NO_TABLE = "no such table"
 _LOOK_UP = 10.0  # how often an idle thread looks whether its loop is still there
 
 
@@ -166,11 +169,20 @@ class Thread(ABC):
     def _unit(self, connection: sqlite3.Connection) -> SqliteUnit:
         return SqliteUnit(connection, self._texts, self._clock, self.memory, DIALECT)
 
-    def _translate(self, call: Call[Any]) -> None:
+    def _translate(self, call: Call[Any], connection: sqlite3.Connection) -> None:
         if isinstance(call.error, sqlite3.Error):
-            error = translated(call.error, self.place.path)
+            error = self._refusal(call.error, connection) or translated(call.error, self.place.path)
             error.__cause__ = call.error
             call.error = error
+
+    def _refusal(self, error: sqlite3.Error, connection: sqlite3.Connection) -> BackendError | None:
+        """The error of the store's mark, if the tables are missing because the store has moved."""
+        if not str(error).startswith(_NO_TABLE):
+            return None
+        with contextlib.suppress(sqlite3.Error):
+            mark = driven(find_mark(self._unit(connection)))
+            return None if mark is None else refused(mark, str(self.place.path))
+        return None
 
     def _tell(self, tell: Callable[..., None], *arguments: object) -> None:
         """Schedule a callback on the loop; a closed loop needs none."""
@@ -217,7 +229,7 @@ class Reader(Thread):
                 connection.execute("ROLLBACK")
             if done or not isinstance(call.error, sqlite3.Error) or not is_busy(call.error):
                 break
-        self._translate(call)
+        self._translate(call, connection)
 
 
 _MOST_CALLS = 256
@@ -323,7 +335,7 @@ class Writer(Thread):
             self._secure(connection, unit, [call])
             return unit.rings
         self._roll_back(connection)
-        self._translate(call)
+        self._translate(call, connection)
         return 0
 
     @staticmethod
@@ -348,7 +360,7 @@ class Writer(Thread):
         except (sqlite3.Error, BackendError) as error:
             for call in calls:
                 call.error = error
-                self._translate(call)
+                self._translate(call, connection)
 
     def _sync(self, connection: sqlite3.Connection, unit: SqliteUnit) -> None:
         """A commit that syncs the log, and with it everything that was committed before."""

@@ -369,6 +369,7 @@ WORDS = {
         FROM ({_LINE_DEPTHS.format("waiting", 0)} UNION ALL {_LINE_DEPTHS.format("entrants", 1)})
     """,
     "queue": _QUEUE,
+    "renamed": "{ns}.",
 }
 
 _TRANSLATIONS = [

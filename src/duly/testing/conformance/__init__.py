@@ -26,6 +26,7 @@ from duly.testing.conformance.leases import LeaseSuite
 from duly.testing.conformance.listing import ListingSuite
 from duly.testing.conformance.machine import MachineSuite
 from duly.testing.conformance.misfires import MisfireSuite
+from duly.testing.conformance.moving import MovingSuite
 from duly.testing.conformance.notifications import NotificationSuite
 from duly.testing.conformance.operating import OperatingSuite
 from duly.testing.conformance.placement import PlacementSuite
@@ -45,6 +46,7 @@ from duly.testing.conformance.world import LEASE, World, scenario
 class BackendSuite(
     MachineSuite,
     FuzzSuite,
+    MovingSuite,
     TransactionSuite,
     NotificationSuite,
     CoordinatorSuite,
@@ -86,6 +88,7 @@ __all__ = [
     "ListingSuite",
     "MachineSuite",
     "MisfireSuite",
+    "MovingSuite",
     "NotificationSuite",
     "OperatingSuite",
     "PlacementSuite",

@@ -16,8 +16,10 @@ from importlib import resources
 
 from msgspec import Struct
 
+from duly.backends.marks import refused
 from duly.backends.postgres.connection import Connection, Connections
 from duly.backends.postgres.unit import PostgresTexts
+from duly.backends.sql.transfer import MARK, mark_of
 from duly.errors import BackendError
 
 LANE = "store"
@@ -98,7 +100,9 @@ async def applied_steps(connection: Connection, texts: PostgresTexts) -> list[St
 
 
 def refuse_strange(present: list[Step], known: tuple[Step, ...], connections: Connections) -> None:
-    """Newer steps are fine as long as they only add."""
+    """Newer steps are fine as long as they only add. A store that is not in use raises the error of its mark."""
+    if present and present[-1].version == MARK and (mark := mark_of(present[-1].name)) is not None:
+        raise refused(mark, connections.place.shown)
     latest = known[-1].version if known else 0
     strange = [step for step in present if step.version > latest and step.contracts]
     if strange:

@@ -12,7 +12,7 @@ local function count_paused(ids)
     for i = 1, #ids do
         local _, _, _, queue_key = decode_some(bodies[i], 3, HANDLER_AT)
         local running = statuses[i] and byte(statuses[i], 2) == RUNNING
-        if paused[split_queue_key(queue_key)] and not running then count = count + 1 end
+        if (paused[split_queue_key(queue_key)] or paused['*']) and not running then count = count + 1 end
     end
     return count
 end

@@ -64,13 +64,17 @@ end
 
 local rare = call('EXISTS', P .. 'paused', P .. 'blocked', TOUCHED) > 0
 local texts = rare and call('HMGET', STATUSES, unpack(wanted)) or {}
+local function is_paused(queue)
+    return call('SISMEMBER', P .. 'paused', queue) == 1 or call('SISMEMBER', P .. 'paused', '*') == 1
+end
+
 -- Whether the runs of a head may start on this node now.
 local function may_start(head)
     if head.open == nil then
         local queue, assignee = split_queue_key(head.queue_key)
         head.assigned = assignee
         head.open = (not assignee or assignee == node)
-            and not (rare and call('SISMEMBER', P .. 'paused', queue) == 1)
+            and not (rare and is_paused(queue))
             and not (rare and call('SISMEMBER', P .. 'blocked', head.job) == 1)
         prepare(head)
     end

@@ -68,7 +68,7 @@ local function may_take(queue_key)
     if allowed[queue_key] == nil then
         local queue, assignee = split_queue_key(queue_key)
         allowed[queue_key] = (not assignee or assignee == node) and (not wanted or wanted[queue] == true)
-            and not paused[queue]
+            and not paused[queue] and not paused['*']
         own[queue_key] = allowed[queue_key] and assignee
     end
     return allowed[queue_key]

@@ -15,7 +15,8 @@ end
 local queue, assignee = split_queue_key(run.queue_key)
 if status.state ~= PENDING or status.hold ~= key or status.ready > now
     or run.group and not list_has(call('HGET', GROUPS, run.group), id)
-    or call('SISMEMBER', P .. 'blocked', run.job) == 1 or call('SISMEMBER', P .. 'paused', queue) == 1 then
+    or call('SISMEMBER', P .. 'blocked', run.job) == 1 or call('SISMEMBER', P .. 'paused', queue) == 1
+    or call('SISMEMBER', P .. 'paused', '*') == 1 then
     return { '', '', '' }
 end
 

@@ -11,10 +11,13 @@
 -- is none where the caller knew one); 'behind' (it is the one the caller knows, but fences it gave out or runs it counted
 -- are gone: it lost its latest changes). Every loss begins a new incarnation, once, and its fences and counts are greater
 -- than all that the caller saw. Each caller that knows of something lost appends an entry to the log `losses`.
+-- If the store is not in use (`backends.marks`), nothing is compared, and only its mark is returned.
 --! const KEPT_LOSSES 1000
 local call = redis.call
 local known, seen, key, meta = ARGV[1], tonumber(ARGV[2]), KEYS[1] .. 'incarnation', KEYS[1] .. 'meta'
 local seen_added, seen_settled = tonumber(ARGV[5]), tonumber(ARGV[6])
+local mark = call('GET', KEYS[1] .. 'mark')
+if mark then return { mark } end
 local id = call('HGET', key, 'id')
 local last = tonumber(call('HGET', meta, 'fence') or 0)
 local added, settled = tonumber(call('HGET', meta, 'added') or 0), tonumber(call('HGET', meta, 'settled') or 0)

@@ -52,6 +52,7 @@ local function is_stopped(body)
     local ok, _, handler, job, queue_key = pcall(decode_some, body, 3, HANDLER_AT)
     if not ok or not queue_key then return true end
     return call('SISMEMBER', P .. 'paused', (split_queue_key(queue_key))) == 1
+        or call('SISMEMBER', P .. 'paused', '*') == 1
         or call('SISMEMBER', P .. 'blocked', job or handler) == 1
 end
 
