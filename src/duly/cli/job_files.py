@@ -18,7 +18,8 @@ from duly.cli.text import full, line, relative
 from duly.errors import ConfigurationError, DulyError
 from duly.job_files import JobFile, JobFileError, read_file
 from duly.model import JobSpec, SchedulerConfig
-from duly.rules.job_files import Alteration, AlterationKind, Difference, FieldChange, schedule_words
+from duly.rules.definition_words import FieldChange, schedule_words
+from duly.rules.job_files import Alteration, AlterationKind, Difference
 from duly.rules.redaction import redacted
 from duly.rules.schedules import from_spec
 

@@ -54,11 +54,12 @@ class WhenFull(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a run exists."""
+    """Why a run exists. Stores keep the number or the value: the order must not change, and nodes of 0.1.0 know three."""
 
     SCHEDULE = "schedule"
     SUBMIT = "submit"
     TRIGGER = "trigger"
+    BACKFILL = "backfill"
 
 
 class RetrySpec(Struct, frozen=True, gc=False):
