@@ -131,7 +131,7 @@ def migrate(url: str | None) -> None:
     import asyncio  # noqa: PLC0415  # the help of this command needs none of these
 
     address = address_of(url).store
-    applied = asyncio.run(_migrate(address, namespace() or read_settings().namespace))
+    applied = asyncio.run(_migrate(address, namespace() or read_settings().field("namespace")))
     for step in applied:
         click.echo(f"applied {step}")
     if not applied:
