@@ -99,7 +99,9 @@ async def test_a_backfill_is_counted_then_created_and_audited(admin, scheduler):
     assert (nothing.status, nothing.json["created"]) == (200, 0)
     entries = [entry for entry in (await admin.get("/audit")).json if entry["action"] == "backfill"]
     assert [entry["after"]["created"] for entry in entries] == [3, 1]
-    [reason] = [each for each in (await admin.get(f"/runs/{runs[0]['id']}/explain")).json["reasons"] if "Backfill" in each]
+    [reason] = [
+        each for each in (await admin.get(f"/runs/{runs[0]['id']}/explain")).json["reasons"] if "Backfill" in each
+    ]
     assert "by a admin (" in reason
 
 

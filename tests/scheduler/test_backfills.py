@@ -1,6 +1,7 @@
 """Backfills through the scheduler: past due times get their runs, once."""
 
 import asyncio
+import itertools
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -146,7 +147,7 @@ async def test_backfilled_runs_are_run_however_late_one_after_the_other(past):
     assert past.done == ["report"] * 4
     starts = sorted((run.started_at, run.finished_at, run.due) for run in runs)
     assert [due for _, _, due in starts] == sorted(due for _, _, due in starts)
-    assert all(earlier[1] <= later[0] for earlier, later in zip(starts, starts[1:], strict=False))
+    assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(starts))
 
 
 async def test_explain_says_who_backfilled_a_run_and_when(past):
@@ -202,7 +203,7 @@ async def test_what_cannot_be_backfilled_says_why(past):
     with pytest.raises(ConfigurationError, match="is not before"):
         await scheduler.backfill("report", past.last, past.last)
     with pytest.raises(ConfigurationError, match="start"):
-        await scheduler.backfill("report", datetime(2026, 1, 1), past.last)  # noqa: DTZ001  # naive on purpose
+        await scheduler.backfill("report", datetime(2026, 1, 1), past.last)  # naive on purpose
 
 
 async def test_records_of_an_earlier_schedule_do_not_hide_a_run(past):

@@ -184,7 +184,9 @@ async def test_code_of_a_live_node_is_not_rolled_back(shared_url):
             found = await operator.history("report")
             assert [each.words() for each in found] == [("schedule: every hour → every minute",), ("created",)]
             assert all(each.by.startswith("node ") for each in found)
-            with pytest.raises(JobChanged, match=r"is defined by the code of live nodes .*deploy the earlier code instead"):
+            with pytest.raises(
+                JobChanged, match=r"is defined by the code of live nodes .*deploy the earlier code instead"
+            ):
                 await operator.rollback("report")
         assert (await node.get_job("report")).schedule == "every minute"
 

@@ -123,7 +123,7 @@ class TriggerBody(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RollbackBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """The definition that was in force at `revision`, by default the previous one; with `dry_run` nothing is changed."""
+    """Go back to the definition of `revision`, by default the previous one; with `dry_run` nothing is changed."""
 
     revision: Annotated[int, Meta(ge=1, le=2**53)] | None = None
     dry_run: bool = False

@@ -113,9 +113,13 @@ def _samples(found: Backfill) -> str:
 def _notes(found: Backfill, view: JobView) -> list[str]:
     notes = []
     if found.created > 1 and view.overlap is not Overlap.ALLOW:
-        notes.append("they run one after the other; scheduled runs that are due meanwhile follow the job's overlap policy")
+        notes.append(
+            "they run one after the other; scheduled runs that are due meanwhile follow the job's overlap policy"
+        )
     if found.reached is not None:
         notes.append(f"a limit was reached: due times from {full(found.reached)} on were not looked at")
     if found.planned_from is not None:
-        notes.append(f"due times from {full(found.planned_from)} on are left to the leader, which has not planned them yet")
+        notes.append(
+            f"due times from {full(found.planned_from)} on are left to the leader, which has not planned them yet"
+        )
     return notes

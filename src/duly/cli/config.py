@@ -11,9 +11,9 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from duly.cli.cluster_config import get_setting, list_settings, set_setting, unset_setting
+from duly.cli.node_settings import NODE_SETTINGS
 from duly.cli.options import Group, command, json_option
 from duly.cli.output import Column, write_json, write_table
-from duly.cli.node_settings import NODE_SETTINGS
 from duly.cli.programs import own_value
 from duly.cli.run import API_PORT, WORKER_PORT
 from duly.cli.settings import PROCESS_SETTINGS, VARIABLES, Sourced, sourced_settings
@@ -63,8 +63,8 @@ def config() -> None:
 def show(app: str | None, as_json: bool) -> None:
     """Show every setting and its source; with APP also the settings in its code. Secrets are hidden.
 
-    CHANGE is `live` for a setting that `duly config set` can change while nodes run; see `duly config list` for the values
-    that the cluster has. It is `restart` for one that a process reads when it starts.
+    CHANGE is `live` for a setting that `duly config set` can change while nodes run; `duly config list` shows what the
+    cluster has set. It is `restart` for a setting that a process reads when it starts.
     """
     rows = [*_process_settings(), *_node_settings(app)]
     if as_json:

@@ -1,7 +1,7 @@
 """The fields of `SchedulerConfig` as settings: the variables and keys of each, and how their texts and values are read.
 
-All of this is derived from the struct, so a new field can be set as soon as it exists. A duration is a number of seconds
-or text such as 90s; a list is separated by commas; `none` is no limit where a field accepts None; a hook is
+All of this is derived from the struct, so a new field can be set as soon as it exists. A duration is a number of
+seconds or text such as 90s; a list is separated by commas; `none` is no limit where a field accepts None; a hook is
 `module:attribute`. `SchedulerConfig` itself checks the values.
 """
 

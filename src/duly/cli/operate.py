@@ -148,6 +148,6 @@ async def _migrate(address: str, chosen: str | None) -> list[str]:
     async with open_backend(address, opening) as backend:
         applied = await backend.store.migrate()
         if applied:
-            audit = Audit(backend.store, read_settings().audit_key)
+            audit = Audit(backend.store, read_settings().field("audit_key"))
             await audit.record(actor(), "migrate", "schema", backend.clock.now(), after={"steps": applied})
         return applied

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from duly.cli.options import debugging
 from duly.cli.node_settings import HookPath
+from duly.cli.options import debugging
 from duly.cli.settings import STORE_SETTINGS, VARIABLES, Settings, Sourced, read_settings
 from duly.errors import ConfigurationError, MissingExtra
 from duly.model import SchedulerConfig
@@ -102,9 +102,7 @@ def _load_file(path: str, settings: Settings) -> JobFileProgram:
 def configured(code: SchedulerConfig, flags: Flags, settings: Settings) -> SchedulerConfig:
     """The settings in code, overridden by flags; where code keeps a default, the environment or the file decides."""
     defaults = SchedulerConfig()
-    kept = {
-        name: each for name, each in settings.node.items() if own_value(code, name) == own_value(defaults, name)
-    }
+    kept = {name: each for name, each in settings.node.items() if own_value(code, name) == own_value(defaults, name)}
     chosen = {name: value for name, value in flags.items() if value not in (None, ())}
     kept = {name: each for name, each in kept.items() if name not in chosen}
     return _with(_with_sourced(code, kept), chosen)

@@ -93,8 +93,7 @@ _OTHER_NAMES = {
 
 # The environment variables of each setting. The first one that is set counts.
 VARIABLES = {
-    name: (f"DULY_{name.upper()}", *([_OTHER_NAMES[name]] if name in _OTHER_NAMES else []))
-    for name in PROCESS_SETTINGS
+    name: (f"DULY_{name.upper()}", *([_OTHER_NAMES[name]] if name in _OTHER_NAMES else [])) for name in PROCESS_SETTINGS
 } | {name: setting.variables for name, setting in NODE_SETTINGS.items()}
 
 STORE_SETTINGS = ("url", "store", "queue", "coordinator")

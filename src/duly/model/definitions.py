@@ -1,7 +1,7 @@
 """Past definitions of a job: what `Store.save` appends to the job's log when a definition is replaced.
 
-The record of a job holds its present definition, the log the earlier ones, so a new job costs no entry. Both are written
-in one step: each definition is in one of the two places, and in no other.
+The record of a job holds its present definition, the log the earlier ones, so a new job costs no entry. Both are
+written in one step: each definition is in one of the two places, and in no other.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class WhenFull(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a run exists. Stores keep the number or the value: the order must not change, and nodes of 0.1.0 know three."""
+    """Why a run exists. Stores keep the number or the value: the order must not change. 0.1.0 knows the first three."""
 
     SCHEDULE = "schedule"
     SUBMIT = "submit"

@@ -78,10 +78,11 @@ def replaced_ranges(taken: Sequence[Instant]) -> list[Run]:
 def rest_of_range(schedule: Schedule, whole: Run, taken: Collection[datetime]) -> Iterator[datetime]:
     """The instants of a skipped range that still get no run; the first without a record begins the rest."""
     assert whole.until is not None
-    due: datetime | None = whole.due
-    while (due := step(schedule, due)) is not None and due <= whole.until:
+    due = step(schedule, whole.due)
+    while due is not None and due <= whole.until:
         if due not in taken:
             yield due
+        due = step(schedule, due)
 
 
 def skipped_again(record: JobRecord, whole: Run, first: datetime) -> Run:

@@ -6,7 +6,7 @@ A document or an entry that cannot be read is a problem to report, never an exce
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import NoReturn
 
@@ -147,21 +147,14 @@ def _text_value(name: str, given: object) -> str | None:
 
 def queues_text(name: str, given: object) -> str | None:
     """Queues as one text: names, or names and weights. None means all queues."""
-    match given:
-        case None:
-            return None
-        case str():
-            return None if given.strip().lower() == _NONE else _joined(queues_of(name, given))
-        case Mapping() | tuple() | list():
-            return _joined(given)
-        case _:
-            _refuse_value(QUEUES, given)
-
-
-def _joined(queues: Mapping[str, float] | Sequence[str]) -> str:
-    if isinstance(queues, Mapping):
-        return ",".join(f"{queue}={weight:g}" for queue, weight in queues.items())
-    return ",".join(queues)
+    if given is None or (isinstance(given, str) and given.strip().lower() == _NONE):
+        return None
+    found = queues_of(name, given) if isinstance(given, str) else given
+    if isinstance(found, Mapping) and all(isinstance(weight, int | float) for weight in found.values()):
+        return ",".join(f"{queue}={weight:g}" for queue, weight in found.items())
+    if isinstance(found, tuple | list) and all(isinstance(queue, str) for queue in found):
+        return ",".join(found)
+    _refuse_value(QUEUES, given)
 
 
 def queues_of(name: str, text: str) -> tuple[str, ...] | dict[str, float]:

@@ -6,6 +6,7 @@ bounded number is compared: the forecast then ends earlier, says so, and estimat
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -165,7 +166,7 @@ def _moves(gone: Sequence[datetime], come: Sequence[datetime]) -> list[Move]:
 
 def _are_moves(pairs: Sequence[Move]) -> bool:
     farthest = max(abs(new - old) for old, new in pairs)
-    gaps = [later[side] - earlier[side] for earlier, later in zip(pairs, pairs[1:], strict=False) for side in (0, 1)]
+    gaps = [later[side] - earlier[side] for earlier, later in itertools.pairwise(pairs) for side in (0, 1)]
     return farthest < min(gaps, default=_DAY)
 
 

@@ -109,7 +109,9 @@ class Backfills:
         if record.damage is not None:
             raise ConfigurationError(f"job {shown(record.name)}: {record.damage}; define it again, or remove it")
         if record.spec.schedule is None:
-            raise ConfigurationError(f"job {shown(record.name)} has no schedule, so no run of it is missing: submit one")
+            raise ConfigurationError(
+                f"job {shown(record.name)} has no schedule, so no run of it is missing: submit one"
+            )
         schedule = self._schedule(record)
         if schedule is None:
             raise ConfigurationError(

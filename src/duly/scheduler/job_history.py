@@ -97,7 +97,7 @@ class JobHistory:
     ) -> Rollback:
         """Go back to the definition that was in force at a revision, or to the previous one.
 
-        Raises `JobChanged` if live nodes define the job in their code, `ConfigurationError` if there is no such version.
+        Raises `JobChanged` if live nodes define the job in their code, `ConfigurationError` if no such version is kept.
         """
         if revision is not None:
             sanitize.checked_whole("revision", revision, 1, 1 << 53)

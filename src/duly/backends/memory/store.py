@@ -47,8 +47,8 @@ from duly.model import (
     seconds_between,
     to_micros,
 )
-from duly.model.holds import UNPLACED
 from duly.model.definitions import KEPT_DEFINITIONS, definitions_log
+from duly.model.holds import UNPLACED
 from duly.model.job import DEPLOYED
 from duly.ports import Transaction
 from duly.rules.admission import REMOVED
