@@ -91,7 +91,7 @@ async def test_a_backfill_is_counted_then_created_and_audited(admin, scheduler):
     done = await admin.post("/jobs/report/backfill", {**span, "limit": 3})
     assert (done.status, done.json["created"]) == (201, 3)
     assert done.json["reached"] is not None
-    runs = (await admin.get("/jobs/report/runs?cause=backfill")).json
+    runs = (await admin.get("/runs?job=report&cause=backfill")).json
     assert [run["cause"] for run in runs] == ["backfill"] * 3
     again = await admin.post("/jobs/report/backfill", span)
     assert (again.status, again.json["created"]) == (201, 1)

@@ -62,11 +62,22 @@ def test_short_help_stands_in_one_place_per_command():
     assert {entry.home.partition(":")[0] for entry in COMMANDS.values()} <= {
         *(
             f"duly.cli.{module}"
-            for module in ("demo", "run", "jobs", "runs", "show", "explain", "next", "nodes", "events")
+            for module in ("demo", "run", "jobs", "runs", "show", "explain", "next", "nodes", "events", "history")
         ),
         *(
             f"duly.cli.{module}"
-            for module in ("submit", "operate", "migrate", "doctor", "bench", "token", "audit", "config", "job_files")
+            for module in (
+                "submit",
+                "operate",
+                "backfill",
+                "migrate",
+                "doctor",
+                "bench",
+                "token",
+                "audit",
+                "config",
+                "job_files",
+            )
         ),
     }
 

@@ -52,7 +52,7 @@ def test_history_is_readable(versions):
 
 def test_rollback_shows_changes_and_is_audited(versions):
     said = invoke("rollback", "report", "--dry-run").stdout
-    assert said == "priority: 3 → 2\nqueue: mail → default\nnothing was changed: --dry-run\n"
+    assert said == "queue: mail → default\npriority: 3 → 2\nnothing was changed: --dry-run\n"
     said = invoke("rollback", "report", "1").stdout
     assert said == "report has the definition of revision 1 again, as revision 4\n"
     assert document("show", "report")["priority"] == 1
@@ -79,6 +79,7 @@ def test_rollback_asks_on_a_terminal(versions, monkeypatch):
 def test_a_job_of_a_file_says_that_its_file_counts(tmp_path):
     file = tmp_path / "jobs.toml"
     text = 'name = "ops"\n[jobs.backup]\nevery = "1h"\ncommand = ["true"]\ntimeout = "10m"\n'
+    define({})
     file.write_text(text)
     invoke("apply", "jobs.toml")
     file.write_text(text.replace("10m", "20m"))
