@@ -65,6 +65,8 @@ CHANGES = [
     ("POST", "/jobs/report/pause", None),
     ("POST", "/jobs/report/resume", None),
     ("POST", "/jobs/report/trigger", None),
+    ("POST", "/jobs/report/rollback", {"revision": 1}),
+    ("POST", "/jobs/report/backfill", {"start": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"}),
     ("POST", "/jobs", report(priority=7)),
     ("DELETE", "/jobs/report", None),
 ]

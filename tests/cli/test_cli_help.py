@@ -62,11 +62,23 @@ def test_short_help_stands_in_one_place_per_command():
     assert {entry.home.partition(":")[0] for entry in COMMANDS.values()} <= {
         *(
             f"duly.cli.{module}"
-            for module in ("demo", "run", "jobs", "runs", "show", "explain", "next", "nodes", "events", "logs")
+            for module in ("demo", "run", "jobs", "runs", "show", "explain", "next", "nodes", "events", "logs", "history")
         ),
         *(
             f"duly.cli.{module}"
-            for module in ("submit", "operate", "moving", "doctor", "bench", "token", "audit", "config", "job_files")
+            for module in (
+                "submit",
+                "operate",
+                "backfill",
+                "migrate",
+                "moving",
+                "doctor",
+                "bench",
+                "token",
+                "audit",
+                "config",
+                "job_files",
+            )
         ),
     }
 

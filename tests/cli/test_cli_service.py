@@ -207,7 +207,7 @@ def test_a_variable_may_name_a_file_that_holds_the_value(tmp_path):
 
 def test_numbers_and_lists_in_variables(tmp_path):
     found = read_settings({"DULY_CONCURRENCY": "12", "DULY_QUEUES": "mail, default"}, tmp_path)
-    assert (found.concurrency, found.queues) == (12, ("mail", "default"))
+    assert (found.field("max_concurrent"), found.field("queues")) == (12, ("mail", "default"))
     with pytest.raises(ConfigurationError, match="DULY_CONCURRENCY='many'"):
         read_settings({"DULY_CONCURRENCY": "many"}, tmp_path)
 

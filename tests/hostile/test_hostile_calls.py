@@ -5,6 +5,7 @@ Whatever was tried, an innocent job still runs, is recorded and listed afterward
 
 import asyncio
 import inspect
+from datetime import UTC, datetime
 
 import pytest
 
@@ -16,6 +17,8 @@ from tests.hostile.values import ALL, Hostility
 # What a refusal may be: our own errors, Python's for a wrong type, and what the value itself raises.
 REFUSALS = (DulyError, TypeError, TimeoutError, Hostility)
 
+_DAY, _NEXT_DAY = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
+
 # Valid arguments, so that one parameter at a time can be hostile.
 METHODS = {
     "submit": {"handler": "innocent", "payload": {}, "priority": 1, "dedupe_key": "k"},
@@ -24,6 +27,9 @@ METHODS = {
     "remove": {"name": "nobody"},
     "pause": {"name": "paused"},
     "resume": {"name": "paused"},
+    "history": {"name": "innocent"},
+    "rollback": {"name": "innocent", "revision": 1, "by": "ada", "dry_run": True},
+    "backfill": {"name": "innocent", "start": _DAY, "end": _NEXT_DAY, "limit": 1, "by": "ada", "dry_run": True},
     "get_job": {"name": "innocent"},
     "handler_statistics": {"handler": "innocent"},
     "upcoming": {},

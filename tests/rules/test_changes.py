@@ -148,3 +148,24 @@ def test_every_change_names_the_revision_it_was_made_from():
         job_changes.deploy(made, replace(SPEC, queue="x"), HOURLY, NOW, None),
     ):
         assert (change.expect, change.record.revision) == (9, 10)
+
+
+def test_a_new_definition_says_where_it_comes_from_and_keeps_the_old_one():
+    born = job_changes.create("0u", SPEC, HOURLY, Origin.API, NOW, None, "ada").record
+    assert (born.version.revision, born.version.at, born.version.by) == (1, NOW, "ada")
+    change = job_changes.deploy(born, replace(SPEC, priority=1), HOURLY, at(9), None, "bob")
+    assert (change.record.version.revision, change.record.version.by) == (2, "bob")
+    assert b'"ada"' in change.replaces
+    moved = job_changes.deploy(born, replace(SPEC, schedule=None), None, at(9), None)
+    assert moved.replaces == change.replaces
+
+
+def test_what_is_not_a_new_definition_replaces_none():
+    stored = record()
+    for change in (
+        job_changes.pause(stored, at(9), ""),
+        job_changes.retire(stored, at(9)),
+        job_changes.remove(stored, at(9)),
+    ):
+        assert change.replaces is None
+        assert change.record.version == stored.version

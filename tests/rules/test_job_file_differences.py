@@ -22,7 +22,8 @@ from duly.model import (
 )
 from duly.model.job import COMMAND_HANDLER
 from duly.model.job_file import InForce
-from duly.rules.job_files import AlterationKind, change_of, difference, field_changes, outdated, put_in_force
+from duly.rules.definition_words import field_changes
+from duly.rules.job_files import AlterationKind, change_of, difference, outdated, put_in_force
 
 NOW = datetime(2027, 3, 1, 12, tzinfo=UTC)
 

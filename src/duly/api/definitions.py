@@ -64,7 +64,7 @@ async def define(call: Call[None, Any], body: Definition) -> Reply:
     job = _job(body, named, schedule)
     guard = partial(defining.guard, job, home)
     guard(await client.backend.store.job(job.name))  # before any error about the definition itself
-    record, before = await client.definitions.define(job, guard)
+    record, before = await client.definitions.define(job, guard, call.principal.name)
     if before is None or record.revision != before.revision:
         await call.record("define", f"job {job.name}", before and _audited(before.spec), _audited(record.spec))
     view = await client.definitions.view(job.name)
@@ -90,7 +90,8 @@ async def define_each(call: Call[None, Any], bodies: Sequence[Definition]) -> Re
         with problems_in(_ITEM, index):
             jobs.append(job := _job(body, named, schedule))
         guards.append(partial(_guarded, index, partial(defining.guard, job, home)))
-    defined = await client.definitions.define_each(jobs, guards, partial(problems_in, _ITEM))
+    about, by = partial(problems_in, _ITEM), call.principal.name
+    defined = await client.definitions.define_each(jobs, guards, about, by)
     written = [(now, before) for now, before in defined if before is None or now.revision != before.revision]
     await call.record_each(
         [("define", f"job {now.name}", before and _audited(before.spec), _audited(now.spec)) for now, before in written]

@@ -64,7 +64,7 @@ async def explain_job(call: Call[ExplainQuery, None]) -> Reply:
 
 async def find_job(call: Call[Any, Any]) -> JobView:
     """The job in the path. A job that the caller may not see is not found."""
-    with _same_not_found(call):
+    with same_not_found(call):
         view = await call.context.scheduler.get_job(call.name)
     if not sees_job(call.principal, view):
         raise not_found("job", call.name)
@@ -72,7 +72,7 @@ async def find_job(call: Call[Any, Any]) -> JobView:
 
 
 @contextmanager
-def _same_not_found(call: Call[Any, Any]) -> Iterator[None]:
+def same_not_found(call: Call[Any, Any]) -> Iterator[None]:
     """The same error for a job that does not exist and for one that the caller may not see."""
     try:
         yield
@@ -80,7 +80,7 @@ def _same_not_found(call: Call[Any, Any]) -> Iterator[None]:
         raise not_found("job", call.name) from None
 
 
-class _Guard:
+class JobGuard:
     """Refuses a change of a job that the caller may not see, or that does not match the call's condition."""
 
     def __init__(self, call: Call[Any, Any]) -> None:
@@ -125,8 +125,8 @@ async def resume(call: Call[None, None]) -> Reply:
 
 
 async def _change(call: Call[None, Any], action: str, change: Callable[[Guard], Awaitable[JobRecord]]) -> Reply:
-    before, guard = await find_job(call), _Guard(call)
-    with _same_not_found(call):
+    before, guard = await find_job(call), JobGuard(call)
+    with same_not_found(call):
         await change(guard)
     after = await find_job(call)
     if after.revision != before.revision:
@@ -138,12 +138,12 @@ async def _change(call: Call[None, Any], action: str, change: Callable[[Guard], 
 async def trigger(call: Call[None, TriggerBody]) -> Reply:
     """Run a job now."""
     client = await call.context.client()
-    view, guard = await find_job(call), _Guard(call)
-    with _same_not_found(call):
+    view, guard = await find_job(call), JobGuard(call)
+    with same_not_found(call):
         guard(await client.definitions.record(view.name))  # a refused call does not count against the rate
     await call.context.limits(client).count_submissions(client.backend.store, {view.handler: 1})
     payload = None if call.body.payload is UNSET else requests.arguments(call.body.payload)
-    with _same_not_found(call):
+    with same_not_found(call):
         put = await client.submitter.trigger(view.name, payload, guard)
     await call.record("trigger", f"job {view.name}", after={"run": put.id})
     return answer(accepted(put.id, put.created_at), 201, (call.location(f"/runs/{put.id}"),))
@@ -155,9 +155,9 @@ async def remove(call: Call[None, None]) -> Reply:
         refuse_unknown(call.headers, ())  # a run has no revisions
         await cancel_run(call, None)
         return Reply(204, b"")
-    view, guard = await find_job(call), _Guard(call)
+    view, guard = await find_job(call), JobGuard(call)
     call.context.scheduler.refuse_if_frozen(f"removing {view.name!r}")
-    with _same_not_found(call):
+    with same_not_found(call):
         await (await call.context.client()).definitions.remove(view.name, guard)
     await call.record("remove", f"job {view.name}", before={"status": view.status, "revision": view.revision})
     return Reply(204, b"")

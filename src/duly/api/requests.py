@@ -18,6 +18,7 @@ from duly.model.run_log import MOST_KEPT
 from duly.rules.durations import seconds_of
 from duly.rules.retry import RetryPolicy, Strategy
 from duly.rules.schedules import Cron, Every, Once
+from duly.scheduler.backfills import MOST_CREATED
 from duly.scheduler.submitting import LONGEST_UNIQUE
 
 NAME = r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}$"
@@ -121,6 +122,22 @@ class TriggerBody(Struct, frozen=True, forbid_unknown_fields=True):
     """Without `payload` the job's payload is used."""
 
     payload: Any = UNSET
+
+
+class RollbackBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Go back to the definition of `revision`, by default the previous one; with `dry_run` nothing is changed."""
+
+    revision: Annotated[int, Meta(ge=1, le=2**53)] | None = None
+    dry_run: bool = False
+
+
+class BackfillBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Due times from `start` on and before `end`, the earliest first; with `dry_run` nothing is created."""
+
+    start: Instant
+    end: Instant
+    limit: Annotated[int, Meta(ge=1, le=MOST_CREATED)] = 1000
+    dry_run: bool = False
 
 
 class CancelBody(Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,8 +14,10 @@ from msgspec import Meta, Raw, Struct
 
 from duly import model
 from duly.model import iso
+from duly.rules.definition_words import FieldChange
 from duly.rules.explain import Explanation
 from duly.scheduler.audit_check import Recorded
+from duly.scheduler.backfills import Backfill
 from duly.scheduler.views import Health, JobView
 
 Instant = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
@@ -228,6 +230,62 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
 def job_answer(view: JobView) -> JobAnswer:
     schedule = _schedule(view.schedule_spec, view.schedule)
     return response(JobAnswer, view, schedule=schedule, payload=Raw(view.payload.encode()))
+
+
+class RevisionAnswer(Struct, frozen=True):
+    """A version of a job's definition: who wrote it and when, and how it differs from the version before it.
+
+    `first` says that no version before it is known.
+    """
+
+    revision: int
+    at: Instant
+    by: str | None
+    current: bool
+    first: bool
+    restored: bool
+    changes: tuple[FieldChange, ...]
+
+
+class RollbackAnswer(Struct, frozen=True):
+    """The job has the definition of revision `to` again, as `revision`; `changes` says what that changed.
+
+    `job_file` names the file that defines the job: when it is applied again, its definition counts again.
+    """
+
+    job: str
+    to: int
+    revision: int
+    changes: tuple[FieldChange, ...]
+    job_file: str | None
+    dry_run: bool
+
+
+class BackfillAnswer(Struct, frozen=True):
+    """How many runs were created, for due times without a record (`missing`) and skipped ones (by reason).
+
+    Of the missing ones, `unsure` may have run before retention deleted the record. `present` counts due times that keep
+    their run, by its status. `reached` is the first due time that was not looked at, because a limit was reached.
+    Due times from `planned_from` on are left to the leader, which has not planned them yet.
+    """
+
+    job: str
+    start: Instant
+    end: Instant
+    created: int
+    missing: int
+    unsure: int
+    skipped: dict[str, int]
+    present: dict[str, int]
+    samples: tuple[Instant, ...]
+    last: Instant | None
+    reached: Instant | None
+    planned_from: Instant | None
+    dry_run: bool
+
+
+def backfill_answer(found: Backfill) -> BackfillAnswer:
+    return response(BackfillAnswer, found, samples=tuple(iso(at) for at in found.samples))
 
 
 class CancelAnswer(Struct, frozen=True):

@@ -12,7 +12,21 @@ from typing import Any
 
 from msgspec import Struct
 
-from duly.api import cluster, events, health, jobs, previews, queries, requests, run_logs, runs, settings, submissions
+from duly.api import (
+    backfills,
+    cluster,
+    events,
+    health,
+    job_versions,
+    jobs,
+    previews,
+    queries,
+    requests,
+    run_logs,
+    runs,
+    settings,
+    submissions,
+)
 from duly.api.calls import Call, Reply, Stream
 from duly.api.json_input import converted
 from duly.api.permissions import Permission
@@ -20,6 +34,7 @@ from duly.api.problems import Problem
 from duly.api.responses import (
     Accepted,
     AuditAnswer,
+    BackfillAnswer,
     CancelAnswer,
     Defined,
     ExplanationAnswer,
@@ -33,6 +48,8 @@ from duly.api.responses import (
     QueueAnswer,
     QueueState,
     RedriveAnswer,
+    RevisionAnswer,
+    RollbackAnswer,
     RunAnswer,
     RunDetail,
     Status,
@@ -100,6 +117,7 @@ _OPERATE, _ADMINISTER = Permission.OPERATE, Permission.ADMINISTER
 
 _CREATED = dict.fromkeys((201, 200), Accepted | list[Accepted])
 _DEFINED = dict.fromkeys((201, 200), Accepted | list[Accepted] | JobAnswer | list[Defined])
+_BACKFILLED = dict.fromkeys((201, 200), BackfillAnswer)
 _CANCELLED = dict.fromkeys((200, 202), CancelAnswer)
 _JOB_OR_RUN = JobAnswer | RunDetail
 _JOBS_OR_RUNS = list[JobAnswer] | list[RunAnswer]
@@ -111,6 +129,8 @@ _DEFINITIONS = (requests.Definition, list[requests.Definition])
 _DEFINITION = Body(submissions.read_job_or_submissions, (*_SUBMISSIONS.kinds, *_DEFINITIONS))
 _PAUSE = _one(requests.PauseBody, required=False)
 _TRIGGER = _one(requests.TriggerBody, required=False)
+_ROLLBACK = _one(requests.RollbackBody, required=False)
+_BACKFILL = _one(requests.BackfillBody)
 _CANCEL = _one(requests.CancelBody, required=False)
 _REDRIVE = _one(requests.RedriveBody)
 _PREVIEW = _one(requests.PreviewBody)
@@ -140,6 +160,17 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/jobs/{id}/pause", _OPERATE, jobs.pause, {200: JobAnswer}, body=_PAUSE, headers=_MATCH),
     Route("POST", "/jobs/{id}/resume", _OPERATE, jobs.resume, {200: JobAnswer}, headers=_MATCH),
     Route("POST", "/jobs/{id}/trigger", _OPERATE, jobs.trigger, {201: Accepted}, body=_TRIGGER, headers=_MATCH),
+    Route("GET", "/jobs/{id}/history", _READ, job_versions.history, {200: list[RevisionAnswer]}),
+    Route(
+        "POST",
+        "/jobs/{id}/rollback",
+        _OPERATE,
+        job_versions.rollback,
+        {200: RollbackAnswer},
+        body=_ROLLBACK,
+        headers=_MATCH,
+    ),
+    Route("POST", "/jobs/{id}/backfill", _OPERATE, backfills.backfill, _BACKFILLED, body=_BACKFILL, headers=_MATCH),
     Route("POST", "/runs", _SUBMIT, submissions.submit, _CREATED, body=_SUBMISSIONS, conflicts=True),
     Route("GET", "/runs", _READ, runs.list_runs, {200: list[RunAnswer]}, query=queries.RunsQuery),
     Route("GET", "/runs/{id}", _READ, runs.get_run, {200: RunDetail}),

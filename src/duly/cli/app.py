@@ -6,7 +6,7 @@ import difflib
 import importlib
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType, TracebackType
 
@@ -29,10 +29,25 @@ def load_app(app: str) -> Scheduler:
     """The scheduler that `app` names. The current folder is importable."""
     name, separator, attribute = app.partition(":")
     _check(app, name, attribute if separator else None)
+    module = _import_from_here(name)
+    return _attribute(module, attribute) if separator else _only_scheduler(module)
+
+
+def load_hook(source: str, path: str) -> Callable[..., object]:
+    """The function at `module:attribute`. `source` names the setting, for errors."""
+    name, _, attribute = path.partition(":")
+    found: object = _import_from_here(name)
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise ConfigurationError(f"{source}: there is no function {attribute!r} in module {name!r}")
+    return found
+
+
+def _import_from_here(name: str) -> ModuleType:
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
-    module = _import(name)
-    return _attribute(module, attribute) if separator else _only_scheduler(module)
+    return _import(name)
 
 
 def _check(app: str, name: str, attribute: str | None) -> None:

@@ -45,10 +45,10 @@ def ask(
         )
     defaults = SchedulerConfig()
     config = SchedulerConfig(
-        namespace=namespace() or default_namespace or settings.namespace or defaults.namespace,
-        publish_events=settings.publish_events is not False,  # what a command changes is published as well
-        keep_events=settings.keep_events or defaults.keep_events,
-        audit_key=settings.audit_key,
+        namespace=namespace() or default_namespace or settings.field("namespace") or defaults.namespace,
+        publish_events=settings.field("publish_events") is not False,  # what a command changes is published as well
+        keep_events=settings.field("keep_events") or defaults.keep_events,
+        audit_key=settings.field("audit_key"),
     )
 
     async def conversation() -> T:

@@ -1,4 +1,4 @@
-"""`duly config show`: every setting, its value, and its source."""
+"""`duly config show`: every setting, its value, its source, and whether it can change while nodes run."""
 
 from __future__ import annotations
 
@@ -11,27 +11,45 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from duly.cli.cluster_config import get_setting, list_settings, set_setting, unset_setting
+from duly.cli.node_settings import NODE_SETTINGS
 from duly.cli.options import Group, command, json_option
 from duly.cli.output import Column, write_json, write_table
-from duly.cli.programs import node_settings
+from duly.cli.programs import own_value
 from duly.cli.run import API_PORT, WORKER_PORT
-from duly.cli.settings import NODE_SETTINGS, VARIABLES, Settings, Sourced, read_settings, sourced_settings
+from duly.cli.settings import PROCESS_SETTINGS, VARIABLES, Sourced, sourced_settings
 from duly.cli.text import line
 from duly.model import SchedulerConfig
+from duly.model.config import CHANGEABLE
+from duly.rules.describe import duration
 from duly.rules.redaction import redacted
 
 _SECRET = frozenset({"audit_key"})
 _WIDEST = 60
-_COLUMNS = (Column("SETTING"), Column("VALUE", wraps=True), Column("FROM"), Column("VARIABLES", wraps=True))
+_LIVE, _RESTART = "live", "restart"
+_COLUMNS = (
+    Column("SETTING"),
+    Column("VALUE", wraps=True),
+    Column("FROM"),
+    Column("CHANGE"),
+    Column("VARIABLES", wraps=True),
+)
 
 
 class Row(Struct, frozen=True):
-    """One setting. `source` is a variable, `duly.toml`, `code` or `default`."""
+    """One setting. `source` is a variable, `duly.toml`, `pyproject.toml`, `code` or `default`.
+
+    `change` is "live" if `duly config set` can change it while nodes run, and "restart" if a process must be restarted.
+    """
 
     setting: str
     value: Any
     source: str
+    change: str
     variables: tuple[str, ...] = ()
+
+
+def _row(name: str, value: Any, source: str) -> Row:
+    return Row(name, _shown(name, value), source, _LIVE if name in CHANGEABLE else _RESTART, VARIABLES[name])
 
 
 @click.group(cls=Group, examples=("duly config show", "duly config set max_concurrent=20", "duly config list"))
@@ -43,12 +61,20 @@ def config() -> None:
 @click.argument("app", required=False)
 @json_option
 def show(app: str | None, as_json: bool) -> None:
-    """Show every setting and its source; with APP also the settings in its code. Secrets are hidden."""
+    """Show every setting and its source; with APP also the settings in its code. Secrets are hidden.
+
+    CHANGE is `live` for a setting that `duly config set` can change while nodes run; `duly config list` shows what the
+    cluster has set. It is `restart` for a setting that a process reads when it starts.
+    """
     rows = [*_process_settings(), *_node_settings(app)]
     if as_json:
         write_json(rows)
     else:
-        write_table(_COLUMNS, [(row.setting, _text(row.value), row.source, ", ".join(row.variables)) for row in rows])
+        write_table(_COLUMNS, [_cells(row) for row in rows])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (row.setting, _text(row.value), row.source, row.change, ", ".join(row.variables))
 
 
 def _defaults() -> dict[str, Any]:
@@ -72,27 +98,26 @@ def _defaults() -> dict[str, Any]:
 def _process_settings() -> Iterator[Row]:
     """The settings of the process: its store, its port, its logs."""
     given, defaults = sourced_settings(), _defaults()
-    for name in Settings.__struct_fields__:
-        if name in NODE_SETTINGS.values() or (name == "url" and name not in given and "store" in given):
+    for name in PROCESS_SETTINGS:
+        if name == "url" and name not in given and "store" in given:
             continue
         found = given.get(name, Sourced(defaults.get(name), "default"))
-        yield Row(name, _shown(name, found.value), found.source, VARIABLES[name])
+        yield _row(name, found.value, found.source)
 
 
 def _node_settings(app: str | None) -> Iterator[Row]:
-    """The settings of the node: the fields of `SchedulerConfig`."""
+    """The settings of the node: the fields of `SchedulerConfig`, and of its retention."""
     defaults = SchedulerConfig()
     code = defaults if app is None else _loaded(app)
-    outside, given = node_settings(read_settings()), sourced_settings()
-    for name, value in asdict(code).items():
-        setting = NODE_SETTINGS.get(name, name)
-        variables = VARIABLES.get(setting, ())
-        if value != getattr(defaults, name):
-            yield Row(name, _shown(name, value), "code", variables)
-        elif outside.get(name) is not None:
-            yield Row(name, _shown(name, outside[name]), given[setting].source, variables)
+    given = sourced_settings()
+    for name in NODE_SETTINGS:
+        value = own_value(code, name)
+        if value != own_value(defaults, name):
+            yield _row(name, value, "code")
+        elif name in given:
+            yield _row(name, given[name].value, given[name].source)
         else:
-            yield Row(name, _shown(name, value), "default", variables)
+            yield _row(name, value, "default")
 
 
 def _loaded(app: str) -> SchedulerConfig:
@@ -119,7 +144,20 @@ def _shown(name: str, value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    return "–" if value is None else line(str(value), _WIDEST)
+    match value:
+        case None:
+            text = "–"
+        case bool():
+            text = "yes" if value else "no"
+        case float():
+            text = duration(timedelta(seconds=value)) if value else "0"
+        case list() | tuple():
+            text = ", ".join(map(str, value)) or "–"
+        case dict():
+            text = ", ".join(f"{key}={each}" for key, each in value.items()) or "–"
+        case _:
+            text = str(value)
+    return line(text, _WIDEST)
 
 
 config.add_command(show, "show")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,9 @@ from duly.cli.text import full, line, relative
 from duly.errors import ConfigurationError, DulyError
 from duly.job_files import JobFile, JobFileError, read_file
 from duly.model import JobSpec, SchedulerConfig
-from duly.rules.job_files import Alteration, AlterationKind, Difference, FieldChange, schedule_words
+from duly.rules.definition_words import FieldChange, schedule_words
+from duly.rules.forecast import Forecast, forecasts
+from duly.rules.job_files import Alteration, AlterationKind, Difference
 from duly.rules.redaction import redacted
 from duly.rules.schedules import from_spec
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from duly.scheduler import Scheduler
 
 _NEXT = 3
+_SHOWN = 50  # changed jobs that are shown one by one
 _WRONG_FILE = 2
 _SIGNS = {
     AlterationKind.ADDED: ("+", GOOD),
@@ -103,7 +107,10 @@ class JobFileProgram:
 
 
 class Entry(Struct, frozen=True):
-    """One job of the answer: its definition, its next due times, and the fields that change."""
+    """One job of the answer: its definition, its next due times, the fields that change, and its runs of 30 days.
+
+    `runs` is None where nothing is compared, or where the file changes too many jobs.
+    """
 
     name: str
     schedule: str
@@ -111,14 +118,29 @@ class Entry(Struct, frozen=True):
     next: tuple[datetime, ...]
     paused: bool = False
     fields: tuple[FieldChange, ...] = ()
+    runs: Forecast | None = None
 
 
-@command("duly check jobs.toml", "duly check jobs.toml -n 10", "duly check jobs.toml --json")
+@command(
+    "duly check jobs.toml",
+    "duly check jobs.toml -n 10",
+    "duly check jobs.toml --diff",
+    "duly check jobs.toml --url redis://cache",
+)
 @click.argument("file")
 @click.option("-n", "--count", type=click.IntRange(1, 100), default=_NEXT, show_default=True, help="How many times.")
+@click.option("--diff", is_flag=True, help="Compare it with the store, as duly apply --dry-run does.")
+@store_option
 @json_option
-def check(file: str, count: int, as_json: bool) -> None:
-    """Check FILE without a store, and show when its jobs are due. All errors are shown at once, with their lines."""
+def check(file: str, count: int, diff: bool, url: str | None, as_json: bool) -> None:
+    """Check FILE without a store, and show when its jobs are due. All errors are shown at once, with their lines.
+
+    With --diff or --url, compare it with a store instead: what `duly apply` would change, and which runs of the next 30
+    days would appear, vanish or move.
+    """
+    if diff or url is not None:
+        _apply_file(file, url, as_json, dry_run=True, yes=False)
+        return
     now = datetime.now(UTC)
     found = load(file)
     entries = [_entry(spec, now, count) for spec in found.jobs]
@@ -139,9 +161,14 @@ def check(file: str, count: int, as_json: bool) -> None:
 def apply(file: str, dry_run: bool, yes: bool, url: str | None, as_json: bool) -> None:
     """Write the jobs of FILE to the store: add, change and remove the jobs of this file, and no others.
 
-    The difference is shown first, and on a terminal you are asked to confirm it. Pauses, history and running runs are
-    kept. FILE is in force from then on, even if a newer version of it was applied before.
+    The difference is shown first, with the runs of the next 30 days that appear, vanish or move; on a terminal you are
+    asked to confirm it. Pauses, history and running runs are kept. FILE is in force from then on, even if a newer
+    version of it was applied before.
     """
+    _apply_file(file, url, as_json, dry_run=dry_run, yes=yes)
+
+
+def _apply_file(file: str, url: str | None, as_json: bool, *, dry_run: bool, yes: bool) -> None:
     found = load(file)
     where = url or found.url
     compared, now = _ask(where, found, lambda scheduler: _compare(scheduler, found))
@@ -179,11 +206,17 @@ def _entry(spec: JobSpec, now: datetime, count: int, **more: Any) -> Entry:
     return Entry(spec.name, schedule_words(spec.schedule), str(spec.command), due, **more)
 
 
-def _altered(each: Alteration, now: datetime) -> Entry:
+def _altered(found: Difference, now: datetime) -> list[tuple[Alteration, Entry]]:
+    """What a file changes, as entries."""
+    runs = forecasts(((each.before, each.after) for each in found.alterations), now)
+    return [(each, _altered_entry(each, now, of_job)) for each, of_job in zip(found.alterations, runs, strict=True)]
+
+
+def _altered_entry(each: Alteration, now: datetime, runs: Forecast | None) -> Entry:
     spec = each.after or (each.before.spec if each.before else None)
     assert spec is not None
     paused = each.before is not None and each.before.paused is not None
-    return _entry(spec, now, _NEXT, paused=paused, fields=each.fields)
+    return _entry(spec, now, _NEXT, paused=paused, fields=each.fields, runs=runs)
 
 
 def _names(file: JobFile) -> dict[str, str]:
@@ -192,7 +225,8 @@ def _names(file: JobFile) -> dict[str, str]:
 
 
 def _document(found: Difference, lost: Iterable[str], now: datetime, *, applied: bool) -> dict[str, Any]:
-    altered = {kind.value: [_altered(each, now) for each in found.of(kind)] for kind in AlterationKind}
+    entries = _altered(found, now)
+    altered = {kind.value: [entry for each, entry in entries if each.kind is kind] for kind in AlterationKind}
     return {
         **_names(found.job_file),
         "applied": applied,
@@ -205,13 +239,33 @@ def _document(found: Difference, lost: Iterable[str], now: datetime, *, applied:
 def _write(found: Difference, where: str, now: datetime) -> None:
     counts = ", ".join(f"{len(found.of(kind))} {kind.value}" for kind in AlterationKind)
     click.echo(f"job file {found.job_file.name} on {where}: {counts}, {len(found.unchanged)} unchanged")
-    for each in found.alterations:
+    entries = _altered(found, now)
+    for each, entry in entries[:_SHOWN]:
         sign, colour = _SIGNS[each.kind]
-        entry = _altered(each, now)
         click.secho(f"{sign} {entry.name}: {line(f'{entry.schedule}: {entry.command}')}", fg=colour)
         changes = [line(f"{field.field}: {field.old} → {field.new}") for field in entry.fields]
-        for text in (*changes, *_due_times(entry, now, removed=each.kind is AlterationKind.REMOVED)):
+        due = _due_times(entry, now, removed=each.kind is AlterationKind.REMOVED)
+        for text in (*changes, *due, *_run_words(entry, now)):
             click.echo(f"    {text}")
+    if len(entries) > _SHOWN:
+        _write_rest(entries[_SHOWN:])
+
+
+def _run_words(entry: Entry, now: datetime) -> tuple[str, ...]:
+    """The runs of the next 30 days. Of a job without a schedule there is nothing to say."""
+    if entry.runs is None:
+        return ("runs of the next 30 days: not computed, because the file changes too many",)
+    nothing = not entry.next and not (entry.runs.appear or entry.runs.vanish or entry.runs.move)
+    return () if nothing else tuple(line(text) for text in entry.runs.words(now))
+
+
+def _write_rest(entries: Sequence[tuple[Alteration, Entry]]) -> None:
+    """What is not shown one by one."""
+    counts = Counter(each.kind for each, _ in entries)
+    jobs = ", ".join(f"{number} {kind.value}" for kind, number in counts.items())
+    known = [entry.runs for _, entry in entries if entry.runs is not None]
+    runs = ", ".join(f"{sum(getattr(each, what) for each in known)} {what}" for what in ("appear", "vanish", "move"))
+    click.echo(f"… and {len(entries)} more jobs ({jobs}), of whose runs {runs}; --json shows all")
 
 
 def _due_times(entry: Entry, now: datetime, *, removed: bool = False) -> list[str]:

@@ -131,7 +131,7 @@ def migrate(url: str | None) -> None:
     import asyncio  # noqa: PLC0415  # the help of this command needs none of these
 
     address = address_of(url).store
-    applied = asyncio.run(_migrate(address, namespace() or read_settings().namespace))
+    applied = asyncio.run(_migrate(address, namespace() or read_settings().field("namespace")))
     for step in applied:
         click.echo(f"applied {step}")
     if not applied:
@@ -148,6 +148,6 @@ async def _migrate(address: str, chosen: str | None) -> list[str]:
     async with open_backend(address, opening) as backend:
         applied = await backend.store.migrate()
         if applied:
-            audit = Audit(backend.store, read_settings().audit_key)
+            audit = Audit(backend.store, read_settings().field("audit_key"))
             await audit.record(actor(), "migrate", "schema", backend.clock.now(), after={"steps": applied})
         return applied

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
+from duly.cli.node_settings import HookPath
 from duly.cli.options import debugging
-from duly.cli.settings import NODE_SETTINGS, STORE_SETTINGS, VARIABLES, Settings, read_settings
+from duly.cli.settings import STORE_SETTINGS, VARIABLES, Settings, Sourced, read_settings
 from duly.errors import ConfigurationError, MissingExtra
 from duly.model import SchedulerConfig
 
@@ -107,26 +108,56 @@ def _load(ctx: click.Context, app: str | None) -> Scheduler:
 def _load_file(path: str, settings: Settings) -> JobFileProgram:
     from duly.cli.job_files import JobFileProgram, load  # noqa: PLC0415  # only job files need it
 
-    return JobFileProgram(load(path), settings.namespace)
+    return JobFileProgram(load(path), settings.field("namespace"))
 
 
 def configured(code: SchedulerConfig, flags: Flags, settings: Settings) -> SchedulerConfig:
     """The settings in code, overridden by flags; where code keeps a default, the environment or the file decides."""
+    defaults = SchedulerConfig()
+    kept = {name: each for name, each in settings.node.items() if own_value(code, name) == own_value(defaults, name)}
+    chosen = {name: value for name, value in flags.items() if value not in (None, ())}
+    kept = {name: each for name, each in kept.items() if name not in chosen}
+    return _with(_with_sourced(code, kept), chosen)
+
+
+def own_value(config: SchedulerConfig, name: str) -> Any:
+    """The value of a field of the configuration, or of its retention."""
+    part, dot, rest = name.partition(".")
+    value = getattr(config, part)
+    return getattr(value, rest) if dot else value
+
+
+def _with_sourced(config: SchedulerConfig, given: Mapping[str, Sourced]) -> SchedulerConfig:
+    """The configuration with these values. An error names the source of the wrong one."""
+    values = {name: _imported(each) for name, each in given.items()}
+    try:
+        return _with(config, values)
+    except ConfigurationError:
+        for name, each in given.items():
+            try:
+                _with(config, {name: values[name]})
+            except ConfigurationError as exc:
+                raise ConfigurationError(f"{each.source}: {exc}") from exc
+        raise
+
+
+def _with(config: SchedulerConfig, values: Mapping[str, Any]) -> SchedulerConfig:
     from msgspec.structs import replace  # noqa: PLC0415
 
-    defaults = SchedulerConfig()
-    chosen = {
-        name: value
-        for name, value in node_settings(settings).items()
-        if value is not None and getattr(code, name) == getattr(defaults, name)
-    }
-    chosen |= {name: value for name, value in flags.items() if value not in (None, ())}
-    return replace(code, **chosen) if chosen else code
+    fields = {name: value for name, value in values.items() if "." not in name}
+    parts = {name.partition(".")[2]: value for name, value in values.items() if "." in name}
+    if parts:
+        fields["retention"] = replace(config.retention, **parts)
+    return replace(config, **fields) if fields else config
 
 
-def node_settings(settings: Settings) -> dict[str, Any]:
-    """The settings of the environment and the file for a node, by the field of `SchedulerConfig`."""
-    return {field: getattr(settings, name) for field, name in NODE_SETTINGS.items()}
+def _imported(given: Sourced) -> Any:
+    """The value of a setting; a hook is imported from its path."""
+    if not isinstance(given.value, HookPath):
+        return given.value
+    from duly.cli.app import load_hook  # noqa: PLC0415
+
+    return load_hook(given.source, given.value)
 
 
 def _export_store(settings: Settings) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
+from duly.cli.node_settings import read_labels
 from duly.cli.options import F, command, duration
 from duly.cli.programs import LOG_FORMATS, LOG_LEVELS, prepare, run_node, run_program, serve_program
-from duly.cli.settings import read_labels
 from duly.model import Role
 
 API_PORT = 8080

@@ -1,23 +1,25 @@
-"""Settings from the environment and from the file `duly.toml` in the current folder.
+"""Settings from the environment and from a file in the current folder: `duly.toml`, or `[tool.duly]` in pyproject.toml.
 
-The order of precedence is: flags, arguments in code, `DULY_*`, other names such as `LOG_LEVEL`, `duly.toml`, defaults.
+The order of precedence is: flags, arguments in code, `DULY_*`, other names such as `LOG_LEVEL`, the file, defaults.
 This module reads the middle part and remembers the source of each value; each command adds its flags. Every variable
-has a variant that ends in `_FILE` and names a file that holds the value, for secrets.
+has a variant that ends in `_FILE` and names a file that holds the value, for secrets. The fields of `SchedulerConfig`
+are settings, too (`node_settings`).
 """
 
 from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
+from duly.cli.node_settings import NODE_SETTINGS, from_file
 from duly.errors import ConfigurationError
 from duly.rules.durations import seconds_of
 
@@ -25,19 +27,24 @@ if TYPE_CHECKING:
     from duly.backends.address import Address
 
 FILE = "duly.toml"
+PROJECT = "pyproject.toml"
 FROM_FILE = "_FILE"
 
 _Duration = float | str | None
 
 
+class Sourced(Struct, frozen=True):
+    """A value and its source: the name of a variable, or of the file."""
+
+    value: Any
+    source: str
+
+
 class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys of `duly.toml`. None means: not set."""
+    """The keys of the file that are not fields of `SchedulerConfig`. None means: not set."""
 
     url: str | None = None
-    namespace: str | None = None
     app: str | None = None
-    concurrency: int | None = None
-    queues: tuple[str, ...] | dict[str, float] | None = None
     log_level: str | None = None
     log_format: str | None = None
     store: str | None = None
@@ -53,12 +60,6 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     tls_key: str | None = None
     token_rate: str | None = None
     handler_rates: str | dict[str, str] | None = None
-    publish_events: bool | None = None
-    keep_events: int | None = None
-    keep_logs: int | None = None
-    audit_key: str | None = None
-    default_handler: str | None = None
-    pinned: tuple[str, ...] | None = None
     max_connections: int | None = None
     max_header_bytes: int | None = None
     max_request_line: int | None = None
@@ -71,64 +72,45 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Settings(FileSettings, frozen=True):
-    """The settings of the file, overridden by the environment, which has some more."""
+    """The settings of the file, overridden by the environment. `node` has the fields of `SchedulerConfig`, by name."""
 
-    node_id: str | None = None
-    labels: dict[str, str] | None = None
+    node: dict[str, Sourced] = {}
 
+    def field(self, name: str) -> Any:
+        """The value of a field of `SchedulerConfig`; None if it is not set."""
+        found = self.node.get(name)
+        return None if found is None else found.value
+
+
+PROCESS_SETTINGS = FileSettings.__struct_fields__
 
 _OTHER_NAMES = {
     "log_level": "LOG_LEVEL",
     "log_format": "LOG_FORMAT",
-    "node_id": "WORKER_ID",
     "http_addr": "HTTP_ADDR",
     "worker_http_addr": "WORKER_HTTP_ADDR",
-    "default_handler": "DEFAULT_HANDLER",
 }
 
 # The environment variables of each setting. The first one that is set counts.
 VARIABLES = {
-    name: (f"DULY_{name.upper()}", *([_OTHER_NAMES[name]] if name in _OTHER_NAMES else []))
-    for name in Settings.__struct_fields__
-}
-
-# The settings that are fields of `SchedulerConfig`, by the name of the field.
-NODE_SETTINGS = {
-    "max_concurrent": "concurrency",
-    "queues": "queues",
-    "node_id": "node_id",
-    "labels": "labels",
-    "namespace": "namespace",
-    "publish_events": "publish_events",
-    "keep_events": "keep_events",
-    "keep_logs": "keep_logs",
-    "audit_key": "audit_key",
-    "default_handler": "default_handler",
-    "pinned": "pinned",
-}
+    name: (f"DULY_{name.upper()}", *([_OTHER_NAMES[name]] if name in _OTHER_NAMES else [])) for name in PROCESS_SETTINGS
+} | {name: setting.variables for name, setting in NODE_SETTINGS.items()}
 
 STORE_SETTINGS = ("url", "store", "queue", "coordinator")
-_TYPES = get_type_hints(Settings)
+_TYPES = get_type_hints(FileSettings)
 _DURATIONS = [name for name, kind in _TYPES.items() if kind == _Duration]
-_SWITCHES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
-
-
-class Sourced(Struct, frozen=True):
-    """A value and its source: the name of a variable, or of the file."""
-
-    value: Any
-    source: str
 
 
 def read_settings(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> Settings:
     """The settings of the environment and the file. An empty variable counts as not set."""
-    return replace(Settings(), **{name: each.value for name, each in sourced_settings(environment, folder).items()})
+    found = sourced_settings(environment, folder)
+    node = {name: each for name, each in found.items() if name in NODE_SETTINGS}
+    return Settings(**{name: each.value for name, each in found.items() if name not in node}, node=node)
 
 
 def sourced_settings(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> dict[str, Sourced]:
     """The same with sources. What is not set is left out."""
-    path = (folder or Path.cwd()) / FILE
-    found = {name: Sourced(value, FILE) for name, value in asdict(_read_file(path)).items() if value is not None}
+    found = _read_files(folder or Path.cwd())
     variables = _read_variables(environment)
     if not variables.keys() & {"url", "store"}:
         variables = _common_store_variables(environment) | variables
@@ -162,32 +144,16 @@ def _read_variable(environment: Mapping[str, str], variable: str) -> Sourced | N
 def _converted(name: str, given: Sourced) -> Any:
     """The text of a variable as the type of its setting."""
     text: str = given.value
-    if name in {"queues", "labels", "pinned"}:
-        parts = tuple(part.strip() for part in text.split(",") if part.strip())
-        return read_labels(given.source, parts) if name == "labels" else parts
+    if name in NODE_SETTINGS:
+        return NODE_SETTINGS[name].read(given.source, text)
     if name in _DURATIONS:
         return _seconds(given.source, text)
-    if _TYPES[name] == bool | None:
-        if text.lower() not in _SWITCHES:
-            raise ConfigurationError(f"{given.source}={text!r}: expected yes or no")
-        return _SWITCHES[text.lower()]
     if _TYPES[name] != int | None:
         return text
     try:
         return int(text)
     except ValueError as exc:
         raise ConfigurationError(f"{given.source}={text!r}: expected a whole number") from exc
-
-
-def read_labels(source: str, texts: Sequence[str]) -> dict[str, str]:
-    """Labels written as NAME=VALUE."""
-    pairs = [text.strip().partition("=") for text in texts]
-    for name, sign, value in pairs:
-        if not (name and sign and value):
-            raise ConfigurationError(
-                f"{source}: invalid label {name + sign + value!r}: expected NAME=VALUE, e.g. gpu=yes"
-            )
-    return {name: value for name, _, value in pairs}
 
 
 def _seconds(source: str, given: float | str) -> float:
@@ -198,26 +164,53 @@ def _seconds(source: str, given: float | str) -> float:
         raise ConfigurationError(f"{source}: {exc}") from exc
 
 
-def _read_file(path: Path) -> FileSettings:
-    if not path.is_file():
-        return FileSettings()
+def _read_files(folder: Path) -> dict[str, Sourced]:
+    """The settings of `duly.toml`; if there is none, those of the table `tool.duly` in pyproject.toml."""
+    path = folder / FILE
+    if path.is_file():
+        return _read_content(FILE, _read_toml(path))
+    path = folder / PROJECT
+    if not path.is_file() or "duly" not in _read_text(path):  # most projects say nothing about Duly
+        return {}
+    tool = _read_toml(path).get("tool", {})
+    table = tool.get("duly", {}) if isinstance(tool, dict) else {}
+    if not isinstance(table, dict):
+        raise ConfigurationError(f"{PROJECT}: tool.duly is not a table: write [tool.duly]")
+    return _read_content(PROJECT, table)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (UnicodeDecodeError, OSError) as exc:
+        raise ConfigurationError(f"{path.name} cannot be read: {exc}") from exc
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
     import tomllib  # noqa: PLC0415  # most programs have no such file
 
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as exc:
+        return tomllib.loads(_read_text(path))
+    except tomllib.TOMLDecodeError as exc:
         raise ConfigurationError(f"{path.name} cannot be read: {exc}") from exc
-    _refuse_unknown(path.name, content)
+
+
+def _read_content(source: str, content: dict[str, Any]) -> dict[str, Sourced]:
+    values = from_file(source, content)
+    _refuse_unknown(source, content)
     try:
-        found = msgspec.convert(content, FileSettings)
+        process = asdict(msgspec.convert(content, FileSettings))
     except msgspec.ValidationError as exc:
-        raise ConfigurationError(f"{path.name}: {exc}") from exc
-    given = {name: value for name in _DURATIONS if (value := getattr(found, name)) is not None}
-    return replace(found, **{name: _seconds(f"{path.name}: {name}", value) for name, value in given.items()})
+        raise ConfigurationError(f"{source}: {exc}") from exc
+    for name in _DURATIONS:
+        if process[name] is not None:
+            process[name] = _seconds(f"{source}: {name}", process[name])
+    values |= {name: value for name, value in process.items() if value is not None}
+    return {name: Sourced(value, source) for name, value in values.items()}
 
 
 def _refuse_unknown(name: str, content: Mapping[str, Any]) -> None:
-    known = FileSettings.__struct_fields__
+    known = (*PROCESS_SETTINGS, *(key for setting in NODE_SETTINGS.values() for key in setting.keys))
     for key in content:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)

@@ -29,6 +29,7 @@ RETAINED = ("completed", "failed", "cancelled", "lost", "skipped")  # the final 
 # The settings that can change while nodes run (`rules.cluster_settings`).
 CHANGEABLE = (
     "max_concurrent",
+    "queues",
     "tick_interval",
     "misfire_grace",
     "max_losses",

@@ -167,6 +167,14 @@ class Pause(Struct, frozen=True):
     note: str = ""
 
 
+class Defined(Struct, frozen=True):
+    """Since when a job has its definition: the revision that brought it, when, and who wrote it (None: unknown)."""
+
+    revision: int
+    at: datetime
+    by: str | None = None
+
+
 class JobRecord(Struct, frozen=True):
     """A job as the store keeps it.
 
@@ -175,7 +183,8 @@ class JobRecord(Struct, frozen=True):
     start time of the node whose code defines the job: the code of the most recently started node wins. `job_file` names
     the file that defines this job: no other file may change it. `damage` says why the stored definition cannot be read:
     such a record has a name and a revision, and can only be replaced or removed. `planned_in` is the shard that the
-    planner moved the job to, None for the first one and for a job whose schedule only code can compute.
+    planner moved the job to, None for the first one and for a job whose schedule only code can compute. `defined` says
+    where the definition comes from; 0.1.0 does not keep it, see `version`.
     """
 
     uid: str
@@ -194,10 +203,16 @@ class JobRecord(Struct, frozen=True):
     job_file: str | None = field(name="fleet", default=None)  # stored under the name that 0.1.0 gave it
     damage: str | None = None
     planned_in: str | None = None
+    defined: Defined | None = None
 
     @property
     def name(self) -> str:
         return self.spec.name
+
+    @property
+    def version(self) -> Defined:
+        """Where the definition comes from; of a record that does not say it, the latest change of the record."""
+        return self.defined or Defined(self.revision, self.updated_at)
 
     @property
     def shard(self) -> str:
@@ -243,7 +258,8 @@ class JobChange(Struct, frozen=True):
 
     The planner may advance the stored cursor between reading a record and changing it; so the record's own cursor is
     used only if the change `moves_cursor`. With `redefines`, a definition from code is replaced, removed or restored:
-    the value about deployed definitions (`DEPLOYED`) is cleared in the same step.
+    the value about deployed definitions (`DEPLOYED`) is cleared in the same step. `replaces` is the definition that the
+    change replaces (`model.definitions`): it is appended to the job's log of definitions in the same step.
     """
 
     record: JobRecord
@@ -252,6 +268,7 @@ class JobChange(Struct, frozen=True):
     moves_cursor: bool = False
     ledger: tuple[Run, ...] = ()
     redefines: bool = False
+    replaces: bytes | None = None
 
 
 class Firing(Struct, frozen=True):

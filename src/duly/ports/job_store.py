@@ -23,8 +23,9 @@ class JobStore(Protocol):
         held or not. Deleting them lowers `planned` by their number. CANCEL ends every other waiting run with the reason
         `rules.admission.REMOVED`, also where the job had another `uid` then. REWIND, which excludes `moves_cursor`,
         also sets the cursor back to the earliest deleted instant and `plan_at` to now. The ledger is inserted as `fire`
-        inserts runs. A change that `redefines` also empties the value `DEPLOYED` and raises its version. Returns each
-        record as stored, None for a lost race.
+        inserts runs. A change that `redefines` also empties the value `DEPLOYED` and raises its version. What a change
+        `replaces` is appended to the log `definitions_log(name)`, which keeps the newest `KEPT_DEFINITIONS`. Returns
+        each record as stored, None for a lost race.
 
         Where CANCEL applies to very many runs, a store may cancel most of them in slices before that step, so that it
         blocks no other call. If the call is cut off then, the record is unchanged, and a repeat continues.
@@ -34,6 +35,7 @@ class JobStore(Protocol):
     async def remove(self, name: str, expect: int, *, now: datetime | None = None) -> bool:
         """Delete the record of that revision for good, and its waiting runs as CANCEL does; False if it is not there.
 
+        The log of its definitions is deleted in the same step; if there is one again, its numbers begin at 1.
         Runs that have ended, their attempts and the job's counters stay, and so do dedupe keys with a time.
         """
         ...

@@ -126,6 +126,15 @@ class RunStore(Protocol):
         """
         ...
 
+    async def backfill(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[bool]:
+        """Add runs for due instants that had none: each whose id is new, or that of a skipped run, which it replaces.
+
+        One atomic step for all, of some hundred at most. In order; False, and no change, for one whose id is that of
+        any other run. They are inserted as `fire` inserts runs, so one that carries the state skipped is recorded as
+        such. The record of a replaced run is deleted with its attempts; counters stay.
+        """
+        ...
+
     async def purge(self, state: State, before: datetime | None, keep: int | None, limit: int) -> int:
         """Delete up to `limit` runs of a final state with their attempts and logs, the earliest ended first.
 

@@ -28,6 +28,7 @@ Value = int | float | str | None
 _NONE = "none"
 _RETENTION = "retention."
 LOG_LEVEL, TOKEN_RATE, HANDLER_RATES = _BESIDE_CONFIG = ("log_level", "token_rate", "handler_rates")
+QUEUES = "queues"
 _FOR_EVER = frozenset({"shutdown_timeout", *(f"{_RETENTION}{name}" for name in Retention.__struct_fields__)})
 _COUNTS = frozenset(
     {
@@ -76,7 +77,7 @@ def checked(name: str, given: object) -> Value:
     check_name(name)
     if name in _BESIDE_CONFIG:
         return _text_value(name, given)
-    value = _figure(name, given)
+    value = queues_text(name, given) if name == QUEUES else _figure(name, given)
     _applied(SchedulerConfig(), name, value)
     return value
 
@@ -103,6 +104,8 @@ def expects(name: str) -> str:
         return "a rate such as 10/s or 10/s:20, or none"
     if name == HANDLER_RATES:
         return "rates by handler such as greet=10/s,report=5/m, or none"
+    if name == QUEUES:
+        return "names such as default,mail, or names and weights such as default=1,mail=3, or none for all queues"
     kind = "a whole number" if name in _COUNTS else "a duration such as 90s or 10m"
     return f"{kind}, or none" if name in _FOR_EVER else kind
 
@@ -142,6 +145,34 @@ def _text_value(name: str, given: object) -> str | None:
     return text
 
 
+def queues_text(name: str, given: object) -> str | None:
+    """Queues as one text: names, or names and weights. None means all queues."""
+    if given is None or (isinstance(given, str) and given.strip().lower() == _NONE):
+        return None
+    found = queues_of(name, given) if isinstance(given, str) else given
+    if isinstance(found, Mapping) and all(isinstance(weight, int | float) for weight in found.values()):
+        return ",".join(f"{queue}={weight:g}" for queue, weight in found.items())
+    if not isinstance(found, tuple | list) or not all(isinstance(queue, str) for queue in found):
+        _refuse_value(QUEUES, given)
+    return ",".join(found)
+
+
+def queues_of(name: str, text: str) -> tuple[str, ...] | dict[str, float]:
+    """Queues from text: names, or names and weights. `name` is that of the setting, for errors."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise ConfigurationError(f"{name}={shown(text)}: expected {expects(QUEUES)}")
+    if not any("=" in part for part in parts):
+        return tuple(parts)
+    weights = {}
+    for queue, _, weight in (part.partition("=") for part in parts):
+        try:
+            weights[queue.strip()] = float(weight)
+        except ValueError:
+            raise ConfigurationError(f"{name}={shown(text)}: expected {expects(QUEUES)}") from None
+    return weights
+
+
 def _refuse_value(name: str, given: object) -> NoReturn:
     raise ConfigurationError(f"{name}={shown(given)}: expected {expects(name)}")
 
@@ -151,6 +182,8 @@ def _applied(config: SchedulerConfig, name: str, value: Value) -> SchedulerConfi
     if name.startswith(_RETENTION):
         retention = replace(config.retention, **{name.removeprefix(_RETENTION): value})
         return replace(config, retention=retention)
+    if name == QUEUES:
+        return replace(config, queues=queues_of(name, value) if isinstance(value, str) else None)
     if value is None and name not in _FOR_EVER:
         _refuse_value(name, value)
     return replace(config, **{name: value})
@@ -163,6 +196,8 @@ def own_value(config: SchedulerConfig, name: str) -> Value:
     if name.startswith(_RETENTION):
         found: Value = getattr(config.retention, name.removeprefix(_RETENTION))
         return found
+    if name == QUEUES:
+        return queues_text(name, config.queues)
     own: Value = getattr(config, name)
     return own
 

@@ -27,6 +27,7 @@ from duly.model.job import MAIN
 from duly.model.loss import Loss
 from duly.model.outage import Outage
 from duly.rules.admission import OVERLAP, REPLACED
+from duly.rules.backfill import backfilled_by
 from duly.rules.describe import duration, instant
 from duly.rules.job_changes import CHANGED, NO_HANDLER, PAUSED
 from duly.rules.misfires import MISFIRE
@@ -159,14 +160,27 @@ def _introduce(facts: Facts) -> str:
 def _tell_run(facts: Facts, run: Run, reasons: list[str]) -> tuple[str, str | None]:
     """Add what happened to a run to the reasons; returns its verdict and the setting that decided."""
     covered = f"{instant(run.due)}" if run.until is None else f"{instant(run.due)} to {instant(run.until)}"
-    reasons.append(f"{_ORIGIN[run.cause]} for {covered}: run {run.id}.")
+    reasons.append(f"{_origin(run)} for {covered}: run {run.id}.")
     reasons.extend(_tell_attempt(run, attempt) for attempt in facts.attempts)
     sentence, setting = _tell_state(facts, run)
     reasons.append(sentence)
     return run.state.value, setting
 
 
-_ORIGIN = {Cause.SCHEDULE: "Planned", Cause.SUBMIT: "Submitted", Cause.TRIGGER: "Triggered by hand"}
+_ORIGIN = {
+    Cause.SCHEDULE: "Planned",
+    Cause.SUBMIT: "Submitted",
+    Cause.TRIGGER: "Triggered by hand",
+    Cause.BACKFILL: "Backfilled",
+}
+
+
+def _origin(run: Run) -> str:
+    by = backfilled_by(run)
+    if by is None:
+        return _ORIGIN[run.cause]
+    at = "" if run.created_at is None else f" at {instant(run.created_at)}"
+    return f"{_ORIGIN[Cause.BACKFILL]} by {by}{at}"
 
 
 def _tell_attempt(run: Run, attempt: Attempt) -> str:

@@ -10,7 +10,9 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from duly.model import JobChange, JobRecord, JobSpec, Origin, Pause, Run, Waiting
+from duly.model import JobChange, JobRecord, JobSpec, Origin, Pause, Run, Waiting, sanitize
+from duly.model.job import Defined
+from duly.rules.definitions import past
 from duly.rules.misfires import MISFIRE
 from duly.rules.planning import skipped
 from duly.rules.schedules import Schedule, first_instant, latest, step
@@ -23,9 +25,15 @@ _TICK = timedelta(microseconds=1)
 
 
 def create(
-    uid: str, spec: JobSpec, schedule: Schedule | None, origin: Origin, now: datetime, code_since: datetime | None
+    uid: str,
+    spec: JobSpec,
+    schedule: Schedule | None,
+    origin: Origin,
+    now: datetime,
+    code_since: datetime | None,
+    by: str | None = None,
 ) -> JobChange:
-    """A job of a new name."""
+    """A job of a new name. `by` says who defines it."""
     cursor = None if schedule is None else first_instant(schedule, now)
     record = JobRecord(
         uid=uid,
@@ -37,21 +45,34 @@ def create(
         cursor=cursor,
         plan_at=None if cursor is None else now,
         code_since=code_since,
+        defined=_defined(1, now, by),
     )
     return JobChange(record, None)
 
 
 def restore(
-    uid: str, tombstone: JobRecord, spec: JobSpec, schedule: Schedule | None, now: datetime, code_since: datetime | None
+    uid: str,
+    tombstone: JobRecord,
+    spec: JobSpec,
+    schedule: Schedule | None,
+    now: datetime,
+    code_since: datetime | None,
+    by: str | None = None,
 ) -> JobChange:
     """A removed job that is registered again: a new identity in the old place."""
     born = create(uid, spec, schedule, tombstone.origin, now, code_since).record
-    again = replace(born, revision=tombstone.revision + 1)
-    return JobChange(again, tombstone.revision, moves_cursor=True, redefines=True)
+    revision = tombstone.revision + 1
+    again = replace(born, revision=revision, defined=_defined(revision, now, by))
+    return JobChange(again, tombstone.revision, moves_cursor=True, redefines=True, replaces=past(tombstone))
 
 
 def deploy(
-    record: JobRecord, spec: JobSpec, schedule: Schedule | None, now: datetime, code_since: datetime | None
+    record: JobRecord,
+    spec: JobSpec,
+    schedule: Schedule | None,
+    now: datetime,
+    code_since: datetime | None,
+    by: str | None = None,
 ) -> JobChange | None:
     """A definition that may differ from the one stored: None if nothing is to be written.
 
@@ -61,15 +82,16 @@ def deploy(
         return None
     if code_since is not None and record.code_since is not None and code_since < record.code_since:
         return None  # a newer node's code is in force
-    after = _next(record, now, spec=spec, code_since=code_since)
-    redefines = record.origin is Origin.CODE
+    defined = _defined(record.revision + 1, now, by)
+    after = _next(record, now, spec=spec, code_since=code_since, defined=defined)
+    redefines, replaces = record.origin is Origin.CODE, past(record)
     if spec.schedule == record.spec.schedule:
-        return JobChange(after, record.revision, Waiting.REWIND, redefines=redefines)
+        return JobChange(after, record.revision, Waiting.REWIND, redefines=redefines, replaces=replaces)
     cursor = None if schedule is None else first_instant(schedule, now)
     unplanned = record.cursor if record.cursor is not None and record.cursor <= now else None
     ledger = () if unplanned is None else (skipped(record, unplanned, now, CHANGED),)
     moved = replace(after, cursor=cursor, plan_at=None if cursor is None else now)
-    return JobChange(moved, record.revision, Waiting.DROP, moves_cursor=True, ledger=ledger, redefines=redefines)
+    return JobChange(moved, record.revision, Waiting.DROP, True, ledger, redefines, replaces)
 
 
 def pause(record: JobRecord, now: datetime, note: str) -> JobChange | None:
@@ -108,8 +130,14 @@ def remove(record: JobRecord, now: datetime) -> JobChange | None:
     return JobChange(_next(record, now, removed_at=now), record.revision, Waiting.CANCEL, redefines=redefines)
 
 
+def _defined(revision: int, now: datetime, by: str | None) -> Defined:
+    return Defined(revision, now, None if by is None else sanitize.text_of(by, sanitize.MOST_ACTOR))
+
+
 def _next(record: JobRecord, now: datetime, **changes: object) -> JobRecord:
-    return replace(record, revision=record.revision + 1, updated_at=now, **changes)
+    """The next revision. Where its definition comes from is written down, also for a record of 0.1.0."""
+    kept = {"defined": record.version} | changes
+    return replace(record, revision=record.revision + 1, updated_at=now, **kept)
 
 
 def _go_on(

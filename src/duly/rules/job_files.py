@@ -6,22 +6,21 @@ nothing may be written. Pauses, cursors and history are kept, as by every deploy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from enum import StrEnum
 
-from msgspec import Struct, UnsetType
+from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.deprecation import renamed_attribute
-from duly.model import CommandSpec, JobChange, JobFile, JobRecord, JobSpec, Origin, ScheduleSpec
+from duly.model import JobChange, JobFile, JobRecord, JobSpec, Origin
 from duly.model.job_file import InForce
 from duly.rules import job_changes
+from duly.rules.definition_words import FieldChange, field_changes, schedule_words
 from duly.rules.schedules import from_spec
 
 REMEMBERED = 100  # versions of a file that are known as replaced
-
-_HIDDEN, _NEW, _NONE = "set", "set anew", "–"
 
 
 class AlterationKind(StrEnum):
@@ -30,14 +29,6 @@ class AlterationKind(StrEnum):
     ADDED = "added"
     CHANGED = "changed"
     REMOVED = "removed"
-
-
-class FieldChange(Struct, frozen=True):
-    """One field of a definition, before and after, in words. Values of the environment are not shown."""
-
-    field: str
-    old: str
-    new: str
 
 
 class Alteration(Struct, frozen=True):
@@ -158,14 +149,16 @@ def _brief(spec: JobSpec) -> dict[str, str]:
     return {"schedule": schedule_words(spec.schedule), "command": str(spec.command)}
 
 
-def change_of(alteration: Alteration, job_file: str, uid: Callable[[], str], now: datetime) -> JobChange | None:
-    """The edit that adds or changes a job; None if nothing is to be written."""
+def change_of(
+    alteration: Alteration, job_file: str, uid: Callable[[], str], now: datetime, by: str | None = None
+) -> JobChange | None:
+    """The edit that adds or changes a job on behalf of `by`; None if nothing is to be written."""
     spec = alteration.after
     assert spec is not None
     schedule = None if spec.schedule is None else from_spec(spec.schedule)
     if alteration.before is not None:
-        return job_changes.deploy(alteration.before, spec, schedule, now, None)
-    born = job_changes.create(uid(), spec, schedule, Origin.FILE, now, None)
+        return job_changes.deploy(alteration.before, spec, schedule, now, None, by)
+    born = job_changes.create(uid(), spec, schedule, Origin.FILE, now, None, by)
     return replace(born, record=replace(born.record, job_file=job_file))
 
 
@@ -184,80 +177,3 @@ def put_in_force(before: InForce | None, job_file: JobFile, since: datetime) -> 
     older = () if before is None else (*before.replaced, before.digest)
     replaced = tuple(dict.fromkeys(each for each in older if each != digest))[-REMEMBERED:]
     return InForce(digest, since, tuple(spec.name for spec in job_file.jobs), replaced)
-
-
-# --- in words
-
-
-def field_changes(old: JobSpec, new: JobSpec) -> list[FieldChange]:
-    """The fields in which two definitions differ."""
-    found = [] if old.schedule == new.schedule else [FieldChange("schedule", *_schedules(old.schedule, new.schedule))]
-    found += _command_changes(old.command, new.command)
-    before, after = _plain(old), _plain(new)
-    found += [FieldChange(field, before[field], after[field]) for field in after if before[field] != after[field]]
-    return found
-
-
-def schedule_words(schedule: ScheduleSpec | None) -> str:
-    """A schedule in plain words."""
-    return "when submitted" if schedule is None else from_spec(schedule).describe()
-
-
-def _schedules(old: ScheduleSpec | None, new: ScheduleSpec | None) -> tuple[str, str]:
-    """Two schedules in words, or as they are written where the words are the same."""
-    words = schedule_words(old), schedule_words(new)
-    if words[0] != words[1]:
-        return words
-    return (_NONE if old is None else repr(from_spec(old))), (_NONE if new is None else repr(from_spec(new)))
-
-
-def _command_changes(old: CommandSpec | None, new: CommandSpec | None) -> list[FieldChange]:
-    before, after = _command_words(old), _command_words(new)
-    found = [FieldChange(field, before[field], after[field]) for field in after if before[field] != after[field]]
-    return found + _environment_changes(old.environment if old else {}, new.environment if new else {})
-
-
-def _command_words(command: CommandSpec | None) -> dict[str, str]:
-    return {
-        "command": _NONE if command is None else str(command),
-        "shell": _yes(command is not None and command.shell),
-        "cwd": _NONE if command is None or command.cwd is None else command.cwd,
-        "pass_environment": _NONE if command is None else ", ".join(command.pass_environment) or _NONE,
-        "confine": _NONE if command is None or command.confine is None else str(command.confine),
-    }
-
-
-def _environment_changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[FieldChange]:
-    found = []
-    for name in sorted({*old, *new}):
-        if old.get(name) != new.get(name):
-            texts = (_HIDDEN, _NEW) if name in old and name in new else (_NONE, _HIDDEN)
-            found.append(FieldChange(f"environment.{name}", *(texts if name in new else (_HIDDEN, _NONE))))
-    return found
-
-
-def _plain(spec: JobSpec) -> dict[str, str]:
-    policy = spec.policy
-    retry = policy.retry
-    return {
-        "timeout": _NONE if policy.timeout is None else f"{policy.timeout:g} s",
-        "retry": f"{retry.max_retries} × {retry.strategy} from {retry.initial_interval:g} s"
-        f" up to {retry.max_interval:g} s, multiplier {retry.multiplier:g}, jitter {retry.jitter:g}"
-        if retry.max_retries
-        else "none",
-        "delivery": policy.delivery.value,
-        "on_store_loss": policy.on_store_loss.value,
-        "keep_logs": _NONE if isinstance(policy.keep_logs, UnsetType) else str(policy.keep_logs),
-        "queue": spec.queue,
-        "priority": str(spec.priority),
-        "overlap": _NONE if spec.overlap is None else spec.overlap.value,
-        "misfire": spec.misfire.value,
-        "max_runs": _NONE if spec.max_runs is None else str(spec.max_runs),
-        "description": spec.description or _NONE,
-        "tags": ", ".join(spec.tags) or _NONE,
-        "selector": ", ".join(f"{name}={value}" for name, value in sorted((spec.selector or {}).items())) or _NONE,
-    }
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"

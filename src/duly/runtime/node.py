@@ -229,8 +229,14 @@ class Node:
             metrics[CLOSED] = 1.0
         if self.worker.last_start is not None:
             metrics[LAST_START] = self.worker.last_start
-        capacity = self._env.config.max_concurrent
-        card = replace(self._env.card, handlers=self._catalog.names, capacity=capacity, metrics=metrics)
+        config = self._env.config
+        card = replace(
+            self._env.card,
+            handlers=self._catalog.names,
+            capacity=config.max_concurrent,
+            queues=config.queue_names,
+            metrics=metrics,
+        )
         return replace(card, capacity=0, metrics=metrics | {STOPPING: 1.0}) if self.worker.stopping else card
 
     def services(self) -> list[Service]:
@@ -293,8 +299,10 @@ class Node:
             self._env.emit(NodeIdShared(other.id, other.host, other.pid, other.started_at))
         self.health.share_id("" if other is None else describe(other))
 
-    def _reconfigured(self, _before: InForce, _after: InForce) -> None:
+    def _reconfigured(self, before: InForce, after: InForce) -> None:
         """The settings have changed: wake the services that sleep according to the old ones."""
+        if before.config.queues != after.config.queues:
+            self.ahead.forget()
         self.worker.look()
         for service in (self.worker, self.dispatcher, self.elector, self.planner, self.assigner, self.janitor):
             service.signal.wake()

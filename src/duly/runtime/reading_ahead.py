@@ -33,9 +33,7 @@ class ReadAhead(NodeService):
     def __init__(self, env: Environment, queue: Queue, backend: Backend, catalog: Catalog, next_due: NextDue) -> None:
         super().__init__(env, next_due.soon)
         self._node_id = env.card.id
-        self._queues = None if isinstance(env.config.queues, Mapping) else env.config.queues
-        weighted = isinstance(env.config.queues, Mapping)  # weights decide about every claim
-        self._enabled = backend.capabilities.reads_ahead and not weighted
+        self._able = backend.capabilities.reads_ahead
         self._queue = queue
         self._coordinator = backend.coordinator
         self._catalog = catalog
@@ -60,6 +58,10 @@ class ReadAhead(NodeService):
         await self._read(shift(now, _LEAD))
         return 0.0
 
+    @property
+    def _enabled(self) -> bool:
+        return self._able and not isinstance(self._live.config.queues, Mapping)  # weights decide about every claim
+
     async def _look_around(self) -> None:
         """Learn which part of the runs is this node's: its rank among the nodes that work."""
         now = self._clock.monotonic()
@@ -73,7 +75,7 @@ class ReadAhead(NodeService):
         """Read what is due by `until` and was not read before."""
         self._skip()
         known = {run.id for run in self._runs}
-        what = (self._node_id, self._queues, self._catalog.names, until, _SLICE, *self._rank)
+        what = (self._node_id, self._live.config.queue_names, self._catalog.names, until, _SLICE, *self._rank)
         runs, cursor = await self._queue.read_ahead(*what)
         self._runs.extend(run for run in runs if run.id not in known)
         while cursor is not None and len(self._runs) < _MOST:

@@ -67,7 +67,6 @@ class Worker(NodeService):
         self._others_wait = True
         self._rng = env.rng
         self._tracer = env.tracer
-        self._queues = env.config.queues
         self._lease = env.config.lease
         self._requests = first_request(env.card.started_at)
         self._unanswered: Callable[[], Awaitable[Sequence[Claim]]] | None = None
@@ -158,10 +157,11 @@ class Worker(NodeService):
 
     async def _claim_all(self, room: int) -> int:
         """Claim from all queues as if they were one, or from one after the other in an order drawn by weight."""
-        if not isinstance(self._queues, Mapping):
-            return await self._claim(self._queues, room)
+        queues = self._live.config.queues
+        if not isinstance(queues, Mapping):
+            return await self._claim(queues, room)
         started = 0
-        for queue in _draw(self._queues, self._rng):
+        for queue in _draw(queues, self._rng):
             if started < room and self.room > 0:
                 started += await self._claim([queue], room - started)
         return started

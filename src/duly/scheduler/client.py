@@ -53,10 +53,12 @@ from duly.runtime.environment import new_node_id
 from duly.runtime.live_config import LiveConfig, SettingsWatcher
 from duly.runtime.service import ServiceHealth, serve
 from duly.scheduler.audit import Audit
+from duly.scheduler.backfills import Backfills
 from duly.scheduler.code_deploys import CodeDeploys
 from duly.scheduler.explaining import Explainer
 from duly.scheduler.job_admin import JobAdmin
 from duly.scheduler.job_files import JobFiles
+from duly.scheduler.job_history import JobHistory
 from duly.scheduler.registry import Registry
 from duly.scheduler.submitting import Submitter
 
@@ -96,7 +98,10 @@ class Client:
         self.submitter = Submitter(backend, registry, live, self.ids, clock, tracer, emit)
         self._when_changed: Callable[[], None] = lambda: None
         self.definitions = JobAdmin(backend, registry, live, self.ids, clock.now, emit, self._changed)
-        self.code_deploys = CodeDeploys(backend, registry, live, self.ids, clock.now, emit, self._changed)
+        self.history = JobHistory(backend, registry, live, clock.now, emit, self._changed)
+        self.backfills = Backfills(backend, live, self.definitions.schedule, emit)
+        by = f"node {self.node_id}"
+        self.code_deploys = CodeDeploys(backend, registry, live, self.ids, clock.now, emit, self._changed, by)
         self.audit = Audit(backend.store, config.audit_key)
         self.explainer = Explainer(backend, config, self.definitions.schedule)
         self.job_files = JobFiles(backend, config, self.ids, clock.now, emit, self._changed)

@@ -33,7 +33,7 @@ Specs = Mapping[str, tuple[Job, JobSpec]]
 
 
 class CodeDeploys:
-    """Saves what is new or changed in the code. `changed` is called after every write."""
+    """Saves what is new or changed in the code, as defined by `by`. `changed` is called after every write."""
 
     def __init__(
         self,
@@ -44,7 +44,9 @@ class CodeDeploys:
         now: Callable[[], datetime],
         emit: Emit,
         changed: Callable[[], None],
+        by: str,
     ) -> None:
+        self._by = by
         self._store = backend.store
         self._coordinator = backend.coordinator
         self._registry = registry
@@ -117,20 +119,22 @@ class CodeDeploys:
         return {name: specs[name] for name in lost}, odd
 
     def _change(self, job: Job, spec: JobSpec, record: JobRecord | None, code_since: datetime) -> JobChange | None:
-        now = self._now()
+        now, by = self._now(), self._by
         if record is None:
-            return job_changes.create(self._ids.new(), spec, bound_schedule(job, spec), Origin.CODE, now, code_since)
+            schedule = bound_schedule(job, spec)
+            return job_changes.create(self._ids.new(), spec, schedule, Origin.CODE, now, code_since, by)
         if record.origin is not Origin.CODE:
             self._emit(JobConflict(job.name, f"the {record.origin.value} defines it; code does not overwrite that"))
             return None
         if record.status is JobStatus.REMOVED:
             if job.restore:
-                return job_changes.restore(self._ids.new(), record, spec, bound_schedule(job, spec), now, code_since)
+                schedule = bound_schedule(job, spec)
+                return job_changes.restore(self._ids.new(), record, spec, schedule, now, code_since, by)
             self._emit(JobConflict(job.name, "it was removed; register it with restore=True to bring it back"))
             return None
         if _is_deployed(record, spec):
             return None
-        return job_changes.deploy(record, spec, bound_schedule(job, spec), now, code_since)
+        return job_changes.deploy(record, spec, bound_schedule(job, spec), now, code_since, by)
 
 
 def _is_deployed(record: JobRecord, spec: JobSpec) -> bool:

@@ -86,16 +86,18 @@ class JobAdmin:
 
     # --- defining
 
-    async def define(self, job: Job, guard: Guard = unguarded) -> tuple[JobRecord, JobRecord | None]:
-        """Create or replace a job that the API owns; return the record, and the previous one.
+    async def define(
+        self, job: Job, guard: Guard = unguarded, by: str | None = None
+    ) -> tuple[JobRecord, JobRecord | None]:
+        """Create or replace a job that the API owns, on behalf of `by`; return the record, and the previous one.
 
         Raises `JobChanged` if the API does not own the job.
         """
-        [defined] = await self.define_each([job], [guard])
+        [defined] = await self.define_each([job], [guard], by=by)
         return defined
 
     async def define_each(
-        self, jobs: Sequence[Job], guards: Sequence[Guard], about: About = unnumbered
+        self, jobs: Sequence[Job], guards: Sequence[Guard], about: About = unnumbered, by: str | None = None
     ) -> list[tuple[JobRecord, JobRecord | None]]:
         """The same for jobs of different names: nothing is written unless all can be.
 
@@ -120,7 +122,7 @@ class JobAdmin:
                 await _share_loop(place)
                 with about(place):
                     guards[place](record)
-                    change = self._definition(job, specs[place], record)
+                    change = self._definition(job, specs[place], record, by)
                 if change is not None:
                     wanted.append((place, change))
                 elif record is not None:
@@ -134,12 +136,12 @@ class JobAdmin:
                 self._changed()
         raise _busy(next(job.name for place, job in enumerate(jobs) if place not in defined))
 
-    def _definition(self, job: Job, spec: JobSpec, record: JobRecord | None) -> JobChange | None:
+    def _definition(self, job: Job, spec: JobSpec, record: JobRecord | None, by: str | None) -> JobChange | None:
         _refuse_foreign(job.name, record)
         now, schedule = self._now(), bound_schedule(job, spec)
         if record is None:
-            return job_changes.create(self._ids.new(), spec, schedule, Origin.API, now, None)
-        return job_changes.deploy(record, spec, schedule, now, None)
+            return job_changes.create(self._ids.new(), spec, schedule, Origin.API, now, None, by)
+        return job_changes.deploy(record, spec, schedule, now, None, by)
 
     # --- operating
 

@@ -100,7 +100,8 @@ class JobFiles:
             raise ConfigurationError("; ".join(found.clash_words()))
         if not await self._put_in_force(found, since or await self._store.time()):
             return [found.job_file.name]
-        lost = await self._save([each for each in found.alterations if each.kind is not AlterationKind.REMOVED], found)
+        kept = [each for each in found.alterations if each.kind is not AlterationKind.REMOVED]
+        lost = await self._save(kept, found, by)
         lost += await self._remove(found.of(AlterationKind.REMOVED))
         lost += await self._withdraw(found)
         written = [each for each in found.alterations if each.name not in lost]
@@ -124,9 +125,9 @@ class JobFiles:
         value = msgspec.json.encode(put_in_force(found.stands, job_file, since))
         return await self._store.put(JOB_FILES, job_file.name, value, expect=found.version) is not None
 
-    async def _save(self, alterations: Sequence[Alteration], found: Difference) -> list[str]:
+    async def _save(self, alterations: Sequence[Alteration], found: Difference, by: str | None) -> list[str]:
         now, job_file = self._now(), found.job_file.name
-        wanted = [(each.name, change_of(each, job_file, self._ids.new, now)) for each in alterations]
+        wanted = [(each.name, change_of(each, job_file, self._ids.new, now, by)) for each in alterations]
         edits = [(name, change) for name, change in wanted if change is not None]
         lost = []
         for start in range(0, len(edits), _SLICE):

@@ -42,6 +42,7 @@ from duly.model.config import config_of
 from duly.model.confinement import Confinement
 from duly.observe import Logger, MetricsCollector
 from duly.ports import Backend, Clock, Finding, SystemClock
+from duly.rules.definitions import Revision
 from duly.rules.explain import Explanation
 from duly.rules.job_files import Difference
 from duly.rules.retry import RetryPolicy
@@ -50,6 +51,7 @@ from duly.runtime.context import Context
 from duly.runtime.executors.custom import Executor
 from duly.runtime.executors.import_path import loading_main
 from duly.runtime.handler import ErrorHook, FailureHook
+from duly.scheduler.backfills import Backfill
 from duly.scheduler.client import Client, cause_of, order_of, states_of
 from duly.scheduler.cluster_settings import ClusterSettings
 from duly.scheduler.examination import examine
@@ -64,6 +66,7 @@ from duly.scheduler.job import (
     OverlapName,
     StoreLossName,
 )
+from duly.scheduler.job_history import Rollback
 from duly.scheduler.life import Life
 from duly.scheduler.locks import Lock, locked
 from duly.scheduler.node_report import NodeReport, report_of
@@ -444,6 +447,44 @@ class Scheduler(Subscriptions):
     async def handler_statistics(self, handler: str) -> JobStatistics:
         """Counters of a handler, summed over its recurring jobs and the job that has its name."""
         return await (await self._client()).definitions.handler_statistics(handler)
+
+    async def history(self, name: str) -> list[Revision]:
+        """The versions of a job's definition, newest first: who wrote each, when, and what it changed.
+
+        The newest 50 replaced ones are kept. A pause is not a new version, so the numbers of revisions may jump.
+        """
+        return await (await self._client()).history.revisions(name)
+
+    async def rollback(
+        self, name: str, revision: int | None = None, *, by: str | None = None, dry_run: bool = False
+    ) -> Rollback:
+        """Give a job the definition it had at a revision, or its previous one, as a new revision.
+
+        Raises `JobChanged` if live nodes define the job in their code: deploy the earlier code instead. `by`, a user's
+        name, is kept with the new revision. With `dry_run` nothing is written.
+        """
+        self.refuse_if_frozen(f"rolling back {shown(name)}")
+        return await (await self._client()).history.rollback(name, revision, by=by, dry_run=dry_run)
+
+    async def backfill(
+        self,
+        name: str,
+        start: datetime,
+        end: datetime,
+        *,
+        limit: int = 1_000,
+        by: str | None = None,
+        dry_run: bool = False,
+    ) -> Backfill:
+        """Create the runs of a job's past due times from `start` on and before `end` that have no run.
+
+        These are times without a record, and skipped ones. A due time whose run exists is not repeated. The runs have
+        the job's present definition, the earliest first, and wait in its queue like any other; at most `limit` are
+        created. `by` is a user's name, which `explain` shows. With `dry_run` nothing is created.
+        """
+        client = await self._client()
+        user = f"node {client.node_id}" if by is None else by
+        return await client.backfills.backfill(name, start, end, limit=limit, by=user, dry_run=dry_run)
 
     async def upcoming(self, limit: int = 20, job: str | None = None) -> list[Upcoming]:
         """The next runs, by time, as far as they are known."""

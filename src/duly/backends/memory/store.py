@@ -51,6 +51,7 @@ from duly.model import (
     seconds_between,
     to_micros,
 )
+from duly.model.definitions import KEPT_DEFINITIONS, definitions_log
 from duly.model.holds import UNPLACED
 from duly.model.job import DEPLOYED
 from duly.ports import Transaction
@@ -92,6 +93,8 @@ class MemoryStore(MemoryTransfer):
         if change.redefines:
             present = self._contents.items.get(DEPLOYED)
             self._contents.items[DEPLOYED] = Item(DEPLOYED[1], b"", present.version + 1 if present else 1)
+        if change.replaces is not None:
+            self._append(definitions_log(record.name), [change.replaces], KEPT_DEFINITIONS)
         return record
 
     def _clear(self, record: JobRecord, waiting: Waiting, now: datetime) -> JobRecord:
@@ -120,6 +123,7 @@ class MemoryStore(MemoryTransfer):
             return False
         self._clear(record, Waiting.CANCEL, now or self._contents.clock.now())
         self._contents.forget(record)
+        self._contents.logs.pop(definitions_log(name), None)
         return True
 
     async def job(self, name: str) -> JobRecord | None:
@@ -325,6 +329,16 @@ class MemoryStore(MemoryTransfer):
         self._runs.save(again)
         return RedriveReply.DONE
 
+    async def backfill(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[bool]:
+        at = now or self._contents.clock.now()
+        for run in runs:
+            present = self._runs.by_id.get(run.id)
+            if present is not None and present.state is State.SKIPPED:
+                self._runs.delete(present)
+        added = [self._insert(run, at) for run in runs]
+        self._contents.notifier.ring()
+        return added
+
     async def purge(self, state: State, before: datetime | None, keep: int | None, limit: int) -> int:
         purged = 0
         while purged < limit and (run := self._runs.oldest_ended(state)) is not None:
@@ -381,9 +395,13 @@ class MemoryStore(MemoryTransfer):
         self, log: str, entries: Sequence[bytes], expect: int | None = None, keep: int | None = None
     ) -> int | None:
         kept = self._contents.logs[log]
-        last = kept[-1].sequence if kept else 0
-        if expect is not None and expect != last:
+        if expect is not None and expect != (kept[-1].sequence if kept else 0):
             return None
+        return self._append(log, entries, keep)
+
+    def _append(self, log: str, entries: Sequence[bytes], keep: int | None) -> int:
+        kept = self._contents.logs[log]
+        last = kept[-1].sequence if kept else 0
         at = self._contents.clock.now()
         kept.extend([Entry(number, at, value) for number, value in enumerate(entries, start=last + 1)])
         if keep is not None:

@@ -25,6 +25,7 @@ _ROLE = pack((b"ROLE",))
 CONFIRMED = frozenset(
     {
         "append_log",
+        "backfill",
         "begin",
         "cancel",
         "cancel_some",

@@ -324,6 +324,10 @@ class RedisStore(RedisTransfer):
             replies += [_REDRIVES[number] for number in numbers]
         return replies
 
+    async def backfill(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[bool]:
+        refused = set(await self._client.call_at(now, "backfill", *batch_arguments(runs))) if runs else set()
+        return [number not in refused for number in range(1, len(runs) + 1)]
+
     async def purge(self, state: State, before: datetime | None, keep: int | None, limit: int) -> int:
         bounds = (b"" if before is None else to_micros(before), "" if keep is None else keep)
         return await self._client.call_until_done("purge", NUMBERS[state], *bounds, limit=limit)
@@ -450,6 +454,7 @@ def change_arguments(change: JobChange) -> tuple[Argument, ...]:
         *batch_arguments(change.ledger),
         place_of(change.record),
         "1" if change.redefines else "",
+        change.replaces or b"",
     )
 
 

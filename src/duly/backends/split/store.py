@@ -46,6 +46,11 @@ class SplitStore:
         await self._notifier.notify_all()
         return replies
 
+    async def backfill(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[bool]:
+        added = await self._store.backfill(runs, now=now)
+        await self._notifier.notify_all()
+        return added
+
     async def resume(self, queue: str) -> bool:
         resumed = await self._store.resume(queue)
         await self._notifier.notify_all()

@@ -33,10 +33,10 @@ _OLDER = "SELECT count(*) FROM (SELECT 1 FROM {ns}.ended WHERE state = $1 AND fi
 _FIRST_ENDED = """
 SELECT seq FROM {ns}.ended WHERE state = $1 ORDER BY finished_at, seq LIMIT $2 FOR UPDATE SKIP LOCKED
 """
+_DELETE = "DELETE FROM {{ns}}.{table} WHERE seq = ANY($1::bigint[])"
+_DELETE_RECORDS = tuple(_DELETE.format(table=table) for table in ("run_lines", "attempts", "runs"))
 # Their logs, their attempts, their records, and at last their ends, which find the others.
-_PURGE = tuple(
-    f"DELETE FROM {{ns}}.{table} WHERE seq = ANY($1::bigint[])" for table in ("run_lines", "attempts", "runs", "ended")
-)
+_PURGE = (*_DELETE_RECORDS, _DELETE.format(table="ended"))
 _PAUSE = """
 INSERT INTO {ns}.queues AS q (name, paused) VALUES ($1, {true})
 ON CONFLICT (name) DO UPDATE SET paused = {true} WHERE NOT q.paused
@@ -142,6 +142,20 @@ def _each(run_ids: Iterable[str], replies: Mapping[str, R], later: Mapping[R, R]
         answers.append(later.get(reply, reply) if run_id in seen else reply)
         seen.add(run_id)
     return answers
+
+
+async def backfill(unit: Unit, runs: Sequence[Run], now: int) -> list[bool]:
+    """Add runs whose id is new or that of a skipped run, which is deleted; in order, whether each was added."""
+    await unit.locks.many(len(runs))
+    found = await by_ids(unit, [run.id for run in runs])
+    skipped = [record for record in found.values() if record.run.state is State.SKIPPED]
+    gone = await unit.change(_NO_LONGER_ENDED, [(record.seq, State.SKIPPED.value) for record in skipped])
+    for sql in _DELETE_RECORDS:
+        await unit.run(sql, list(gone))
+    await count_ended(unit, {State.SKIPPED: -len(gone)}, kept_only=True)
+    answers = await unit.dialect.add(unit, runs, now)
+    unit.rings |= WORK
+    return [put.created for put in answers]
 
 
 async def purge(unit: Unit, state: State, before: int | None, keep: int | None, limit: int) -> int:

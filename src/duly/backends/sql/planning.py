@@ -30,6 +30,7 @@ from duly.model import (
     recurring_id,
     to_micros,
 )
+from duly.model.definitions import KEPT_DEFINITIONS, definitions_log
 from duly.model.job import DEPLOYED, JOB_SHARD
 from duly.rules.admission import REMOVED
 
@@ -258,6 +259,8 @@ async def change(unit: Unit, change: JobChange, now: int) -> JobRecord | None:
         await unit.dialect.add(unit, change.ledger, now)
     if change.redefines:
         await values.put(unit, *DEPLOYED, b"", None)
+    if change.replaces is not None:
+        await values.append(unit, definitions_log(record.name), [change.replaces], None, KEPT_DEFINITIONS)
     unit.rings |= WORK
     return record
 
@@ -276,6 +279,7 @@ async def remove(unit: Unit, name: str, expect: int, now: int) -> bool:
     await _clear(unit, record, Waiting.CANCEL, now)
     for sql in _FORGET:
         await unit.run(sql, name)
+    await values.delete_log(unit, definitions_log(name))
     return True
 
 

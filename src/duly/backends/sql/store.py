@@ -183,6 +183,9 @@ class SqlStore(SqlTransfer):
             replies += await self._session.write(STORE, _at(now, operating.redrive, some))
         return replies
 
+    async def backfill(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[bool]:
+        return await self._session.write(STORE, _at(now, operating.backfill, runs))
+
     async def purge(self, state: State, before: datetime | None, keep: int | None, limit: int) -> int:
         return await self._session.write(STORE, lambda unit: operating.purge(unit, state, micros(before), keep, limit))
 

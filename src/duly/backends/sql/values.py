@@ -15,6 +15,7 @@ from duly.rules.token_bucket import refill
 _LAST = "SELECT coalesce(max(sequence), 0) FROM {ns}.log WHERE log = $1"
 _APPEND = Insert("log", columns(log="text", sequence="bigint", at="bigint", value="bytea"))
 _TRIM = "DELETE FROM {ns}.log WHERE log = $1 AND sequence <= $2"
+_DELETE_LOG = "DELETE FROM {ns}.log WHERE log = $1"
 _READ = "SELECT sequence, at, value FROM {ns}.log WHERE log = $1 AND sequence > $2 ORDER BY sequence LIMIT $3"
 
 _ITEM = "SELECT key, value, version FROM {ns}.items WHERE kind = $1 AND key = $2"
@@ -46,6 +47,11 @@ async def append(unit: Unit, log: str, entries: Sequence[bytes], expect: int | N
     if keep is not None:
         await unit.run(_TRIM, log, last + len(entries) - keep)
     return last + len(entries)
+
+
+async def delete_log(unit: Unit, log: str) -> None:
+    """Delete all entries of a log; its numbers begin again."""
+    await unit.run(_DELETE_LOG, log)
 
 
 async def read(unit: Unit, log: str, after: int, limit: int) -> list[Entry]:

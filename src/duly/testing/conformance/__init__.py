@@ -15,6 +15,7 @@ is missing, and `pytest -k GroupSuite` runs one part alone.
 """
 
 from duly.testing.conformance.admission import AdmissionSuite
+from duly.testing.conformance.backfill import BackfillSuite
 from duly.testing.conformance.beginning import BeginningSuite
 from duly.testing.conformance.bulk import BulkSuite
 from duly.testing.conformance.coordinator import CoordinatorSuite
@@ -51,6 +52,7 @@ class BackendSuite(
     NotificationSuite,
     CoordinatorSuite,
     BulkSuite,
+    BackfillSuite,
     MisfireSuite,
     BeginningSuite,
     PlanningSuite,
@@ -77,6 +79,7 @@ __all__ = [
     "LEASE",
     "AdmissionSuite",
     "BackendSuite",
+    "BackfillSuite",
     "BeginningSuite",
     "BulkSuite",
     "CoordinatorSuite",

@@ -20,7 +20,8 @@ from duly.model import (
     RetrySpec,
     RunPolicy,
 )
-from duly.model.job import DEPLOYED
+from duly.model.definitions import KEPT_DEFINITIONS, definitions_log
+from duly.model.job import DEPLOYED, Defined
 from duly.testing.conformance.world import NIGHTLY, World, part, scenario
 
 
@@ -54,6 +55,7 @@ class JobSuite:
             ),
         )
         record = world.record("report", spec=spec, origin=Origin.FILE, code_since=world.now, job_file="night")
+        record = replace(record, defined=Defined(1, world.now, "ada"))
         await world.create(record)
         assert await world.store.job("report") == record
         assert await world.store.jobs() == [record]
@@ -163,6 +165,43 @@ class JobSuite:
         again = await world.store.get(*DEPLOYED)
         assert again is not None
         assert again.value == b""
+
+    @scenario
+    async def test_a_replaced_definition_is_kept_in_the_same_step(self, world: World) -> None:
+        await world.create(record := world.record())
+        log = definitions_log(record.name)
+        assert await world.store.read(log) == []
+        second = replace(record, revision=2)
+        assert await world.store.save([JobChange(second, 1, replaces=b"first")], now=world.now) == [second]
+        stale = JobChange(replace(record, revision=2), 1, replaces=b"of a lost race")
+        assert await world.store.save([stale], now=world.now) == [None]
+        await world.store.save([JobChange(replace(record, revision=3), 2)], now=world.now)
+        assert [entry.value for entry in await world.store.read(log)] == [b"first"]
+
+    @scenario
+    async def test_the_newest_replaced_definitions_are_kept(self, world: World) -> None:
+        await world.create(record := world.record(), other := world.record("other"))
+        count = KEPT_DEFINITIONS + 5
+        changes = [
+            JobChange(replace(record, revision=number + 1), number, replaces=b"%d" % number)
+            for number in range(1, count + 1)
+        ]
+        assert None not in await world.store.save(changes, now=world.now)
+        found = await world.store.read(definitions_log(record.name), limit=count)
+        assert [entry.value for entry in found] == [b"%d" % number for number in range(6, count + 1)]
+        assert [entry.sequence for entry in found] == list(range(6, count + 1))
+        assert await world.store.read(definitions_log(other.name)) == []
+
+    @scenario
+    async def test_replaced_definitions_go_with_the_record(self, world: World) -> None:
+        await world.create(record := world.record(), other := world.record("other"))
+        for each in (record, other):
+            await world.store.save([JobChange(replace(each, revision=2), 1, replaces=b"first")], now=world.now)
+        assert await world.store.remove(record.name, 1, now=world.now) is False
+        assert len(await world.store.read(definitions_log(record.name))) == 1
+        assert await world.store.remove(record.name, 2, now=world.now)
+        assert await world.store.read(definitions_log(record.name)) == []
+        assert len(await world.store.read(definitions_log(other.name))) == 1
 
     @scenario
     async def test_a_name_is_created_once(self, world: World) -> None:

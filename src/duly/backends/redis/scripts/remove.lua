@@ -1,6 +1,6 @@
---! use clock job_runs job_index notify
--- remove: deletes a job's record if it has the expected revision, with its waiting runs: those not yet due are deleted, the
--- others cancelled.
+--! use clock job_runs job_index notify logs
+-- remove: deletes a job's record if it has the expected revision, with the log of its definitions and its waiting runs: those
+-- not yet due are deleted, the others cancelled.
 --
 -- ARGV: now or '', name, expected revision. Returns 1 if it was deleted; a repeat returns 0.
 local name = ARGV[2]
@@ -13,5 +13,6 @@ call('SREM', P .. 'blocked', name)
 leave_shard(name, job.shard)
 unindex(name, job.rest)
 call('ZREM', NAMES, name)
+delete_log('definitions:' .. name)
 if unheld > 0 then notify() end
 return 1
