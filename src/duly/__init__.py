@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     )
     from duly.model import Attempt, CancelReply, Node, Retention, Run, SchedulerConfig, State
     from duly.observe import Logger, MetricsCollector
+    from duly.rules.calendars import Calendar
+    from duly.rules.combined import Union
     from duly.rules.explain import Explanation
     from duly.rules.retry import RetryPolicy
     from duly.rules.schedules import Cron, Every, Once, Schedule
@@ -70,6 +72,8 @@ _HOMES = {
     ),
     "duly.model": ("Attempt", "CancelReply", "Node", "Retention", "Run", "SchedulerConfig", "State"),
     "duly.observe": ("Logger", "MetricsCollector"),
+    "duly.rules.calendars": ("Calendar",),
+    "duly.rules.combined": ("Union",),
     "duly.rules.explain": ("Explanation",),
     "duly.rules.retry": ("RetryPolicy",),
     "duly.rules.schedules": ("Cron", "Every", "Once", "Schedule"),
@@ -94,6 +98,7 @@ __all__ = [
     "Attempt",
     "BackendError",
     "BackendUnavailable",
+    "Calendar",
     "CancelReply",
     "ClaimLost",
     "Command",
@@ -139,6 +144,7 @@ __all__ = [
     "SchedulerRunning",
     "ShutdownReport",
     "State",
+    "Union",
     "Upcoming",
     "__version__",
 ]

@@ -12,7 +12,6 @@ from msgspec.structs import force_setattr
 
 from duly.errors import ConfigurationError, InvalidSchedule, shown
 from duly.model import (
-    CustomSpec,
     Delivery,
     JobSpec,
     Misfire,
@@ -24,8 +23,9 @@ from duly.model import (
     sanitize,
 )
 from duly.model.config import labels_of
+from duly.model.job import only_in_code
 from duly.rules.retry import RetryPolicy
-from duly.rules.schedules import Cron, Every, Once, Schedule, bind, from_spec
+from duly.rules.schedules import Schedule, ScheduleValue, bind, from_spec
 from duly.runtime.command import Command
 from duly.runtime.handler import ErrorHook, ExecutorKind, FailureHook
 
@@ -143,7 +143,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
 def bound_schedule(job: Job, spec: JobSpec) -> Schedule | None:
     """The schedule that computes a job's instants: from the bound spec, or the user's own object."""
-    if spec.schedule is None or isinstance(spec.schedule, CustomSpec):
+    if spec.schedule is None or only_in_code(spec.schedule):
         return job.schedule
     return from_spec(spec.schedule)
 
@@ -259,7 +259,7 @@ def _check_schedule(job: Job) -> None:
     if isinstance(schedule, type) or not isinstance(schedule, Schedule):
         bind(schedule, name=job.name, timezone="UTC")  # type: ignore[arg-type]  # it says what is wrong and raises
         raise InvalidSchedule(f"job {job.name!r}: {shown(schedule)} is not a schedule")
-    if isinstance(schedule, Cron | Every | Once):
+    if isinstance(schedule, ScheduleValue):
         bind(schedule, name=job.name, timezone="UTC", start_at=job.start_at, end_at=job.end_at)
     for field in ("start_at", "end_at"):
         bound = getattr(job, field)

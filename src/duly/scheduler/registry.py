@@ -13,7 +13,8 @@ import msgspec
 from duly.errors import ConfigurationError, DuplicateJob, PayloadError, PayloadTooLarge, shown
 from duly.model import JobRecord, JobSpec, SchedulerConfig
 from duly.model.job import JOB_SHARD
-from duly.rules.schedules import Cron, Every, Once, Schedule
+from duly.rules.combined import in_code
+from duly.rules.schedules import Schedule
 from duly.runtime.command import Command
 from duly.runtime.executors import importable
 from duly.runtime.handler import ExecutorKind, Handler
@@ -46,7 +47,7 @@ class Registry:
             raise DuplicateJob(f"job {job.name!r} is defined twice: at {first} and at {place}; give one another name=…")
         self._check_executor(job)
         self._jobs[job.name] = job
-        if job.schedule is not None and not isinstance(job.schedule, Cron | Every | Once):
+        if job.schedule is not None and in_code(job.schedule):
             self._custom.add(job.name)
         self._places[job.name] = place
 
