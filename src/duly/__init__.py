@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         SchedulerRunning,
     )
     from duly.model import Attempt, CancelReply, Node, Retention, Run, SchedulerConfig, State
+    from duly.model.notification import Notification
     from duly.observe import Logger, MetricsCollector
     from duly.rules.calendars import Calendar
     from duly.rules.combined import Union
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
     from duly.runtime.command import Command
     from duly.runtime.context import Context
     from duly.runtime.executors.custom import Executor, HandlerCall
+    from duly.runtime.notify.mail import Mail
+    from duly.runtime.notify.program import NotifyCommand
+    from duly.runtime.notify.target import DeliveryRejected
+    from duly.runtime.notify.webhook import Webhook
     from duly.scheduler import Health, Job, JobHandle, JobView, Lock, RunHandle, Scheduler, ShutdownReport, Upcoming
 
 _HOMES = {
@@ -71,6 +76,7 @@ _HOMES = {
         "SchedulerRunning",
     ),
     "duly.model": ("Attempt", "CancelReply", "Node", "Retention", "Run", "SchedulerConfig", "State"),
+    "duly.model.notification": ("Notification",),
     "duly.observe": ("Logger", "MetricsCollector"),
     "duly.rules.calendars": ("Calendar",),
     "duly.rules.combined": ("Union",),
@@ -80,6 +86,10 @@ _HOMES = {
     "duly.runtime.command": ("Command",),
     "duly.runtime.context": ("Context",),
     "duly.runtime.executors.custom": ("Executor", "HandlerCall"),
+    "duly.runtime.notify.mail": ("Mail",),
+    "duly.runtime.notify.program": ("NotifyCommand",),
+    "duly.runtime.notify.target": ("DeliveryRejected",),
+    "duly.runtime.notify.webhook": ("Webhook",),
     "duly.scheduler": (
         "Health",
         "Job",
@@ -105,6 +115,7 @@ __all__ = [
     "ConfigurationError",
     "Context",
     "Cron",
+    "DeliveryRejected",
     "DulyError",
     "DuplicateJob",
     "Every",
@@ -121,9 +132,12 @@ __all__ = [
     "Lock",
     "LockUnavailable",
     "Logger",
+    "Mail",
     "MetricsCollector",
     "MissingExtra",
     "Node",
+    "Notification",
+    "NotifyCommand",
     "Once",
     "PayloadError",
     "ResultExpired",
@@ -146,6 +160,7 @@ __all__ = [
     "State",
     "Union",
     "Upcoming",
+    "Webhook",
     "__version__",
 ]
 

@@ -132,6 +132,8 @@ class Definition(Struct, frozen=True, forbid_unknown_fields=True):
     end_at: Instant | None = None
     max_runs: Annotated[int, Meta(ge=1, le=2**53)] | None = None
     selector: dict[str, str] | None = None
+    notify: Annotated[tuple[Name, ...], Meta(max_length=50)] | None = None
+    expect_every: Duration | None = None
     description: Annotated[str, Meta(max_length=1000)] = ""
     tags: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=128)], ...], Meta(max_length=50)] = ()
 

@@ -214,6 +214,8 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
     misfire: model.Misfire
     max_runs: int | None
     selector: dict[str, str] | None
+    notify: tuple[str, ...] | None
+    expect_every: float | None
     note: str
     created_at: Instant
     updated_at: Instant

@@ -39,6 +39,7 @@ COMMANDS = {
     "redrive": Entry("duly.cli.operate:redrive", "Run a failed, lost or cancelled run again.", _OPERATING),
     "migrate": Entry("duly.cli.operate:migrate", "Bring the store's schema up to date.", _OPERATING),
     "token": Entry("duly.cli.token:token", "Create, list and revoke API tokens.", _OPERATING),
+    "notify": Entry("duly.cli.notify:notify", "List and test the targets of notifications.", _CHECKING),
     "audit": Entry("duly.cli.audit:audit", "Show and verify the log of administrative actions.", _CHECKING),
     "config": Entry("duly.cli.config:config", "Show every setting and its source.", _CHECKING),
     "check": Entry("duly.cli.job_files:check", "Check a job file, and show when its jobs are due.", _CHECKING),

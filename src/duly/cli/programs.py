@@ -114,7 +114,12 @@ def configured(code: SchedulerConfig, flags: Flags, settings: Settings) -> Sched
 
 def node_settings(settings: Settings) -> dict[str, Any]:
     """The settings of the environment and the file for a node, by the field of `SchedulerConfig`."""
-    return {field: getattr(settings, name) for field, name in NODE_SETTINGS.items()}
+    found = {field: getattr(settings, name) for field, name in NODE_SETTINGS.items()}
+    if settings.notify:
+        from duly.runtime.notify.tables import targets_of  # noqa: PLC0415  # most programs have none
+
+        found["notify"] = targets_of(settings.notify)
+    return found
 
 
 def _export_store(settings: Settings) -> None:

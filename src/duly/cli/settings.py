@@ -67,6 +67,7 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
     idle_timeout: _Duration = None
     max_streams: int | None = None
     max_streams_per_token: int | None = None
+    notify: dict[str, dict[str, Any]] | None = None
 
 
 class Settings(FileSettings, frozen=True):
@@ -89,6 +90,7 @@ _OTHER_NAMES = {
 VARIABLES = {
     name: (f"DULY_{name.upper()}", *([_OTHER_NAMES[name]] if name in _OTHER_NAMES else []))
     for name in Settings.__struct_fields__
+    if name != "notify"  # tables, which a variable cannot hold
 }
 
 # The settings that are fields of `SchedulerConfig`, by the name of the field.
@@ -103,6 +105,7 @@ NODE_SETTINGS = {
     "audit_key": "audit_key",
     "default_handler": "default_handler",
     "pinned": "pinned",
+    "notify": "notify",
 }
 
 STORE_SETTINGS = ("url", "store", "queue", "coordinator")

@@ -250,6 +250,8 @@ FIELDS: dict[str, Convert] = {
     "priority": _of_job("priority"),
     "tags": _of_job("tags", strings),
     "selector": _of_job("selector"),
+    "notify": _of_job("notify"),
+    "expect_every": _of_job("expect_every", seconds),
 }
 
 # The keys that may be in `[defaults]`: all except those that define what a job does and when.

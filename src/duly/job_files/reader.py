@@ -85,9 +85,12 @@ _SETTINGS: dict[str, Convert] = {
     "misfire_grace": _setting("misfire_grace", seconds),
     "lock_ttl": _setting("lock_ttl", seconds),
     "leader_ttl": _setting("leader_ttl", seconds),
+    "notify_wait": _setting("notify_wait", seconds),
+    "notify_repeat": _setting("notify_repeat", seconds),
+    "late_after": _setting("late_after", seconds),
 }
 _TOP: dict[str, Convert] = {"name": _file_name, "url": text, **_SETTINGS}
-_SUBTABLES = ("defaults", "calendars", "jobs")
+_SUBTABLES = ("defaults", "calendars", "notify", "jobs")
 _OLD_NAME = "fleet"  # deprecated key of the name
 
 
@@ -111,6 +114,7 @@ class _Reader:
         defaults = self._fields(("defaults",), self._table(("defaults",)), DEFAULTS)
         zone = top.get("timezone", "UTC")
         calendars = self._calendars()
+        notify = self._notify()
         jobs = [self._job(name, table, defaults, zone, calendars) for name, table in self._table(("jobs",)).items()]
         if self._problems:
             raise JobFileError(self._problems)
@@ -121,6 +125,7 @@ class _Reader:
             top.get("url"),
             {key: top[key] for key in _SETTINGS if key in top},
             self._deprecations(top),
+            notify,
         )
 
     def _deprecations(self, top: Mapping[str, Any]) -> tuple[str, ...]:
@@ -146,6 +151,18 @@ class _Reader:
             except Refused as exc:
                 self._report(("calendars", name, *exc.inside), str(exc))
         return found
+
+    def _notify(self) -> dict[str, Any]:
+        """The tables of targets of notifications, checked. Their secrets are read only when they are used."""
+        tables = self._table(("notify",))
+        if tables:
+            from duly.runtime.notify.tables import target_of  # noqa: PLC0415  # it imports HTTP and mail
+        for name, table in tables.items():
+            try:
+                target_of(name, table)
+            except ConfigurationError as exc:
+                self._report(("notify", name), str(exc).removeprefix(f"notify {name!r}: "))
+        return dict(tables)
 
     def _job(
         self, name: str, table: Any, defaults: Mapping[str, Any], zone: str, calendars: Mapping[str, Calendar]

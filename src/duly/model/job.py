@@ -147,7 +147,8 @@ class JobSpec(Struct, frozen=True, omit_defaults=True):
     """What a job is, as plain data. Equal specs have equal digests; a deploy saves a job only if its digest changed.
 
     Defaults are left out of the digest, so that a release that adds a field does not change every job. `selector` has
-    the labels that a node needs to run the job: the leader assigns the runs of such a job.
+    the labels that a node needs to run the job: the leader assigns the runs of such a job. `notify` names the targets
+    of notifications about it, None for all. A run must succeed at least every `expect_every` seconds.
     """
 
     name: str
@@ -164,6 +165,8 @@ class JobSpec(Struct, frozen=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
     selector: dict[str, str] | None = None
     command: CommandSpec | None = None
+    notify: tuple[str, ...] | None = None
+    expect_every: float | None = None
 
     def digest(self) -> str:
         """A short hash of everything above."""

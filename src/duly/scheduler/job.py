@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -50,7 +50,8 @@ class Job(Struct, frozen=True, kw_only=True):
     `handler` is a callable, a `Command`, or the name of another job whose handler to use. `name` defaults to the
     callable's, `description` to the first line of its docstring. `overlap` defaults to "skip" for scheduled runs and
     "allow" for submitted ones. `selector` are labels that a node must have to run it; it needs placement="assign".
-    `restore=True` brings back a job that was removed.
+    `notify` names the targets of notifications about it, instead of all; False for none. If no run has succeeded for
+    `expect_every`, a notification says so. `restore=True` brings back a job that was removed.
     """
 
     handler: Target
@@ -74,6 +75,8 @@ class Job(Struct, frozen=True, kw_only=True):
     end_at: datetime | None = None
     max_runs: int | None = None
     selector: Mapping[str, str] | None = None
+    notify: Sequence[str] | bool | None = None
+    expect_every: Duration | None = None
     restore: bool = False
 
     def __post_init__(self) -> None:
@@ -88,6 +91,8 @@ class Job(Struct, frozen=True, kw_only=True):
         force_setattr(self, "executor", _executor(self.name, self.executor, self.handler))
         force_setattr(self, "timeout", check_timeout(f"job {self.name!r}", self.timeout))
         force_setattr(self, "selector", _selector(self.name, self.selector))
+        force_setattr(self, "notify", _notify(self.name, self.notify))
+        force_setattr(self, "expect_every", _expect_every(self.name, self.expect_every))
         _check_numbers(self)
         _check_schedule(self)
         if self.delivery is Delivery.AT_MOST_ONCE and self.retry is not UNSET and self.retry:
@@ -138,6 +143,8 @@ class Job(Struct, frozen=True, kw_only=True):
             description=self.description or "",
             tags=self.tags,
             selector=None if self.selector is None else dict(self.selector),
+            notify=None if self.notify is None or isinstance(self.notify, bool) else tuple(self.notify),
+            expect_every=None if self.expect_every is None else _seconds_of(self.expect_every),
         )
 
 
@@ -183,6 +190,32 @@ def _selector(name: str, selector: object) -> dict[str, str] | None:
         return None
     labels = labels_of(f"job {name!r}: selector", selector)
     return dict(sorted(labels.items())) or None
+
+
+def _notify(name: str, notify: object) -> tuple[str, ...] | None:
+    """The names of targets; None for all."""
+    if notify is None or notify is True:
+        return None
+    if notify is False:
+        return ()
+    if not isinstance(notify, tuple | list) or not all(isinstance(each, str) and is_job_name(each) for each in notify):
+        raise ConfigurationError(f"job {name!r}: notify={shown(notify)}: expected a list of names of targets, or False")
+    return tuple(notify)
+
+
+def _expect_every(name: str, every: Duration | None) -> float | None:
+    plain = every.total_seconds() if isinstance(every, timedelta) else every
+    if plain is None:
+        return None
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not 60 <= plain <= _LONGEST:
+        raise ConfigurationError(
+            f"job {name!r}: expect_every={shown(every)}: expected a number of seconds, from a minute to a year"
+        )
+    return float(plain)
+
+
+def _seconds_of(span: Duration) -> float:
+    return span.total_seconds() if isinstance(span, timedelta) else float(span)
 
 
 def _one_of(name: str, field: str, kind: Any, value: object) -> Any:

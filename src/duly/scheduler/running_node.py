@@ -109,7 +109,8 @@ class RunningNode:
     async def register(self, job: Job) -> None:
         """Add a job while running."""
         await self._adopt([job])
-        await self.client.code_deploys.deploy([job], self._started_at)
+        if not await self.client.code_deploys.deploy([job], self._started_at):
+            self.node.deployer.ask()
         await self.client.backend.coordinator.announce(self.node.card_now(), self.config.lease)
 
     async def stop(self, timeout: float | None) -> ShutdownReport:
