@@ -250,8 +250,10 @@ def bind(schedule: ScheduleValue, timezone: str | ZoneInfo, bind_part: Callable[
     """The spec of a combined schedule; `bind_part` binds a schedule that is not a combination."""
     assert isinstance(schedule, Union | Excluding)
     rule = _rule(schedule, timezone, bind_part)
-    kind = sanitize.text_of(schedule.describe(), _MOST_KIND)
-    return CustomSpec(kind, schedule.jitter) if rule is None else CustomSpec(kind, schedule.jitter, rule)
+    if rule is None:
+        return CustomSpec(sanitize.text_of(schedule.describe(), _MOST_KIND), schedule.jitter)
+    bound = from_rule(rule, schedules.from_spec)
+    return CustomSpec(sanitize.text_of(bound.describe(), _MOST_KIND), schedule.jitter, rule)
 
 
 def _rule(
