@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import time as clock
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
@@ -186,8 +187,12 @@ def test_own_schedules_can_be_combined_and_stay_code():
 COMBINED = [
     Cron("H 9 * * *").excluding(Calendar.weekends()),
     Cron("0 9 * * 1-5", timezone="Asia/Tokyo", jitter=3) | Every(3600, jitter=3),
-    (Cron("0 9 * * *") | Once(NOW)).excluding(Calendar.dates("2026-12-24/2027-01-01", labels={"2026-11-01": "All Saints"})),
-    Every(60).excluding(Calendar.hours("22:00-06:00", weekdays=("sat", "sun"), timezone="Europe/Berlin", name="nights")),
+    (Cron("0 9 * * *") | Once(NOW)).excluding(
+        Calendar.dates("2026-12-24/2027-01-01", labels={"2026-11-01": "All Saints"})
+    ),
+    Every(60).excluding(
+        Calendar.hours("22:00-06:00", weekdays=("sat", "sun"), timezone="Europe/Berlin", name="nights")
+    ),
     Cron("0 9 * * *").excluding(Calendar.weekends()) | Cron("0 12 * * 6"),
 ]
 
@@ -231,7 +236,7 @@ def test_job_bounds_apply_to_all_parts():
     end = NOW + 3 * DAY
     spec = bind(Every(DAY) | Cron("0 9 * * *"), name="x", timezone="UTC", start_at=NOW, end_at=end)
     found = from_spec(spec).preview(100, after=NOW - 30 * DAY)
-    assert NOW <= found[0]
+    assert found[0] >= NOW
     assert found[-1] <= end
     assert from_spec(spec).next_run(end) is None
 
@@ -425,7 +430,7 @@ def test_an_excluded_instant_is_told_with_its_calendar():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Calendar.dates(), "calendar 'dates' excludes nothing"),
+        (Calendar.dates, "calendar 'dates' excludes nothing"),
         (lambda: Calendar.dates("tomorrow"), "'tomorrow' is not a date"),
         (lambda: Calendar.dates(7), "7 is not a date"),
         (lambda: Calendar.dates("2026-12-24/2026-12-20"), "ends before it begins; swap the dates"),
@@ -448,9 +453,8 @@ def test_an_excluded_instant_is_told_with_its_calendar():
     ],
 )
 def test_errors_name_the_value_and_the_way_out(make, message):
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(ValueError, match=re.escape(message)):
         make()
-    assert message in str(caught.value)
 
 
 # --- sources

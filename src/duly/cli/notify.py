@@ -49,7 +49,9 @@ class TargetRow(Struct, frozen=True):
     node: str
 
 
-@click.group(cls=Group, examples=("duly notify list", "duly notify test app:scheduler", "duly notify test jobs.toml ops"))
+@click.group(
+    cls=Group, examples=("duly notify list", "duly notify test app:scheduler", "duly notify test jobs.toml ops")
+)
 def notify() -> None:
     """Notifications: where they go, what was delivered, and a test."""
 

@@ -64,9 +64,7 @@ def holidays(country: str, subdivision: str | None, years: range) -> tuple[tuple
     return tuple(day_span(day, day, label) for day, label in sorted(found.items())), date(years[-1], 12, 31)
 
 
-def events(
-    text: str, years: range, zone: str | None
-) -> tuple[tuple[DaySpan, ...], tuple[TimeSpan, ...], date | None]:
+def events(text: str, years: range, zone: str | None) -> tuple[tuple[DaySpan, ...], tuple[TimeSpan, ...], date | None]:
     """The events of an iCalendar text in these years: all-day ones, timed ones, and the last day that is known.
 
     The last day is None if no event recurs: then all of them are known.
@@ -84,7 +82,9 @@ def events(
     except InvalidSchedule:
         raise
     except Exception as exc:  # the packages raise many kinds of errors for a file that they cannot read
-        raise InvalidSchedule(f"the iCalendar file cannot be read: {exc}", hint="check it with another program") from exc
+        raise InvalidSchedule(
+            f"the iCalendar file cannot be read: {exc}", hint="check it with another program"
+        ) from exc
     spans = [_span(event, zone) for event in found]
     days = sorted({each for each in spans if isinstance(each, DaySpan)}, key=lambda each: (each.first, each.last))
     times = sorted({each for each in spans if isinstance(each, TimeSpan)}, key=lambda each: (each.start, each.end))

@@ -265,8 +265,8 @@ def _time(text: str) -> time:
     return time() if text.strip() == "24:00" else time.fromisoformat(text.strip())
 
 
-def _weekdays(given: Iterable[str]) -> tuple[int, ...]:
-    names = list(given) if not isinstance(given, str) else [given]
+def _weekdays(given: Iterable[object]) -> tuple[int, ...]:
+    names: list[Any] = [given] if isinstance(given, str) else list(given)
     for each in names:
         if not isinstance(each, str) or each[:3].lower() not in _WEEKDAYS:
             raise InvalidSchedule(f"{shown(each)} is not a day of the week", hint=f"use {', '.join(_WEEKDAYS)}")

@@ -19,6 +19,7 @@ from duly.model.calendar import CalendarSpec, DaySpan, HourSpan, TimeSpan
 
 _TICK = timedelta(microseconds=1)
 _DAY = timedelta(days=1)
+_LAST = datetime.max  # noqa: DTZ901 - local times are naive here
 _WEEKEND = (5, 6)
 _WORKING_DAYS = (0, 1, 2, 3, 4)
 WEEKDAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -134,7 +135,7 @@ def _stretch(day: date, hours: HourSpan) -> tuple[datetime, datetime]:
     start = datetime.combine(day, hours.start)
     if hours.start < hours.end:
         return start, datetime.combine(day, hours.end)
-    return start, datetime.max if day == date.max else datetime.combine(day + _DAY, hours.end)
+    return start, _LAST if day == date.max else datetime.combine(day + _DAY, hours.end)
 
 
 def _midnight(day: date) -> datetime:
@@ -142,7 +143,7 @@ def _midnight(day: date) -> datetime:
 
 
 def _next_midnight(day: date) -> datetime:
-    return datetime.max if day == date.max else _midnight(day + _DAY)
+    return _LAST if day == date.max else _midnight(day + _DAY)
 
 
 # --- from local time back to instants

@@ -139,7 +139,11 @@ def _collect(
         groups[key] = Group(kind, run.job, send_at, 1, at, at, at_least, **latest)
     else:
         groups[key] = replace(
-            before, count=before.count + 1, last_at=max(at, before.last_at), at_least=before.at_least or at_least, **latest
+            before,
+            count=before.count + 1,
+            last_at=max(at, before.last_at),
+            at_least=before.at_least or at_least,
+            **latest,
         )
 
 
@@ -358,7 +362,9 @@ def refused(state: NotifyState, delivery: Delivery, error: str, now: datetime, *
     if for_good or now - delivery.notification.at > _GIVE_UP:
         return _without(state, delivery, replace(new, given_up=known.given_up + 1))
     retry_at = shift(now, min(_FIRST_RETRY * 2.0 ** min(failures - 1, 16), _LONGEST_RETRY))
-    return replace(state, targets={**state.targets, delivery.target: replace(new, failures=failures, retry_at=retry_at)})
+    return replace(
+        state, targets={**state.targets, delivery.target: replace(new, failures=failures, retry_at=retry_at)}
+    )
 
 
 def _without(state: NotifyState, delivery: Delivery, target: TargetState) -> NotifyState:

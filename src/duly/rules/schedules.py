@@ -1,8 +1,8 @@
 """Schedules: when a job is due, as pure values.
 
 `Cron`, `Every` and `Once` compute due instants only from their own fields and the given instant; they accept aware
-datetimes and return UTC. `rules.combined` combines them. `bind` turns a schedule into the plain spec that the store holds, `from_spec` turns it back.
-`rules.planning` decides which of the instants become runs.
+datetimes and return UTC. `rules.combined` combines them. `bind` turns a schedule into the plain spec that the store
+holds, `from_spec` turns it back. `rules.planning` decides which of the instants become runs.
 """
 
 from __future__ import annotations

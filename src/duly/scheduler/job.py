@@ -204,7 +204,7 @@ def _notify(name: str, notify: object) -> tuple[str, ...] | None:
 
 
 def _expect_every(name: str, every: Duration | None) -> float | None:
-    plain = every.total_seconds() if isinstance(every, timedelta) else every
+    plain: object = every.total_seconds() if isinstance(every, timedelta) else every
     if plain is None:
         return None
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not 60 <= plain <= _LONGEST:

@@ -126,7 +126,9 @@ def _content(notification: Notification) -> str:
 def _address(name: str, field: str, given: object) -> str:
     """An address as it may stand in a header: no line breaks, no control characters."""
     if not isinstance(given, str) or "@" not in given or not given.isprintable() or len(given) > 320:
-        raise ConfigurationError(f"notify {name!r}: {field}={shown(given)}: expected an address such as ops@example.org")
+        raise ConfigurationError(
+            f"notify {name!r}: {field}={shown(given)}: expected an address such as ops@example.org"
+        )
     return given
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from duly.errors import BackendUnavailable
-from duly.model import Cause, Item, Run, RunOrder, RunQuery, State, shift
+from duly.model import Cause, Item, JobStatistics, Run, RunOrder, RunQuery, State, shift
 from duly.model.event import NotificationFailed, NotificationsLost
 from duly.model.notification import (
     NOTIFY,
@@ -115,7 +115,7 @@ class Notifier(NodeService):
         if self._wants(NotificationKind.OVERDUE):
             state = await self._note_definitions(state)
         if watched := notifications.watched(state):
-            counted = {}
+            counted: dict[str, JobStatistics] = {}
             for start in range(0, len(watched), _STATISTICS):
                 counted |= await self._store.statistics(watched[start : start + _STATISTICS])
             state = notifications.note_statistics(state, counted, self._clock.now())

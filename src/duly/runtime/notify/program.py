@@ -28,7 +28,7 @@ class NotifyCommand:
     ) -> None:
         self.name = checked_name(name)
         self.on = checked_kinds(name, on)
-        if isinstance(argv, str) or not argv or not all(isinstance(each, str) and "\0" not in each for each in argv):
+        if isinstance(argv, str) or not argv or not all(map(_is_word, argv)):
             raise ConfigurationError(f"notify {name!r}: command={shown(argv)}: expected a list of strings")
         self._argv = tuple(argv)
         self._timeout = checked_timeout(name, timeout)
@@ -60,3 +60,7 @@ class NotifyCommand:
         )
         if done.returncode:
             raise OSError(f"the command ended with exit code {done.returncode}")
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str) and "\0" not in value

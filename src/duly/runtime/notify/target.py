@@ -35,9 +35,7 @@ def checked_kinds(name: str, on: Sequence[str] | None) -> tuple[str, ...]:
     kinds = [on] if isinstance(on, str) else list(on)
     for kind in kinds:
         if kind not in CHOOSABLE_KINDS:
-            raise ConfigurationError(
-                f"notify {name!r}: on={shown(kind)}: expected any of {', '.join(CHOOSABLE_KINDS)}"
-            )
+            raise ConfigurationError(f"notify {name!r}: on={shown(kind)}: expected any of {', '.join(CHOOSABLE_KINDS)}")
     return tuple(str(kind) for kind in kinds)
 
 

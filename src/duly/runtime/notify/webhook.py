@@ -155,10 +155,12 @@ def _checked_url(name: str, url: str | None) -> str:
     return url
 
 
-def _checked_headers(name: str, headers: Mapping[str, str] | None) -> dict[str, str]:
+def _checked_headers(name: str, headers: Mapping[str, Any] | None) -> dict[str, str]:
     for key, value in (headers or {}).items():
         if not isinstance(value, str) or not f"{key}{value}".isprintable() or not key:
-            raise ConfigurationError(f"notify {name!r}: headers: {shown(key)} must have a printable string as its value")
+            raise ConfigurationError(
+                f"notify {name!r}: headers: {shown(key)} must have a printable string as its value"
+            )
     return dict(headers or {})
 
 
