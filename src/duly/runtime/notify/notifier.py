@@ -33,7 +33,6 @@ from duly.runtime.environment import Environment, NodeService
 from duly.runtime.notify.target import DeliveryRejected
 
 _PERIOD = 5.0
-_LEASE = 60.0
 _PAGE = 500
 _MOST_PAGES = 20
 _LATE_PAGE = 100
@@ -67,10 +66,10 @@ class Notifier(NodeService):
         self._targets = {target.name: target for target in targets}
         self._kinds = {name: tuple(target.on) for name, target in self._targets.items()}
         self._version = 0
+        self._lease = 2 * env.config.leader_lease
 
     async def tick(self) -> float:
-        lease = await self._coordinator.acquire(NOTIFY_LEASE, self._node, _LEASE)
-        if lease is None:
+        if not await self._leads():
             return _PERIOD
         state = await self._load()
         found = await self._observe(state)
@@ -80,6 +79,10 @@ class Notifier(NodeService):
         if after != found:
             await self._save(after)
         return self._delay(after)
+
+    async def _leads(self) -> bool:
+        """Take the lease, or extend it. Without it another node would send the same messages, which is no harm."""
+        return await self._coordinator.acquire(NOTIFY_LEASE, self._node, self._lease) is not None
 
     async def _load(self) -> NotifyState:
         """What is known. A store that has nothing yet, or nothing that can be read, begins now."""
@@ -201,6 +204,8 @@ class Notifier(NodeService):
         began = self._clock.monotonic()
         for delivery in notifications.due(state, target.name, self._clock.now()):
             if self._clock.monotonic() - began > _LONGEST_TURN or not await self._may_send(target.name):
+                break
+            if not await self._leads():
                 break
             change, sent = await self._send(target, delivery)
             changes.append(change)
