@@ -90,9 +90,7 @@ def test_one_failure_becomes_one_message_after_the_wait():
     assert made(state, later(9))[1] == []
     state, [message] = made(state, later(10))
     assert (message.kind, message.job, message.count, message.run_id) == ("failure", "report", 1, run(1).id)
-    assert message.text == (
-        f"report failed (2027-03-01T12:00:00Z in run {run(1).id}): ValueError: boom 1"
-    )
+    assert message.text == (f"report failed (2027-03-01T12:00:00Z in run {run(1).id}): ValueError: boom 1")
     assert made(state, later(11))[1] == []
 
 
