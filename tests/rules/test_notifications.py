@@ -108,7 +108,7 @@ def test_a_storm_becomes_one_message_with_a_count_and_one_more_after_the_silence
 
 
 def test_a_count_is_a_lower_bound_if_not_all_were_read():
-    state, [message] = made(noted(begun(), [run(1), run(2)], more=True), later(10))
+    _, [message] = made(noted(begun(), [run(1), run(2)], more=True), later(10))
     assert message.at_least
     assert "failed at least 2 times" in message.text
 
