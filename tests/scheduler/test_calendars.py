@@ -150,9 +150,7 @@ async def test_a_job_with_a_calendar_waits_until_nodes_of_an_earlier_version_hav
     await coordinator.retire("old")
     await asyncio.sleep(20)
     assert is_combined((await company.record("report")).spec.schedule)
-    await company.definitions.define(
-        Job(name="by-api", handler="other", schedule=Every(seconds=10).excluding(CLOSED))
-    )
+    await company.definitions.define(Job(name="by-api", handler="other", schedule=Every(seconds=10).excluding(CLOSED)))
     await asyncio.sleep(60)
     assert await company.runs("by-api", State.COMPLETED)
     assert new.events(PlanFailed, ServiceFailed) == []

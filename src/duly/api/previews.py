@@ -15,7 +15,7 @@ from duly.api.requests import PreviewBody
 from duly.api.responses import PreviewAnswer, PreviewInstant
 from duly.model import as_utc, iso
 from duly.rules.combined import zone_of
-from duly.rules.schedules import ScheduleValue, bind, from_spec
+from duly.rules.schedules import Once, ScheduleValue, bind, from_spec
 from duly.rules.zones import zone_key
 
 LONGEST = 1.0  # seconds
@@ -34,7 +34,8 @@ def preview_of(body: PreviewBody, default_zone: str, now: datetime, longest: flo
     schedule = requests.schedule(body.schedule, body.timezone)
     zone = zone_key(body.timezone or default_zone)
     zone = zone_of(schedule) or zone
-    schedule = from_spec(bind(schedule, name="", timezone=zone))
+    if not isinstance(schedule, Once):  # a single instant may be previewed although no store could hold it
+        schedule = from_spec(bind(schedule, name="", timezone=zone))
     found: list[PreviewInstant] = []
     due: datetime | None = now if body.after is None else as_utc(body.after, "after")
     complete = True

@@ -53,7 +53,7 @@ class TargetRow(Struct, frozen=True):
     cls=Group, examples=("duly notify list", "duly notify test app:scheduler", "duly notify test jobs.toml ops")
 )
 def notify() -> None:
-    """Notifications: where they go, what was delivered, and a test."""
+    """List and test the targets of notifications."""
 
 
 @command("duly notify list", "duly notify list --json")
