@@ -80,7 +80,10 @@ def _shop(folder: Path) -> Iterator[None]:
     (folder / "shop.py").write_text((ROOT / "examples" / "shop.py").read_text(encoding="utf-8"), encoding="utf-8")
     nodes = [
         subprocess.Popen(
-            [*DULY, "run", "shop:scheduler", "--node-id", name], cwd=folder, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [*DULY, "run", "shop:scheduler", "--node-id", name],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         for name in ("shop-1", "shop-2")
     ]
@@ -103,7 +106,7 @@ def _screen(picture: Picture, folder: Path) -> pyte.Screen:
         os.chdir(folder)
         words = picture.command.split()
         environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "", "LINES": ""}
-        os.execvpe(sys.executable, [*DULY, *words[1:]], environment)  # noqa: S606  # a command of this file
+        os.execvpe(sys.executable, [*DULY, *words[1:]], environment)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", picture.rows, picture.columns, 0, 0))
     deadline = time.monotonic() + (picture.seconds or 30.0)
     while (left := deadline - time.monotonic()) > 0:
@@ -152,7 +155,9 @@ def _line(screen: pyte.Screen, row: int) -> str:
         column += len(data)
         style = f'fill="{_COLOURS.get(foreground, _TEXT if foreground == "default" else f"#{foreground}")}"'
         weight = ' font-weight="bold"' if bold or reverse else ""
-        parts.append(f'<tspan x="{x}" {style}{weight} textLength="{round(len(data) * _WIDTH, 1)}">{escape(data)}</tspan>')
+        parts.append(
+            f'<tspan x="{x}" {style}{weight} textLength="{round(len(data) * _WIDTH, 1)}">{escape(data)}</tspan>'
+        )
     return "".join(parts)
 
 

@@ -35,13 +35,20 @@ if TYPE_CHECKING:
         SchedulerRunning,
     )
     from duly.model import Attempt, CancelReply, Confinement, Node, Retention, Run, SchedulerConfig, State
+    from duly.model.notification import Notification
     from duly.observe import Logger, MetricsCollector
+    from duly.rules.calendars import Calendar
+    from duly.rules.combined import Union
     from duly.rules.explain import Explanation
     from duly.rules.retry import RetryPolicy
     from duly.rules.schedules import Cron, Every, Once, Schedule
     from duly.runtime.command import Command
     from duly.runtime.context import Context
     from duly.runtime.executors.custom import Executor, HandlerCall
+    from duly.runtime.notify.mail import Mail
+    from duly.runtime.notify.program import NotifyCommand
+    from duly.runtime.notify.target import DeliveryRejected
+    from duly.runtime.notify.webhook import Webhook
     from duly.scheduler import Health, Job, JobHandle, JobView, Lock, RunHandle, Scheduler, ShutdownReport, Upcoming
 
 _HOMES = {
@@ -69,13 +76,20 @@ _HOMES = {
         "SchedulerRunning",
     ),
     "duly.model": ("Attempt", "CancelReply", "Confinement", "Node", "Retention", "Run", "SchedulerConfig", "State"),
+    "duly.model.notification": ("Notification",),
     "duly.observe": ("Logger", "MetricsCollector"),
+    "duly.rules.calendars": ("Calendar",),
+    "duly.rules.combined": ("Union",),
     "duly.rules.explain": ("Explanation",),
     "duly.rules.retry": ("RetryPolicy",),
     "duly.rules.schedules": ("Cron", "Every", "Once", "Schedule"),
     "duly.runtime.command": ("Command",),
     "duly.runtime.context": ("Context",),
     "duly.runtime.executors.custom": ("Executor", "HandlerCall"),
+    "duly.runtime.notify.mail": ("Mail",),
+    "duly.runtime.notify.program": ("NotifyCommand",),
+    "duly.runtime.notify.target": ("DeliveryRejected",),
+    "duly.runtime.notify.webhook": ("Webhook",),
     "duly.scheduler": (
         "Health",
         "Job",
@@ -94,6 +108,7 @@ __all__ = [
     "Attempt",
     "BackendError",
     "BackendUnavailable",
+    "Calendar",
     "CancelReply",
     "ClaimLost",
     "Command",
@@ -101,6 +116,7 @@ __all__ = [
     "Confinement",
     "Context",
     "Cron",
+    "DeliveryRejected",
     "DulyError",
     "DuplicateJob",
     "Every",
@@ -117,9 +133,12 @@ __all__ = [
     "Lock",
     "LockUnavailable",
     "Logger",
+    "Mail",
     "MetricsCollector",
     "MissingExtra",
     "Node",
+    "Notification",
+    "NotifyCommand",
     "Once",
     "PayloadError",
     "ResultExpired",
@@ -140,7 +159,9 @@ __all__ = [
     "SchedulerRunning",
     "ShutdownReport",
     "State",
+    "Union",
     "Upcoming",
+    "Webhook",
     "__version__",
 ]
 

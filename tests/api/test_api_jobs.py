@@ -157,7 +157,7 @@ async def test_what_the_store_cannot_promise_is_refused(admin):
     [
         ({"schedule": {"cron": "61 * * * *"}}, "minute"),
         ({"schedule": {"cron": "0 0 30 2 *"}}, ""),
-        ({"schedule": {}}, "exactly one of cron, every and at"),
+        ({"schedule": {}}, "exactly one of cron, every, at and any"),
         ({"schedule": {"cron": "* * * * *", "every": 5}}, "exactly one"),
         ({"schedule": {"cron": "* * * * *", "timezone": "Mars/Olympus"}}, "Mars/Olympus"),
         ({"schedule": {"every": 0}}, ""),

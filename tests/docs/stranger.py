@@ -38,6 +38,7 @@ SERVICES = {
     r"python manage\.py runserver\b": r"Starting development server",
     r"flask\b.* run\b": r"Running on ",
     r"uvicorn\b": r"Application startup complete",
+    r"python receiver\.py\b": r"receiving",
 }
 FOREIGN = ("DULY_", "REDIS_", "POSTGRES_", "ETCD_", "PG", "HTTP_", "WORKER_", "LOG_", "PYTEST_", "PYTHON", "COV_")
 

@@ -27,7 +27,7 @@ MAX_DEFINITIONS = 1000
 _AT_A_TIME = 50  # definitions checked before other calls get their turn
 _ITEM = "definition"
 # Fields that `Job` takes in another form.
-_CONVERTED = {"handler", "schedule", "timezone", "payload", "timeout", "retry"}
+_CONVERTED = {"handler", "schedule", "timezone", "payload", "timeout", "retry", "expect_every"}
 
 
 class Definitions(Struct, frozen=True):
@@ -154,5 +154,6 @@ def _job(body: Definition, handler: str, schedule: Schedule) -> Job:
         schedule=schedule,
         payload=requests.arguments(body.payload),
         timeout=None if body.timeout is None else requests.seconds(body.timeout),
+        expect_every=None if body.expect_every is None else requests.seconds(body.expect_every),
         retry=body.retry if isinstance(body.retry, UnsetType) else requests.retry_policy(body.retry),
     )

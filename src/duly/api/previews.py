@@ -14,7 +14,8 @@ from duly.api.calls import Call, Reply, answer
 from duly.api.requests import PreviewBody
 from duly.api.responses import PreviewAnswer, PreviewInstant
 from duly.model import as_utc, iso
-from duly.rules.schedules import Cron, Every, Once
+from duly.rules.combined import zone_of
+from duly.rules.schedules import Once, ScheduleValue, bind, from_spec
 from duly.rules.zones import zone_key
 
 LONGEST = 1.0  # seconds
@@ -32,9 +33,9 @@ def preview_of(body: PreviewBody, default_zone: str, now: datetime, longest: flo
     deadline = time.monotonic() + longest
     schedule = requests.schedule(body.schedule, body.timezone)
     zone = zone_key(body.timezone or default_zone)
-    if isinstance(schedule, Cron):
-        zone = schedule.timezone or zone
-        schedule = Cron(schedule.expression, timezone=zone, dst=schedule.dst, jitter=schedule.jitter)
+    zone = zone_of(schedule) or zone
+    if not isinstance(schedule, Once):  # a single instant may be previewed although no store could hold it
+        schedule = from_spec(bind(schedule, name="", timezone=zone))
     found: list[PreviewInstant] = []
     due: datetime | None = now if body.after is None else as_utc(body.after, "after")
     complete = True
@@ -46,8 +47,8 @@ def preview_of(body: PreviewBody, default_zone: str, now: datetime, longest: flo
     return PreviewAnswer(schedule.describe(), zone, tuple(found), complete or len(found) == body.count)
 
 
-def _instant(schedule: Cron | Every | Once, due: datetime, zone: ZoneInfo) -> PreviewInstant:
-    note = schedule.note(due) if isinstance(schedule, Cron) else None
+def _instant(schedule: ScheduleValue, due: datetime, zone: ZoneInfo) -> PreviewInstant:
+    note = schedule.note(due)
     try:
         local = due.astimezone(zone)
     except OverflowError:  # the last hours of the calendar

@@ -10,14 +10,16 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from duly.errors import ConfigurationError
 from duly.model import Delivery, Dst, Misfire, Overlap, RetrySpec, StoreLoss
 from duly.model.run_log import MOST_KEPT
+from duly.rules.calendars import Calendar, calendar_of
+from duly.rules.combined import Union
 from duly.rules.durations import seconds_of
 from duly.rules.retry import RetryPolicy, Strategy
-from duly.rules.schedules import Cron, Every, Once
+from duly.rules.schedules import Cron, Every, Once, ScheduleValue
 from duly.scheduler.backfills import MOST_CREATED
 from duly.scheduler.submitting import LONGEST_UNIQUE
 
@@ -36,6 +38,10 @@ Unique = Annotated[float, Meta(gt=0, le=LONGEST_UNIQUE)] | DurationText
 Pause = Annotated[float, Meta(ge=0, le=10 * 365 * 86400)] | DurationText
 Priority = Annotated[int, Meta(ge=0, le=9, description="0 to 9; larger is more urgent")]
 Note = Annotated[str, Meta(max_length=1000)]
+CalendarText = Annotated[str, Meta(min_length=1, max_length=100)]
+ScheduleText = Annotated[
+    str, Meta(min_length=1, max_length=256, description="a cron expression, or for example `every 15m`")
+]
 
 
 class RetryBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,20 +79,39 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True):
     retry: Retry | UnsetType = UNSET
 
 
+class CalendarBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Times at which a schedule is not due: one of `weekends`, `weekdays`, `dates`, `hours` and `holidays`.
+
+    `dates` are dates, or ranges of dates or times ("2026-12-24/2027-01-01"). `hours` are local ("22:00-06:00"), on the
+    days of `on` ("sat") if given. `holidays` is a country, whose public holidays are looked up when the job is defined,
+    for this year and the next five.
+    """
+
+    weekends: bool = False
+    weekdays: bool = False
+    dates: Annotated[tuple[CalendarText, ...], Meta(max_length=2000)] = ()
+    hours: Annotated[tuple[CalendarText, ...], Meta(max_length=50)] = ()
+    on: Annotated[tuple[CalendarText, ...], Meta(max_length=7)] = ()
+    holidays: CalendarText | None = None
+    subdivision: CalendarText | None = None
+    name: CalendarText | None = None
+    timezone: Annotated[str, Meta(max_length=64)] | None = None
+
+
 class ScheduleBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """A schedule: one of `cron`, `every` and `at`."""
+    """A schedule: one of `cron`, `every`, `at` and `any`; several expressions of `any` are due whenever one of them is.
+
+    `exclude` are calendars: the schedule is not due at the times that one of them excludes.
+    """
 
     cron: Annotated[str, Meta(max_length=256)] | None = None
     every: Duration | None = None
     at: Instant | None = None
+    any: Annotated[tuple[ScheduleText, ...], Meta(max_length=50)] = ()
+    exclude: Annotated[tuple[CalendarBody, ...], Meta(max_length=20)] = ()
     timezone: Annotated[str, Meta(max_length=64)] | None = None
     dst: Dst = Dst.CRON
     jitter: Duration = 0.0
-
-
-ScheduleText = Annotated[
-    str, Meta(min_length=1, max_length=256, description="a cron expression, or for example `every 15m`")
-]
 
 
 class Definition(Struct, frozen=True, forbid_unknown_fields=True):
@@ -109,6 +134,8 @@ class Definition(Struct, frozen=True, forbid_unknown_fields=True):
     end_at: Instant | None = None
     max_runs: Annotated[int, Meta(ge=1, le=2**53)] | None = None
     selector: dict[str, str] | None = None
+    notify: Annotated[tuple[Name, ...], Meta(max_length=50)] | None = None
+    expect_every: Duration | None = None
     keep_logs: Annotated[int, Meta(ge=0, le=MOST_KEPT)] | None = None
     description: Annotated[str, Meta(max_length=1000)] = ""
     tags: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=128)], ...], Meta(max_length=50)] = ()
@@ -192,21 +219,35 @@ def retry_spec(given: Retry | UnsetType) -> RetrySpec | None:
     return None if isinstance(given, UnsetType) else retry_policy(given).spec
 
 
-def schedule(given: ScheduleBody | str, timezone: str | None) -> Cron | Every | Once:
+def schedule(given: ScheduleBody | str, timezone: str | None) -> ScheduleValue:
     """The schedule of a body. The time zone may be in it or next to it."""
     body = given if isinstance(given, ScheduleBody) else _from_text(given)
     if body.timezone is not None and timezone is not None and body.timezone != timezone:
         raise ConfigurationError(f"timezone={timezone!r} and schedule.timezone={body.timezone!r}: give one of them")
+    calendars = [_calendar(each) for each in body.exclude]
+    found = _without_calendars(body, body.timezone or timezone)
+    return found.excluding(*calendars) if calendars else found
+
+
+def _without_calendars(body: ScheduleBody, timezone: str | None) -> ScheduleValue:
     jitter = seconds(body.jitter)
     match body:
-        case ScheduleBody(cron=str(expression), every=None, at=None):
-            return Cron(expression, timezone=body.timezone or timezone, dst=body.dst, jitter=jitter)
-        case ScheduleBody(cron=None, every=interval, at=None) if interval is not None:
+        case ScheduleBody(cron=str(expression), every=None, at=None, any=()):
+            return Cron(expression, timezone=timezone, dst=body.dst, jitter=jitter)
+        case ScheduleBody(cron=None, every=interval, at=None, any=()) if interval is not None:
             return Every(seconds(interval), jitter=jitter)
-        case ScheduleBody(cron=None, every=None, at=datetime() as at):
+        case ScheduleBody(cron=None, every=None, at=datetime() as at, any=()):
             return Once(at, jitter=jitter)
+        case ScheduleBody(cron=None, every=None, at=None, any=texts) if texts:
+            parts = [replace(_from_text(each), dst=body.dst, jitter=body.jitter) for each in texts]
+            return Union(*(_without_calendars(each, timezone) for each in parts))
         case _:
-            raise ConfigurationError("schedule: expected exactly one of cron, every and at")
+            raise ConfigurationError("schedule: expected exactly one of cron, every, at and any")
+
+
+def _calendar(body: CalendarBody) -> Calendar:
+    given = {name: getattr(body, name) for name in body.__struct_fields__}
+    return calendar_of({name: value for name, value in given.items() if value not in (None, False, ())})
 
 
 def _from_text(text: str) -> ScheduleBody:

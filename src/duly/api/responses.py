@@ -14,8 +14,11 @@ from msgspec import Meta, Raw, Struct
 
 from duly import model
 from duly.model import iso
+from duly.model.job import is_combined
+from duly.rules.combined import calendars_of
 from duly.rules.definition_words import FieldChange
 from duly.rules.explain import Explanation
+from duly.rules.schedules import from_spec
 from duly.scheduler.audit_check import Recorded
 from duly.scheduler.backfills import Backfill
 from duly.scheduler.views import Health, JobView
@@ -169,7 +172,10 @@ def run_detail(run: model.Run, attempts: list[model.Attempt]) -> RunDetail:
 
 
 class ScheduleAnswer(Struct, frozen=True, omit_defaults=True):
-    """A schedule in words and as it was defined; `kind` is cron, every, at or code."""
+    """A schedule in words and as it was defined; `kind` is cron, every, at, combined or code.
+
+    `exclude` names the calendars of a combined schedule.
+    """
 
     kind: str
     words: str | None
@@ -177,6 +183,7 @@ class ScheduleAnswer(Struct, frozen=True, omit_defaults=True):
     every: float | None = None
     at: Instant | None = None
     timezone: str | None = None
+    exclude: tuple[str, ...] = ()
 
 
 def _schedule(spec: model.ScheduleSpec | None, words: str | None) -> ScheduleAnswer | None:
@@ -189,6 +196,9 @@ def _schedule(spec: model.ScheduleSpec | None, words: str | None) -> ScheduleAns
             return ScheduleAnswer("every", words, every=spec.interval.total_seconds())
         case model.OnceSpec():
             return ScheduleAnswer("at", words, at=iso(spec.at))
+        case model.CustomSpec() if is_combined(spec):
+            names = tuple(dict.fromkeys(each.spec.name for each in calendars_of(from_spec(spec))))
+            return ScheduleAnswer("combined", words, exclude=names)
         case _:
             return ScheduleAnswer("code", words)
 
@@ -222,6 +232,8 @@ class JobAnswer(Struct, frozen=True, kw_only=True):
     misfire: model.Misfire
     max_runs: int | None
     selector: dict[str, str] | None
+    notify: tuple[str, ...] | None
+    expect_every: float | None
     note: str
     created_at: Instant
     updated_at: Instant

@@ -21,7 +21,6 @@ from duly.model import (
     Attempt,
     Cause,
     Claim,
-    CustomSpec,
     Delivery,
     Failure,
     JobRecord,
@@ -36,7 +35,7 @@ from duly.model import (
     from_micros,
     to_micros,
 )
-from duly.model.job import JOB_SHARD, MAIN
+from duly.model.job import JOB_SHARD, MAIN, only_in_code
 from duly.model.run import BACKFILLED_BY
 
 T = TypeVar("T")
@@ -311,7 +310,7 @@ def job_text(record: JobRecord) -> str:
 
 def in_shard(record: JobRecord, shard: str) -> JobRecord:
     """The record of a job that is kept in this shard."""
-    apart = isinstance(record.spec.schedule, CustomSpec) or shard.startswith(JOB_SHARD)
+    apart = only_in_code(record.spec.schedule) or shard.startswith(JOB_SHARD)
     home = None if apart or shard == MAIN else shard
     return record if record.planned_in == home else replace(record, planned_in=home)
 

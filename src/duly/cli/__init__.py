@@ -46,6 +46,7 @@ COMMANDS = {
     "import": Entry("duly.cli.moving:import_", "Load an export into an empty store.", _OPERATING),
     "copy": Entry("duly.cli.moving:copy", "Move everything to another store while nodes work.", _OPERATING),
     "token": Entry("duly.cli.token:token", "Create, list and revoke API tokens.", _OPERATING),
+    "notify": Entry("duly.cli.notify:notify", "List and test the targets of notifications.", _CHECKING),
     "audit": Entry("duly.cli.audit:audit", "Show and verify the log of administrative actions.", _CHECKING),
     "config": Entry("duly.cli.config:config", "Show every setting and its source.", _CHECKING),
     "check": Entry("duly.cli.job_files:check", "Check a job file, and show when its jobs are due.", _CHECKING),

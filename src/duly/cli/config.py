@@ -131,6 +131,8 @@ def _shown(name: str, value: Any) -> Any:
     match value:
         case str() if name in _SECRET:
             return "***"
+        case tuple() if name == "notify":
+            return [f"{target.name}: {target}" for target in value]
         case str():
             return redacted(value)
         case timedelta():

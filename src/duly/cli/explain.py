@@ -13,6 +13,9 @@ from duly.cli.text import full, line
 from duly.cli.time_args import TimeArg, time_type, zone_option
 from duly.errors import JobNotFound
 from duly.model import CronSpec, ScheduleSpec, is_run_id
+from duly.model.job import only_in_code
+from duly.rules.combined import zone_of
+from duly.rules.schedules import from_spec
 
 if TYPE_CHECKING:
     from duly.rules.explain import Explanation
@@ -60,7 +63,9 @@ async def _zone_of(scheduler: Scheduler, job: str) -> str:
 
 def job_zone(spec: ScheduleSpec | None) -> str:
     """The time zone of a job's schedule."""
-    return spec.timezone if isinstance(spec, CronSpec) else "UTC"
+    if isinstance(spec, CronSpec):
+        return spec.timezone
+    return "UTC" if spec is None or only_in_code(spec) else zone_of(from_spec(spec)) or "UTC"
 
 
 def write_explanation(found: Explanation) -> None:

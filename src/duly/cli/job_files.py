@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -64,12 +65,14 @@ class JobFileProgram:
     """A scheduler that runs the commands of stored jobs, and keeps the jobs of one file in the store up to date."""
 
     def __init__(self, file: JobFile, namespace: str | None) -> None:
-        from duly.scheduler import Scheduler  # noqa: PLC0415  # `duly check` needs none
+        from duly.runtime.notify.tables import targets_of  # noqa: PLC0415  # `duly check` needs none of these
+        from duly.scheduler import Scheduler  # noqa: PLC0415
 
         self._file = file
         defaults = {} if namespace is None else {"namespace": namespace}
         config = SchedulerConfig(allow_commands="stored", **{**defaults, **file.settings})
-        self.scheduler = Scheduler(file.url, config)
+        targets = targets_of(file.notify, Path(file.path).parent) if file.notify else None
+        self.scheduler = Scheduler(file.url, config, notify=targets)
 
     async def carry(self) -> None:
         """Write the jobs of the file to the store when the node starts."""
@@ -93,7 +96,7 @@ class JobFileProgram:
         else:
             if stands:
                 _log.info("%s is reloaded: %d jobs", path, len(file.jobs))
-            if (file.url, file.settings) != (self._file.url, self._file.settings):
+            if (file.url, file.settings, file.notify) != (self._file.url, self._file.settings, self._file.notify):
                 _log.warning("%s: the url and the settings of the node changed: restart the node to use them", path)
             self._file = file
 

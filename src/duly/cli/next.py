@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import islice
+from operator import itemgetter
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -16,12 +18,17 @@ from duly.cli.options import command, json_option, store_option
 from duly.cli.output import WARN, note, write_json
 from duly.cli.text import full, relative
 from duly.cli.time_args import TimeArg, time_type, zone_option
-from duly.model import CustomSpec, JobStatus
+from duly.model import JobStatus
+from duly.model.job import only_in_code
+from duly.rules.combined import closures
 from duly.rules.durations import seconds_of
-from duly.rules.schedules import Cron, Every, Once, from_spec
+from duly.rules.schedules import Cron, Every, ScheduleValue, from_spec
 
 if TYPE_CHECKING:
     from duly.scheduler import JobView, Scheduler
+
+
+_MOST_EXCLUDED = 100
 
 
 class Due(Struct, frozen=True):
@@ -34,11 +41,12 @@ class Due(Struct, frozen=True):
 
 
 class Answer(Struct, frozen=True):
-    """A schedule in words, and its next due times."""
+    """A schedule in words, its next due times, and what calendars exclude until the last of them."""
 
     schedule: str | None
     timezone: str
     next: tuple[Due, ...]
+    excluded: tuple[Due, ...] = ()
 
 
 @command(
@@ -86,14 +94,27 @@ def _start(after: TimeArg | None, zone: str) -> datetime:
     return now if after is None else after.resolve(now, zone)
 
 
-def _preview(schedule: Cron | Every | Once, timezone: str, after: datetime, count: int) -> Answer:
+def _preview(schedule: ScheduleValue, timezone: str, after: datetime, count: int) -> Answer:
     instants = schedule.preview(count, after=after)
-    return Answer(schedule.describe(), timezone, tuple(_due(schedule, due, due, timezone) for due in instants))
+    dues = tuple(_due(schedule, due, due, timezone) for due in instants)
+    return Answer(schedule.describe(), timezone, dues, _excluded(schedule, after, dues, timezone))
 
 
-def _due(schedule: Cron | Every | Once | None, due: datetime, at: datetime, timezone: str) -> Due:
-    clock_change = schedule.note(due) if isinstance(schedule, Cron) else None
-    return Due(due, at, f"{due.astimezone(ZoneInfo(timezone)):%a %Y-%m-%d %H:%M:%S %Z}", clock_change)
+def _due(schedule: ScheduleValue | None, due: datetime, at: datetime, timezone: str) -> Due:
+    clock_change = None if schedule is None else schedule.note(due)
+    return Due(due, at, _local(due, timezone), clock_change)
+
+
+def _local(at: datetime, timezone: str) -> str:
+    return f"{at.astimezone(ZoneInfo(timezone)):%a %Y-%m-%d %H:%M:%S %Z}"
+
+
+def _excluded(schedule: ScheduleValue | None, after: datetime, dues: Sequence[Due], timezone: str) -> tuple[Due, ...]:
+    """The first instant of each stretch that a calendar excludes before the last due time shown, as far as listed."""
+    if schedule is None or not dues:
+        return ()
+    found = islice(closures(schedule, after, dues[-1].due), _MOST_EXCLUDED)
+    return tuple(Due(due, due, _local(due, timezone), str(closed)) for due, closed in sorted(found, key=itemgetter(0)))
 
 
 async def _of_job(scheduler: Scheduler, name: str, timezone: str | None, after: TimeArg | None, count: int) -> Answer:
@@ -104,22 +125,23 @@ async def _of_job(scheduler: Scheduler, name: str, timezone: str | None, after: 
         note(f"{name} is {view.status.value}: nothing is planned")
     if schedule is not None and (after is not None or view.status is not JobStatus.ACTIVE):
         return _preview(schedule, zone, _start(after, zone), count)
-    if isinstance(view.schedule_spec, CustomSpec):
+    if only_in_code(view.schedule_spec):
         note(f"only nodes that have the code of {name} can compute more than the next due time")
     upcoming = await scheduler.upcoming(count, name)
-    return Answer(view.schedule, zone, tuple(_due(schedule, each.due, each.at, zone) for each in upcoming))
+    dues = tuple(_due(schedule, each.due, each.at, zone) for each in upcoming)
+    return Answer(view.schedule, zone, dues, _excluded(schedule, datetime.now(UTC), dues, zone))
 
 
-def _schedule(view: JobView) -> Cron | Every | Once | None:
+def _schedule(view: JobView) -> ScheduleValue | None:
     spec = view.schedule_spec
-    return None if spec is None or isinstance(spec, CustomSpec) else from_spec(spec)
+    return None if spec is None or only_in_code(spec) else from_spec(spec)
 
 
 def _write(answer: Answer, now: datetime) -> None:
     click.secho(answer.schedule or "runs when submitted", bold=True)
     if not answer.next:
         click.echo("  nothing is due any more" if answer.schedule else "  nothing is waiting")
-    for text in _aligned(answer.next, now):
+    for text in _aligned(sorted((*answer.next, *answer.excluded), key=lambda each: each.due), now):
         click.echo(f"  {text}")
 
 

@@ -12,15 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct, json
 
 from duly.errors import ConfigurationError, shown
 from duly.model import Retention, SchedulerConfig
+from duly.model.notification import NotificationTarget
 from duly.rules.cluster_settings import QUEUES, queues_of
 from duly.rules.durations import seconds_of
 
 _NONE = "none"
 _RETENTION = "retention"
+_NOTIFY = "notify"
 _SWITCHES = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
 _OTHER_KEYS = {"max_concurrent": "concurrency"}  # shorter names from before every field was a setting
 _OTHER_VARIABLES = {"node_id": "WORKER_ID", "default_handler": "DEFAULT_HANDLER"}
@@ -132,6 +134,21 @@ def read_labels(source: str, texts: Sequence[str]) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+def _targets(source: str, given: Any) -> tuple[NotificationTarget, ...]:
+    """Tables of `[notify.NAME]`; in a variable the same as JSON."""
+    tables = given
+    if isinstance(given, str):
+        try:
+            tables = json.decode(given)
+        except DecodeError as exc:
+            raise _invalid(source, given, "tables of targets as JSON") from exc
+    if not isinstance(tables, Mapping):
+        raise _invalid(source, given, "tables of targets, such as [notify.ops]")
+    from duly.runtime.notify.tables import targets_of  # noqa: PLC0415  # most programs have none
+
+    return targets_of(tables)
+
+
 def _invalid(source: str, given: object, expected: str) -> ConfigurationError:
     return ConfigurationError(f"{source}={shown(given)}: expected {expected}")
 
@@ -143,6 +160,8 @@ def _reader(name: str, hint: Any) -> Read:
     """How a field of this type is read."""
     if name == QUEUES:
         return _optional(_queues)
+    if name == _NOTIFY:
+        return _targets
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     origins = {get_origin(member) or member for member in members}
     words = [word for member in members if get_origin(member) is Literal for word in get_args(member)]

@@ -171,6 +171,8 @@ def _write_job(view: JobView, upcoming: Sequence[Upcoming], latest: Sequence[Run
             ("overlap", view.overlap.value if view.overlap else None),
             ("misfire", view.misfire.value if view.schedule else None),
             ("at most", None if view.max_runs is None else f"{view.max_runs} runs"),
+            ("notifies", None if view.notify is None else ", ".join(view.notify) or "nobody"),
+            ("expected every", None if view.expect_every is None else span(view.expect_every)),
             ("only on", ", ".join(f"{name}={value}" for name, value in (view.selector or {}).items()) or None),
             ("payload", None if view.payload == "{}" else line(view.payload)),
             ("tags", ", ".join(view.tags) or None),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
+from pathlib import Path
 from typing import Any
 
 from duly.errors import ConfigurationError, DulyError
@@ -14,6 +15,7 @@ from duly.job_files.problems import unknown
 from duly.model import EPOCH
 from duly.model.confinement import Confinement
 from duly.model.job import COMMAND_HANDLER
+from duly.rules.calendars import Calendar, calendar_of
 from duly.rules.durations import seconds_of
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Cron, Every, Once
@@ -107,6 +109,58 @@ def date_and_time(key: str, value: Any) -> datetime:
     return value
 
 
+def expressions(key: str, value: Any) -> tuple[str, ...]:
+    """One cron expression, or a list of them: the job is due whenever one of them is."""
+    if not isinstance(value, list):
+        return (checked(text, Cron)(key, value),)
+    if not value:
+        raise Refused(f"{key} is an empty list: write at least one expression")
+    for number, each in enumerate(value):
+        try:
+            checked(text, Cron)(key, each)
+        except Refused as exc:
+            raise Refused(str(exc), (number,)) from exc
+    return tuple(value)
+
+
+def calendars(key: str, value: Any) -> tuple[Any, ...]:
+    """Names of calendars of the file, and tables that describe one. Names are looked up later."""
+    if not isinstance(value, list):
+        raise Refused(f'{key} = {_shown(value)} must be a list: {key} = [{{ weekends = true }}, "closed"]')
+    return tuple(_calendar_or_name(key, number, each) for number, each in enumerate(value))
+
+
+def _calendar_or_name(key: str, number: int, value: Any) -> Calendar | str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Mapping) and "ical" in value:
+        raise Refused("a calendar from a file needs a table of its own: [calendars.NAME]", (number,))
+    try:
+        return calendar(f"{key}[{number}]", value)
+    except Refused as exc:
+        raise Refused(str(exc), (number, *exc.inside)) from exc
+
+
+def calendar(key: str, value: Any) -> Calendar:
+    """A table that describes a calendar."""
+    if not isinstance(value, Mapping):
+        raise Refused(f"{key} = {_shown(value)} must be a table such as {{ weekends = true }}")
+    table = {name: _calendar_value(name, each) for name, each in value.items()}
+    try:
+        return calendar_of(table)
+    except DulyError as exc:
+        raise Refused(plain_message(exc)) from exc
+
+
+def _calendar_value(name: str, value: Any) -> Any:
+    """A path of a file for `ical`; texts for dates and times, which TOML has types for."""
+    if name == "ical" and isinstance(value, str):
+        return Path(value)
+    if name == "dates" and isinstance(value, list):
+        return [each.isoformat() if isinstance(each, date) else each for each in value]
+    return value
+
+
 def environment(key: str, value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise Refused(f'{key} must be a table of strings: {key} = {{ NAME = "value" }}')
@@ -186,9 +240,10 @@ _RETRY: dict[str, Convert] = {
 # All keys of a job's table, in the order of the documentation.
 FIELDS: dict[str, Convert] = {
     "description": text,
-    "cron": checked(text, Cron),
+    "cron": expressions,
     "every": checked(seconds, Every),
     "at": date_and_time,
+    "exclude": calendars,
     "timezone": checked(text, zone_key),
     "dst": checked(text, lambda policy: Cron("* * * * *", dst=policy)),
     "jitter": checked(seconds, lambda spread: Once(EPOCH, jitter=spread)),
@@ -211,6 +266,8 @@ FIELDS: dict[str, Convert] = {
     "priority": _of_job("priority"),
     "tags": _of_job("tags", strings),
     "selector": _of_job("selector"),
+    "notify": _of_job("notify"),
+    "expect_every": _of_job("expect_every", seconds),
     "keep_logs": _of_job("keep_logs"),
 }
 

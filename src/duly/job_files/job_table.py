@@ -13,13 +13,15 @@ from duly.errors import DulyError
 from duly.job_files.fields import Refused, plain_message
 from duly.model import CommandSpec, JobSpec
 from duly.model.job import COMMAND_HANDLER
-from duly.rules.schedules import Cron, Every, Once
+from duly.rules.calendars import Calendar
+from duly.rules.combined import Union
+from duly.rules.schedules import Cron, Every, Once, ScheduleValue
 from duly.rules.zones import instant_of
 from duly.scheduler import Job
 
 _WHEN = ("cron", "every", "at")
 _BOUNDS = ("start_at", "end_at")
-_SCHEDULE = {*_WHEN, *_BOUNDS, "timezone", "dst", "jitter"}
+_SCHEDULE = {*_WHEN, *_BOUNDS, "exclude", "timezone", "dst", "jitter"}
 _COMMAND = {"command", "shell", "cwd", "environment", "pass_environment", "confine"}
 
 
@@ -41,13 +43,16 @@ def conflicts(given: Mapping[str, Any], written: Collection[str]) -> Iterator[Re
         yield Refused("it is a list: with shell = true it must be one string; or leave out shell", ("command",))
 
 
-def job_spec(name: str, given: Mapping[str, Any], timezone: str) -> JobSpec:
-    """The definition of a job whose fields have no contradictions; raises `Refused` if it is invalid."""
+def job_spec(name: str, given: Mapping[str, Any], timezone: str, calendars: Mapping[str, Calendar]) -> JobSpec:
+    """The definition of a job whose fields have no contradictions; raises `Refused` if it is invalid.
+
+    `calendars` are those of the file, by name.
+    """
     zone = given.get("timezone", timezone)
     fields = {key: value for key, value in given.items() if key not in _SCHEDULE | _COMMAND}
     fields |= {key: _instant(given[key], zone) for key in _BOUNDS if key in given}
     try:
-        job = Job(handler=COMMAND_HANDLER, name=name, schedule=_schedule(given, zone), **fields)
+        job = Job(handler=COMMAND_HANDLER, name=name, schedule=_schedule(given, zone, calendars), **fields)
         return replace(job.spec(zone, b"{}"), command=_command(given))
     except DulyError as exc:
         raise Refused(plain_message(exc).removeprefix(f"job {name!r}: ").removeprefix(f"job {name!r} ")) from exc
@@ -66,12 +71,29 @@ def _split(words: str) -> list[str]:
         return words.split()
 
 
-def _schedule(given: Mapping[str, Any], zone: str) -> Cron | Every | Once | None:
+def _schedule(given: Mapping[str, Any], zone: str, calendars: Mapping[str, Calendar]) -> ScheduleValue | None:
     """The schedule; None if the job runs only when it is triggered."""
+    found = _without_calendars(given, zone)
+    excluded = [_calendar(each, calendars) for each in given.get("exclude", ())]
+    return found.excluding(*excluded) if found is not None and excluded else found
+
+
+def _calendar(given: str | Calendar, calendars: Mapping[str, Calendar]) -> Calendar:
+    if isinstance(given, Calendar):
+        return given
+    if given not in calendars:
+        known = f"the file has {', '.join(calendars)}" if calendars else f"add a table [calendars.{given}]"
+        raise Refused(f"unknown calendar {given!r}; {known}", ("exclude",))
+    return calendars[given]
+
+
+def _without_calendars(given: Mapping[str, Any], zone: str) -> ScheduleValue | None:
     jitter = given.get("jitter", 0)
     match given:
-        case {"cron": expression}:
-            return Cron(expression, timezone=zone, dst=given.get("dst", "cron"), jitter=jitter)
+        case {"cron": expressions}:
+            dst = given.get("dst", "cron")
+            parts = [Cron(each, timezone=zone, dst=dst, jitter=jitter) for each in expressions]
+            return parts[0] if len(parts) == 1 else Union(*parts)
         case {"every": interval}:
             return Every(interval, jitter=jitter)
         case {"at": at}:

@@ -13,11 +13,12 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from duly.errors import ConfigurationError
-from duly.job_files.fields import DEFAULTS, FIELDS, Convert, Refused, checked, seconds, text
+from duly.job_files.fields import DEFAULTS, FIELDS, Convert, Refused, calendar, checked, seconds, text
 from duly.job_files.job_table import conflicts, job_spec
 from duly.job_files.positions import Path, Position, Positions, position_of
 from duly.job_files.problems import JobFileError, Problem, unknown
 from duly.model import JobFile, JobSpec, SchedulerConfig, is_job_name
+from duly.rules.calendars import Calendar
 from duly.rules.printable import shortened
 
 _NAMES = "a letter or _, then letters, digits and _ . -, at most 128"
@@ -84,8 +85,12 @@ _SETTINGS: dict[str, Convert] = {
     "misfire_grace": _setting("misfire_grace", seconds),
     "lock_ttl": _setting("lock_ttl", seconds),
     "leader_ttl": _setting("leader_ttl", seconds),
+    "notify_wait": _setting("notify_wait", seconds),
+    "notify_repeat": _setting("notify_repeat", seconds),
+    "late_after": _setting("late_after", seconds),
 }
 _TOP: dict[str, Convert] = {"name": _file_name, "url": text, **_SETTINGS}
+_SUBTABLES = ("defaults", "calendars", "notify", "jobs")
 _OLD_NAME = "fleet"  # deprecated key of the name
 
 
@@ -99,7 +104,7 @@ class _Reader:
         self._problems: list[Problem] = []
 
     def read(self) -> JobFile:
-        plain = {key: value for key, value in self._tables.items() if key not in {"jobs", "defaults"}}
+        plain = {key: value for key, value in self._tables.items() if key not in _SUBTABLES}
         known = _TOP | ({_OLD_NAME: _file_name} if "name" not in plain else {})
         top = self._fields((), plain, known)
         if not {"name", _OLD_NAME} & plain.keys():
@@ -108,7 +113,9 @@ class _Reader:
             )
         defaults = self._fields(("defaults",), self._table(("defaults",)), DEFAULTS)
         zone = top.get("timezone", "UTC")
-        jobs = [self._job(name, table, defaults, zone) for name, table in self._table(("jobs",)).items()]
+        calendars = self._calendars()
+        notify = self._notify()
+        jobs = [self._job(name, table, defaults, zone, calendars) for name, table in self._table(("jobs",)).items()]
         if self._problems:
             raise JobFileError(self._problems)
         return JobFile(
@@ -118,6 +125,7 @@ class _Reader:
             top.get("url"),
             {key: top[key] for key in _SETTINGS if key in top},
             self._deprecations(top),
+            notify,
         )
 
     def _deprecations(self, top: Mapping[str, Any]) -> tuple[str, ...]:
@@ -130,10 +138,35 @@ class _Reader:
         found = self._tables.get(str(path[0]), {})
         if isinstance(found, Mapping):
             return found
-        self._report(path, f"must be a table: [{'jobs.NAME' if path == ('jobs',) else path[0]}]")
+        self._report(path, f"must be a table: [{path[0]}{'' if path == ('defaults',) else '.NAME'}]")
         return {}
 
-    def _job(self, name: str, table: Any, defaults: Mapping[str, Any], zone: str) -> JobSpec | None:
+    def _calendars(self) -> dict[str, Calendar]:
+        """The calendars that the file defines; problems with the others are reported."""
+        found = {}
+        for name, table in self._table(("calendars",)).items():
+            named = {"name": name, **table} if isinstance(table, Mapping) else table
+            try:
+                found[name] = calendar(name, _beside(self._path, named))
+            except Refused as exc:
+                self._report(("calendars", name, *exc.inside), str(exc))
+        return found
+
+    def _notify(self) -> dict[str, Any]:
+        """The tables of targets of notifications, checked. Their secrets are read only when they are used."""
+        tables = self._table(("notify",))
+        if tables:
+            from duly.runtime.notify.tables import target_of  # noqa: PLC0415  # it imports HTTP and mail
+        for name, table in tables.items():
+            try:
+                target_of(name, table)
+            except ConfigurationError as exc:
+                self._report(("notify", name), str(exc).removeprefix(f"notify {name!r}: "))
+        return dict(tables)
+
+    def _job(
+        self, name: str, table: Any, defaults: Mapping[str, Any], zone: str, calendars: Mapping[str, Calendar]
+    ) -> JobSpec | None:
         path: Path = ("jobs", name)
         if not isinstance(table, Mapping):
             self._report(path, f"a job is a table: [jobs.{name}]")
@@ -147,7 +180,7 @@ class _Reader:
         if len(self._problems) > before:
             return None
         try:
-            return job_spec(name, given, zone)
+            return job_spec(name, given, zone, calendars)
         except Refused as exc:
             self._report((*path, *exc.inside), str(exc))
             return None
@@ -171,6 +204,13 @@ class _Reader:
     def _problem(self, path: Path, message: str, *, value: bool = False) -> Problem:
         position = self._positions.value(path) if value else self._positions.key(path)
         return Problem(self._path, position.line, position.column, shortened(_where(path)), shortened(message))
+
+
+def _beside(path: str, table: Any) -> Any:
+    """The table of a calendar, the path of its iCalendar file being relative to the folder of the job file."""
+    if isinstance(table, Mapping) and isinstance(table.get("ical"), str):
+        return {**table, "ical": str(FilePath(path).parent / table["ical"])}
+    return table
 
 
 def _merged(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,4 +240,4 @@ def _unknown(path: Path, key: str, value: Any, known: Mapping[str, Convert]) -> 
         return f'unknown table; quote a job\'s name that contains dots: [jobs."{path[1]}.{key}"]'
     if not path and isinstance(value, Mapping):
         return f"unknown table {key!r}; jobs are written as [jobs.{key}]"
-    return unknown(key, [*known, "defaults", "jobs"] if not path else known)
+    return unknown(key, [*known, *_SUBTABLES] if not path else known)

@@ -14,6 +14,7 @@ from msgspec.structs import force_setattr
 from duly.errors import ConfigurationError, shown
 from duly.model.identity import is_job_name
 from duly.model.node import Role
+from duly.model.notification import NotificationTarget
 from duly.model.run_log import KEEP_LOGS, MOST_KEPT
 from duly.model.sanitize import checked_whole
 
@@ -109,6 +110,23 @@ def _pinned(value: object) -> tuple[str, ...]:
     return names
 
 
+def _targets(value: object, allow_commands: object) -> tuple[NotificationTarget, ...]:
+    if not isinstance(value, tuple | list):
+        raise ConfigurationError(f"notify={shown(value)}: expected a list of targets, such as Webhook(…)")
+    names: set[str] = set()
+    for target in value:
+        if isinstance(target, type) or not isinstance(target, NotificationTarget):
+            raise ConfigurationError(f"notify: {shown(target)} is not a target: it needs name, on and send()")
+        if target.name in names:
+            raise ConfigurationError(f"notify: two targets are named {shown(target.name)}: give one another name=…")
+        if getattr(target, "needs_commands", False) and not allow_commands:
+            raise ConfigurationError(
+                f"notify {target.name!r} runs a command: that needs SchedulerConfig(allow_commands=True)"
+            )
+        names.add(target.name)
+    return tuple(value)
+
+
 def labels_of(name: str, value: object) -> dict[str, str]:
     """Validate labels: those of a node, or those that a selector requires."""
     if not isinstance(value, Mapping) or not all(_fits(_LABEL, part) for pair in value.items() for part in pair):
@@ -156,7 +174,9 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     can follow; the log keeps the newest `keep_events`. None means off, except in processes that serve the API.
     `keep_logs` is how many lines of a run's log are kept, for jobs that do not set it themselves; 0 keeps none. With
     `audit_key`, a secret of at least 16 characters, entries of the audit log are authenticated. `pinned` names settings
-    for which this process keeps its own value and ignores the cluster's; "*" pins all.
+    for which this process keeps its own value and ignores the cluster's; "*" pins all. `notify` are the targets of
+    notifications: events of a job are collected for `notify_wait` and then sent as one message, after which the job is
+    muted for `notify_repeat`; a scheduled run is late if it has been ready for `late_after`.
     """
 
     tick_interval: Duration = 5.0
@@ -190,6 +210,10 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     keep_logs: int = KEEP_LOGS
     audit_key: str | None = None
     pinned: tuple[str, ...] = ()
+    notify: tuple[NotificationTarget, ...] = ()
+    notify_wait: Duration = 10.0
+    notify_repeat: Duration = 3600.0
+    late_after: Duration = 300.0
     on_error: Hook | None = None
     on_failure: Hook | None = None
 
@@ -214,6 +238,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
         force_setattr(self, "imports", _strings("imports", self.imports))
         force_setattr(self, "labels", labels_of("labels", self.labels))
         force_setattr(self, "pinned", _pinned(self.pinned))
+        force_setattr(self, "notify", _targets(self.notify, self.allow_commands))
 
     def _check_durations(self) -> None:
         for name, least, most in (
@@ -222,6 +247,9 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
             ("leader_ttl", 0.1, 3600.0),
             ("transaction_timeout", 0.001, 3600.0),
             ("misfire_grace", 0.0, 366 * _DAY),
+            ("notify_wait", 0.0, 3600.0),
+            ("notify_repeat", 0.0, 30 * _DAY),
+            ("late_after", 1.0, 30 * _DAY),
         ):
             force_setattr(self, name, _seconds(name, getattr(self, name), least, most))
         if self.shutdown_timeout is not None:
@@ -293,6 +321,13 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     def grace(self) -> timedelta:
         """`misfire_grace` as a timedelta."""
         return timedelta(seconds=_seconds("misfire_grace", self.misfire_grace, 0.0, 366 * _DAY))
+
+    @property
+    def notify_times(self) -> tuple[float, float, float]:
+        """`notify_wait`, `notify_repeat` and `late_after` in seconds."""
+        times = (self.notify_wait, self.notify_repeat, self.late_after)
+        wait, repeat, late = (_seconds("notify", each, 0.0, 30 * _DAY) for each in times)
+        return wait, repeat, late
 
     @property
     def horizon(self) -> timedelta:

@@ -356,6 +356,20 @@ class HandlersAbandoned(Event, frozen=True):
     runs: tuple[Run, ...]
 
 
+class NotificationFailed(Event, frozen=True):
+    """A notification could not be delivered to a target; it is tried again unless the target has rejected it."""
+
+    target: str
+    notification: str
+    error: str
+
+
+class NotificationsLost(Event, frozen=True):
+    """The stored state of notifications cannot be read: it begins again, and what was not delivered is lost."""
+
+    reason: str
+
+
 class StopHindered(Event, frozen=True):
     """One step of a shutdown failed or timed out; the shutdown continued without it."""
 

@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
+from duly.model.calendar import CalendarSpec
 from duly.model.confinement import Confinement
 from duly.model.outcome import OutcomeKind
 from duly.model.run import Run, RunPolicy
@@ -71,17 +72,47 @@ class OnceSpec(Struct, frozen=True, tag="once", gc=False):
     jitter: timedelta = timedelta(0)
 
 
-class CustomSpec(Struct, frozen=True, tag="custom", gc=False):
-    """A schedule that only code can compute; `kind` says which class, for people.
+class UnionSpec(Struct, frozen=True, tag="union", gc=False):
+    """Due whenever one of its parts is."""
 
-    Planned under a separate lease (`shard`) by the nodes that have the code.
+    parts: tuple[PartSpec, ...]
+
+
+class ExcludingSpec(Struct, frozen=True, tag="excluding", gc=False):
+    """Due when its part is, except at instants that a calendar excludes."""
+
+    part: PartSpec
+    calendars: tuple[CalendarSpec, ...]
+
+
+PartSpec = CronSpec | EverySpec | OnceSpec | UnionSpec | ExcludingSpec
+
+
+class CustomSpec(Struct, frozen=True, tag="custom", gc=False):
+    """A schedule that 0.1.0 cannot compute: a user's class, or a combination of schedules and calendars (`rule`).
+
+    `kind` says which, for people. Without a rule only code can compute it: such a job is planned under a separate lease
+    (`shard`) by the nodes that have the code. A combination is stored under this tag because nodes of 0.1.0 cannot read
+    any other definition beside one with a tag that they do not know.
     """
 
     kind: str
     jitter: timedelta = timedelta(0)
+    rule: UnionSpec | ExcludingSpec | UnsetType = UNSET
 
 
 ScheduleSpec = CronSpec | EverySpec | OnceSpec | CustomSpec
+
+
+def only_in_code(schedule: ScheduleSpec | None) -> bool:
+    """Whether only a process that has the user's class can compute a schedule."""
+    return isinstance(schedule, CustomSpec) and schedule.rule is UNSET
+
+
+def is_combined(schedule: ScheduleSpec | None) -> bool:
+    """Whether a schedule is a combination, which nodes of 0.1.0 cannot compute."""
+    return isinstance(schedule, CustomSpec) and schedule.rule is not UNSET
+
 
 MAIN = "main"  # the first shard; its leader is the leader of the cluster
 JOB_SHARD = "job:"  # prefix of the planning lease of a job whose schedule only code can compute
@@ -118,7 +149,8 @@ class JobSpec(Struct, frozen=True, omit_defaults=True):
     """What a job is, as plain data. Equal specs have equal digests; a deploy saves a job only if its digest changed.
 
     Defaults are left out of the digest, so that a release that adds a field does not change every job. `selector` has
-    the labels that a node needs to run the job: the leader assigns the runs of such a job.
+    the labels that a node needs to run the job: the leader assigns the runs of such a job. `notify` names the targets
+    of notifications about it, None for all. A run must succeed at least every `expect_every` seconds.
     """
 
     name: str
@@ -135,6 +167,8 @@ class JobSpec(Struct, frozen=True, omit_defaults=True):
     tags: tuple[str, ...] = ()
     selector: dict[str, str] | None = None
     command: CommandSpec | None = None
+    notify: tuple[str, ...] | None = None
+    expect_every: float | None = None
 
     def digest(self) -> str:
         """A short hash of everything above."""
@@ -217,7 +251,7 @@ class JobRecord(Struct, frozen=True):
     @property
     def shard(self) -> str:
         """The planning lease under which this job is planned."""
-        return f"{JOB_SHARD}{self.spec.name}" if isinstance(self.spec.schedule, CustomSpec) else self.planned_in or MAIN
+        return f"{JOB_SHARD}{self.spec.name}" if only_in_code(self.spec.schedule) else self.planned_in or MAIN
 
     @property
     def status(self) -> JobStatus:

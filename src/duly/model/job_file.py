@@ -19,7 +19,8 @@ class JobFile(Struct, frozen=True):
     """A valid job file: its name and jobs, its path, and its settings for the store and the node.
 
     `name` identifies the set of jobs in the store: a file replaces the jobs of the same name and no others.
-    `deprecations` has a message for each outdated key in the file.
+    `deprecations` has a message for each outdated key in the file. `notify` has the tables of its targets of
+    notifications.
     """
 
     name: str
@@ -28,6 +29,7 @@ class JobFile(Struct, frozen=True):
     url: str | None = None
     settings: dict[str, Any] = {}
     deprecations: tuple[str, ...] = ()
+    notify: dict[str, Any] = {}
 
     @property
     def fleet(self) -> JobFile:

@@ -132,6 +132,10 @@ def _of_node(event: events.Event) -> tuple[int, str]:
             return level, f"job {job}: {what} (revision {revision})"
         case events.JobConflict(job, reason):
             return logging.WARNING, f"job {job} was not saved: {reason}"
+        case events.NotificationFailed(target, notification, error):
+            return logging.WARNING, f"notification {notification} did not reach {target}: {error}"
+        case events.NotificationsLost(reason):
+            return logging.ERROR, f"the stored state of notifications cannot be read, it begins again: {reason}"
         case events.JobFileApplied(job_file, changes):
             return logging.INFO, f"job file {job_file}: {len(changes)} changes applied" + _indented("\n".join(changes))
         case events.JobFileOutdated(job_file, since):

@@ -102,6 +102,8 @@ def _plain(spec: JobSpec) -> dict[str, str]:
         "max_runs": _NONE if spec.max_runs is None else str(spec.max_runs),
         "description": spec.description or _NONE,
         "tags": ", ".join(spec.tags) or _NONE,
+        "notify": _NONE if spec.notify is None else ", ".join(spec.notify) or "nobody",
+        "expect_every": _NONE if spec.expect_every is None else f"{spec.expect_every:g} s",
         "selector": ", ".join(f"{name}={value}" for name, value in sorted((spec.selector or {}).items())) or _NONE,
     }
 

@@ -28,10 +28,12 @@ from duly.model.loss import Loss
 from duly.model.outage import Outage
 from duly.rules.admission import OVERLAP, REPLACED
 from duly.rules.backfill import backfilled_by
+from duly.rules.combined import excluded_at
 from duly.rules.describe import duration, instant
+from duly.rules.exclusion import Closure
 from duly.rules.job_changes import CHANGED, NO_HANDLER, PAUSED
 from duly.rules.misfires import MISFIRE
-from duly.rules.schedules import Cron, Schedule, describe_schedule, latest, step
+from duly.rules.schedules import Schedule, ScheduleValue, describe_schedule, latest, step
 from duly.rules.settling import WORKER_VANISHED
 from duly.rules.waiting import Situation, why_waiting
 
@@ -42,7 +44,8 @@ _FAR = timedelta(days=366)
 class Explanation(Struct, frozen=True):
     """The answer: one word, the chain of reasons, and the setting that decided, if one did.
 
-    `verdict` is a state of the run, or one of: not_due, not_yet, not_planned, before_job, after_end, forgotten.
+    `verdict` is a state of the run, or one of: not_due, excluded, not_yet, not_planned, before_job, after_end,
+    forgotten.
     """
 
     job: str
@@ -88,11 +91,14 @@ def explain(facts: Facts) -> Explanation:
     """Explain one instant of one job: the given one, or the nearest due one."""
     reasons = [_introduce(facts)]
     due = nearest(facts.schedule, facts.at) if facts.run is None else facts.run.due
+    excluded = excluded_at(facts.schedule, facts.at)
+    if excluded is not None and not _is_told_by(facts, due, excluded[0]):
+        return _tell_excluded(facts, *excluded, reasons)
     if due is None:
         return _answer(facts, None, "not_due", [*reasons, _nothing_due(facts)], None)
     if not _is_meant(due, facts):
         reasons.append(_instead(facts, due))
-    if isinstance(facts.schedule, Cron) and (note := facts.schedule.note(due)):
+    if isinstance(facts.schedule, ScheduleValue) and (note := facts.schedule.note(due)):
         reasons.append(note)
     if facts.run is not None:
         verdict, setting = _tell_run(facts, facts.run, reasons)
@@ -101,6 +107,22 @@ def explain(facts: Facts) -> Explanation:
         verdict, reason, setting = _tell_absence(facts, due)
         reasons.append(reason)
     return _answer(facts, due, verdict, reasons, setting)
+
+
+def _is_told_by(facts: Facts, due: datetime | None, excluded: datetime) -> bool:
+    """Whether an excluded instant has a run nevertheless, planned before it was excluded; or another one is meant."""
+    if due is None or not _is_meant(due, facts):
+        return False
+    return facts.run is None or facts.run.until is None or due == excluded  # a range of skipped ones may surround it
+
+
+def _tell_excluded(facts: Facts, due: datetime, closed: Closure, reasons: list[str]) -> Explanation:
+    """An instant that a calendar excludes is not due: it gets no run, and no record."""
+    assert facts.schedule is not None
+    reasons.append(f"Nothing is due at {instant(due)}; {closed}.")
+    following = step(facts.schedule, due)
+    reasons.append(f"Next due: {instant(following)}." if following else "Nothing is due after it.")
+    return Explanation(facts.job, facts.at, due, "excluded", tuple(reasons), f"calendar {closed.calendar}")
 
 
 def nearest(schedule: Schedule | None, at: datetime) -> datetime | None:

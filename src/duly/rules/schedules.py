@@ -1,8 +1,8 @@
 """Schedules: when a job is due, as pure values.
 
 `Cron`, `Every` and `Once` compute due instants only from their own fields and the given instant; they accept aware
-datetimes and return UTC. `bind` turns a schedule into the plain spec that the store holds, `from_spec` turns it back.
-`rules.planning` decides which of the instants become runs.
+datetimes and return UTC. `rules.combined` combines them. `bind` turns a schedule into the plain spec that the store
+holds, `from_spec` turns it back. `rules.planning` decides which of the instants become runs.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
-from typing import Protocol, final, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, final, runtime_checkable
 from zoneinfo import ZoneInfo
 
 from duly.errors import InvalidSchedule, shown
@@ -32,8 +32,13 @@ from duly.model import (
     schedulable,
     to_micros,
 )
+from duly.model.job import ExcludingSpec, UnionSpec
 from duly.rules import describe, zones
 from duly.rules.cron import WallTimes, read, resolve
+
+if TYPE_CHECKING:
+    from duly.rules.calendars import Calendar
+    from duly.rules.combined import Excluding, Union
 
 MINIMUM_INTERVAL = timedelta(milliseconds=1)
 _LONGEST_WORDS = 500
@@ -53,14 +58,26 @@ class Schedule(Protocol):
     def next_run(self, after: datetime, /) -> datetime | None: ...
 
 
-class _Value:
-    """What the three schedules share."""
+class ScheduleValue:
+    """What `Cron`, `Every`, `Once` and their combinations share."""
 
     __slots__ = ()
 
     def next_run(self, after: datetime) -> datetime | None:
         """The first due instant strictly after `after`, or None when there is none any more."""
         raise NotImplementedError
+
+    def previous_run(self, at: datetime) -> datetime | None:
+        """The latest due instant that is not after `at`, or None when there is none yet."""
+        raise NotImplementedError
+
+    def describe(self) -> str:
+        """The schedule in plain words."""
+        raise NotImplementedError
+
+    def note(self, instant: datetime) -> str | None:
+        """How a clock change affects a due instant, in one sentence; None if it does not."""
+        return None
 
     def first_run(self, now: datetime) -> datetime | None:
         """The first due instant of a job that is registered now."""
@@ -76,10 +93,27 @@ class _Value:
             found.append(due)
         return found
 
+    def excluding(self, *calendars: Calendar) -> Excluding:
+        """The same schedule without the instants that these calendars exclude."""
+        from duly.rules.combined import Excluding  # noqa: PLC0415  # it imports this module
+
+        return Excluding(self, *calendars)
+
+    def __or__(self, other: Schedule) -> Union:
+        """Due whenever this schedule or the other one is."""
+        from duly.rules.combined import Union  # noqa: PLC0415  # it imports this module
+
+        return Union(self, other)
+
+    def __ror__(self, other: Schedule) -> Union:
+        from duly.rules.combined import Union  # noqa: PLC0415  # it imports this module
+
+        return Union(other, self)
+
 
 @final
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class Cron(_Value):
+class Cron(ScheduleValue):
     """Due at the wall-clock times of a cron expression in a time zone.
 
     `timezone` is an IANA name or a `ZoneInfo`; None is the scheduler's default, bound at registration, and UTC until
@@ -107,7 +141,7 @@ class Cron(_Value):
     ) -> None:
         known = read(expression)
         start, end = _bounds(start_at, end_at)
-        _assign(
+        assign(
             self,
             expression=known.text,
             timezone=None if timezone is None else zones.zone_key(timezone),
@@ -126,7 +160,7 @@ class Cron(_Value):
 
     def next_run(self, after: datetime) -> datetime | None:
         """The first due instant strictly after `after`, or None when there is none any more."""
-        low = _utc(after, "after").replace(tzinfo=None)
+        low = in_utc(after, "after").replace(tzinfo=None)
         if low >= zones.END:
             return None
         low += _TICK
@@ -136,7 +170,7 @@ class Cron(_Value):
 
     def previous_run(self, at: datetime) -> datetime | None:
         """The latest due instant that is not after `at`, or None when there is none yet."""
-        high = _utc(at, "at")
+        high = in_utc(at, "at")
         if self.end_at is not None:
             high = min(high, self.end_at)
         found = zones.last_until(self._times, self.timezone or "UTC", self.dst, high.replace(tzinfo=None))
@@ -154,7 +188,7 @@ class Cron(_Value):
 
     def note(self, instant: datetime) -> str | None:
         """How a clock change affects a due instant, in one sentence; None if it does not."""
-        at = _utc(instant, "instant")
+        at = in_utc(instant, "instant")
         if self.previous_run(at) != at:
             return None
         return zones.remark(self._times, self.timezone or "UTC", self.dst, at.replace(tzinfo=None))
@@ -171,7 +205,7 @@ _DST_WORDS = {Dst.SKIP: "left out where clocks skip it", Dst.BOTH: "twice where 
 
 @final
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class Every(_Value):
+class Every(ScheduleValue):
     """Due at a fixed interval, counted from `start_at`, which is itself due, or else from the Unix epoch.
 
     Instants are computed by division and never by stepping: they do not drift, and every node finds the same ones.
@@ -205,7 +239,7 @@ class Every(_Value):
             "milliseconds": milliseconds,
         }
         start, end = _bounds(start_at, end_at)
-        _assign(
+        assign(
             self,
             interval=_interval(interval, units),
             start_at=start,
@@ -218,7 +252,7 @@ class Every(_Value):
 
     def next_run(self, after: datetime) -> datetime | None:
         """The first due instant strictly after `after`, or None when there is none any more."""
-        low = _utc(after, "after")
+        low = in_utc(after, "after")
         if self.start_at is not None and low < self.start_at:
             due: datetime | None = self.start_at
         else:
@@ -227,7 +261,7 @@ class Every(_Value):
 
     def previous_run(self, at: datetime) -> datetime | None:
         """The latest due instant that is not after `at`, or None when there is none yet."""
-        high = _utc(at, "at")
+        high = in_utc(at, "at")
         if self.end_at is not None:
             high = min(high, self.end_at)
         return _from_start(self.start_at, self._step(self._steps(high)))
@@ -254,29 +288,29 @@ class Every(_Value):
 
 @final
 @dataclass(frozen=True, slots=True, init=False, repr=False)
-class Once(_Value):
+class Once(ScheduleValue):
     """Due at one instant. A job registered after it runs at once."""
 
     at: datetime
     jitter: timedelta
 
     def __init__(self, at: datetime, *, jitter: float | timedelta = 0) -> None:
-        _assign(self, at=_utc(at, "at"), jitter=_duration(jitter, "jitter"))
+        assign(self, at=in_utc(at, "at"), jitter=_duration(jitter, "jitter"))
 
     def __repr__(self) -> str:
         return f"Once({', '.join([repr(self.at), *_jitter_given(self.jitter)])})"
 
     def next_run(self, after: datetime) -> datetime | None:
         """The instant, if it is strictly after `after`, else None."""
-        return self.at if _utc(after, "after") < self.at else None
+        return self.at if in_utc(after, "after") < self.at else None
 
     def previous_run(self, at: datetime) -> datetime | None:
         """The instant, if it is not after `at`, else None."""
-        return self.at if self.at <= _utc(at, "at") else None
+        return self.at if self.at <= in_utc(at, "at") else None
 
     def first_run(self, now: datetime) -> datetime | None:
         """The instant, even if it has passed: such a job runs at once."""
-        _utc(now, "now")
+        in_utc(now, "now")
         return self.at
 
     def describe(self) -> str:
@@ -308,6 +342,11 @@ def bind(
         case Once():
             _refuse_outside(schedule, *_bounds(start_at, end_at))
             return OnceSpec(schedulable(schedule.at, f"at of job {name!r}", InvalidSchedule), schedule.jitter)
+        case ScheduleValue():
+            from duly.rules import combined  # noqa: PLC0415  # it imports this module
+
+            part = partial(bind, name=name, timezone=timezone, start_at=start_at, end_at=end_at)
+            return combined.bind(schedule, timezone, part)
         case _:
             return _bind_custom(schedule, bounded=start_at is not None or end_at is not None)
 
@@ -329,8 +368,8 @@ def schedule_of(record: JobRecord, in_code: ScheduleInCode) -> Schedule | None:
 
 
 @lru_cache(maxsize=16384)
-def from_spec(spec: ScheduleSpec) -> Cron | Every | Once:
-    """The schedule that a spec was bound from. A `CustomSpec` raises: only the object itself can compute it."""
+def from_spec(spec: ScheduleSpec) -> ScheduleValue:
+    """The schedule that a spec was bound from. A user's own class raises: only the object itself can compute it."""
     match spec:
         case CronSpec(expression, timezone, dst, start_at, end_at, jitter):
             return Cron(expression, timezone=timezone, dst=dst, start_at=start_at, end_at=end_at, jitter=jitter)
@@ -338,6 +377,10 @@ def from_spec(spec: ScheduleSpec) -> Cron | Every | Once:
             return Every(interval, start_at=start_at, end_at=end_at, jitter=jitter)
         case OnceSpec(at, jitter):
             return Once(at, jitter=jitter)
+        case CustomSpec(rule=UnionSpec() | ExcludingSpec() as rule):
+            from duly.rules import combined  # noqa: PLC0415  # it imports this module
+
+            return combined.from_rule(rule, from_spec)
         case CustomSpec(kind):
             raise InvalidSchedule(
                 f"the schedule {kind} can be computed only by its own code", hint="ask a node that has registered it"
@@ -403,7 +446,7 @@ def latest(schedule: Schedule, start: datetime, at: datetime, *, budget: int = 1
     returned, and the caller may continue from there.
     """
     previous = getattr(schedule, "previous_run", None)
-    if previous is None:
+    if previous is None or not goes_back(schedule):
         return _latest_by_steps(schedule, start, at, budget)
     due = previous(at)
     if due is None:
@@ -412,6 +455,11 @@ def latest(schedule: Schedule, start: datetime, at: datetime, *, budget: int = 1
     if found > at:
         raise _broken(schedule, f"previous_run({at.isoformat()}) returned {shown(due)}, which is later")
     return found if found >= start else None
+
+
+def goes_back(schedule: Schedule) -> bool:
+    """Whether a schedule can compute earlier instants; a combination can only if all of its parts can."""
+    return hasattr(schedule, "previous_run") and getattr(schedule, "goes_back", True) is not False
 
 
 def _latest_by_steps(schedule: Schedule, start: datetime, at: datetime, budget: int) -> datetime | None:
@@ -428,26 +476,38 @@ def _checked(schedule: Schedule, method: str, due: object) -> datetime:
     """What a user's object returned, as an instant in UTC."""
     if not isinstance(due, datetime) or due.utcoffset() is None:
         raise _broken(schedule, f"{method} returned {shown(due)} instead of an aware datetime or None")
-    return _utc(due, f"what {_kind(schedule)}.{method} returned")
+    return in_utc(due, f"what {kind_of(schedule)}.{method} returned")
 
 
 def _broken(schedule: Schedule, problem: str) -> InvalidSchedule:
-    return InvalidSchedule(f"the schedule {_kind(schedule)} is broken: {problem}", hint="correct its class")
+    return InvalidSchedule(f"the schedule {kind_of(schedule)} is broken: {problem}", hint="correct its class")
 
 
-def _kind(schedule: object) -> str:
+def kind_of(schedule: object) -> str:
+    """The class of a schedule, with its module."""
     return f"{type(schedule).__module__}.{type(schedule).__qualname__}"
 
 
-def _bind_custom(schedule: object, *, bounded: bool) -> CustomSpec:
+def require_schedule(schedule: object) -> Schedule:
+    """The object, if it is a schedule."""
     if isinstance(schedule, type) or not isinstance(schedule, Schedule):
         raise InvalidSchedule(f"{shown(schedule)} is not a schedule", hint=_schedule_hint(schedule))
+    return schedule
+
+
+def jitter_of(schedule: object) -> timedelta:
+    """The jitter of any schedule."""
+    return _duration(getattr(schedule, "jitter", 0), f"jitter of {kind_of(schedule)}")
+
+
+def _bind_custom(schedule: object, *, bounded: bool) -> CustomSpec:
+    require_schedule(schedule)
     if bounded:
         raise InvalidSchedule(
-            f"start_at and end_at cannot bound a {_kind(schedule)}",
+            f"start_at and end_at cannot bound a {kind_of(schedule)}",
             hint="give them to the schedule itself, whose next_run returns None after the end",
         )
-    return CustomSpec(_kind(schedule), _duration(getattr(schedule, "jitter", 0), f"jitter of {_kind(schedule)}"))
+    return CustomSpec(kind_of(schedule), jitter_of(schedule))
 
 
 def _schedule_hint(given: object) -> str:
@@ -484,13 +544,13 @@ def _refuse_outside(once: Once, start: datetime | None, end: datetime | None) ->
         raise InvalidSchedule(f"{once!r} lies outside the job's start_at and end_at", hint="leave the bounds out")
 
 
-def _assign(value: object, **fields: object) -> None:
+def assign(value: object, /, **fields: object) -> None:
     """Fill a frozen value, once, from its constructor."""
     for name, content in fields.items():
         object.__setattr__(value, name, content)
 
 
-def _utc(instant: datetime, what: str) -> datetime:
+def in_utc(instant: datetime, what: str) -> datetime:
     """The instant in UTC; at the ends of the calendar, the nearest one that UTC can represent."""
     if not isinstance(instant, datetime):
         raise InvalidSchedule(f"{what} is {shown(instant)}, not a datetime", field=what, hint="give an aware datetime")
@@ -502,8 +562,8 @@ def _utc(instant: datetime, what: str) -> datetime:
 
 
 def _bounds(start_at: datetime | None, end_at: datetime | None) -> tuple[datetime | None, datetime | None]:
-    start = None if start_at is None else _utc(start_at, "start_at")
-    end = None if end_at is None else _utc(end_at, "end_at")
+    start = None if start_at is None else in_utc(start_at, "start_at")
+    end = None if end_at is None else in_utc(end_at, "end_at")
     if start is not None and end is not None and end < start:
         raise InvalidSchedule(
             f"end_at {end.isoformat()} is before start_at {start.isoformat()}", field="end_at", hint="swap them"

@@ -41,6 +41,7 @@ from duly.runtime.hooks import Hooks
 from duly.runtime.janitor import Janitor
 from duly.runtime.live_config import SettingsWatcher
 from duly.runtime.next_due import NextDue
+from duly.runtime.notify.notifier import Notifier
 from duly.runtime.outages import OutageLog
 from duly.runtime.outbox import Outbox
 from duly.runtime.planner import Planner
@@ -247,6 +248,8 @@ class Node:
             services += [self.quarantine]
         if self._schedules:
             services += [self.elector, self.planner, self.assigner, self.janitor]
+            if targets := self._env.config.notify:
+                services.append(Notifier(self._env, self._backend, targets))
         return services
 
     @property

@@ -15,6 +15,8 @@ from duly.rules.namesakes import is_other, is_replacement, is_sibling
 from duly.runtime.environment import Environment, NodeService
 from duly.runtime.service import Signal
 
+_DEPLOY_AGAIN = 5.0  # seconds
+
 Deploy = Callable[[], Awaitable[None]]
 
 
@@ -84,14 +86,20 @@ class Resync:
         self.signal = Signal()
         self._deploy = deploy
         self._asked = False
+        self._later = False
 
     def ask(self) -> None:
         """The store has forgotten this node."""
         self._asked = True
         self.signal.wake()
 
+    def again(self) -> None:
+        """A deploy could not save everything yet: repeat it after a while."""
+        self._later = True
+
     async def tick(self) -> float:
         if self._asked:
+            self._later = False
             await self._deploy()
-            self._asked = False
-        return math.inf
+        self._asked = self._later
+        return _DEPLOY_AGAIN if self._asked else math.inf

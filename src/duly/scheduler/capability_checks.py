@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from duly.errors import ConfigurationError
-from duly.model import Delivery, SchedulerConfig
-from duly.ports import Backend, Capabilities
+from duly.model import Delivery, JobSpec, SchedulerConfig
+from duly.model.job import is_combined
+from duly.model.node import PROTOCOL
+from duly.ports import Backend, Capabilities, Coordinator
 
 
 async def check_deliveries(wanted: Mapping[str, Delivery | str], backend: Backend, config: SchedulerConfig) -> None:
@@ -38,3 +40,23 @@ def check_placement(name: str, selector: Mapping[str, str] | None, config: Sched
             f"job {name!r} asks for nodes with {labels}, but with placement={config.placement!r} any node takes any"
             ' run: set SchedulerConfig(placement="assign")'
         )
+
+
+async def too_new(specs: Iterable[JobSpec], coordinator: Coordinator) -> dict[str, str]:
+    """The jobs whose schedules live nodes of an earlier version would plan without their calendars, and the reason.
+
+    Such a node takes the schedule of the same name in its own code instead. Asks the coordinator only if there is a
+    schedule with a calendar, or a union.
+    """
+    combined = [spec.name for spec in specs if is_combined(spec.schedule)]
+    if not combined:
+        return {}
+    old = [node.id for node in await coordinator.nodes() if node.protocol < PROTOCOL]
+    why = f"nodes of an earlier version cannot compute calendars and unions, and are alive: {', '.join(old)}"
+    return dict.fromkeys(combined, why) if old else {}
+
+
+async def check_schedules(specs: Iterable[JobSpec], coordinator: Coordinator) -> None:
+    """Refuse schedules that live nodes of an earlier version would plan wrongly."""
+    for name, why in (await too_new(specs, coordinator)).items():
+        raise ConfigurationError(f"job {name!r}: {why}; stop them first")

@@ -21,6 +21,7 @@ from duly.model.node import PROTOCOL
 from duly.ports import Backend
 from duly.rules import job_changes
 from duly.runtime.live_config import LiveConfig
+from duly.scheduler.capability_checks import too_new
 from duly.scheduler.job import Job, bound_schedule
 from duly.scheduler.registry import Registry
 
@@ -55,10 +56,23 @@ class CodeDeploys:
         self._now = now
         self._emit = emit
         self._changed = changed
+        self._reported: set[str] = set()  # jobs that wait for the end of older nodes
 
-    async def deploy(self, jobs: Sequence[Job], code_since: datetime) -> None:
-        """Bring the store in line with the code; what did not change is not touched."""
+    async def deploy(self, jobs: Sequence[Job], code_since: datetime) -> bool:
+        """Bring the store in line with the code; what did not change is not touched.
+
+        False if some jobs must wait until nodes of an earlier version have stopped: deploy again later.
+        """
         specs = {job.name: (job, self._registry.spec(job, self._live.config)) for job in jobs}
+        waiting = await too_new([spec for _, spec in specs.values()], self._coordinator)
+        for name, why in waiting.items():
+            if name not in self._reported:
+                self._emit(JobConflict(name, f"it is deployed later: {why}"))
+        self._reported |= waiting.keys()
+        await self._deploy({name: each for name, each in specs.items() if name not in waiting}, code_since)
+        return not waiting
+
+    async def _deploy(self, specs: Specs, code_since: datetime) -> None:
         if len(specs) <= _SLICE:  # one call compares them
             await self._compare(specs, code_since)
             return

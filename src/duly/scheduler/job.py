@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -12,7 +12,6 @@ from msgspec.structs import force_setattr
 
 from duly.errors import ConfigurationError, InvalidSchedule, shown
 from duly.model import (
-    CustomSpec,
     Delivery,
     JobSpec,
     Misfire,
@@ -25,9 +24,10 @@ from duly.model import (
 )
 from duly.model.config import labels_of
 from duly.model.confinement import Confinement, confinement_of
+from duly.model.job import only_in_code
 from duly.model.run_log import MOST_KEPT
 from duly.rules.retry import RetryPolicy
-from duly.rules.schedules import Cron, Every, Once, Schedule, bind, from_spec
+from duly.rules.schedules import Schedule, ScheduleValue, bind, from_spec
 from duly.runtime.command import Command
 from duly.runtime.handler import ErrorHook, ExecutorKind, FailureHook
 
@@ -52,9 +52,10 @@ class Job(Struct, frozen=True, kw_only=True):
     `handler` is a callable, a `Command`, or the name of another job whose handler to use. `name` defaults to the
     callable's, `description` to the first line of its docstring. `overlap` defaults to "skip" for scheduled runs and
     "allow" for submitted ones. `selector` are labels that a node must have to run it; it needs placement="assign".
-    `keep_logs` is how many lines of the log of each run are kept, 0 for none; None means the `keep_logs` of the node
-    that executes it. `restore=True` brings back a job that was removed. `confine` limits what the process of a handler
-    may use; it needs executor="process". A `Command` has its own.
+    `notify` names the targets of notifications about it, instead of all; False for none. If no run has succeeded for
+    `expect_every`, a notification says so. `keep_logs` is how many lines of the log of each run are kept, 0 for none;
+    None means the `keep_logs` of the node that executes it. `restore=True` brings back a job that was removed.
+    `confine` limits what the process of a handler may use; it needs executor="process". A `Command` has its own.
     """
 
     handler: Target
@@ -78,6 +79,8 @@ class Job(Struct, frozen=True, kw_only=True):
     end_at: datetime | None = None
     max_runs: int | None = None
     selector: Mapping[str, str] | None = None
+    notify: Sequence[str] | bool | None = None
+    expect_every: Duration | None = None
     keep_logs: int | None = None
     restore: bool = False
     confine: Confinement | Mapping[str, Any] | None = None
@@ -95,6 +98,8 @@ class Job(Struct, frozen=True, kw_only=True):
         force_setattr(self, "timeout", check_timeout(f"job {self.name!r}", self.timeout))
         force_setattr(self, "selector", _selector(self.name, self.selector))
         force_setattr(self, "confine", _confine(self.name, self.confine, self.handler, self.executor))
+        force_setattr(self, "notify", _notify(self.name, self.notify))
+        force_setattr(self, "expect_every", _expect_every(self.name, self.expect_every))
         _check_numbers(self)
         _check_schedule(self)
         if self.delivery is Delivery.AT_MOST_ONCE and self.retry is not UNSET and self.retry:
@@ -146,12 +151,14 @@ class Job(Struct, frozen=True, kw_only=True):
             description=self.description or "",
             tags=self.tags,
             selector=None if self.selector is None else dict(self.selector),
+            notify=None if self.notify is None or isinstance(self.notify, bool) else tuple(self.notify),
+            expect_every=None if self.expect_every is None else _seconds_of(self.expect_every),
         )
 
 
 def bound_schedule(job: Job, spec: JobSpec) -> Schedule | None:
     """The schedule that computes a job's instants: from the bound spec, or the user's own object."""
-    if spec.schedule is None or isinstance(spec.schedule, CustomSpec):
+    if spec.schedule is None or only_in_code(spec.schedule):
         return job.schedule
     return from_spec(spec.schedule)
 
@@ -191,6 +198,32 @@ def _selector(name: str, selector: object) -> dict[str, str] | None:
         return None
     labels = labels_of(f"job {name!r}: selector", selector)
     return dict(sorted(labels.items())) or None
+
+
+def _notify(name: str, notify: object) -> tuple[str, ...] | None:
+    """The names of targets; None for all."""
+    if notify is None or notify is True:
+        return None
+    if notify is False:
+        return ()
+    if not isinstance(notify, tuple | list) or not all(isinstance(each, str) and is_job_name(each) for each in notify):
+        raise ConfigurationError(f"job {name!r}: notify={shown(notify)}: expected a list of names of targets, or False")
+    return tuple(notify)
+
+
+def _expect_every(name: str, every: Duration | None) -> float | None:
+    plain: object = every.total_seconds() if isinstance(every, timedelta) else every
+    if plain is None:
+        return None
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not 60 <= plain <= _LONGEST:
+        raise ConfigurationError(
+            f"job {name!r}: expect_every={shown(every)}: expected a number of seconds, from a minute to a year"
+        )
+    return float(plain)
+
+
+def _seconds_of(span: Duration) -> float:
+    return span.total_seconds() if isinstance(span, timedelta) else float(span)
 
 
 def _one_of(name: str, field: str, kind: Any, value: object) -> Any:
@@ -280,7 +313,7 @@ def _check_schedule(job: Job) -> None:
     if isinstance(schedule, type) or not isinstance(schedule, Schedule):
         bind(schedule, name=job.name, timezone="UTC")  # type: ignore[arg-type]  # it says what is wrong and raises
         raise InvalidSchedule(f"job {job.name!r}: {shown(schedule)} is not a schedule")
-    if isinstance(schedule, Cron | Every | Once):
+    if isinstance(schedule, ScheduleValue):
         bind(schedule, name=job.name, timezone="UTC", start_at=job.start_at, end_at=job.end_at)
     for field in ("start_at", "end_at"):
         bound = getattr(job, field)

@@ -31,7 +31,7 @@ from duly.rules.planning import earliest_instant, run_for
 from duly.rules.schedules import Schedule, schedule_of, step
 from duly.rules.statistics import combine
 from duly.runtime.live_config import LiveConfig
-from duly.scheduler.capability_checks import check_deliveries, check_placement
+from duly.scheduler.capability_checks import check_deliveries, check_placement, check_schedules
 from duly.scheduler.job import Job, bound_schedule
 from duly.scheduler.next_instants import NextInstants
 from duly.scheduler.registry import Registry
@@ -110,6 +110,7 @@ class JobAdmin:
             with about(place):
                 check_placement(job.name, job.selector, self._live.config)
                 specs.append(self._registry.spec_for_handler(job, self._live.config))
+        await check_schedules(specs, self._backend.coordinator)
         defined: dict[int, tuple[JobRecord, JobRecord | None]] = {}
         for _ in range(_RACES):
             left = [place for place in range(len(jobs)) if place not in defined]

@@ -29,7 +29,7 @@ from duly.rules.job_files import (
     put_in_force,
 )
 from duly.scheduler.audit import Audit
-from duly.scheduler.capability_checks import check_deliveries
+from duly.scheduler.capability_checks import check_deliveries, check_schedules
 
 _SLICE = 1000
 _RACES = 20
@@ -98,6 +98,7 @@ class JobFiles:
         """
         if found.clashes:
             raise ConfigurationError("; ".join(found.clash_words()))
+        await check_schedules(found.job_file.jobs, self._backend.coordinator)
         if not await self._put_in_force(found, since or await self._store.time()):
             return [found.job_file.name]
         kept = [each for each in found.alterations if each.kind is not AlterationKind.REMOVED]

@@ -14,7 +14,8 @@ from duly.errors import ConfigurationError, DuplicateJob, PayloadError, PayloadT
 from duly.model import JobRecord, JobSpec, SchedulerConfig
 from duly.model.confinement import confinement_of
 from duly.model.job import JOB_SHARD
-from duly.rules.schedules import Cron, Every, Once, Schedule
+from duly.rules.combined import in_code
+from duly.rules.schedules import Schedule
 from duly.runtime.command import Command
 from duly.runtime.confining import check
 from duly.runtime.executors import importable
@@ -48,7 +49,7 @@ class Registry:
             raise DuplicateJob(f"job {job.name!r} is defined twice: at {first} and at {place}; give one another name=…")
         self._check_executor(job)
         self._jobs[job.name] = job
-        if job.schedule is not None and not isinstance(job.schedule, Cron | Every | Once):
+        if job.schedule is not None and in_code(job.schedule):
             self._custom.add(job.name)
         self._places[job.name] = place
 

@@ -18,7 +18,7 @@ from duly.runtime.handler import Catalog
 from duly.runtime.node import Code, Node
 from duly.runtime.stages import Stages
 from duly.runtime.stored_commands import stored_commands
-from duly.scheduler.capability_checks import check_deliveries, check_placement
+from duly.scheduler.capability_checks import check_deliveries, check_placement, too_new
 from duly.scheduler.client import Client
 from duly.scheduler.executors import Executors
 from duly.scheduler.job import Job
@@ -78,9 +78,15 @@ class RunningNode:
         """Check the code against the store, and save what is new or changed."""
         jobs = self._registry.jobs()
         await self._adopt(jobs)
-        await self.client.code_deploys.deploy(jobs, self._started_at)
+        complete = await self.client.code_deploys.deploy(jobs, self._started_at)
         if self._job_file is not None:
-            await self.client.job_files.deploy(*self._job_file, by=self._actor)
+            file, _ = self._job_file
+            if await too_new(file.jobs, self.client.backend.coordinator):
+                complete = False
+            else:
+                await self.client.job_files.deploy(*self._job_file, by=self._actor)
+        if not complete:
+            self.node.deployer.again()
 
     async def carry(self, job_file: JobFile) -> None:
         """Take over the jobs of a file: they are deployed at the start, and again if the store forgets this node."""
@@ -107,7 +113,8 @@ class RunningNode:
     async def register(self, job: Job) -> None:
         """Add a job while running."""
         await self._adopt([job])
-        await self.client.code_deploys.deploy([job], self._started_at)
+        if not await self.client.code_deploys.deploy([job], self._started_at):
+            self.node.deployer.ask()
         await self.client.backend.coordinator.announce(self.node.card_now(), self.config.lease)
 
     async def stop(self, timeout: float | None) -> ShutdownReport:

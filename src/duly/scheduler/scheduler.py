@@ -40,6 +40,7 @@ from duly.model import (
 )
 from duly.model.config import config_of
 from duly.model.confinement import Confinement
+from duly.model.notification import NOTIFY, NotificationTarget, NotifyState
 from duly.observe import Logger, MetricsCollector
 from duly.ports import Backend, Clock, Finding, SystemClock
 from duly.rules.definitions import Revision
@@ -51,6 +52,7 @@ from duly.runtime.context import Context
 from duly.runtime.executors.custom import Executor
 from duly.runtime.executors.import_path import loading_main
 from duly.runtime.handler import ErrorHook, FailureHook
+from duly.runtime.notify.notifier import read_state
 from duly.scheduler.backfills import Backfill
 from duly.scheduler.client import Client, cause_of, order_of, states_of
 from duly.scheduler.cluster_settings import ClusterSettings
@@ -98,7 +100,8 @@ class Scheduler(Subscriptions):
     Every part can be replaced with your own object: `backend` is a `Backend`, or a function that gets an `Opening`
     (namespace, clock, lease) and returns one, such as `RedisBackend.from_client(client)`; `executors` maps names to
     objects that run handlers (`Executor`), which a job chooses with `executor="name"`; `logger` and `metrics` are as in
-    `observe`; `config` is a `SchedulerConfig` or a mapping of its fields.
+    `observe`; `config` is a `SchedulerConfig` or a mapping of its fields. `notify` are targets of notifications, such
+    as `Webhook(…)` and `Mail(…)`.
     """
 
     def __init__(
@@ -113,12 +116,16 @@ class Scheduler(Subscriptions):
         executors: Mapping[str, Executor] | None = None,
         logger: Logger | None = None,
         metrics: MetricsCollector | None = None,
+        notify: Sequence[NotificationTarget] | None = None,
         imports: Sequence[str] = (),
         clock: Clock | None = None,
     ) -> None:
         super().__init__(logger, metrics)
         self._executors = checked_executors(executors)
-        self._binding = StoreAddress(url, config_of(config), store, queue, coordinator, backend)
+        chosen = config_of(config)
+        if notify is not None:
+            chosen = replace(chosen, notify=notify)
+        self._binding = StoreAddress(url, chosen, store, queue, coordinator, backend)
         self._imports = tuple(imports)
         self._clock: Clock = clock or SystemClock()
         self._rng = random.Random()
@@ -227,6 +234,8 @@ class Scheduler(Subscriptions):
         end_at: datetime | None = None,
         max_runs: int | None = None,
         selector: Mapping[str, str] | None = None,
+        notify: Sequence[str] | bool | None = None,
+        expect_every: Duration | None = None,
         keep_logs: int | None = None,
         restore: bool = False,
         confine: Confinement | Mapping[str, Any] | None = None,
@@ -686,6 +695,10 @@ class Scheduler(Subscriptions):
     async def nodes(self) -> list[Node]:
         """The live nodes, the longest-started first."""
         return await (await self._client()).backend.coordinator.nodes()
+
+    async def notifications(self) -> NotifyState | None:
+        """What is known about notifications: targets, deliveries, failing jobs; None if no node has sent any."""
+        return read_state(await (await self._client()).backend.store.get(*NOTIFY))
 
     async def health(self) -> Health:
         """The health of this process, as a value; does not raise if the store is unreachable."""

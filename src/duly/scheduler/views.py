@@ -55,6 +55,8 @@ class JobView(Struct, frozen=True):
     misfire: Misfire
     max_runs: int | None
     selector: dict[str, str] | None
+    notify: tuple[str, ...] | None
+    expect_every: float | None
     payload: str
     created_at: datetime
     updated_at: datetime
@@ -152,6 +154,8 @@ def job_view(
         misfire=spec.misfire,
         max_runs=spec.max_runs,
         selector=spec.selector,
+        notify=spec.notify,
+        expect_every=spec.expect_every,
         payload=spec.payload.decode(errors="replace"),
         created_at=record.created_at,
         updated_at=record.updated_at,
