@@ -173,7 +173,7 @@ def _copy(source: str, target: str, wait: float) -> Any:
 def _namespace() -> str:
     from duly.model import SchedulerConfig  # noqa: PLC0415
 
-    return namespace() or read_settings().namespace or SchedulerConfig().namespace
+    return namespace() or read_settings().field("namespace") or SchedulerConfig().namespace
 
 
 def _opened(address: Address, *, migrates: bool = True) -> Backend:
@@ -217,7 +217,7 @@ async def _record(backend: Backend, action: str, after: Mapping[str, Any]) -> No
     """Record in the audit log what was done."""
     from duly.scheduler.audit import Audit  # noqa: PLC0415
 
-    audit = Audit(backend.store, read_settings().audit_key)
+    audit = Audit(backend.store, read_settings().field("audit_key"))
     await audit.record(actor(), action, "store", backend.clock.now(), after=after)
 
 

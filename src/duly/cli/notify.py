@@ -137,7 +137,7 @@ def _targets(app: str | None) -> Sequence[NotificationTarget]:
     if named is not None and named.endswith(".toml"):
         from duly.cli.job_files import JobFileProgram, load  # noqa: PLC0415
 
-        return JobFileProgram(load(named), settings.namespace).scheduler.config.notify
+        return JobFileProgram(load(named), settings.field("namespace")).scheduler.config.notify
     if named is not None:
         from duly.cli.app import load_app  # noqa: PLC0415
 
