@@ -62,7 +62,7 @@ def test_short_help_stands_in_one_place_per_command():
     assert {entry.home.partition(":")[0] for entry in COMMANDS.values()} <= {
         *(
             f"duly.cli.{module}"
-            for module in ("demo", "run", "jobs", "runs", "show", "explain", "next", "nodes", "events")
+            for module in ("init", "demo", "run", "jobs", "runs", "show", "explain", "next", "nodes", "events")
         ),
         *(
             f"duly.cli.{module}"

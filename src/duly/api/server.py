@@ -29,6 +29,7 @@ from duly.errors import ConfigurationError
 from duly.observe.metrics import watch_loop
 from duly.ports import Backend, Store
 from duly.scheduler import Scheduler
+from duly.scheduler.run_forever import started
 from duly.scheduler.signals import Deadline, Reload, Signals, Signs
 from duly.scheduler.views import ShutdownReport
 
@@ -85,7 +86,7 @@ async def live(
     report = ShutdownReport()
     signs = Signs(signals, scheduler.hurry, reload)
     async with scheduler.client(), _port(scheduler, serving, sockets, signals.deadline, line) as api:
-        if not node or await signs.until_stop(scheduler.start()):
+        if not node or await signs.until_stop(started(scheduler)):
             await signs.stop()
             if api is not None:
                 api.context.drain()

@@ -1,7 +1,7 @@
 """Duly's data types as frozen structs: jobs, runs, outcomes, nodes, events. No behaviour beyond small properties."""
 
 from duly.model.config import Retention, SchedulerConfig
-from duly.model.identity import Ids, is_job_name, is_run_id, recurring_id
+from duly.model.identity import Ids, is_job_name, is_run_id, recurring_id, short_id
 from duly.model.instant import (
     EARLIEST,
     EPOCH,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -24,10 +25,12 @@ from duly.model import (
     sanitize,
 )
 from duly.model.config import labels_of
+from duly.rules.keywords import number_in_text
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Cron, Every, Once, Schedule, bind, from_spec
 from duly.runtime.command import Command
 from duly.runtime.handler import ErrorHook, ExecutorKind, FailureHook
+from duly.scheduler.callables import generates, is_async
 
 Duration = float | timedelta
 Target = Callable[..., Any] | Command | str
@@ -47,8 +50,9 @@ _MOST_RUNS = 1_000_000_000
 class Job(Struct, frozen=True, kw_only=True):
     """A job: what to run, when, and how.
 
-    `handler` is a callable, a `Command`, or the name of another job whose handler to use. `name` defaults to the
-    callable's, `description` to the first line of its docstring. `overlap` defaults to "skip" for scheduled runs and
+    `handler` is a callable (a function, a bound method, a `functools.partial`, an object with `__call__`), a `Command`,
+    or the name of another job whose handler to use. `name` defaults to the function's or the method's name,
+    `description` to the first line of its docstring. `overlap` defaults to "skip" for scheduled runs and
     "allow" for submitted ones. `selector` are labels that a node must have to run it; it needs placement="assign".
     `restore=True` brings back a job that was removed.
     """
@@ -89,6 +93,7 @@ class Job(Struct, frozen=True, kw_only=True):
         force_setattr(self, "timeout", check_timeout(f"job {self.name!r}", self.timeout))
         force_setattr(self, "selector", _selector(self.name, self.selector))
         _check_numbers(self)
+        _check_retry(self)
         _check_schedule(self)
         if self.delivery is Delivery.AT_MOST_ONCE and self.retry is not UNSET and self.retry:
             raise ConfigurationError(
@@ -151,20 +156,30 @@ def bound_schedule(job: Job, spec: JobSpec) -> Schedule | None:
 def _name(name: str, handler: Target) -> str:
     chosen = name or getattr(handler, "__name__", "")
     if not chosen:
-        raise ConfigurationError(f"the job of {handler} has no name: give name=…")
+        way_out = 'write @scheduler.job(name="…") or Job(name="…", …)'
+        raise ConfigurationError(f"the job of {shown(handler)} has no name: a {_kind(handler)} has none; {way_out}")
     if not is_job_name(chosen):
         way_out = "a letter or _, then letters, digits and _ . -, at most 128; give name=…"
         raise ConfigurationError(f"{shown(chosen)} cannot name a job: {way_out}")
     return chosen
 
 
+def _kind(handler: Target) -> str:
+    return "functools.partial" if isinstance(handler, partial) else type(handler).__name__
+
+
 def _description(description: str | None, handler: Target) -> str:
     if description is None and isinstance(handler, Command):
         description = str(handler)
     if description is None:
-        text = "" if isinstance(handler, str) else inspect.getdoc(handler) or ""
+        text = "" if isinstance(handler, str) else inspect.getdoc(_documented(handler)) or ""
         description = text.strip().partition("\n")[0]
     return sanitize.text_of(description, _MOST_DESCRIPTION)
+
+
+def _documented(handler: Target) -> object:
+    """What has the docstring: of a `functools.partial` the function, not the class."""
+    return handler.func if isinstance(handler, partial) else handler
 
 
 def _tags(name: str, tags: object) -> tuple[str, ...]:
@@ -201,15 +216,19 @@ def _executor(name: str, executor: object, handler: Target) -> str | None:
         raise ConfigurationError(
             f"job {name!r}: handler={shown(handler)}: expected a callable, a Command or a job's name"
         )
-    is_async = inspect.iscoroutinefunction(handler)
+    if generates(handler):
+        raise ConfigurationError(
+            f"job {name!r}: its handler has a `yield`, so a call would not run its body: return a list instead"
+        )
+    awaited = is_async(handler)
     if executor is None:
-        return ExecutorKind.ASYNC if is_async else ExecutorKind.THREAD
+        return ExecutorKind.ASYNC if awaited else ExecutorKind.THREAD
     if not isinstance(executor, str) or not executor:
         raise ConfigurationError(f"job {name!r}: executor={shown(executor)}: expected the name of an executor")
     if executor not in CHOOSABLE:
         return executor
-    if (executor == "async") is not is_async and executor != "process":
-        kind, way_out = ("an async", "async or process") if is_async else ("a sync", "thread or process")
+    if (executor == "async") is not awaited and executor != "process":
+        kind, way_out = ("an async", "async or process") if awaited else ("a sync", "thread or process")
         raise ConfigurationError(f"job {name!r} has {kind} handler: executor={shown(executor)} must be {way_out}")
     return ExecutorKind(executor)
 
@@ -224,6 +243,24 @@ def check_timeout(what: str, timeout: object) -> float | None:
             f"{what}: timeout={shown(timeout)}: expected a positive number of seconds, up to a year"
         )
     return float(plain)
+
+
+def _check_retry(job: Job) -> None:
+    """`retry` is a policy, a number or None; a text that is a number is a frequent mistake."""
+    given: object = job.retry
+    if given is UNSET or given is None or isinstance(given, RetryPolicy):
+        return
+    if isinstance(given, bool) or not isinstance(given, int):
+        number = number_in_text(given)
+        way_out = "retry=3, retry=None or retry=RetryPolicy.exponential(3)" if number is None else f"retry={number}"
+        raise ConfigurationError(
+            f"job {job.name!r}: retry={shown(given)}: expected a number of retries, a RetryPolicy or None;"
+            f" write {way_out}"
+        )
+    try:
+        RetryPolicy.of(given)
+    except ConfigurationError as exc:
+        raise ConfigurationError(f"job {job.name!r}: retry={shown(given)}: {exc}") from None
 
 
 def _check_numbers(job: Job) -> None:

@@ -6,9 +6,11 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from duly.observe import configure_logging
+from duly.scheduler.program_listing import log_jobs
 from duly.scheduler.signals import Reload, Signals, Signs
 from duly.scheduler.views import ShutdownReport
 
@@ -51,13 +53,20 @@ def run_alone(main: Coroutine[Any, Any, T]) -> T:
 async def live(scheduler: Scheduler, signals: Signals, reload: Reload | None = None) -> ShutdownReport:
     """Run a node until the first signal, then stop it; SIGHUP may reload."""
     signs = Signs(signals, scheduler.hurry, reload)
-    if not await signs.until_stop(scheduler.start()):
+    if not await signs.until_stop(started(scheduler)):
         return await scheduler.stop()
     await signs.stop()
     _log.info("stopping: waiting for running handlers; a second signal stops at once")
     report = await scheduler.stop()
     signals.stopped()
     return report
+
+
+async def started(scheduler: Scheduler) -> None:
+    """Start the node and write to the log what it runs."""
+    await scheduler.start()
+    with suppress(asyncio.CancelledError):  # the node runs: a signal that comes now must stop it
+        await log_jobs(await scheduler.opened(), scheduler.defined())
 
 
 def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -42,6 +42,7 @@ from duly.observe import Logger, MetricsCollector
 from duly.ports import Backend, Clock, Finding, SystemClock
 from duly.rules.explain import Explanation
 from duly.rules.job_files import Difference
+from duly.rules.keywords import unknown_keywords
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Schedule
 from duly.runtime.context import Context
@@ -64,11 +65,12 @@ from duly.scheduler.job import (
 )
 from duly.scheduler.life import Life
 from duly.scheduler.locks import Lock, locked
-from duly.scheduler.registry import Registry, Wrapper, place_of
+from duly.scheduler.registry import Place, Registry, Wrapper, place_of
 from duly.scheduler.running_node import RunningNode
 from duly.scheduler.sessions import Sessions
+from duly.scheduler.start_call import StartCall
 from duly.scheduler.store_address import OpenBackend, StoreAddress
-from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, UserTransaction, name_of
+from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, UserTransaction, name_of, options_of
 from duly.scheduler.subscriptions import Subscriptions
 from duly.scheduler.sync import Portal
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
@@ -80,6 +82,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NOTHING = (None,) * 6
+_KEYWORDS = tuple(field for field in Job.__struct_fields__ if field not in {"handler", "schedule"})
 _LAST_WORDS = 0.2  # how long closing the store may take after a stop, which itself may take two seconds
 
 
@@ -191,6 +194,14 @@ class Scheduler(Subscriptions):
 
     @overload
     def job(
+        self, schedule: Callable[Concatenate[Context, P], R], /
+    ) -> JobHandle[Callable[Concatenate[Context, P], R], P, R]: ...
+
+    @overload
+    def job(self, schedule: Callable[P, R], /) -> JobHandle[Callable[P, R], P, R]: ...
+
+    @overload
+    def job(
         self,
         schedule: Schedule | None = None,
         *,
@@ -226,24 +237,51 @@ class Scheduler(Subscriptions):
         self, schedule: Schedule | None, options: dict[str, Any], function: Callable[..., Any]
     ) -> JobHandle[Any, Any, Any]:
         plain = function.function if isinstance(function, JobHandle) else function
-        job = Job(handler=plain, schedule=schedule, **options)
-        self.add(job)
-        return JobHandle(self, job, plain)
+        if wrong := unknown_keywords(options, _KEYWORDS):
+            raise ConfigurationError(f"job {options.get('name') or getattr(plain, '__name__', plain)!r}: {wrong}")
+        return self.add(Job(handler=plain, schedule=schedule, **options))
 
-    def add(self, job: Job) -> None:
-        """Define a job before the start. While running, use `register`."""
-        if self._running is not None:
+    def add(self, job: Job) -> JobHandle[Any, Any, Any]:
+        """Define a job before the start and return its handle. While running, use `register`.
+
+        In an interactive session, such as a notebook, it defines or replaces the job of a running scheduler, too.
+        """
+        place = place_of(job)
+        if self._running is None:
+            self._registry.add(job, place)
+        elif place.is_typed_in():
+            self._redefine(job, place, self._running)
+        else:
             raise SchedulerRunning(f"job {job.name!r}: the scheduler runs; use `await scheduler.register(job)`")
-        self._registry.add(job, place_of(job))
+        return JobHandle(self, job, job.handler)
+
+    def defined(self) -> list[str]:
+        """The names of the jobs that this process defines, in code or in a job file."""
+        code = [job.name for job in self._registry.jobs()]
+        return code if self._job_file is None else [*code, *(spec.name for spec in self._job_file.jobs)]
+
+    def _redefine(self, job: Job, place: Place, running: RunningNode) -> None:
+        """Replace a job while a node runs, from code that cannot wait: the handler now, the stored definition soon."""
+        self.refuse_if_frozen(f"registering {job.name!r}")
+        self._registry.check(job, self.config)
+        if _is_running_here(running.loop):
+            self._registry.replace(job, place)
+            running.client.submitter.forget(job.name)
+            running.redefine(job)
+        else:
+            self.sync.register(job)
 
     # --- life
 
-    async def start(self) -> None:
+    def start(self) -> Coroutine[Any, Any, None]:
         """Open the store, bring it in line with the code, and run a node. Does nothing if one runs.
 
         Concurrent callers wait for the same start. A start that fails, or that all its callers have cancelled, leaves
-        nothing behind.
+        nothing behind. A call that is not awaited starts nothing, and causes a warning that names its line.
         """
+        return StartCall(self._start_once())
+
+    async def _start_once(self) -> None:
         if loading_main():
             way_out = 'put it under `if __name__ == "__main__":`'
             raise DulyError(f"a handler's process is loading the main script, which starts a scheduler: {way_out}")
@@ -376,8 +414,8 @@ class Scheduler(Subscriptions):
         if self._running is not None and self.config.registry == "frozen":
             raise SchedulerRunning(f"{what} while running is refused: SchedulerConfig(registry='frozen')")
 
-    async def register(self, job: Job) -> None:
-        """Define a job now, running or not; a job of the same name is replaced by the new definition."""
+    async def register(self, job: Job) -> JobHandle[Any, Any, Any]:
+        """Define a job now, running or not, and return its handle; a job of the same name is replaced."""
         self.refuse_if_frozen(f"registering {job.name!r}")
         client = await self._client()
         self._registry.check(job, self.config)
@@ -387,6 +425,7 @@ class Scheduler(Subscriptions):
             await self._running.register(job)
         else:
             await client.code_deploys.deploy([job], client.clock.now())
+        return JobHandle(self, job, job.handler)
 
     async def remove(self, name: str) -> None:
         """Stop planning a job and cancel its waiting runs; what runs may end. History stays."""
@@ -474,12 +513,12 @@ class Scheduler(Subscriptions):
         While a run with the same `dedupe_key` is unfinished, and for `unique_for` seconds from its acceptance whatever
         becomes of it, no second one is made: the handle is that of the first, and says `deduplicated`.
         """
-        options = AS_THE_JOB_SAYS
+        name, options = name_of(handler), AS_THE_JOB_SAYS
         if (at, delay, priority, dedupe_key, unique_for, queue) != _NOTHING:
-            options = Options(
-                at=at, delay=delay, priority=priority, dedupe_key=dedupe_key, unique_for=unique_for, queue=queue
+            options = options_of(
+                name, at=at, delay=delay, priority=priority, dedupe_key=dedupe_key, unique_for=unique_for, queue=queue
             )
-        return await self._submit(name_of(handler), (), {} if payload is None else payload, options)
+        return await self._submit(name, (), {} if payload is None else payload, options)
 
     async def submit_many(
         self,
@@ -492,8 +531,9 @@ class Scheduler(Subscriptions):
         queue: str | None = None,
     ) -> list[RunHandle[Any]]:
         """Submit many runs to one handler in as few round trips as possible; in order."""
-        options = Options(at=at, delay=delay, priority=priority, queue=queue)
-        return await self._submit_many(name_of(handler), payloads, options)
+        name = name_of(handler)
+        options = options_of(name, at=at, delay=delay, priority=priority, queue=queue)
+        return await self._submit_many(name, payloads, options)
 
     def within(self, connection: Any) -> UserTransaction:
         """Submit in a transaction that is open on your own connection to the same database.
@@ -525,6 +565,14 @@ class Scheduler(Subscriptions):
         return [RunHandle(self, put) for put in await client.submitter.submit_many(name, payloads, options)]
 
     # --- runs
+
+    def run(self, run_id: str) -> RunHandle[Any]:
+        """The handle of a run that is known by its id: to wait for it, cancel it, or get its result.
+
+        Nothing is read here, so the run need not exist. `send_mail.run(run_id)` gives a handle with the type of the
+        job's result.
+        """
+        return RunHandle.of(self, run_id)
 
     async def get_run(self, run_id: str) -> Run:
         """A run in its present state; `RunNotFound` if there is none."""
@@ -593,6 +641,9 @@ class Scheduler(Subscriptions):
         run = await (await self._client()).redrive(run_id)
         return RunHandle(self, Put(run.id, True, run.created_at or run.due))
 
+    async def _ended(self, run_id: str, timeout: float | None) -> Run:
+        return await (await self._client()).ended(run_id, timeout)
+
     async def _result(self, run_id: str, timeout: float | None) -> Any:
         return await (await self._client()).result(run_id, timeout)
 
@@ -621,3 +672,11 @@ class Scheduler(Subscriptions):
     async def examine(self) -> list[Finding]:
         """What an operator should know about the store as it is configured."""
         return await examine((await self._client()).backend)
+
+
+def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this code is called by that loop, so that it must not wait for it."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
