@@ -276,9 +276,55 @@ def test_a_service_that_keeps_failing_is_counted_too(log, kept, clock):
 
 def test_what_changes_is_always_told(log, kept):
     for epoch in range(50):
-        log(events.LeaderElected(Lease("main", "n1", epoch, 10.0), epoch))
+        log(events.LeaderElected(Lease("main", "n1", epoch, DUE), epoch))
         log(events.LeaderLost("main", resigned=False))
     assert len(kept.told) == 100
+
+
+EVERY_EVENT = [
+    events.NodeStarted("n1", "memory://"),
+    events.NodeStopped("n1", 1, 2, 3, 4),
+    events.LeaderElected(Lease("main", "n1", 1, DUE), 1),
+    events.LeaderLost("main", resigned=False),
+    events.JobSaved("a", 1, "paused", "default", "a"),
+    events.JobConflict("a", "no"),
+    events.JobFileApplied("f", ("a added",)),
+    events.JobFileOutdated("f", DUE),
+    events.SettingsApplied(1, ("a",), ("b",)),
+    events.RunsReaped(("1", "2"), ("n2",), (run_of(),)),
+    events.RunsPlaced(1, 2),
+    events.RunsTakenBack("n2", 1),
+    events.DataLost("worker", "restored"),
+    events.ServiceFailed("planner", Failure("KeyError", "x", "Traceback (most recent call last):\n"), 1.0),
+    events.PlanFailed("a", Failure("KeyError", "x")),
+    events.HookFailed("on_error", "a", "0", Failure("KeyError", "x")),
+    events.AfterCommitFailed("0", "a", Failure("KeyError", "x")),
+    events.RecordUnreadable("run", "0", "bad"),
+    events.SettlementAbandoned(run_of(), Failure("KeyError", "x")),
+    events.SettlementRefused("0", 1),
+    events.ClaimsLost(("0",)),
+    events.ClaimUntrusted("0", stopped=True),
+    events.NodeIdShared("n1", "host", 5, DUE),
+    events.HandlersAbandoned((run_of(),)),
+    events.StopHindered("close", Failure("KeyError", "x")),
+    events.SlotLeaked("0", "a", 1),
+    events.PromisesChanged(durable_start=False),
+    events.OutageNoted(DUE, DUE),
+    events.ClockDoubted(5.0),
+    events.ClockTrusted(5.0, followed=True),
+    events.LoopStalled(5.0, "  File x"),
+    events.RunMissed(run_of(), 5.0),
+    events.RunReleased(run_of()),
+]
+
+
+@pytest.mark.parametrize("event", EVERY_EVENT, ids=lambda event: type(event).__name__)
+def test_every_event_can_be_logged_with_its_fields(event, kept, clock):
+    EventLog(logger_of(kept, logging.DEBUG), clock)(event)
+    [record] = kept.records
+    line = json.loads(JsonFormatter().format(record))
+    assert line["logger"] == "shop"
+    assert line["message"]
 
 
 # --- the two formats

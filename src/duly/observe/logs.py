@@ -94,7 +94,9 @@ class EventLog:
         earlier = self._earlier(event)
         if earlier is not None:
             level, message = node_message(event)
-            self._node.tell(_WORDS[level], f"{message}{earlier}", event_fields(event) | self._fields)
+            first, *rest = message.split("\n", 1)
+            text = "\n".join([f"{first}{earlier}", *rest])
+            self._node.tell(_WORDS[level], text, event_fields(event) | self._fields)
 
     def _tell_outage(self, level: Level, event: events.StoreAway | events.StoreBack, line: Line | None) -> None:
         """Write what is to be written of an outage; the rest is for DEBUG only."""

@@ -14,8 +14,16 @@ from duly.model import event as events
 from duly.model.current_run import run_fields
 from duly.ports.clock import BELIEVE_AFTER
 
-# Fields of events under other names: a log record has a `message` of its own, and `node` is the node that logs.
-_RENAMED = {"message": "error", "node": "about_node", "nodes": "about_nodes", "runs": "run_count"}
+# Fields of events under other names: a record has a `message` and a `name` of its own, `node` is the node that logs.
+_RENAMED = {
+    "message": "error",
+    "name": "record",
+    "kind": "record_kind",
+    "node": "about_node",
+    "nodes": "about_nodes",
+    "runs": "run_count",
+}
+_MOST_VALUES = 100
 
 
 def local(at: datetime) -> str:
@@ -47,8 +55,8 @@ def event_fields(event: events.Event) -> dict[str, Any]:
                 fields[name] = iso(at)
             case str() | int() | float() | None as value:
                 fields[_RENAMED.get(name, name)] = value
-            case tuple() as values if all(isinstance(each, str) for each in values):
-                fields[_RENAMED.get(name, name)] = list(values)
+            case tuple() as values if values and all(isinstance(each, str) for each in values):
+                fields[_RENAMED.get(name, name)] = list(values[:_MOST_VALUES])
             case _:
                 pass
     return fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
 _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
@@ -13,18 +13,29 @@ _FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType)
 
 def function_of(handler: Callable[..., Any]) -> Callable[..., Any]:
     """The function that is called in the end: it has the annotations and the code."""
-    while isinstance(handler, functools.partial):
-        handler = handler.func
-    if isinstance(handler, (*_FUNCTIONS, type)):
-        return handler
-    return type(handler).__call__
+    while not _is_function(handler):
+        if isinstance(handler, functools.partial):
+            handler = handler.func
+        elif callable(wrapped := getattr(handler, "__wrapped__", None)):  # as `functools.cache` leaves it behind
+            handler = wrapped
+        else:
+            return type(handler).__call__
+    return handler
 
 
 def called(handler: Callable[..., Any]) -> Callable[..., Any]:
     """What the node calls: of an object its `__call__`, so that wrappers see a method that is async or not."""
-    if isinstance(handler, (*_FUNCTIONS, type, functools.partial)):
-        return handler
-    return handler.__call__
+    return handler.__call__ if is_object(handler) else handler
+
+
+def is_object(handler: Callable[..., Any]) -> bool:
+    """Whether it is an object of a class with `__call__`, neither a function nor something made from one."""
+    return not (_is_function(handler) or isinstance(handler, functools.partial) or hasattr(handler, "__wrapped__"))
+
+
+def _is_function(handler: Callable[..., Any]) -> bool:
+    """Whether it has annotations of its own; compiled modules have functions of other types."""
+    return isinstance(handler, (*_FUNCTIONS, type)) or isinstance(getattr(handler, "__code__", None), CodeType)
 
 
 def is_async(handler: Callable[..., Any]) -> bool:

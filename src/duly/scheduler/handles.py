@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from duly.errors import ConfigurationError
 from duly.model import CancelReply, Put, Run
 from duly.runtime.context import Context
+from duly.scheduler.callables import is_object
 from duly.scheduler.job import Job
 from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, options_of
 
@@ -113,10 +113,8 @@ class JobHandle(Generic[F, P, R]):
     """A job defined in code. Calling it calls the plain function, so unit tests need no scheduler."""
 
     def __init__(self, scheduler: Scheduler, job: Job, function: F) -> None:
-        if isinstance(function, FunctionType):
-            functools.update_wrapper(self, function)
-        elif callable(function):  # the attributes of an object are its own
-            functools.update_wrapper(self, function, updated=())
+        if callable(function):  # the attributes of an object are its own
+            functools.update_wrapper(self, function, updated=() if is_object(function) else ("__dict__",))
         self._scheduler = scheduler
         self.job = job
         self.function = function

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -68,11 +68,11 @@ from duly.scheduler.locks import Lock, locked
 from duly.scheduler.registry import Place, Registry, Wrapper, place_of
 from duly.scheduler.running_node import RunningNode
 from duly.scheduler.sessions import Sessions
-from duly.scheduler.start_call import StartCall
 from duly.scheduler.store_address import OpenBackend, StoreAddress
 from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, UserTransaction, name_of, options_of
 from duly.scheduler.subscriptions import Subscriptions
 from duly.scheduler.sync import Portal
+from duly.scheduler.unawaited import warns_unless_awaited
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
 
 if TYPE_CHECKING:
@@ -273,15 +273,16 @@ class Scheduler(Subscriptions):
 
     # --- life
 
-    def start(self) -> Coroutine[Any, Any, None]:
+    @warns_unless_awaited(
+        "called and not awaited, so no node was started: write `await scheduler.start()`,"
+        " or `scheduler.sync.start()` in code without an event loop"
+    )
+    async def start(self) -> None:
         """Open the store, bring it in line with the code, and run a node. Does nothing if one runs.
 
         Concurrent callers wait for the same start. A start that fails, or that all its callers have cancelled, leaves
         nothing behind. A call that is not awaited starts nothing, and causes a warning that names its line.
         """
-        return StartCall(self._start_once())
-
-    async def _start_once(self) -> None:
         if loading_main():
             way_out = 'put it under `if __name__ == "__main__":`'
             raise DulyError(f"a handler's process is loading the main script, which starts a scheduler: {way_out}")
