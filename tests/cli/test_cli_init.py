@@ -52,7 +52,9 @@ def test_it_runs(project, program, job):
         until(lambda: re.search(rf"INFO +duly.run: {job} \S+: completed in ", (project / "log").read_text()), "a line")
         url = ("--url", "sqlite:///duly.db")
         assert document("runs", job, "--state", "completed", *url)
-        kinds = until(lambda: {each["kind"] for each in document("events", *url)} >= {"run.started", "run.ended"} or None)
+        kinds = until(
+            lambda: {each["kind"] for each in document("events", *url)} >= {"run.started", "run.ended"} or None
+        )
         assert kinds
     finally:
         process.send_signal(signal.SIGTERM)
@@ -95,5 +97,3 @@ def test_a_place_that_cannot_be_written_to_is_an_error_in_one_line(tmp_path):
     assert (code, output) == (1, "")
     assert errors.startswith("Error: cannot write to file/below: ")
     assert len(errors.splitlines()) == 1
-
-

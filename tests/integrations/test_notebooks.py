@@ -79,8 +79,8 @@ def test_a_bad_cell_leaves_the_job_as_it_was():
         f"{HEAD}scheduler = Scheduler('memory://')",
         "@scheduler.job\nasync def work() -> int:\n    return 1",
         "await scheduler.start()",
-        "try:\n    @scheduler.job\n    async def work(x: 'Nowhere') -> int:\n        return 2\nexcept ValueError as exc:\n"
-        "    print(exc)",
+        "try:\n    @scheduler.job\n    async def work(x: 'Nowhere') -> int:\n        return 2\n"
+        "except ValueError as exc:\n    print(exc)",
         "print(await (await scheduler.submit('work')).result(timeout=30))\nawait scheduler.stop()",
     )
     assert "annotations of handler 'work'" in printed[-2]

@@ -62,7 +62,8 @@ def test_options_among_arguments(given, parameters, line):
 
 
 @pytest.mark.parametrize(
-    ("value", "number"), [("3", 3), (" 12 ", 12), ("three", None), ("", None), ("٣", None), ("9" * 5000, None), (3, None)]
+    ("value", "number"),
+    [("3", 3), (" 12 ", 12), ("three", None), ("", None), ("٣", None), ("9" * 5000, None), (3, None)],
 )
 def test_a_number_in_a_text(value, number):
     assert number_in_text(value) == number

@@ -1,5 +1,7 @@
 """Repeated warnings: how many are written, and that none is forgotten."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +36,7 @@ def test_a_day_of_warnings_every_second_is_a_few_lines():
 @given(st.lists(st.floats(0, 10_000), max_size=200).map(sorted))
 def test_two_lines_are_never_closer_than_the_first_pause_and_every_warning_counts(times):
     lines = written(times)
-    assert all(later - earlier >= FIRST_PAUSE for (earlier, _), (later, _) in zip(lines, lines[1:], strict=False))
+    assert all(later - earlier >= FIRST_PAUSE for (earlier, _), (later, _) in pairwise(lines))
     if lines:
         upto = [now for now in times if now <= lines[-1][0]]
         counted = sum(left_out for _, left_out in lines) + len(lines)

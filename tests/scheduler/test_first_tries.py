@@ -21,6 +21,8 @@ from duly import (
     Command,
     ConfigurationError,
     Context,
+    DulyError,
+    Every,
     InvalidSchedule,
     Job,
     Once,
@@ -265,7 +267,7 @@ async def test_without_an_annotation_the_error_asks_for_one():
     @scheduler.job
     async def read(file) -> None: ...
 
-    with pytest.raises(PayloadError, match="file holds a PosixPath.*annotate the parameter"):
+    with pytest.raises(PayloadError, match=r"file holds a PosixPath.*annotate the parameter"):
         read.check(Path("a"))
 
 
@@ -275,7 +277,10 @@ async def test_without_an_annotation_the_error_asks_for_one():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"cron": "0 3 * * *"}, r"job 'nightly': unknown keyword cron=.* write @scheduler.job\(Cron\('0 3 \* \* \*'\)\)"),
+        (
+            {"cron": "0 3 * * *"},
+            r"job 'nightly': unknown keyword cron=.* write @scheduler.job\(Cron\('0 3 \* \* \*'\)\)",
+        ),
         ({"rate_limit": "10/m"}, "job 'nightly': unknown keyword rate_limit"),
         ({"retries": 3}, "write retry=3"),
         ({"interval": 60}, r"write @scheduler.job\(Every\(60\)\)"),
@@ -348,7 +353,7 @@ def test_naive_times_are_answered_with_the_right_line():
     with pytest.raises(InvalidSchedule, match=r"datetime\(2027, 1, 1, 0, 0, tzinfo=.*or add .astimezone\(\)"):
         Once(datetime(2027, 1, 1))
     with pytest.raises(InvalidSchedule, match=r"job 'plain': start_at .*datetime\(2027, 1, 1, 9, 30, 5, 7, tzinfo="):
-        Job(handler=plain, schedule=Once(NOW), start_at=datetime(2027, 1, 1, 9, 30, 5, 7))
+        Job(handler=plain, schedule=Every(5), start_at=datetime(2027, 1, 1, 9, 30, 5, 7))
 
 
 # --- a start that nobody awaits
@@ -381,7 +386,8 @@ def test_the_warning_names_the_line_of_the_call_even_if_it_comes_much_later():
 async def test_a_start_that_is_awaited_does_not_warn():
     scheduler = Scheduler("memory://")
     assert inspect.iscoroutinefunction(scheduler.start)  # frameworks await it if it says so
-    assert inspect.iscoroutine(begun := scheduler.start())
+    begun = scheduler.start()
+    assert inspect.iscoroutine(begun)
     await begun
     await scheduler.stop()
     await scheduler.start()
@@ -411,12 +417,15 @@ async def test_a_run_is_known_by_its_id():
     async with scheduler:
         first = await send.submit("ada")
         handle = scheduler.run(first.id)
-        assert (handle.id, handle.deduplicated, handle.created_at) == (first.id, False, None)
+        assert (handle.id, handle.deduplicated) == (first.id, False)
+        with pytest.raises(DulyError, match="made from its id"):
+            handle.created_at  # noqa: B018
+        assert (await handle.get()).created_at == first.created_at
         assert (await handle.wait(timeout=30)).state is State.COMPLETED
         assert await handle.result() == await send.run(first.id).result() == Point(3, NOW)
         assert (await handle.get()).job == "send"
         later = await send.options(delay=3600).submit("ada")
-        with pytest.raises(TimeoutError, match="has not ended within 0.01 s"):
+        with pytest.raises(TimeoutError, match=r"has not ended within 0\.01 s"):
             await scheduler.run(later.id).wait(timeout=0.01)
         await scheduler.run(later.id).cancel("no longer needed")
         assert (await scheduler.run(later.id).wait()).state is State.CANCELLED

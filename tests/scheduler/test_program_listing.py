@@ -53,10 +53,9 @@ async def test_of_thousands_the_next_few_are_listed(told):
     await start(scheduler)
     first, *rest = told()
     assert first == "2000 jobs"
-    assert len(rest) <= MOST_LISTED
-    assert rest[0].split()[:2] == ["job0", "next"]
-    assert rest[-1].startswith("    … 19")
-    assert "see `duly jobs`" in rest[-1]
+    assert 2 <= len(rest) <= MOST_LISTED
+    assert re.fullmatch(r"    job\d+ +next \d\d:\d\d:\d\d \(in .*\)", rest[0])
+    assert rest[-1] == f"    … {2000 - len(rest) + 1} more: see `duly jobs`"
 
 
 async def test_a_program_without_jobs_says_so(told):
@@ -68,6 +67,7 @@ async def test_nothing_is_read_if_nobody_reads_it(caplog, monkeypatch):
     caplog.set_level(logging.WARNING, "duly.node")
     async with Scheduler("memory://").client() as scheduler:
         client = await scheduler.opened()
-        monkeypatch.setattr(client, "backend", None)
-        await log_jobs(client, ["a"])
+        with monkeypatch.context() as patched:
+            patched.setattr(client, "backend", None)
+            await log_jobs(client, ["a"])
     assert not caplog.records

@@ -165,6 +165,7 @@ __all__ = [
     "schedulable",
     "seconds_between",
     "shift",
+    "short_id",
     "stamp",
     "to_micros",
 ]

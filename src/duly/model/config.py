@@ -152,8 +152,8 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     lets jobs in code run commands; "stored" also lets the node run commands from definitions in the store, such as the
     jobs of a file. `publish_events` writes events of runs, jobs and nodes to a log in the store that other processes
     can follow; the log keeps the newest `keep_events`. None means off, except in processes of the command line.
-    With `audit_key`, a secret of at least 16 characters, entries of the audit log are authenticated. `pinned` names settings
-    for which this process keeps its own value and ignores the cluster's; "*" pins all.
+    With `audit_key`, a secret of at least 16 characters, entries of the audit log are authenticated. `pinned` names
+    settings for which this process keeps its own value and ignores the cluster's; "*" pins all.
     """
 
     tick_interval: Duration = 5.0

@@ -130,12 +130,14 @@ class RunLines:
             self._timer = None
         seconds = max(self._window.since - window.since, _WINDOW)
         if self._voice.informing and (more := window.settled - window.others - window.completed_lines) > 0:
-            text = f"{more} more runs completed within {span(seconds)}; at more than {MOST_LINES} a second they are counted"
+            text = f"{more} more runs completed within {span(seconds)}: above {MOST_LINES} a second they are counted"
             self._voice.tell("info", text, {"completed": more, "seconds": seconds})
         if window.left_out:
             more = window.left_out.total()
             jobs = ", ".join(f"{job} ({count})" for job, count in window.left_out.most_common(_MOST_JOBS))
-            text = f"{more} more attempts did not complete within {span(seconds)}: {jobs}; see `duly runs --state failed`"
+            text = (
+                f"{more} more attempts did not complete within {span(seconds)}: {jobs}; see `duly runs --state failed`"
+            )
             self._voice.tell("warning", text, {"not_completed": more, "seconds": seconds})
 
     def _is_over(self) -> bool:

@@ -39,7 +39,12 @@ _INSTEAD = {
     'misfire="latest", "all" or "skip"': ("coalesce", "catchup", "catch_up", "misfire_policy"),
     "SchedulerConfig(misfire_grace={})": ("misfire_grace", "misfire_grace_time"),
     "SchedulerConfig(max_concurrent={}), which limits a node": ("concurrency", "max_concurrent", "max_concurrency"),
-    'overlap="queue", which runs one at a time: a job has no rate limit': ("rate_limit", "rate", "ratelimit", "throttle"),
+    'overlap="queue", which runs one at a time: a job has no rate limit': (
+        "rate_limit",
+        "rate",
+        "ratelimit",
+        "throttle",
+    ),
     "handle.options(delay={}).submit(…): a delay belongs to a submission": ("delay", "countdown"),
     "handle.options(dedupe_key={}).submit(…): a key belongs to a submission": ("dedupe_key", "unique", "unique_key"),
     "handle.options(dedupe_key=…, unique_for={}).submit(…)": ("unique_for",),

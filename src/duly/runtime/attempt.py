@@ -127,11 +127,11 @@ class Attempts:
         """The work is done: the run completes even if its result cannot be stored."""
         try:
             result = handler.encode(value)
-        except ReturnMismatch:
-            raise
-        except Exception as exc:  # noqa: BLE001  # whatever an encoder says about a value, the run has completed
+        except Exception as exc:  # whatever an encoder says about a value, the run has completed
             if inspect.isawaitable(value):
                 raise _never_awaited(handler, value) from None
+            if isinstance(exc, ReturnMismatch):
+                raise
             return Succeeded(note=f"result not kept: {sanitize.text_of(exc, sanitize.MOST_REASON)}")
         if result is not None and len(result) > self._max_result_bytes:
             kept = f"max_result_bytes={self._max_result_bytes}"

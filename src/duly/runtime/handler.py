@@ -31,8 +31,9 @@ class Handler(Struct, frozen=True):
     """A registered callable or command, with what is needed to call it and to judge its exceptions.
 
     `decode` turns a payload into keyword arguments and raises `PayloadError`; `encode` turns what the handler returned
-    into a result and raises `ReturnMismatch`, ValueError or TypeError. None is not encoded if `may_return_none`. The target of a command may be an async callable that finds the
-    `Command` of a run. `job` is the user's own definition, given to hooks as it is.
+    into a result and raises `ReturnMismatch`, ValueError or TypeError. None is not encoded if `may_return_none`.
+    The target of a command may be an async callable that finds the `Command` of a run. `job` is the user's own
+    definition, given to hooks as it is.
     """
 
     name: str

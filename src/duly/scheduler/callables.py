@@ -25,7 +25,10 @@ def function_of(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 def called(handler: Callable[..., Any]) -> Callable[..., Any]:
     """What the node calls: of an object its `__call__`, so that wrappers see a method that is async or not."""
-    return handler.__call__ if is_object(handler) else handler
+    if not is_object(handler):
+        return handler
+    method: Callable[..., Any] = getattr(handler, "__call__")  # noqa: B004, B009  # mypy takes every __call__ for a function's
+    return method
 
 
 def is_object(handler: Callable[..., Any]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
-from duly.errors import ConfigurationError
+from duly.errors import ConfigurationError, DulyError
 from duly.model import CancelReply, Put, Run
 from duly.runtime.context import Context
 from duly.scheduler.callables import is_object
@@ -26,25 +26,29 @@ S = TypeVar("S")
 
 
 class RunHandle(Generic[R]):
-    """A run. `created_at` is None if the handle was made from an id: `get()` knows."""
+    """A run: one that was submitted, or one that is known by its id."""
 
-    __slots__ = ("_scheduler", "created_at", "deduplicated", "id")
+    __slots__ = ("_created_at", "_scheduler", "deduplicated", "id")
 
-    def __init__(self, scheduler: Scheduler, put: Put) -> None:
+    def __init__(
+        self, scheduler: Scheduler, run_id: str, created_at: datetime | None = None, *, deduplicated: bool = False
+    ) -> None:
         self._scheduler = scheduler
-        self.id = put.id
-        self.deduplicated = not put.created
-        self.created_at: datetime | None = put.created_at
+        self._created_at = created_at
+        self.id = run_id
+        self.deduplicated = deduplicated
 
     @classmethod
-    def of(cls, scheduler: Scheduler, run_id: str) -> RunHandle[R]:
-        """The handle of a run that is known by its id. Nothing is read: the run need not exist."""
-        handle = cls.__new__(cls)
-        handle._scheduler = scheduler
-        handle.id = run_id
-        handle.deduplicated = False
-        handle.created_at = None
-        return handle
+    def of(cls, scheduler: Scheduler, put: Put) -> RunHandle[R]:
+        """The handle of a run that was submitted."""
+        return cls(scheduler, put.id, put.created_at, deduplicated=not put.created)
+
+    @property
+    def created_at(self) -> datetime:
+        """When the run was accepted. A handle that was made from an id does not know it."""
+        if self._created_at is None:
+            raise DulyError(f"run {self.id}: this handle was made from its id: use (await handle.get()).created_at")
+        return self._created_at
 
     async def result(self, timeout: float | None = None) -> R:
         """Wait for the run's value.
@@ -165,7 +169,7 @@ class JobHandle(Generic[F, P, R]):
 
     def run(self, run_id: str) -> RunHandle[R]:
         """The handle of a run of this job that is known by its id. Nothing is read: the run need not exist."""
-        return RunHandle.of(self._scheduler, run_id)
+        return RunHandle(self._scheduler, run_id)
 
     async def trigger(self) -> RunHandle[R]:
         """Run the job once more, now, with its own payload."""

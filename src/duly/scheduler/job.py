@@ -296,9 +296,9 @@ def _check_schedule(job: Job) -> None:
     if isinstance(schedule, type) or not isinstance(schedule, Schedule):
         bind(schedule, name=job.name, timezone="UTC")  # type: ignore[arg-type]  # it says what is wrong and raises
         raise InvalidSchedule(f"job {job.name!r}: {shown(schedule)} is not a schedule")
-    if isinstance(schedule, Cron | Every | Once):
-        bind(schedule, name=job.name, timezone="UTC", start_at=job.start_at, end_at=job.end_at)
     for field in ("start_at", "end_at"):
         bound = getattr(job, field)
         if bound is not None:
             as_utc(bound, f"job {job.name!r}: {field}", InvalidSchedule)
+    if isinstance(schedule, Cron | Every | Once):
+        bind(schedule, name=job.name, timezone="UTC", start_at=job.start_at, end_at=job.end_at)

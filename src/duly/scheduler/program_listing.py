@@ -36,7 +36,8 @@ async def log_jobs(client: Client, names: Sequence[str]) -> None:
         _log.info("%d jobs; they cannot be listed now: %s", len(names), exc)
         return
     number = f"{len(names)} job{'s'[: len(names) != 1]}"
-    _log.info("%s%s", number, indented("\n".join(_aligned(lines))))
+    more = [f"… {len(names) - len(lines)} more: see `duly jobs`"] if len(names) > len(lines) else []
+    _log.info("%s%s", number, indented("\n".join([*_aligned(lines), *more])))
 
 
 async def _few(client: Client, names: Sequence[str]) -> list[Line]:
@@ -64,8 +65,7 @@ async def _many(client: Client, names: Sequence[str]) -> list[Line]:
     for run in await client.definitions.upcoming(_LOOKED_AT, None):
         if run.job in mine:
             first.setdefault(run.job, run.at)
-    listed = [(name, "", _when(at, now)) for name, at in list(first.items())[:_MOST_NEXT]]
-    return [*listed, (f"… {len(names) - len(listed)} more: see `duly jobs`", "", "")]
+    return [(name, "", _when(at, now)) for name, at in list(first.items())[:_MOST_NEXT]]
 
 
 def _when(at: datetime, now: datetime) -> str:
@@ -77,7 +77,8 @@ def _when(at: datetime, now: datetime) -> str:
 
 def _aligned(lines: Sequence[Line]) -> list[str]:
     widths = [max((len(line[column]) for line in lines), default=0) for column in (0, 1)]
+    name_width, words_width = (min(width, _WIDEST) for width in widths)
     return [
-        f"{name:<{min(widths[0], _WIDEST)}}  {words:<{min(widths[1], _WIDEST)}}  {when}".rstrip()
+        "  ".join(column for column in (f"{name:<{name_width}}", f"{words:<{words_width}}", when) if column).rstrip()
         for name, words, when in lines
     ]

@@ -28,7 +28,6 @@ from duly.model import (
     JobStatistics,
     Node,
     Page,
-    Put,
     Run,
     RunOrder,
     RunQuery,
@@ -185,7 +184,7 @@ class Scheduler(Subscriptions):
     # --- defining jobs
 
     @overload
-    def job(
+    def job(  # type: ignore[overload-overlap]  # the first that fits is meant: a context is never submitted
         self, schedule: Callable[Concatenate[Context, P], Awaitable[R]], /
     ) -> JobHandle[Callable[Concatenate[Context, P], Awaitable[R]], P, R]: ...
 
@@ -443,7 +442,7 @@ class Scheduler(Subscriptions):
 
     async def trigger(self, name: str, payload: Mapping[str, Any] | None = None) -> RunHandle[Any]:
         """Run a job once more, now, with its own payload or this one."""
-        return RunHandle(self, await (await self._client()).submitter.trigger(name, payload))
+        return RunHandle.of(self, await (await self._client()).submitter.trigger(name, payload))
 
     async def get_job(self, name: str) -> JobView:
         """A job in its present state; `JobNotFound` if there is none."""
@@ -542,7 +541,7 @@ class Scheduler(Subscriptions):
         `await scheduler.within(connection).submit(send_mail, {"to": "ada@example.org"})`: the run exists if and when
         you commit. Only where the store has transactions: SQLite (`sqlite3`), PostgreSQL (asyncpg).
         """
-        return UserTransaction(self._client, lambda put: RunHandle(self, put), connection)
+        return UserTransaction(self._client, lambda put: RunHandle.of(self, put), connection)
 
     async def _submit(
         self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options
@@ -552,7 +551,7 @@ class Scheduler(Subscriptions):
             signature = self._registry.signature(name)
             assert signature is not None
             kwargs = signature.bind(args, dict(kwargs))
-        return RunHandle(self, await client.submitter.submit(name, kwargs, options))
+        return RunHandle.of(self, await client.submitter.submit(name, kwargs, options))
 
     def _check(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         signature = self._registry.signature(name)
@@ -563,7 +562,7 @@ class Scheduler(Subscriptions):
         self, name: str, payloads: Iterable[Mapping[str, Any]], options: Options
     ) -> list[RunHandle[Any]]:
         client = await self._client()
-        return [RunHandle(self, put) for put in await client.submitter.submit_many(name, payloads, options)]
+        return [RunHandle.of(self, put) for put in await client.submitter.submit_many(name, payloads, options)]
 
     # --- runs
 
@@ -573,7 +572,7 @@ class Scheduler(Subscriptions):
         Nothing is read here, so the run need not exist. `send_mail.run(run_id)` gives a handle with the type of the
         job's result.
         """
-        return RunHandle.of(self, run_id)
+        return RunHandle(self, run_id)
 
     async def get_run(self, run_id: str) -> Run:
         """A run in its present state; `RunNotFound` if there is none."""
@@ -640,7 +639,7 @@ class Scheduler(Subscriptions):
     async def redrive(self, run_id: str) -> RunHandle[Any]:
         """Run a failed, lost or cancelled run again under the same id."""
         run = await (await self._client()).redrive(run_id)
-        return RunHandle(self, Put(run.id, True, run.created_at or run.due))
+        return RunHandle(self, run.id, run.created_at or run.due)
 
     async def _ended(self, run_id: str, timeout: float | None) -> Run:
         return await (await self._client()).ended(run_id, timeout)

@@ -10,6 +10,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from duly.errors import DulyError
@@ -65,7 +66,11 @@ class SyncRunHandle(Generic[R]):
         self._handle = handle
         self.id = handle.id
         self.deduplicated = handle.deduplicated
-        self.created_at = handle.created_at
+
+    @property
+    def created_at(self) -> datetime:
+        """As `RunHandle.created_at`."""
+        return self._handle.created_at
 
     def result(self, timeout: float | None = None) -> R:
         """As `RunHandle.result`."""

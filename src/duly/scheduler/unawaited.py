@@ -13,15 +13,16 @@ from collections.abc import Callable, Coroutine
 from types import MethodType
 from typing import Any, TypeVar, cast
 
-S = TypeVar("S")
-T = TypeVar("T")
-
-AsyncMethod = Callable[[S], Coroutine[Any, Any, T]]
+M = TypeVar("M", bound=Callable[[Any], Coroutine[Any, Any, Any]])
 
 
-def warns_unless_awaited(way_out: str) -> Callable[[AsyncMethod[S, T]], AsyncMethod[S, T]]:
+def warns_unless_awaited(way_out: str) -> Callable[[M], M]:
     """A decorator for an async method without parameters; `way_out` says what was not done, and what to write."""
-    return lambda method: cast("AsyncMethod[S, T]", _Noticed(method, way_out))
+
+    def decorate(method: M) -> M:
+        return cast("M", _Noticed(method, way_out))
+
+    return decorate
 
 
 class _Noticed:
@@ -31,9 +32,9 @@ class _Noticed:
     of a function; marking a plain function as async is possible from Python 3.12 on only.
     """
 
-    def __init__(self, method: AsyncMethod[Any, Any], way_out: str) -> None:
+    def __init__(self, method: Callable[[Any], Coroutine[Any, Any, Any]], way_out: str) -> None:
         functools.update_wrapper(self, method)
-        self.__code__ = method.__code__  # type: ignore[attr-defined]
+        self.__code__ = method.__code__
         self.__defaults__ = None
         self.__kwdefaults__ = None
         self._method = method
