@@ -4,7 +4,6 @@ import asyncio
 import functools
 import inspect
 import traceback
-import warnings
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -359,28 +358,23 @@ def test_naive_times_are_answered_with_the_right_line():
 # --- a start that nobody awaits
 
 
-def test_a_start_that_is_not_awaited_warns_with_its_line():
+def test_a_start_that_is_not_awaited_warns_with_its_line_and_the_line_to_write():
     scheduler = Scheduler("memory://")
-    line = "scheduler.start()  # the line"
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with pytest.warns(RuntimeWarning, match=r"was never awaited") as caught:
         scheduler.start()  # the line
-    for warning in caught:
-        assert warning.category is RuntimeWarning
-        assert Path(warning.filename).read_text().splitlines()[warning.lineno - 1].strip() == line
-    assert any("write `await scheduler.start()`" in str(warning.message) for warning in caught)
+    place, _, hint = str(caught[0].message).partition(": write ")
+    file, number = place.split(" at ")[1].rsplit(":", 1)
+    assert Path(file).read_text().splitlines()[int(number) - 1].strip() == "scheduler.start()  # the line"
+    assert hint.startswith("`await scheduler.start()`, or `scheduler.sync.start()` without an event loop")
 
 
 def test_the_warning_names_the_line_of_the_call_even_if_it_comes_much_later():
     def begin(scheduler: Scheduler) -> object:
         return scheduler.start()
 
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        kept = begin(Scheduler("memory://"))
-        del kept
-    [warning] = [each for each in caught if "start() was called" in str(each.message)]
-    assert warning.lineno == begin.__code__.co_firstlineno + 1
+    kept = [begin(Scheduler("memory://"))]
+    with pytest.warns(RuntimeWarning, match=f"{__file__}:{begin.__code__.co_firstlineno + 1}: write"):
+        kept.clear()
 
 
 async def test_a_start_that_is_awaited_does_not_warn():

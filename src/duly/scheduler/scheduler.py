@@ -71,7 +71,7 @@ from duly.scheduler.store_address import OpenBackend, StoreAddress
 from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, UserTransaction, name_of, options_of
 from duly.scheduler.subscriptions import Subscriptions
 from duly.scheduler.sync import Portal
-from duly.scheduler.unawaited import warns_unless_awaited
+from duly.scheduler.unawaited import names_its_call
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
 
 if TYPE_CHECKING:
@@ -272,10 +272,7 @@ class Scheduler(Subscriptions):
 
     # --- life
 
-    @warns_unless_awaited(
-        "called and not awaited, so no node was started: write `await scheduler.start()`,"
-        " or `scheduler.sync.start()` in code without an event loop"
-    )
+    @names_its_call("`await scheduler.start()`, or `scheduler.sync.start()` without an event loop")
     async def start(self) -> None:
         """Open the store, bring it in line with the code, and run a node. Does nothing if one runs.
 
