@@ -13,6 +13,7 @@ edge, so that callers only ever need this module. Absence inside the ports is a 
     ├── SettingChanged
     ├── SchedulerRunning
     ├── PayloadError ── PayloadTooLarge
+    ├── ReturnMismatch
     ├── LockUnavailable
     ├── ClaimLost
     ├── RunNotCompleted ── RunFailed, RunCancelled, RunLost, RunSkipped
@@ -101,6 +102,10 @@ class PayloadError(DulyError, ValueError):
 
 class PayloadTooLarge(PayloadError):
     """A payload is larger than `max_payload_bytes`."""
+
+
+class ReturnMismatch(DulyError, TypeError):
+    """A handler returned what its annotation does not promise, or a stored result does not fit the annotation."""
 
 
 class LockUnavailable(DulyError):

@@ -21,7 +21,7 @@ _BOUND = (
     r"(?<![0-9a-f-])(?=[0-9a-f]*\d)[0-9a-f]{12}(?![0-9a-f])",  # a token
 )
 _TIMES = (
-    r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|\+00:00)?",
+    r"\b(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:\d\d)?",
     r"\b\d\d-\d\d \d\d:\d\d:\d\d\b",
     r"\b\d\d:\d\d:\d\d\b",
 )

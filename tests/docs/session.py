@@ -14,7 +14,8 @@ import traceback
 
 
 def main() -> None:
-    answers, sys.path[0] = sys.stdout, ""  # as in an interactive session: modules of the current folder are found
+    answers, sys.path[0] = sys.stdout, ""  # as in an interactive session: modules of the current folder are found,
+    vars(sys.modules["__main__"]).update(__file__=None, __spec__=None)  # and the main module has no file
     names: dict[str, object] = {"__name__": "__main__"}
     with asyncio.Runner() as runner:
         for line in sys.stdin:

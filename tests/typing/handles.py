@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, assert_type
 
 from duly import Context, Cron, Every, Job, JobHandle, Once, RetryPolicy, Run, RunHandle, Scheduler, SchedulerConfig
@@ -39,6 +40,25 @@ async def bare(number: int) -> float:
     return number / 2
 
 
+@scheduler.job
+def bare_sync(path: Path) -> Path:
+    return path / "x"
+
+
+class Shop:
+    async def sell(self, what: str) -> int:
+        return len(what)
+
+
+class Doubling:
+    def __call__(self, number: int) -> int:
+        return 2 * number
+
+
+sell = scheduler.job(Every(seconds=15))(Shop().sell)
+double = scheduler.job(name="double")(Doubling())
+
+
 async def submitting() -> None:
     assert_type(await send_mail.submit(to="a", subject="b"), RunHandle[str])
     assert_type(await (await send_mail.submit("a")).result(timeout=5), str)
@@ -53,6 +73,26 @@ async def submitting() -> None:
     assert_type(many, list[RunHandle[str]])
     handle: RunHandle[Any] = await scheduler.submit("send_mail", {"to": "a"}, at=datetime.now(UTC))
     assert handle.id
+
+
+async def by_id(run_id: str) -> None:
+    assert_type(scheduler.run(run_id), RunHandle[Any])
+    assert_type(send_mail.run(run_id), RunHandle[str])
+    assert_type(await send_mail.run(run_id).result(), str)
+    assert_type(await scheduler.run(run_id).wait(timeout=5), Run)
+    assert_type(send_mail.sync.run(run_id).result(timeout=5), str)
+    assert_type(scheduler.sync.run(run_id).wait(), Run)
+    assert_type(await scheduler.register(Job(handler=count.function)), JobHandle[Any, Any, Any])
+    scheduler.run(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def callables() -> None:
+    assert_type(await (await bare_sync.submit(Path("a"))).result(), Path)
+    assert_type(await (await sell.submit("tea")).result(), int)
+    assert_type(await (await double.submit(5)).result(), int)
+    await bare_sync.submit("a")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await sell.submit(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await double.submit(number="5")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def calling(ctx: Context) -> None:
@@ -70,6 +110,10 @@ async def refused() -> None:
     await with_context.submit("1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     await nightly.submit(1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     send_mail.options(delays=5)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await send_mail.submit("a", delay=10)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    scheduler.job(cron="0 3 * * *")  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
+    scheduler.job(retry="3")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
+    scheduler.start()  # type: ignore[unused-coroutine]  # pyright: ignore[reportUnusedCoroutine]
     scheduler.job(overlap="maybe")  # type: ignore[call-overload]  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 

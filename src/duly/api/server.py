@@ -30,6 +30,7 @@ from duly.ports import Backend, Store
 from duly.scheduler import Scheduler
 from duly.scheduler.child_processes import LISTENING, Line
 from duly.scheduler.following import store_moved
+from duly.scheduler.run_forever import start_and_list
 from duly.scheduler.signals import Deadline, Reload, Signals, Signs
 from duly.scheduler.views import ShutdownReport
 
@@ -89,7 +90,7 @@ async def live(
     report = ShutdownReport()
     signs = Signs(signals, scheduler.hurry, reload)
     async with scheduler.client(), _port(scheduler, serving, sockets, signals.deadline, line) as api:
-        if not node or await signs.until_stop(scheduler.start()):
+        if not node or await signs.until_stop(start_and_list(scheduler)):
             started()
             moved = await store_moved(signs.stop(scheduler.wait() if node else None))
             if api is not None:

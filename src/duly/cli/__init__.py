@@ -17,6 +17,7 @@ _OPERATING = "Operating"
 _CHECKING = "Checking"
 
 COMMANDS = {
+    "init": Entry("duly.cli.init:init", "Write a small project to start from.", _RUNNING),
     "demo": Entry("duly.cli.demo:demo", "Run a dozen example jobs on a temporary store.", _RUNNING),
     "run": Entry("duly.cli.run:run", "Run a node: plan and execute jobs until stopped.", _RUNNING),
     "scheduler": Entry("duly.cli.run:scheduler", "Plan, and serve the API; workers execute the runs.", _RUNNING),
@@ -57,6 +58,7 @@ COMMANDS = {
 
 EXAMPLES = (
     "duly demo                                # try it out",
+    "duly init shop                           # write a project to start from",
     "duly run app:scheduler                   # run your own jobs",
     "duly run jobs.toml                       # run plain commands, without any code",
     "duly jobs --url sqlite:///duly.db        # list them",

@@ -63,8 +63,8 @@ def events(
 ) -> None:
     """Show events of runs, jobs, queues and nodes: the newest ones, or those after an id.
 
-    Processes of a service publish events; a plain node does with publish_events=True. With --follow and --json each
-    event is one line of JSON.
+    Nodes that `duly` runs publish their events; a node in your own program does with publish_events=True. With --follow
+    and --json each event is one line of JSON.
     """
     from duly.scheduler.event_reader import Choice  # noqa: PLC0415  # `--help` needs no scheduler
 
@@ -76,7 +76,7 @@ def events(
     if as_json:
         write_json([_document(event) for event in found])
     elif not found:
-        note("no events match; plain nodes publish theirs with publish_events=True")
+        note("no events match; a node in your own program publishes its events with publish_events=True")
     else:
         _write(found, as_json=False)
 

@@ -245,14 +245,13 @@ def run_program(
 
     configure_logging(program.log_level, program.log_format)
     serving = serving_for(flags, program.settings, default_port, health_only=health_only)
-    if serving is not None or default_port is not None:
-        _publish(program.scheduler)
+    _publish(program.scheduler)
     with Signals(lambda: program.scheduler.patience, program.scheduler.rescue, kept=True) as signals:
         run_alone(_live(program, serving, signals, node=node, line=line))
 
 
 def _publish(scheduler: Scheduler) -> None:
-    """A process of a service publishes its events, unless the settings say otherwise."""
+    """A process of the command line publishes its events, unless the settings say otherwise."""
     from msgspec.structs import replace  # noqa: PLC0415
 
     if scheduler.config.publish_events is None:

@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+from duly.rules.durations import span
 
-
-def span(seconds: float) -> str:
-    """A duration: "320 ms", "4.2 s", "3 min", "2 h 5 min", "3 days"."""
-    seconds = max(0.0, seconds)
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.3g} ms"
-    if seconds < 59.5:
-        return f"{seconds:.2g} s" if seconds < 9.95 else f"{seconds:.0f} s"
-    if seconds < _HOUR - 30:
-        return f"{seconds / _MINUTE:.0f} min"
-    if seconds < 2 * _DAY:
-        hours, minutes = divmod(round(seconds / _MINUTE), 60)
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    return f"{seconds / _DAY:.0f} days"
+__all__ = ["full", "line", "lines", "relative", "short", "span"]
 
 
 def relative(at: datetime, now: datetime) -> str:

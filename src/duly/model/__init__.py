@@ -2,7 +2,7 @@
 
 from duly.model.config import Retention, SchedulerConfig
 from duly.model.confinement import Confinement
-from duly.model.identity import Ids, is_job_name, is_run_id, recurring_id
+from duly.model.identity import Ids, is_job_name, is_run_id, recurring_id, short_id
 from duly.model.instant import (
     EARLIEST,
     EPOCH,
@@ -172,6 +172,7 @@ __all__ = [
     "schedulable",
     "seconds_between",
     "shift",
+    "short_id",
     "stamp",
     "to_micros",
 ]

@@ -171,7 +171,7 @@ class SchedulerConfig(Struct, frozen=True, kw_only=True):
     over `shards`, each of which is planned by one scheduler node; use the same number on all nodes. `allow_commands`
     lets jobs in code run commands; "stored" also lets the node run commands from definitions in the store, such as the
     jobs of a file. `publish_events` writes events of runs, jobs and nodes to a log in the store that other processes
-    can follow; the log keeps the newest `keep_events`. None means off, except in processes that serve the API.
+    can follow; the log keeps the newest `keep_events`. None means off, except in processes of the command line.
     `keep_logs` is how many lines of a run's log are kept, for jobs that do not set it themselves; 0 keeps none. With
     `audit_key`, a secret of at least 16 characters, entries of the audit log are authenticated. `pinned` names settings
     for which this process keeps its own value and ignores the cluster's; "*" pins all. `notify` are the targets of

@@ -17,6 +17,8 @@ from duly.model.instant import stamp, to_micros
 _RUN_ID = re.compile(r"[0-9][0-9A-Za-z_.-]{0,199}")
 JOB_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 MAX_NAME_LENGTH = 128
+_STAMP = re.compile(r"\d{8}T\d{6}\.\d{6}", re.ASCII)  # as `stamp` writes it
+_SHORT = 8
 
 _RANDOM_BITS = 48
 _BYTES = 13
@@ -62,6 +64,15 @@ class Ids:
 def recurring_id(uid: str, due: datetime) -> str:
     """The id of the run for one due instant of one job. `due` is the schedule's own instant, without jitter."""
     return f"{uid}-{stamp(due)}"
+
+
+def short_id(run_id: str) -> str:
+    """What tells runs of a job apart in a log: the end of a submitted run's id, the due time of a recurring run's.
+
+    "93320b12", or "1116T104520": month, day and time in UTC, with decimals if there are any.
+    """
+    due = run_id.rpartition("-")[2]
+    return due[4:].removesuffix(".000000") if _STAMP.fullmatch(due) else run_id[-_SHORT:]
 
 
 def is_run_id(text: object) -> bool:

@@ -47,7 +47,18 @@ def refuse_naive(instant: datetime, what: str, error: type[ValueError] = ValueEr
     if not isinstance(given, datetime):
         raise error(f"{what}={shown(given)}: expected a datetime with a time zone")
     if instant.tzinfo is None or instant.utcoffset() is None:
-        raise error(f"{what} is a naive datetime ({instant.isoformat()}): add a time zone, e.g. tzinfo=datetime.UTC")
+        raise error(
+            f"{what} is a naive datetime ({instant.isoformat()}): write {_constructor(instant)},"
+            f" or add .astimezone() for the time zone of this machine"
+        )
+
+
+def _constructor(instant: datetime) -> str:
+    """A datetime as it would be written with a time zone."""
+    parts = [instant.year, instant.month, instant.day, instant.hour, instant.minute]
+    parts += [instant.second] if instant.second or instant.microsecond else []
+    parts += [instant.microsecond] if instant.microsecond else []
+    return f"datetime({', '.join(map(str, parts))}, tzinfo=ZoneInfo('Europe/Berlin'))"
 
 
 def schedulable(instant: datetime, what: str, error: type[ValueError] = ValueError) -> datetime:

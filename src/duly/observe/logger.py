@@ -32,15 +32,17 @@ class Voice:
     def __init__(self, logger: Logger) -> None:
         self._logger = logger
         self._binds = hasattr(logger, "bind")
+        self._enabled = _enabled(logger)
 
     @property
     def debugging(self) -> bool:
         """Whether the logger is enabled for DEBUG. True if it has no method that says so."""
-        for name in ("isEnabledFor", "is_enabled_for"):
-            enabled: Callable[[int], bool] | None = getattr(self._logger, name, None)
-            if enabled is not None:
-                return enabled(logging.DEBUG)
-        return True
+        return self._enabled is None or self._enabled(logging.DEBUG)
+
+    @property
+    def informing(self) -> bool:
+        """Whether the logger is enabled for INFO. True if it has no method that says so."""
+        return self._enabled is None or self._enabled(logging.INFO)
 
     def tell(self, level: Level, message: str, fields: Mapping[str, Any]) -> None:
         if self._binds:
@@ -51,14 +53,14 @@ class Voice:
         else:
             getattr(self._logger, level)(message, extra=fields)
 
-    @staticmethod
-    def _tell_adapter(
-        adapter: logging.LoggerAdapter[Any], level: Level, message: str, fields: Mapping[str, Any]
-    ) -> None:
-        """Keep the adapter's fields and ours: before Python 3.13 an adapter replaces ours with its own."""
-        text, options = adapter.process(message, {"extra": dict(fields)})
-        options["extra"] = {**fields, **(options.get("extra") or {})}
-        getattr(adapter.logger, level)(text, **options)
+
+def _enabled(logger: Logger) -> Callable[[int], bool] | None:
+    """The logger's method that says whether a level is enabled, if it has one."""
+    for name in ("isEnabledFor", "is_enabled_for"):
+        found: Callable[[int], bool] | None = getattr(logger, name, None)
+        if found is not None:
+            return found
+    return None
 
 
 def _tell_adapter(adapter: logging.LoggerAdapter[Any], level: Level, message: str, fields: Mapping[str, Any]) -> None:

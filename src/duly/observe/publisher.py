@@ -1,8 +1,8 @@
 """The publisher: writes the events of this process into the store's log of events, which any process can follow.
 
 Best effort by design: it collects events and writes them at most every fifth of a second. Events that are too many, or
-that were emitted while the store was unreachable, are only counted; one event reports that count. No run ever waits for
-it, and without events it does nothing.
+that were emitted while the store was unreachable, are only counted; one event reports that count, which is a lower
+bound where nobody else needed them. No run ever waits for it, and without events it does nothing.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ PERIOD = 0.2
 
 _AFTER_FAILURE = 2.0
 _LAST_WORDS = 1.0  # seconds for writing the last events when the process stops
+
+_FREQUENT = frozenset({events.RunStarted, events.RunEnded})
 
 _log = logging.getLogger("duly.observe")
 
@@ -55,7 +57,8 @@ class Publisher:
         self._task: asyncio.Task[None] | None = None
 
     def wants(self, kind: type[events.Event]) -> bool:
-        return kind in PUBLISHED
+        """While there is no room, events of single runs need not be created for this: there may be 20,000 a second."""
+        return kind in PUBLISHED and (kind not in _FREQUENT or len(self._waiting) < MOST_AT_ONCE)
 
     def __call__(self, event: events.Event) -> None:
         if type(event) not in PUBLISHED or self._closing.is_set():

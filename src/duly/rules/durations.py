@@ -24,6 +24,7 @@ _PART = re.compile(rf"(\d+(?:\.\d+)?)\s*({_NAMES})(?![a-z])", re.ASCII)
 _WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+", re.ASCII)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 _LONGEST = 100 * 366 * 86400.0
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def seconds_of(text: str) -> float:
@@ -38,3 +39,18 @@ def seconds_of(text: str) -> float:
     if seconds > _LONGEST:
         raise ConfigurationError(f"invalid duration {shown(text)}: 100 years at most")
     return seconds
+
+
+def span(seconds: float) -> str:
+    """A duration: "320 ms", "4.2 s", "3 min", "2 h 5 min", "3 days"."""
+    seconds = max(0.0, seconds)
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < 59.5:
+        return f"{seconds:.2g} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    if seconds < _HOUR - 30:
+        return f"{seconds / _MINUTE:.0f} min"
+    if seconds < 2 * _DAY:
+        hours, minutes = divmod(round(seconds / _MINUTE), 60)
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{seconds / _DAY:.0f} days"

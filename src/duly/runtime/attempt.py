@@ -6,10 +6,11 @@ A sequence of small steps; whatever the user's code does, the result is a value.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from duly.errors import DulyError, GiveUp, PayloadError, RunCancelled
+from duly.errors import DulyError, GiveUp, PayloadError, ReturnMismatch, RunCancelled
 from duly.model import (
     Cancelled,
     Delivery,
@@ -31,7 +32,7 @@ from duly.runtime.context import Contexts
 from duly.runtime.deadlines import Deadlines
 from duly.runtime.environment import Environment
 from duly.runtime.executors import BuiltinExecutor, RemoteFailure
-from duly.runtime.failures import failure_of
+from duly.runtime.failures import failure_of, stopped_at
 from duly.runtime.handler import Handler
 from duly.runtime.hooks import Hooks
 
@@ -88,7 +89,9 @@ class Attempts:
         active.ended = True
         if active.asked_to_stop or policy.delivery is Delivery.EXACTLY_ONCE:
             return await self._after_return(active, handler, run, value)
-        return _SUCCEEDED if value is None else self._succeeded(handler, value)
+        if value is None and handler.may_return_none:
+            return _SUCCEEDED
+        return await self._returned(active, handler, run, value)
 
     # --- the handler returned
 
@@ -103,15 +106,32 @@ class Attempts:
         if run.policy.delivery is Delivery.EXACTLY_ONCE and not active.committed:
             exc = DulyError(f"job {run.job!r} is exactly_once, but its handler returned without ctx.transaction()")
             return await self._judged(active, handler, run, exc, GiveUp())
-        return self._succeeded(handler, value)
+        return await self._returned(active, handler, run, value)
+
+    async def _returned(self, active: ActiveRun, handler: Handler, run: Run, value: Any) -> Outcome:
+        """A value that its annotation does not promise is a failure; it is not tried again, as its effects happened.
+
+        A transaction that has committed has completed its run: then the mistake is only reported.
+        """
+        if value is None and handler.may_return_none:
+            return _SUCCEEDED
+        try:
+            return self._succeeded(handler, value)
+        except ReturnMismatch as exc:
+            if not active.committed:
+                return await self._judged(active, handler, run, exc, GiveUp())
+            self._emit(AfterCommitFailed(run.id, run.job, failure_of(exc)))
+            return Succeeded(note=f"result not kept: {sanitize.text_of(exc, sanitize.MOST_REASON)}")
 
     def _succeeded(self, handler: Handler, value: Any) -> Succeeded:
         """The work is done: the run completes even if its result cannot be stored."""
-        if value is None:
-            return _SUCCEEDED
         try:
             result = handler.encode(value)
-        except Exception as exc:  # noqa: BLE001  # whatever an encoder says about a value, the run has completed
+        except Exception as exc:  # whatever an encoder says about a value, the run has completed
+            if inspect.isawaitable(value):
+                raise _never_awaited(handler, value) from None
+            if isinstance(exc, ReturnMismatch):
+                raise
             return Succeeded(note=f"result not kept: {sanitize.text_of(exc, sanitize.MOST_REASON)}")
         if result is not None and len(result) > self._max_result_bytes:
             kept = f"max_result_bytes={self._max_result_bytes}"
@@ -132,7 +152,7 @@ class Attempts:
         if active.lost or (active.untrusted and run.policy.on_store_loss is StoreLoss.STOP):
             return None
         if active.timed_out:
-            return await self._after_timeout(active, handler, run)
+            return await self._after_timeout(active, handler, run, stopped_at(exc))
         if active.cancelled:
             return Cancelled()
         if active.released and _follows_from_stop(exc):
@@ -150,11 +170,11 @@ class Attempts:
             return kind(failure_of(active.error))
         return Interrupted(began=active.began)
 
-    async def _after_timeout(self, active: ActiveRun, handler: Handler, run: Run) -> Outcome:
+    async def _after_timeout(self, active: ActiveRun, handler: Handler, run: Run, stopped: str = "") -> Outcome:
         exc = TimeoutError(f"{run.job!r} took longer than its timeout of {run.policy.timeout:g} s")
         active.error = exc
         verdict, delay = await self._decide(handler, run, exc, None)
-        return TimedOut(Failure("TimeoutError", str(exc)), verdict, delay)
+        return TimedOut(sanitize.failure("TimeoutError", str(exc), stopped), verdict, delay)
 
     async def _judged(
         self, active: ActiveRun, handler: Handler, run: Run, exc: BaseException, default: GiveUp | None
@@ -173,6 +193,15 @@ class Attempts:
         except BaseException as broken:  # noqa: BLE001  # a custom strategy is the user's code: then the numbers decide
             self._emit(HookFailed("retry strategy", run.job, run.id, failure_of(broken)))
             return Verdict.POLICY, None
+
+
+def _never_awaited(handler: Handler, value: Any) -> ReturnMismatch:
+    """A plain function returned a coroutine: nothing of its work has been done."""
+    if inspect.iscoroutine(value):
+        value.close()
+    return ReturnMismatch(
+        f"{handler.name} returned a {type(value).__qualname__}, which nobody awaits: define it with `async def`"
+    )
 
 
 def _unbegun(active: ActiveRun) -> Outcome | None:

@@ -38,9 +38,18 @@ def traceback_of(exc: BaseException) -> str:
         return ""
 
 
+def stopped_at(exc: BaseException) -> str:
+    """The traceback of a handler that was stopped: where it was then. Empty if none of its frames are known."""
+    return "" if _users_frames(exc) is None else traceback_of(exc)
+
+
 def _users_part(exc: BaseException) -> TracebackType | None:
-    """The traceback without the frames through which the runtime called the handler."""
+    """The traceback without the frames through which the runtime called the handler, unless there are no others."""
+    return _users_frames(exc) or exc.__traceback__
+
+
+def _users_frames(exc: BaseException) -> TracebackType | None:
     trace = exc.__traceback__
     while trace is not None and str(trace.tb_frame.f_globals.get("__name__", "")).startswith("duly.runtime"):
         trace = trace.tb_next
-    return trace or exc.__traceback__
+    return trace

@@ -32,9 +32,10 @@ class Handler(Struct, frozen=True):
     """A registered callable or command, with what is needed to call it and to judge its exceptions.
 
     `decode` turns a payload into keyword arguments and raises `PayloadError`; `encode` turns what the handler returned
-    into a result and raises ValueError or TypeError. The target of a command may be an async callable that finds the
-    `Command` of a run. `job` is the user's own definition, given to hooks as it is. `confine` limits the process of a
-    handler that runs in one; a command has its own.
+    into a result and raises `ReturnMismatch`, ValueError or TypeError. None is not encoded if `may_return_none`.
+    The target of a command may be an async callable that finds the `Command` of a run. `job` is the user's own
+    definition, given to hooks as it is. `confine` limits the process of a handler that runs in one; a command has its
+    own.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Handler(Struct, frozen=True):
     on_error: tuple[ErrorHook, ...] = ()
     on_failure: tuple[FailureHook, ...] = ()
     confine: Confinement | None = None
+    may_return_none: bool = True
 
 
 class Catalog:

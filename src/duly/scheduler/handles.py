@@ -7,10 +7,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
+from duly.errors import ConfigurationError, DulyError
 from duly.model import CancelReply, Put, Run
 from duly.runtime.context import Context
+from duly.scheduler.callables import is_object
 from duly.scheduler.job import Job
-from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options
+from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, options_of
 
 if TYPE_CHECKING:
     from duly.scheduler.scheduler import Scheduler
@@ -24,15 +26,29 @@ S = TypeVar("S")
 
 
 class RunHandle(Generic[R]):
-    """A submitted run."""
+    """A run: one that was submitted, or one that is known by its id."""
 
-    __slots__ = ("_scheduler", "created_at", "deduplicated", "id")
+    __slots__ = ("_created_at", "_scheduler", "deduplicated", "id")
 
-    def __init__(self, scheduler: Scheduler, put: Put) -> None:
+    def __init__(
+        self, scheduler: Scheduler, run_id: str, created_at: datetime | None = None, *, deduplicated: bool = False
+    ) -> None:
         self._scheduler = scheduler
-        self.id = put.id
-        self.deduplicated = not put.created
-        self.created_at = put.created_at
+        self._created_at = created_at
+        self.id = run_id
+        self.deduplicated = deduplicated
+
+    @classmethod
+    def of(cls, scheduler: Scheduler, put: Put) -> RunHandle[R]:
+        """The handle of a run that was submitted."""
+        return cls(scheduler, put.id, put.created_at, deduplicated=not put.created)
+
+    @property
+    def created_at(self) -> datetime:
+        """When the run was accepted. A handle that was made from an id does not know it."""
+        if self._created_at is None:
+            raise DulyError(f"run {self.id}: this handle was made from its id: use (await handle.get()).created_at")
+        return self._created_at
 
     async def result(self, timeout: float | None = None) -> R:
         """Wait for the run's value.
@@ -41,6 +57,13 @@ class RunHandle(Generic[R]):
         is not kept, and the builtin TimeoutError if it takes too long; the run goes on then.
         """
         return cast("R", await self._scheduler._result(self.id, timeout))
+
+    async def wait(self, timeout: float | None = None) -> Run:
+        """Wait until the run has ended, in whatever state, and return it.
+
+        Raises the builtin TimeoutError if it takes too long; the run goes on then.
+        """
+        return await self._scheduler._ended(self.id, timeout)
 
     async def get(self) -> Run:
         """The run in its present state."""
@@ -94,16 +117,20 @@ class JobHandle(Generic[F, P, R]):
     """A job defined in code. Calling it calls the plain function, so unit tests need no scheduler."""
 
     def __init__(self, scheduler: Scheduler, job: Job, function: F) -> None:
+        if callable(function):  # the attributes of an object are its own
+            functools.update_wrapper(self, function, updated=() if is_object(function) else ("__dict__",))
         self._scheduler = scheduler
         self.job = job
         self.function = function
-        functools.update_wrapper(self, function)
 
     @property
     def name(self) -> str:
         return self.job.name
 
     def __call__(self: JobHandle[Callable[Q, S], P, R], *args: Q.args, **kwargs: Q.kwargs) -> S:
+        function: object = self.function  # a job that runs a command or another job's handler has none
+        if not callable(function):
+            raise ConfigurationError(f"job {self.name!r} has no function to call here: submit or trigger it")
         return self.function(*args, **kwargs)
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]:
@@ -129,10 +156,20 @@ class JobHandle(Generic[F, P, R]):
         queue: str | None = None,
     ) -> Submission[P, R]:
         """When and how the next submissions are to start."""
-        return Submission(
-            self,
-            Options(at=at, delay=delay, priority=priority, dedupe_key=dedupe_key, unique_for=unique_for, queue=queue),
+        options = options_of(
+            self.name,
+            at=at,
+            delay=delay,
+            priority=priority,
+            dedupe_key=dedupe_key,
+            unique_for=unique_for,
+            queue=queue,
         )
+        return Submission(self, options)
+
+    def run(self, run_id: str) -> RunHandle[R]:
+        """The handle of a run of this job that is known by its id. Nothing is read: the run need not exist."""
+        return RunHandle(self._scheduler, run_id)
 
     async def trigger(self) -> RunHandle[R]:
         """Run the job once more, now, with its own payload."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
@@ -26,10 +27,12 @@ from duly.model.config import labels_of
 from duly.model.confinement import Confinement, confinement_of
 from duly.model.job import only_in_code
 from duly.model.run_log import MOST_KEPT
+from duly.rules.keywords import number_in_text
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Schedule, ScheduleValue, bind, from_spec
 from duly.runtime.command import Command
 from duly.runtime.handler import ErrorHook, ExecutorKind, FailureHook
+from duly.scheduler.callables import generates, is_async
 
 Duration = float | timedelta
 Target = Callable[..., Any] | Command | str
@@ -49,8 +52,9 @@ _MOST_RUNS = 1_000_000_000
 class Job(Struct, frozen=True, kw_only=True):
     """A job: what to run, when, and how.
 
-    `handler` is a callable, a `Command`, or the name of another job whose handler to use. `name` defaults to the
-    callable's, `description` to the first line of its docstring. `overlap` defaults to "skip" for scheduled runs and
+    `handler` is a callable (a function, a bound method, a `functools.partial`, an object with `__call__`), a `Command`,
+    or the name of another job whose handler to use. `name` defaults to the function's or the method's name,
+    `description` to the first line of its docstring. `overlap` defaults to "skip" for scheduled runs and
     "allow" for submitted ones. `selector` are labels that a node must have to run it; it needs placement="assign".
     `notify` names the targets of notifications about it, instead of all; False for none. If no run has succeeded for
     `expect_every`, a notification says so. `keep_logs` is how many lines of the log of each run are kept, 0 for none;
@@ -101,6 +105,7 @@ class Job(Struct, frozen=True, kw_only=True):
         force_setattr(self, "notify", _notify(self.name, self.notify))
         force_setattr(self, "expect_every", _expect_every(self.name, self.expect_every))
         _check_numbers(self)
+        _check_retry(self)
         _check_schedule(self)
         if self.delivery is Delivery.AT_MOST_ONCE and self.retry is not UNSET and self.retry:
             raise ConfigurationError(
@@ -166,20 +171,30 @@ def bound_schedule(job: Job, spec: JobSpec) -> Schedule | None:
 def _name(name: str, handler: Target) -> str:
     chosen = name or getattr(handler, "__name__", "")
     if not chosen:
-        raise ConfigurationError(f"the job of {handler} has no name: give name=…")
+        way_out = 'write @scheduler.job(name="…") or Job(name="…", …)'
+        raise ConfigurationError(f"the job of {shown(handler)} has no name: a {_kind(handler)} has none; {way_out}")
     if not is_job_name(chosen):
         way_out = "a letter or _, then letters, digits and _ . -, at most 128; give name=…"
         raise ConfigurationError(f"{shown(chosen)} cannot name a job: {way_out}")
     return chosen
 
 
+def _kind(handler: Target) -> str:
+    return "functools.partial" if isinstance(handler, partial) else type(handler).__name__
+
+
 def _description(description: str | None, handler: Target) -> str:
     if description is None and isinstance(handler, Command):
         description = str(handler)
     if description is None:
-        text = "" if isinstance(handler, str) else inspect.getdoc(handler) or ""
+        text = "" if isinstance(handler, str) else inspect.getdoc(_documented(handler)) or ""
         description = text.strip().partition("\n")[0]
     return sanitize.text_of(description, _MOST_DESCRIPTION)
+
+
+def _documented(handler: Target) -> object:
+    """What has the docstring: of a `functools.partial` the function, not the class."""
+    return handler.func if isinstance(handler, partial) else handler
 
 
 def _tags(name: str, tags: object) -> tuple[str, ...]:
@@ -242,15 +257,19 @@ def _executor(name: str, executor: object, handler: Target) -> str | None:
         raise ConfigurationError(
             f"job {name!r}: handler={shown(handler)}: expected a callable, a Command or a job's name"
         )
-    is_async = inspect.iscoroutinefunction(handler)
+    if generates(handler):
+        raise ConfigurationError(
+            f"job {name!r}: its handler has a `yield`, so a call would not run its body: return a list instead"
+        )
+    awaited = is_async(handler)
     if executor is None:
-        return ExecutorKind.ASYNC if is_async else ExecutorKind.THREAD
+        return ExecutorKind.ASYNC if awaited else ExecutorKind.THREAD
     if not isinstance(executor, str) or not executor:
         raise ConfigurationError(f"job {name!r}: executor={shown(executor)}: expected the name of an executor")
     if executor not in CHOOSABLE:
         return executor
-    if (executor == "async") is not is_async and executor != "process":
-        kind, way_out = ("an async", "async or process") if is_async else ("a sync", "thread or process")
+    if (executor == "async") is not awaited and executor != "process":
+        kind, way_out = ("an async", "async or process") if awaited else ("a sync", "thread or process")
         raise ConfigurationError(f"job {name!r} has {kind} handler: executor={shown(executor)} must be {way_out}")
     return ExecutorKind(executor)
 
@@ -276,6 +295,24 @@ def check_timeout(what: str, timeout: object) -> float | None:
             f"{what}: timeout={shown(timeout)}: expected a positive number of seconds, up to a year"
         )
     return float(plain)
+
+
+def _check_retry(job: Job) -> None:
+    """`retry` is a policy, a number or None; a text that is a number is a frequent mistake."""
+    given: object = job.retry
+    if given is UNSET or given is None or isinstance(given, RetryPolicy):
+        return
+    if isinstance(given, bool) or not isinstance(given, int):
+        number = number_in_text(given)
+        way_out = "retry=3, retry=None or retry=RetryPolicy.exponential(3)" if number is None else f"retry={number}"
+        raise ConfigurationError(
+            f"job {job.name!r}: retry={shown(given)}: expected a number of retries, a RetryPolicy or None;"
+            f" write {way_out}"
+        )
+    try:
+        RetryPolicy.of(given)
+    except ConfigurationError as exc:
+        raise ConfigurationError(f"job {job.name!r}: retry={shown(given)}: {exc}") from None
 
 
 def _check_numbers(job: Job) -> None:
@@ -313,9 +350,9 @@ def _check_schedule(job: Job) -> None:
     if isinstance(schedule, type) or not isinstance(schedule, Schedule):
         bind(schedule, name=job.name, timezone="UTC")  # type: ignore[arg-type]  # it says what is wrong and raises
         raise InvalidSchedule(f"job {job.name!r}: {shown(schedule)} is not a schedule")
-    if isinstance(schedule, ScheduleValue):
-        bind(schedule, name=job.name, timezone="UTC", start_at=job.start_at, end_at=job.end_at)
     for field in ("start_at", "end_at"):
         bound = getattr(job, field)
         if bound is not None:
             as_utc(bound, f"job {job.name!r}: {field}", InvalidSchedule)
+    if isinstance(schedule, ScheduleValue):
+        bind(schedule, name=job.name, timezone="UTC", start_at=job.start_at, end_at=job.end_at)

@@ -9,6 +9,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
+from msgspec import Struct
 
 from duly.errors import ConfigurationError, DuplicateJob, PayloadError, PayloadTooLarge, shown
 from duly.model import JobRecord, JobSpec, SchedulerConfig
@@ -19,11 +20,24 @@ from duly.rules.schedules import Schedule
 from duly.runtime.command import Command
 from duly.runtime.confining import check
 from duly.runtime.executors import importable
+from duly.runtime.executors.import_path import MAIN, is_interactive
 from duly.runtime.handler import ExecutorKind, Handler
+from duly.scheduler.callables import called, code_place
 from duly.scheduler.job import CHOOSABLE, Job
 from duly.scheduler.signature import EMPTY, Signature, encode_payload
 
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class Place(Struct, frozen=True):
+    """Where a job is defined: file and line for messages, and the module whose code defined it."""
+
+    text: str
+    module: str
+
+    def is_typed_in(self) -> bool:
+        """Whether that was an interactive session: a notebook, IPython, or Python's own prompt."""
+        return self.module == MAIN and is_interactive()
 
 
 class Registry:
@@ -32,7 +46,7 @@ class Registry:
     def __init__(self, executors: Collection[str] = (), jobs: Mapping[str, Job] = {}) -> None:
         self._executors = tuple(executors)
         self._jobs = dict(jobs)
-        self._places: dict[str, str] = {}
+        self._places: dict[str, Place] = {}
         self._signatures: dict[str, Signature] = {}
         self._by_function: WeakKeyDictionary[FunctionType, Signature] = WeakKeyDictionary()
         self._custom: set[str] = set()
@@ -42,11 +56,18 @@ class Registry:
         """Wrap every handler of this process: the function takes a handler and returns what is called instead."""
         self._wrappers.append(wrapper)
 
-    def add(self, job: Job, place: str) -> None:
-        """Define a job; a second one of the same name raises `DuplicateJob` with both places."""
+    def add(self, job: Job, place: Place) -> None:
+        """Define a job; a second one of the same name raises `DuplicateJob` with both places.
+
+        In an interactive session, such as a notebook, it replaces the first: a cell is run again after it was edited.
+        """
         if job.name in self._jobs:
             first = self._places[job.name]
-            raise DuplicateJob(f"job {job.name!r} is defined twice: at {first} and at {place}; give one another name=…")
+            if not (first.is_typed_in() and place.is_typed_in()):
+                raise DuplicateJob(
+                    f"job {job.name!r} is defined twice: at {first.text} and at {place.text}; give one another name=…"
+                )
+            self.discard(job.name)
         self._check_executor(job)
         self._jobs[job.name] = job
         if job.schedule is not None and in_code(job.schedule):
@@ -69,7 +90,7 @@ class Registry:
             f"job {job.name!r}: executor={shown(job.executor)} is unknown; known: {known}; {way_out}"
         )
 
-    def replace(self, job: Job, place: str) -> None:
+    def replace(self, job: Job, place: Place) -> None:
         """Replace the definition of a job."""
         self.discard(job.name)
         self.add(job, place)
@@ -165,7 +186,7 @@ class Registry:
         check(f"job {job.name!r}", confine)
         return Handler(
             name=owner.name,
-            target=self._wrapped(target, owner.executor),
+            target=self._wrapped(called(target), owner.executor),
             executor=owner.executor,
             takes_context=signature.takes_context,
             decode=signature.decode,
@@ -175,6 +196,7 @@ class Registry:
             on_error=() if job.on_error is None else (job.on_error,),
             on_failure=() if job.on_failure is None else (job.on_failure,),
             confine=confine,
+            may_return_none=signature.may_return_none,
         )
 
     def _wrapped(self, target: Callable[..., Any], executor: str) -> Callable[..., Any]:
@@ -244,12 +266,10 @@ def _check_importable(job: Job, owner: Job) -> None:
             raise ConfigurationError(f"job {job.name!r} cannot run with executor='process': {reason}")
 
 
-def place_of(job: Job) -> str:
-    """Where a job is defined, for messages: its function, or the user's line that is being run."""
-    code = getattr(job.handler, "__code__", None)
-    if code is not None:
-        return f"{code.co_filename}:{code.co_firstlineno}"
-    frame = sys._getframe()  # noqa: SLF001  # a Command does not know where it was written
+def place_of(job: Job) -> Place:
+    """Where a job is being defined: at its function, or, if it has none, at the user's line that is being run."""
+    frame = sys._getframe()  # noqa: SLF001  # nothing else knows who calls
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("duly."):
         frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    line = code_place(job.handler) or f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    return Place(line, frame.f_globals.get("__name__", ""))

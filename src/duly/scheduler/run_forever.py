@@ -6,12 +6,14 @@ import asyncio
 import gc
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from duly.observe import configure_logging
 from duly.scheduler.child_processes import STARTED, Line
 from duly.scheduler.following import follow, started_after_move, store_moved
+from duly.scheduler.program_listing import log_jobs
 from duly.scheduler.signals import Reload, Signals, Signs
 from duly.scheduler.views import ShutdownReport
 
@@ -59,7 +61,7 @@ async def live(
     If its store has moved, it goes on with the new one, or raises `StoreMoved` (`scheduler.following`).
     """
     signs = Signs(signals, scheduler.hurry, reload)
-    start = scheduler.start
+    start = partial(start_and_list, scheduler)
     while True:
         if not await signs.until_stop(start()):
             return await scheduler.stop()
@@ -87,6 +89,13 @@ def attach(scheduler: Scheduler, line: Line) -> Callable[[], None]:
     line.lost_runs = tell_hooks
     line.open()
     return lambda: line.say(STARTED, scheduler.report())
+
+
+async def start_and_list(scheduler: Scheduler) -> None:
+    """Start the node and write to the log what it runs."""
+    await scheduler.start()
+    with suppress(asyncio.CancelledError):  # the node runs: a signal that comes now must stop it
+        await log_jobs(await scheduler.opened(), scheduler.defined())
 
 
 def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from duly.errors import StoreMoved
+from duly.errors import DulyError, StoreMoved
 from duly.model import JobFile
+from duly.model.event import JobConflict
 from duly.model.job import COMMAND_HANDLER, MAIN
 from duly.ports import Tracer
 from duly.runtime.environment import Environment, make_card
@@ -63,6 +64,7 @@ class RunningNode:
         self.node.health.when_moved(self._store_moved)
         self._loop_end = LoopEnd(self._end_with_loop)
         self._job_file: tuple[JobFile, datetime] | None = None
+        self._registering: set[asyncio.Task[None]] = set()
         if config.allow_commands == "stored":
             self._catalog.add(COMMAND_HANDLER, stored_commands(client.backend.store))
 
@@ -116,6 +118,21 @@ class RunningNode:
         if not await self.client.code_deploys.deploy([job], self._started_at):
             self.node.deployer.ask()
         await self.client.backend.coordinator.announce(self.node.card_now(), self.config.lease)
+
+    def redefine(self, job: Job) -> None:
+        """Use the handler of this job from now on, and register the job soon. A failure is reported as an event."""
+        handler = self._registry.handler(job, self.config)
+        if handler is not None:
+            self._catalog.update({job.name: handler})
+        task = self.loop.create_task(self._register_later(job), name="duly-register")
+        self._registering.add(task)
+        task.add_done_callback(self._registering.discard)
+
+    async def _register_later(self, job: Job) -> None:
+        try:
+            await self.register(job)
+        except DulyError as exc:
+            self._emit(JobConflict(job.name, str(exc)))
 
     async def stop(self, timeout: float | None) -> ShutdownReport:
         """Stop gracefully, once. Never raises, and takes at most two seconds longer than `timeout`."""

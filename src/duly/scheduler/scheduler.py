@@ -29,7 +29,6 @@ from duly.model import (
     LogLine,
     Node,
     Page,
-    Put,
     Run,
     RunOrder,
     RunQuery,
@@ -46,6 +45,7 @@ from duly.ports import Backend, Clock, Finding, SystemClock
 from duly.rules.definitions import Revision
 from duly.rules.explain import Explanation
 from duly.rules.job_files import Difference
+from duly.rules.keywords import unknown_keywords
 from duly.rules.retry import RetryPolicy
 from duly.rules.schedules import Schedule
 from duly.runtime.context import Context
@@ -72,13 +72,14 @@ from duly.scheduler.job_history import Rollback
 from duly.scheduler.life import Life
 from duly.scheduler.locks import Lock, locked
 from duly.scheduler.node_report import NodeReport, report_of
-from duly.scheduler.registry import Registry, Wrapper, place_of
+from duly.scheduler.registry import Place, Registry, Wrapper, place_of
 from duly.scheduler.running_node import RunningNode
 from duly.scheduler.sessions import Sessions
 from duly.scheduler.store_address import OpenBackend, StoreAddress
-from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, UserTransaction, name_of
+from duly.scheduler.submitting import AS_THE_JOB_SAYS, Options, UserTransaction, name_of, options_of
 from duly.scheduler.subscriptions import Subscriptions
 from duly.scheduler.sync import Portal
+from duly.scheduler.unawaited import names_its_call
 from duly.scheduler.views import Health, JobView, ShutdownReport, Upcoming
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NOTHING = (None,) * 6
+_KEYWORDS = tuple(field for field in Job.__struct_fields__ if field not in {"handler", "schedule"})
 _LAST_WORDS = 0.2  # how long closing the store may take after a stop, which itself may take two seconds
 
 
@@ -203,12 +205,20 @@ class Scheduler(Subscriptions):
     # --- defining jobs
 
     @overload
-    def job(
+    def job(  # type: ignore[overload-overlap]  # the first that fits is meant: a context is never submitted
         self, schedule: Callable[Concatenate[Context, P], Awaitable[R]], /
     ) -> JobHandle[Callable[Concatenate[Context, P], Awaitable[R]], P, R]: ...
 
     @overload
     def job(self, schedule: Callable[P, Awaitable[R]], /) -> JobHandle[Callable[P, Awaitable[R]], P, R]: ...
+
+    @overload
+    def job(
+        self, schedule: Callable[Concatenate[Context, P], R], /
+    ) -> JobHandle[Callable[Concatenate[Context, P], R], P, R]: ...
+
+    @overload
+    def job(self, schedule: Callable[P, R], /) -> JobHandle[Callable[P, R], P, R]: ...
 
     @overload
     def job(
@@ -251,23 +261,48 @@ class Scheduler(Subscriptions):
         self, schedule: Schedule | None, options: dict[str, Any], function: Callable[..., Any]
     ) -> JobHandle[Any, Any, Any]:
         plain = function.function if isinstance(function, JobHandle) else function
-        job = Job(handler=plain, schedule=schedule, **options)
-        self.add(job)
-        return JobHandle(self, job, plain)
+        if wrong := unknown_keywords(options, _KEYWORDS):
+            raise ConfigurationError(f"job {options.get('name') or getattr(plain, '__name__', plain)!r}: {wrong}")
+        return self.add(Job(handler=plain, schedule=schedule, **options))
 
-    def add(self, job: Job) -> None:
-        """Define a job before the start. While running, use `register`."""
-        if self._running is not None:
+    def add(self, job: Job) -> JobHandle[Any, Any, Any]:
+        """Define a job before the start and return its handle. While running, use `register`.
+
+        In an interactive session, such as a notebook, it defines or replaces the job of a running scheduler, too.
+        """
+        place = place_of(job)
+        if self._running is None:
+            self._registry.add(job, place)
+        elif place.is_typed_in():
+            self._redefine(job, place, self._running)
+        else:
             raise SchedulerRunning(f"job {job.name!r}: the scheduler runs; use `await scheduler.register(job)`")
-        self._registry.add(job, place_of(job))
+        return JobHandle(self, job, job.handler)
+
+    def defined(self) -> list[str]:
+        """The names of the jobs that this process defines, in code or in a job file."""
+        code = [job.name for job in self._registry.jobs()]
+        return code if self._job_file is None else [*code, *(spec.name for spec in self._job_file.jobs)]
+
+    def _redefine(self, job: Job, place: Place, running: RunningNode) -> None:
+        """Replace a job while a node runs, from code that cannot wait: the handler now, the stored definition soon."""
+        self.refuse_if_frozen(f"registering {job.name!r}")
+        self._registry.check(job, self.config)
+        if _is_running_here(running.loop):
+            self._registry.replace(job, place)
+            running.client.submitter.forget(job.name)
+            running.redefine(job)
+        else:
+            self.sync.register(job)
 
     # --- life
 
+    @names_its_call("`await scheduler.start()`, or `scheduler.sync.start()` without an event loop")
     async def start(self) -> None:
         """Open the store, bring it in line with the code, and run a node. Does nothing if one runs.
 
         Concurrent callers wait for the same start. A start that fails, or that all its callers have cancelled, leaves
-        nothing behind.
+        nothing behind. A call that is not awaited starts nothing, and causes a warning that names its line.
         """
         if loading_main():
             way_out = 'put it under `if __name__ == "__main__":`'
@@ -416,8 +451,8 @@ class Scheduler(Subscriptions):
         if self._running is not None and self.config.registry == "frozen":
             raise SchedulerRunning(f"{what} while running is refused: SchedulerConfig(registry='frozen')")
 
-    async def register(self, job: Job) -> None:
-        """Define a job now, running or not; a job of the same name is replaced by the new definition."""
+    async def register(self, job: Job) -> JobHandle[Any, Any, Any]:
+        """Define a job now, running or not, and return its handle; a job of the same name is replaced."""
         self.refuse_if_frozen(f"registering {job.name!r}")
         client = await self._client()
         self._registry.check(job, self.config)
@@ -427,6 +462,7 @@ class Scheduler(Subscriptions):
             await self._running.register(job)
         else:
             await client.code_deploys.deploy([job], client.clock.now())
+        return JobHandle(self, job, job.handler)
 
     async def remove(self, name: str) -> None:
         """Stop planning a job and cancel its waiting runs; what runs may end. History stays."""
@@ -443,7 +479,7 @@ class Scheduler(Subscriptions):
 
     async def trigger(self, name: str, payload: Mapping[str, Any] | None = None) -> RunHandle[Any]:
         """Run a job once more, now, with its own payload or this one."""
-        return RunHandle(self, await (await self._client()).submitter.trigger(name, payload))
+        return RunHandle.of(self, await (await self._client()).submitter.trigger(name, payload))
 
     async def get_job(self, name: str) -> JobView:
         """A job in its present state; `JobNotFound` if there is none."""
@@ -552,12 +588,12 @@ class Scheduler(Subscriptions):
         While a run with the same `dedupe_key` is unfinished, and for `unique_for` seconds from its acceptance whatever
         becomes of it, no second one is made: the handle is that of the first, and says `deduplicated`.
         """
-        options = AS_THE_JOB_SAYS
+        name, options = name_of(handler), AS_THE_JOB_SAYS
         if (at, delay, priority, dedupe_key, unique_for, queue) != _NOTHING:
-            options = Options(
-                at=at, delay=delay, priority=priority, dedupe_key=dedupe_key, unique_for=unique_for, queue=queue
+            options = options_of(
+                name, at=at, delay=delay, priority=priority, dedupe_key=dedupe_key, unique_for=unique_for, queue=queue
             )
-        return await self._submit(name_of(handler), (), {} if payload is None else payload, options)
+        return await self._submit(name, (), {} if payload is None else payload, options)
 
     async def submit_many(
         self,
@@ -570,8 +606,9 @@ class Scheduler(Subscriptions):
         queue: str | None = None,
     ) -> list[RunHandle[Any]]:
         """Submit many runs to one handler in as few round trips as possible; in order."""
-        options = Options(at=at, delay=delay, priority=priority, queue=queue)
-        return await self._submit_many(name_of(handler), payloads, options)
+        name = name_of(handler)
+        options = options_of(name, at=at, delay=delay, priority=priority, queue=queue)
+        return await self._submit_many(name, payloads, options)
 
     def within(self, connection: Any) -> UserTransaction:
         """Submit in a transaction that is open on your own connection to the same database.
@@ -579,7 +616,7 @@ class Scheduler(Subscriptions):
         `await scheduler.within(connection).submit(send_mail, {"to": "ada@example.org"})`: the run exists if and when
         you commit. Only where the store has transactions: SQLite (`sqlite3`), PostgreSQL (asyncpg).
         """
-        return UserTransaction(self._client, lambda put: RunHandle(self, put), connection)
+        return UserTransaction(self._client, lambda put: RunHandle.of(self, put), connection)
 
     async def _submit(
         self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options
@@ -589,7 +626,7 @@ class Scheduler(Subscriptions):
             signature = self._registry.signature(name)
             assert signature is not None
             kwargs = signature.bind(args, dict(kwargs))
-        return RunHandle(self, await client.submitter.submit(name, kwargs, options))
+        return RunHandle.of(self, await client.submitter.submit(name, kwargs, options))
 
     def _check(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         signature = self._registry.signature(name)
@@ -600,9 +637,17 @@ class Scheduler(Subscriptions):
         self, name: str, payloads: Iterable[Mapping[str, Any]], options: Options
     ) -> list[RunHandle[Any]]:
         client = await self._client()
-        return [RunHandle(self, put) for put in await client.submitter.submit_many(name, payloads, options)]
+        return [RunHandle.of(self, put) for put in await client.submitter.submit_many(name, payloads, options)]
 
     # --- runs
+
+    def run(self, run_id: str) -> RunHandle[Any]:
+        """The handle of a run that is known by its id: to wait for it, cancel it, or get its result.
+
+        Nothing is read here, so the run need not exist. `send_mail.run(run_id)` gives a handle with the type of the
+        job's result.
+        """
+        return RunHandle(self, run_id)
 
     async def get_run(self, run_id: str) -> Run:
         """A run in its present state; `RunNotFound` if there is none."""
@@ -678,7 +723,10 @@ class Scheduler(Subscriptions):
     async def redrive(self, run_id: str) -> RunHandle[Any]:
         """Run a failed, lost or cancelled run again under the same id."""
         run = await (await self._client()).redrive(run_id)
-        return RunHandle(self, Put(run.id, True, run.created_at or run.due))
+        return RunHandle(self, run.id, run.created_at or run.due)
+
+    async def _ended(self, run_id: str, timeout: float | None) -> Run:
+        return await (await self._client()).ended(run_id, timeout)
 
     async def _result(self, run_id: str, timeout: float | None) -> Any:
         return await (await self._client()).result(run_id, timeout)
@@ -712,3 +760,11 @@ class Scheduler(Subscriptions):
     async def examine(self) -> list[Finding]:
         """What an operator should know about the store as it is configured."""
         return await examine((await self._client()).backend)
+
+
+def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether this code is called by that loop, so that it must not wait for it."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

@@ -2,7 +2,7 @@
 
 A payload is the handler's keyword arguments as a JSON object, checked against its annotations when it is submitted and
 rebuilt from them when the handler is called. Conversion is strict; what JSON cannot represent is refused, never
-altered.
+altered. A result is checked against the return annotation before it is stored, so that it can be read back.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, ValidationError
 
-from duly.errors import ConfigurationError, PayloadError
+from duly.errors import ConfigurationError, PayloadError, ReturnMismatch, shown
+from duly.model.json_types import from_builtins, to_builtins
+from duly.rules.keywords import misplaced_options
 from duly.runtime.context import Context
+from duly.scheduler.callables import function_of
 
 EMPTY = b"{}"
 
@@ -26,22 +29,14 @@ _UNSUPPORTED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIO
 _NULL = b"null"
 
 
-def _encode_foreign(value: Any) -> Any:
-    """Pydantic models, recognised by their methods: the package need not be installed."""
-    dump = getattr(value, "model_dump", None)
-    if dump is None:
-        raise TypeError(f"{type(value).__qualname__} is not something JSON can carry")
-    return dump(mode="json")
+# What a value that does not fit its annotation raises, and what a type that JSON cannot carry raises.
+_UNFIT = (ValidationError, TypeError, ValueError)
+_UNFIT_OR_UNKNOWN = (*_UNFIT, NotImplementedError)
 
+# Values of these types are known to fit an annotation that is the same type: they need not be decoded to be checked.
+_PLAIN = (bool, int, str)
 
-def _decode_foreign(kind: type, value: Any) -> Any:
-    validate = getattr(kind, "model_validate", None)
-    if validate is None:
-        raise TypeError(f"{kind.__qualname__} is not something JSON can carry")
-    return validate(value)
-
-
-_encoder = msgspec.json.Encoder(enc_hook=_encode_foreign)
+_encoder = msgspec.json.Encoder(enc_hook=to_builtins)
 
 
 class Signature:
@@ -61,7 +56,9 @@ class Signature:
         self.required = [parameter.name for parameter in named if parameter.default is inspect.Parameter.empty]
         self._struct = _struct(name, named, hints, is_open=self._open)
         self._decoder = _decoder(name, self._struct)
-        self._result = _decoder(name, hints.get("return", Any))
+        self._returns = hints.get("return", Any)
+        self._result = _decoder(name, self._returns)
+        self.may_return_none = self._fits(_NULL)
 
     def named(self, name: str) -> Signature:
         """The same signature for another job with the same function; what is large is shared."""
@@ -85,9 +82,9 @@ class Signature:
     def encode(self, arguments: Mapping[str, Any]) -> bytes:
         """Check arguments against the annotations and encode them. Raises `PayloadError` naming the fault."""
         try:
-            msgspec.convert(arguments, self._struct, strict=True, dec_hook=_decode_foreign)
-        except (ValidationError, TypeError, ValueError) as exc:
-            raise PayloadError(f"payload of {self.name}: {exc}; it takes {self.describe()}") from exc
+            msgspec.convert(arguments, self._struct, strict=True, dec_hook=from_builtins)
+        except _UNFIT_OR_UNKNOWN as exc:
+            raise PayloadError(f"payload of {self.name}: {exc}; {self._way_out(arguments)}") from None
         if self._untyped or self._open:
             self._check_untyped(arguments)
         return encode_payload(self.name, arguments) if arguments else EMPTY
@@ -98,8 +95,8 @@ class Signature:
             return {}
         try:
             return self._arguments(payload)
-        except (ValidationError, msgspec.DecodeError, TypeError, ValueError) as exc:
-            raise PayloadError(f"payload of {self.name}: {exc}; it takes {self.describe()}") from exc
+        except (msgspec.DecodeError, *_UNFIT_OR_UNKNOWN) as exc:
+            raise PayloadError(f"payload of {self.name}: {exc}; it takes {self.describe()}") from None
 
     def _arguments(self, payload: bytes) -> dict[str, Any]:
         values = self._decoder.decode(payload)
@@ -119,6 +116,10 @@ class Signature:
                         f" something else; annotate the parameter with its type"
                     )
 
+    def _way_out(self, arguments: Mapping[str, Any]) -> str:
+        options = misplaced_options(self.name, arguments.keys(), self._names)
+        return options or f"it takes {self.describe()}"
+
     def describe(self) -> str:
         """The parameters, as a person would write them."""
         shown = [str(parameter) for parameter in self._parameters]
@@ -127,15 +128,57 @@ class Signature:
     # --- results
 
     def encode_result(self, value: Any) -> bytes:
-        """A returned value as JSON. Raises ValueError or TypeError for what JSON cannot carry."""
-        encoded = _encoder.encode(value)
-        if _NULL in encoded:
-            _refuse_nan(value)
+        """A returned value as JSON.
+
+        Raises `ReturnMismatch` for a value that does not fit the return annotation, and ValueError or TypeError for one
+        that fits and that JSON cannot carry.
+        """
+        try:
+            encoded = _encoder.encode(value)
+            if _NULL in encoded:
+                _refuse_nan(value)
+        except (*_UNFIT, OverflowError, RecursionError):
+            self._refuse_unfit(value)
+            raise
+        if (type(value) is not self._returns or self._returns not in _PLAIN) and not self._fits(encoded):
+            raise self._mismatch(value)
         return encoded
 
+    def _fits(self, encoded: bytes) -> bool:
+        """Whether a result can be read back as the return annotation. One that cannot be checked is taken to fit."""
+        if self._returns is Any:
+            return True
+        try:
+            self._result.decode(encoded)
+        except NotImplementedError:
+            return True
+        except Exception:  # noqa: BLE001  # a validator of pydantic is foreign code
+            return False
+        return True
+
+    def _refuse_unfit(self, value: Any) -> None:
+        """Say that a value that cannot be encoded is of the wrong type, if it is."""
+        try:
+            msgspec.convert(value, self._returns, strict=True, dec_hook=from_builtins)
+        except NotImplementedError:
+            return
+        except Exception:  # noqa: BLE001  # as above
+            raise self._mismatch(value) from None
+
+    def _mismatch(self, value: Any) -> ReturnMismatch:
+        wanted = inspect.formatannotation(self._returns)
+        return ReturnMismatch(
+            f"{self.name} returned {shown(value)}, a {type(value).__qualname__}, but is annotated `-> {wanted}`:"
+            f" correct the annotation or the value; a run is not repeated for that"
+        )
+
     def decode_result(self, result: bytes) -> Any:
-        """A stored result as the handler's return type."""
-        return self._result.decode(result)
+        """A stored result as the handler's return type. Raises `ReturnMismatch` where it does not fit (any more)."""
+        try:
+            return self._result.decode(result)
+        except (msgspec.DecodeError, *_UNFIT_OR_UNKNOWN) as exc:
+            wanted = inspect.formatannotation(self._returns)
+            raise ReturnMismatch(f"the stored result of {self.name} does not fit `-> {wanted}`: {exc}") from None
 
 
 def encode_payload(name: str, arguments: Mapping[str, Any]) -> bytes:
@@ -145,7 +188,7 @@ def encode_payload(name: str, arguments: Mapping[str, Any]) -> bytes:
         if _NULL in encoded:
             _refuse_nan(arguments)
     except (TypeError, ValueError, OverflowError, RecursionError) as exc:
-        raise PayloadError(f"payload of {name}: {_culprit(arguments)}{exc}") from exc
+        raise PayloadError(f"payload of {name}: {_culprit(arguments)}{exc}") from None
     return encoded
 
 
@@ -170,16 +213,23 @@ def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Paramet
 
 
 def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
+    plain = function_of(function)
     try:
-        return typing.get_type_hints(function)
+        return {} if isinstance(plain, type) else typing.get_type_hints(plain)
     except Exception as exc:
+        place = getattr(plain, "__qualname__", plain)
         raise ConfigurationError(
-            f"the annotations of handler {name!r} ({function.__qualname__}) cannot be resolved: {exc}; "
+            f"the annotations of handler {name!r} ({place}) cannot be resolved: {exc}; "
             f"the types it names must be importable from its module"
         ) from exc
 
 
 def _refuse_unsupported(name: str, parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> None:
+    if parameters and parameters[0].name == "self" and "self" not in hints:
+        raise ConfigurationError(
+            f"handler {name!r} is a method that is not bound to an object: create the object first, then write"
+            f" scheduler.job(…)(the_object.{name})"
+        )
     for parameter in parameters:
         if parameter.kind in _UNSUPPORTED:
             raise ConfigurationError(
@@ -206,7 +256,7 @@ def _struct(
 
 def _decoder(name: str, kind: Any) -> msgspec.json.Decoder[Any]:
     try:
-        return msgspec.json.Decoder(kind, dec_hook=_decode_foreign)
+        return msgspec.json.Decoder(kind, dec_hook=from_builtins)
     except TypeError as exc:
         raise ConfigurationError(f"handler {name!r}: JSON cannot carry one of its types: {exc}") from exc
 
@@ -226,7 +276,7 @@ def _not_json(value: Any) -> Any:
 
 def _refuse_nan(value: Any) -> None:
     """JSON has no NaN and no infinity; an encoder that writes null for them would lose data silently."""
-    _walk_for_nan(msgspec.to_builtins(value, enc_hook=_encode_foreign))
+    _walk_for_nan(msgspec.to_builtins(value, enc_hook=to_builtins))
 
 
 def _walk_for_nan(value: Any) -> None:

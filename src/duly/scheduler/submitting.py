@@ -123,6 +123,14 @@ def _unique_for(given: object) -> float:
 AS_THE_JOB_SAYS = Options()
 
 
+def options_of(job: str, **given: Any) -> Options:
+    """The options of a submission to that job, which the error names if one of them is wrong."""
+    try:
+        return Options(**given)
+    except ConfigurationError as exc:
+        raise ConfigurationError(f"job {job!r}: {exc}") from None
+
+
 class Blueprint(Struct, frozen=True):
     """What all submitted runs of one job share: `alike` is such a run, except for its id, payload and time."""
 
@@ -231,9 +239,9 @@ class Submitter:
     def compose(self, handler: object, payload: Mapping[str, Any] | None = None, **options: Any) -> Run:
         """The run of a submission to a handler of this process, or of one that will be checked when it is claimed."""
         name = name_of(handler)
-        return self._run(
-            self._known(name) or blueprint_of_name(name, self._live.config), payload, Options(**options), Cause.SUBMIT
-        )
+        chosen = options_of(name, **options)
+        blueprint = self._known(name) or blueprint_of_name(name, self._live.config)
+        return self._run(blueprint, payload, chosen, Cause.SUBMIT)
 
     async def submit(
         self, name: str, payload: Mapping[str, Any] | None, options: Options, into: Transaction | None = None
@@ -376,18 +384,20 @@ class UserTransaction:
 
     async def submit(self, handler: Any, payload: Mapping[str, Any] | None = None, **options: Any) -> RunHandle[Any]:
         """As `Scheduler.submit`. The handle is of use once the transaction has committed."""
-        chosen = Options(**options)
+        name = name_of(handler)
+        chosen = options_of(name, **options)
         client = await self._client()
-        put = await client.submitter.submit(name_of(handler), payload, chosen, self._joined(client))
+        put = await client.submitter.submit(name, payload, chosen, self._joined(client))
         return self._handle(put)
 
     async def submit_many(
         self, handler: Any, payloads: Iterable[Mapping[str, Any]], **options: Any
     ) -> list[RunHandle[Any]]:
         """As `Scheduler.submit_many`."""
-        chosen = Options(**options)
+        name = name_of(handler)
+        chosen = options_of(name, **options)
         client = await self._client()
-        puts = await client.submitter.submit_many(name_of(handler), payloads, chosen, self._joined(client))
+        puts = await client.submitter.submit_many(name, payloads, chosen, self._joined(client))
         return [self._handle(put) for put in puts]
 
     def _joined(self, client: Client) -> Transaction:

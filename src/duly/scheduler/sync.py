@@ -10,6 +10,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from duly.errors import DulyError
@@ -43,26 +44,41 @@ class Portal:
 
 def run_sync(make: Callable[[], Coroutine[Any, Any, T]], name: str, loop: Callable[[], asyncio.AbstractEventLoop]) -> T:
     """Run a coroutine on another thread's loop and wait for it."""
+    if _loop_runs_here():
+        raise DulyError(f".sync.{name}() would block the event loop that runs here: write `await ….{name}()` instead")
+    return asyncio.run_coroutine_threadsafe(make(), loop()).result()
+
+
+def _loop_runs_here() -> bool:
+    """Asked apart from the call itself: an error of the call would otherwise carry this one's traceback as well."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run_coroutine_threadsafe(make(), loop()).result()
-    raise DulyError(f".sync.{name}() would block the event loop that runs here: write `await ….{name}()` instead")
+        return False
+    return True
 
 
 class SyncRunHandle(Generic[R]):
-    """A submitted run, for code without an event loop."""
+    """A run, for code without an event loop."""
 
     def __init__(self, scheduler: Scheduler, handle: RunHandle[R]) -> None:
         self._scheduler = scheduler
         self._handle = handle
         self.id = handle.id
         self.deduplicated = handle.deduplicated
-        self.created_at = handle.created_at
+
+    @property
+    def created_at(self) -> datetime:
+        """As `RunHandle.created_at`."""
+        return self._handle.created_at
 
     def result(self, timeout: float | None = None) -> R:
         """As `RunHandle.result`."""
         return self._scheduler.sync.call(lambda: self._handle.result(timeout), "result")
+
+    def wait(self, timeout: float | None = None) -> Run:
+        """As `RunHandle.wait`."""
+        return self._scheduler.sync.call(lambda: self._handle.wait(timeout), "wait")
 
     def get(self) -> Run:
         """As `RunHandle.get`."""
@@ -105,6 +121,10 @@ class SyncJobHandle(Generic[P, R]):
         """As `JobHandle.submit_many`."""
         handles = self._scheduler.sync.call(lambda: self._handle.submit_many(payloads), "submit_many")
         return [handle.sync for handle in handles]
+
+    def run(self, run_id: str) -> SyncRunHandle[R]:
+        """As `JobHandle.run`."""
+        return self._handle.run(run_id).sync
 
     def trigger(self) -> SyncRunHandle[R]:
         """As `JobHandle.trigger`."""

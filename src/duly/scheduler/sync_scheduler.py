@@ -68,6 +68,10 @@ class SyncScheduler:
         """Run one of the scheduler's coroutines and wait for it."""
         return run_sync(make, name, self._loop)
 
+    def run(self, run_id: str) -> SyncRunHandle[Any]:
+        """As `Scheduler.run`."""
+        return self.scheduler.run(run_id).sync
+
     start = _blocking(Scheduler.start)
     stop = _blocking(Scheduler.stop)
     close = _blocking(Scheduler.close)

@@ -1,7 +1,7 @@
 """Binding: from a payload to a function's arguments, and from its value to a result, in a child interpreter.
 
 The worker has checked the payload; here it is only rebuilt by the function's own annotations. `ProcessExecutor` accepts
-the names of other functions; these support the types that msgspec supports, and pydantic models.
+the names of other functions; these support the types that msgspec supports, paths, and pydantic models.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ from typing import Any, get_type_hints
 
 import msgspec
 
+from duly.model.json_types import from_builtins, to_builtins
+
 
 def bind(function: Callable[..., Any], payload: bytes) -> dict[str, Any]:
     """Decode a payload into keyword arguments. Raises `msgspec.ValidationError` if it does not fit."""
     kinds, others = _annotations(function)
     values = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
     return {
-        name: msgspec.json.decode(raw, type=kinds.get(name, others), dec_hook=_from_builtins)
+        name: msgspec.json.decode(raw, type=kinds.get(name, others), dec_hook=from_builtins)
         for name, raw in values.items()
     }
 
 
 def encode(value: Any) -> bytes:
     """A value as JSON. Raises TypeError or ValueError for what JSON cannot represent, such as NaN and infinity."""
-    encoded = msgspec.json.encode(value, enc_hook=_to_builtins)
-    if b"null" in encoded and not _finite(msgspec.to_builtins(value, enc_hook=_to_builtins, str_keys=True)):
+    encoded = msgspec.json.encode(value, enc_hook=to_builtins)
+    if b"null" in encoded and not _finite(msgspec.to_builtins(value, enc_hook=to_builtins, str_keys=True)):
         raise ValueError("NaN and infinity are not valid in JSON")  # msgspec would encode them as null
     return encoded
 
@@ -41,18 +43,6 @@ def _annotations(function: Callable[..., Any]) -> tuple[dict[str, Any], Any]:
     others = next((each.name for each in parameters if each.kind is each.VAR_KEYWORD), "")
     named = {each.name: hints.get(each.name, Any) for each in parameters if each.name != others}
     return named, hints.get(others, Any)
-
-
-def _from_builtins(kind: Any, value: Any) -> Any:
-    if hasattr(kind, "model_validate"):
-        return kind.model_validate(value)
-    raise NotImplementedError(f"an argument of type {kind!r}")
-
-
-def _to_builtins(value: Any) -> Any:
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    raise NotImplementedError(f"{type(value).__qualname__} cannot be turned into JSON")
 
 
 def _finite(value: Any) -> bool:

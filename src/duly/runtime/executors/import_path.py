@@ -50,7 +50,7 @@ def importable(target: object) -> str | None:
         return f"{module}:{qualname} is a lambda: give it a name with def"
     if "<locals>" in qualname:
         return f"{module}:{qualname} is defined inside a function: move it to the module's top level"
-    if module == MAIN and _main_place() is None:
+    if module == MAIN and is_interactive():
         return f"{qualname} is defined in an interactive session: move it into a file"
     return None
 
@@ -91,6 +91,11 @@ def loading_main() -> bool:
     Nothing may be started meanwhile: a script without the guard would start a scheduler in every child.
     """
     return _loading
+
+
+def is_interactive() -> bool:
+    """Whether the main module is typed in, so that there is no file to load it from again."""
+    return _main_place() is None
 
 
 def _names(target: object) -> tuple[str, str]:
