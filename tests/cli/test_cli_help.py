@@ -68,6 +68,7 @@ def test_short_help_stands_in_one_place_per_command():
             f"duly.cli.{module}"
             for module in ("submit", "operate", "migrate", "doctor", "bench", "token", "audit", "config", "job_files")
         ),
+        *(f"duly.cli.{module}" for module in ("queues", "handlers", "pausing", "purge", "completion")),
     }
 
 

@@ -18,6 +18,8 @@ import msgspec
 from msgspec import Struct
 
 from duly.api.problems import Problem
+from duly.rules.suggestions import did_you_mean
+from duly.scheduler.signature import UNKNOWN_FIELD
 
 MAX_DEPTH = 32
 MAX_VALUES = 100_000
@@ -90,9 +92,16 @@ def converted(value: Any, kind: type[T], pointer: str = "") -> T:
         where = _PATH.search(text)
         plain = text if where is None else text[: where.start()]
         path = "" if where is None else _pointer(where["path"])
-        raise _invalid(plain, pointer + path) from exc
+        raise _invalid(plain + _hint(plain, path, kind), pointer + path) from exc
     _refuse_out_of_range(found, pointer)
     return found
+
+
+def _hint(problem: str, path: str, kind: Any) -> str:
+    """The field that was meant, if an outermost field is unknown."""
+    unknown = UNKNOWN_FIELD.fullmatch(problem)
+    known = () if path else getattr(kind, "__struct_fields__", ())
+    return "" if unknown is None else did_you_mean(unknown[1], known)
 
 
 def _refuse_out_of_range(value: Any, pointer: str) -> None:

@@ -38,7 +38,7 @@ def ask(
 
     settings = read_settings()
     address = address_of(url)
-    missing = _missing_file(address.store)
+    missing = missing_file(address.store)
     if missing is not None and not creates:
         raise ConfigurationError(
             f"there is no file {missing}: `duly run` creates it; give another store with --url or DULY_URL"
@@ -85,7 +85,7 @@ def address_of(url: str | None) -> Address:
     ).address()
 
 
-def _missing_file(address: str) -> Path | None:
+def missing_file(address: str) -> Path | None:
     """The file of a SQLite store, if it does not exist. Commands that only read must not create it."""
     if not address.startswith("sqlite:"):
         return None

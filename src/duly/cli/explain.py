@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duly.cli.client import ask, store_time
+from duly.cli.completing import job_names_and_run_ids
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import COLOURS, write_json
 from duly.cli.text import full, line
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     "duly explain nightly_report --at 2027-03-14T02:30",
     "duly explain 00064327ad31b0c71f7bd4e7f1",
 )
-@click.argument("job", metavar="JOB|RUN")
+@click.argument("job", metavar="JOB|RUN", shell_complete=job_names_and_run_ids)
 @click.option("--at", type=time_type, default="now", show_default=True, metavar="T", help="The time to explain.")
 @zone_option("The time zone of --at, if it has none. Default: the job's.")
 @store_option

@@ -70,6 +70,14 @@ def read_time(text: str) -> TimeArg:
             return TimeArg(text, _calendar(text, words))
 
 
+def read_past(text: str) -> TimeArg:
+    """The same, where a length of time such as 1h means that long ago."""
+    try:
+        return read_time(f"{text} ago")
+    except ConfigurationError:
+        return read_time(text)
+
+
 def _distance(text: str, words: Sequence[str]) -> timedelta:
     length = " ".join(words)
     if length.replace(".", "").isdecimal():
@@ -175,6 +183,7 @@ def _dated(text: str, found: datetime, zone: str | None) -> Resolve:
 
 
 time_type = option_type(read_time)
+past_type = option_type(read_past)
 
 
 def zone_option(help: str, default: str | None = None) -> Callable[[F], F]:  # noqa: A002  # click's word

@@ -15,6 +15,7 @@ from duly.model import EPOCH
 from duly.model.job import COMMAND_HANDLER
 from duly.rules.durations import seconds_of
 from duly.rules.retry import RetryPolicy
+from duly.rules.schedule_text import interval_of
 from duly.rules.schedules import Cron, Every, Once
 from duly.rules.zones import zone_key
 from duly.scheduler import Job
@@ -92,6 +93,16 @@ def seconds(key: str, value: Any) -> float:
         return float(value)
     except OverflowError as exc:
         raise Refused(f"{key} = {_shown(value)} is too large") from exc
+
+
+def interval(key: str, value: Any) -> float:
+    """A duration, or the words with which Duly shows an interval: "every 15 minutes"."""
+    if not isinstance(value, str):
+        return seconds(key, value)
+    try:
+        return interval_of(value)
+    except ConfigurationError as exc:
+        raise Refused(str(exc)) from exc
 
 
 def date_and_time(key: str, value: Any) -> datetime:
@@ -172,7 +183,7 @@ _RETRY: dict[str, Convert] = {
 FIELDS: dict[str, Convert] = {
     "description": text,
     "cron": checked(text, Cron),
-    "every": checked(seconds, Every),
+    "every": checked(interval, Every),
     "at": date_and_time,
     "timezone": checked(text, zone_key),
     "dst": checked(text, lambda policy: Cron("* * * * *", dst=policy)),

@@ -79,7 +79,7 @@ from duly.model.run import (
     StoreLoss,
     WhenFull,
 )
-from duly.model.run_query import COUNTED, SCAN, Page, PathEquals, RunOrder, RunQuery
+from duly.model.run_query import COUNTED, SCAN, Page, PathEquals, RunFilter, RunOrder, RunQuery
 
 __all__ = [
     "COUNTED",
@@ -141,6 +141,7 @@ __all__ = [
     "RetrySpec",
     "Role",
     "Run",
+    "RunFilter",
     "RunOrder",
     "RunPolicy",
     "RunQuery",

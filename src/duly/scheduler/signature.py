@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -18,9 +19,11 @@ import msgspec
 from msgspec import UNSET, ValidationError
 
 from duly.errors import ConfigurationError, PayloadError
+from duly.rules.suggestions import did_you_mean
 from duly.runtime.context import Context
 
 EMPTY = b"{}"
+UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")  # the words of msgspec, for an outermost field
 
 _UNSUPPORTED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 _NULL = b"null"
@@ -87,7 +90,7 @@ class Signature:
         try:
             msgspec.convert(arguments, self._struct, strict=True, dec_hook=_decode_foreign)
         except (ValidationError, TypeError, ValueError) as exc:
-            raise PayloadError(f"payload of {self.name}: {exc}; it takes {self.describe()}") from exc
+            raise self._misfit(exc) from exc
         if self._untyped or self._open:
             self._check_untyped(arguments)
         return encode_payload(self.name, arguments) if arguments else EMPTY
@@ -99,7 +102,13 @@ class Signature:
         try:
             return self._arguments(payload)
         except (ValidationError, msgspec.DecodeError, TypeError, ValueError) as exc:
-            raise PayloadError(f"payload of {self.name}: {exc}; it takes {self.describe()}") from exc
+            raise self._misfit(exc) from exc
+
+    def _misfit(self, exc: Exception) -> PayloadError:
+        """The error for a payload that does not fit, with the parameter that an unknown name is similar to."""
+        unknown = UNKNOWN_FIELD.fullmatch(str(exc))
+        hint = "" if unknown is None else did_you_mean(unknown[1], self._names)
+        return PayloadError(f"payload of {self.name}: {exc}{hint}; it takes {self.describe()}")
 
     def _arguments(self, payload: bytes) -> dict[str, Any]:
         values = self._decoder.decode(payload)

@@ -174,10 +174,12 @@ class SqlStore(ABC):
             replies += await self._session.write(STORE, _at(now, operating.cancel, some, reason))
         return replies
 
-    async def redrive(self, run_ids: Sequence[str], *, now: datetime | None = None) -> list[RedriveReply]:
+    async def redrive(
+        self, run_ids: Sequence[str], *, payload: bytes | None = None, now: datetime | None = None
+    ) -> list[RedriveReply]:
         replies: list[RedriveReply] = []
         for some in slices_of(run_ids, _MOST):
-            replies += await self._session.write(STORE, _at(now, operating.redrive, some))
+            replies += await self._session.write(STORE, _at(now, operating.redrive, some, payload))
         return replies
 
     async def purge(self, state: State, before: datetime | None, keep: int | None, limit: int) -> int:
