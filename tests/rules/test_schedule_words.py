@@ -75,7 +75,9 @@ def items(low: int, high: int):
 
 def field(low: int, high: int, *special: str):
     star = st.one_of(st.just("*"), st.integers(2, high - low).map(lambda by: f"*/{by}"))
-    listed = st.lists(st.one_of(items(low, high), *[st.just(each) for each in special]), min_size=1, max_size=3)
+    listed = st.lists(
+        st.one_of(items(low, high), *[st.just(each) for each in special]), min_size=1, max_size=3, unique=True
+    )
     return st.one_of(star, listed.map(",".join))
 
 

@@ -11,14 +11,13 @@ _SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_DULY_COMPLETE"  # click completes instead of running a command if this variable is set
 
 
-@command(
-    'eval "$(duly completion bash)"  # in ~/.bashrc',
-    'eval "$(duly completion zsh)"  # in ~/.zshrc, after compinit',
-    "duly completion fish > ~/.config/fish/completions/duly.fish",
-)
+@command("duly completion bash", "duly completion zsh", "duly completion fish")
 @click.argument("shell", type=click.Choice(_SHELLS))
 def completion(shell: str) -> None:
     """Write the completion script of SHELL. It completes commands, options, jobs, queues and the ids of runs.
+
+    Put this into ~/.bashrc, or into ~/.zshrc after compinit: eval "$(duly completion bash)". For fish, write the script
+    to ~/.config/fish/completions/duly.fish.
 
     Names come from the store of DULY_URL, duly.toml or --url. If it does not answer within a second, they are missing.
     """

@@ -22,6 +22,7 @@ _ONCE = re.compile(rf"once at {_INSTANT}", re.IGNORECASE)
 _JITTER = re.compile(r", up to ([^,]+) later$")
 _UNTIL, _FROM = (re.compile(rf"(,?) {word} {_INSTANT}$") for word in ("until", "from"))
 _ZONE = re.compile(r", ([A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*)$")
+_AMOUNT = re.compile(r"every\s+(\d\S*)", re.IGNORECASE)
 _EVERY = re.compile(r"every\s+(.*)", re.IGNORECASE)
 
 
@@ -38,6 +39,8 @@ def schedule_from(text: str, timezone: str | None = None) -> Cron | Every | Once
         return Every(interval, **options)
     if not is_words(rest):
         return Cron(text, timezone=timezone)
+    if (amount := _AMOUNT.fullmatch(rest)) is not None and not options.keys() & {"timezone", "dst"}:
+        _seconds(amount[1])  # it is meant to be an interval: say what is wrong with it
     zone = options.pop("timezone", timezone)
     if timezone is not None and zone != timezone:
         raise InvalidSchedule(f"the schedule {shown(text)} names another time zone than {timezone}", field="timezone")
@@ -82,7 +85,7 @@ def _seconds(text: str) -> float:
     try:
         return seconds_of(text)
     except ConfigurationError as exc:
-        raise InvalidSchedule(str(exc), field="jitter") from exc
+        raise InvalidSchedule(str(exc)) from exc
 
 
 def _instant(text: str) -> datetime:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from duly.errors import BackendUnavailable, JobNotFound, shown
 from duly.model import JobStatus, is_job_name
 from duly.ports import JobStore
-from duly.rules.suggestions import did_you_mean, nearest
+from duly.rules.suggestions import nearest
 
 if TYPE_CHECKING:
     from duly.scheduler.client import Client
@@ -46,15 +46,17 @@ async def is_known_handler(client: Client, name: str) -> bool:
 async def no_such_handler(client: Client, name: str) -> str:
     """The message for a handler that nobody knows, with the name of a similar one."""
     known = await known_handlers(client)
-    hint = did_you_mean(name, known)
-    if not hint:
+    near = nearest(name, known) or await _similar_job(client.backend.store, name)
+    if near is not None:
+        hint = f": did you mean {near}?"
+    else:
         some = ", ".join(sorted(known)[:20])
         hint = f"; known are {some}" if some else "; no handlers are known yet"
     return f"handler={name!r}: no such handler is registered{hint}"
 
 
 async def known_handlers(client: Client) -> set[str]:
-    """The handlers of this process, of the live nodes, and of the jobs in the store."""
+    """The handlers of this process, of the live nodes, and of the recurring jobs in the store."""
     store = client.backend.store
     found = {*client.handlers(), *await store.handlers(retired=False), *await store.handlers(retired=True)}
     try:
