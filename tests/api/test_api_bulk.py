@@ -3,6 +3,7 @@
 import asyncio
 from datetime import datetime, timedelta
 from unittest.mock import ANY
+from zoneinfo import ZoneInfo
 
 import pytest
 from tests.api.api_support import Caller, caller_for, new_token, shop
@@ -10,6 +11,7 @@ from tests.api.api_support import Caller, caller_for, new_token, shop
 from duly.api.rates import Limits
 from duly.rules.rate_limits import Rate
 from duly.scheduler import bulk_runs
+from duly.testing.clock import ManualClock
 
 LATER = {"delay": 3600}
 
@@ -331,3 +333,41 @@ async def test_a_schedule_may_be_written_as_it_is_printed(admin):
         assert second.json["schedule"] == defined.json["schedule"]
     wrong = await admin.post("/jobs", {"name": "x", "handler": "note", "schedule": "at noon"})
     assert (wrong.status, wrong.problem["errors"][0]["pointer"]) == (422, "/schedule")
+
+
+# --- times in words
+
+
+async def test_a_time_may_be_written_as_it_is_printed(admin, scheduler):
+    now = (await scheduler.opened()).clock.now()
+    run = (await admin.post("/runs", {"payload": 1, "schedule_at": "in 2 h 5 min"})).json["id"]
+    due = (await scheduler.get_run(run)).due
+    assert abs(due - now - timedelta(hours=2, minutes=5)) < timedelta(minutes=1)
+    berlin = (await admin.post("/runs", {"payload": 1, "schedule_at": "tomorrow 02:30 Europe/Berlin"})).json["id"]
+    local = (await scheduler.get_run(berlin)).due.astimezone(ZoneInfo("Europe/Berlin"))
+    assert (local.hour, local.minute) == (2, 30)
+    await admin.post(f"/runs/{berlin}/cancel")
+    soon = await admin.get("/runs?due_until=in%203%20hours&due_from=10%20minutes%20ago&status=pending")
+    assert [each["id"] for each in soon.json] == [run]
+    count = await admin.post("/runs/count", {"due_until": "in 3 hours", "status": ["pending"]})
+    assert count.json["count"] == 1
+    once = {"name": "once", "handler": "note", "schedule": {"at": "2090-01-01 00:00:00 Europe/Berlin"}}
+    assert (await admin.post("/jobs", once)).json["schedule"]["at"] == "2089-12-31T23:00:00.000000Z"
+
+
+@pytest.mark.parametrize(
+    "words", ["soon", "tomorrow 02:30", "2027-01-01 00:00", "in 5", "in 10000 years", "\U0001f600", ""]
+)
+async def test_words_that_are_no_time_are_refused(caller, words):
+    answer = await caller.post("/runs", {"payload": 1, "schedule_at": words})
+    assert (answer.status, answer.problem["errors"][0]["pointer"]) == (422, "/schedule_at")
+
+
+async def test_words_in_a_large_body_count_from_the_clock_of_the_store():
+    clock = ManualClock()
+    with shop("memory://").override("memory://", clock=clock) as scheduler:
+        async with scheduler.client():
+            admin = await caller_for(scheduler)
+            for size in (1, 70_000):
+                run = (await admin.post("/runs", {"payload": "x" * size, "schedule_at": "in 1 hour"})).json["id"]
+                assert (await scheduler.get_run(run)).due == clock.now() + timedelta(hours=1)

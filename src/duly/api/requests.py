@@ -23,7 +23,10 @@ from duly.scheduler.submitting import LONGEST_UNIQUE
 NAME = r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}$"
 _YEARS = 100 * 366 * 86400
 
-Instant = Annotated[datetime, Meta(tz=True, description="ISO 8601 with a zone, for example 2026-12-25T10:00:00Z")]
+Instant = Annotated[
+    datetime,
+    Meta(tz=True, description="ISO 8601 with a zone, as in 2026-12-25T10:00:00Z, or words: `10 minutes ago`"),
+]
 Name = Annotated[str, Meta(pattern=NAME)]
 Seconds = Annotated[float, Meta(ge=0, le=_YEARS)]
 DurationText = Annotated[

@@ -11,9 +11,10 @@ from duly.cli.completing import job_names_and_run_ids
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import COLOURS, write_json
 from duly.cli.text import full, line
-from duly.cli.time_args import TimeArg, time_type, zone_option
+from duly.cli.time_args import time_type, zone_option
 from duly.errors import JobNotFound
 from duly.model import CronSpec, ScheduleSpec, is_run_id
+from duly.rules.time_words import TimeText
 
 if TYPE_CHECKING:
     from duly.rules.explain import Explanation
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 @zone_option("The time zone of --at, if it has none. Default: the job's.")
 @store_option
 @json_option
-def explain(job: str, at: TimeArg, timezone: str | None, url: str | None, as_json: bool) -> None:
+def explain(job: str, at: TimeText, timezone: str | None, url: str | None, as_json: bool) -> None:
     """Explain why a run did or did not happen at a time, and which setting decided; or explain the state of a run.
 
     If the job has nothing due at that time, the nearest due time is explained. The time is ISO 8601, `now`,
@@ -45,7 +46,7 @@ def explain(job: str, at: TimeArg, timezone: str | None, url: str | None, as_jso
         write_explanation(found)
 
 
-async def _explain(scheduler: Scheduler, job: str, at: TimeArg, timezone: str | None) -> Explanation:
+async def _explain(scheduler: Scheduler, job: str, at: TimeText, timezone: str | None) -> Explanation:
     if is_run_id(job):
         return await scheduler.explain(job)
     zone = timezone or await _zone_of(scheduler, job)

@@ -16,10 +16,11 @@ from duly.cli.explain import job_zone
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import WARN, note, write_json
 from duly.cli.text import full, relative
-from duly.cli.time_args import TimeArg, time_type, zone_option
+from duly.cli.time_args import time_type, zone_option
 from duly.model import CustomSpec, JobStatus
 from duly.rules.schedule_text import schedule_from
 from duly.rules.schedules import Cron, Every, Once, from_spec
+from duly.rules.time_words import TimeText
 
 if TYPE_CHECKING:
     from duly.scheduler import JobView, Scheduler
@@ -57,7 +58,7 @@ class Answer(Struct, frozen=True):
 @store_option
 @json_option
 def next_(
-    what: tuple[str, ...], count: int, timezone: str | None, after: TimeArg | None, url: str | None, as_json: bool
+    what: tuple[str, ...], count: int, timezone: str | None, after: TimeText | None, url: str | None, as_json: bool
 ) -> None:
     """Show when a cron expression, an interval or a job is due.
 
@@ -77,7 +78,7 @@ def next_(
         _write(answer, now)
 
 
-def _start(after: TimeArg | None, zone: str) -> datetime:
+def _start(after: TimeText | None, zone: str) -> datetime:
     now = datetime.now(UTC)
     return now if after is None else after.resolve(now, zone)
 
@@ -92,7 +93,7 @@ def _due(schedule: Cron | Every | Once | None, due: datetime, at: datetime, time
     return Due(due, at, f"{due.astimezone(ZoneInfo(timezone)):%a %Y-%m-%d %H:%M:%S %Z}", clock_change)
 
 
-async def _of_job(scheduler: Scheduler, name: str, timezone: str | None, after: TimeArg | None, count: int) -> Answer:
+async def _of_job(scheduler: Scheduler, name: str, timezone: str | None, after: TimeText | None, count: int) -> Answer:
     view = await scheduler.get_job(name)
     schedule = _schedule(view)
     zone = timezone or job_zone(view.schedule_spec)

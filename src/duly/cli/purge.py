@@ -13,8 +13,9 @@ from duly.cli.confirming import confirm
 from duly.cli.options import F, command, store_option
 from duly.cli.output import note
 from duly.cli.text import full
-from duly.cli.time_args import TimeArg, past_type
+from duly.cli.time_args import past_type
 from duly.model import FINAL, RunFilter, RunOrder, RunQuery, State, iso
+from duly.rules.time_words import TimeText
 
 if TYPE_CHECKING:
     from duly.scheduler import Scheduler
@@ -42,7 +43,7 @@ def _state_options(function: F) -> F:
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @store_option
-def purge(before: TimeArg, yes: bool, url: str | None, **states: bool) -> None:
+def purge(before: TimeText, yes: bool, url: str | None, **states: bool) -> None:
     """Delete ended runs and their attempts for good, the earliest ended first. Counters stay.
 
     Shows first how many there are, and asks; without a terminal this needs --yes. They are deleted in short steps, so
@@ -55,7 +56,7 @@ def purge(before: TimeArg, yes: bool, url: str | None, **states: bool) -> None:
     click.echo(f"{purged:,} run{'' if purged == 1 else 's'} deleted" if purged else "no runs match")
 
 
-async def _purge(scheduler: Scheduler, states: Sequence[State], before: TimeArg, *, yes: bool) -> int:
+async def _purge(scheduler: Scheduler, states: Sequence[State], before: TimeText, *, yes: bool) -> int:
     from duly.scheduler.bulk_runs import count_runs  # noqa: PLC0415  # the help of commands needs no scheduler
 
     client = await scheduler.opened()

@@ -13,10 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.cli.options import duration, option_type
-from duly.cli.time_args import TimeArg, past_type
+from duly.cli.time_args import past_type
 from duly.errors import ConfigurationError
 from duly.model import Cause, PathEquals, RunFilter, RunOrder, RunQuery, State
 from duly.rules.bulk import says_something
+from duly.rules.time_words import TimeText
 
 _WHERE = re.compile(r"((?:payload|result)(?:\.[^.=]+)+)=(.*)", re.DOTALL)
 
@@ -35,10 +36,10 @@ class RunFilters(Struct, frozen=True, kw_only=True):
     key: str | None = None
     where: tuple[PathEquals, ...] = ()
     cause: str | None = None
-    since: TimeArg | None = None
-    until: TimeArg | None = None
-    ended_since: TimeArg | None = None
-    ended_until: TimeArg | None = None
+    since: TimeText | None = None
+    until: TimeText | None = None
+    ended_since: TimeText | None = None
+    ended_until: TimeText | None = None
     min_duration: float | None = None
     min_late: float | None = None
     min_attempts: int | None = None
@@ -59,7 +60,7 @@ class RunFilters(Struct, frozen=True, kw_only=True):
     def resolve(self, now: datetime, order: RunOrder = RunOrder.CREATED) -> RunFilter:
         """The filter. Times without a zone are in UTC, those that are relative count from now."""
 
-        def at(given: TimeArg | None) -> datetime | None:
+        def at(given: TimeText | None) -> datetime | None:
             return None if given is None else given.resolve(now, "UTC")
 
         same = {name: getattr(self, name) for name in ("job", "handler", "queue", "node", "error", "text", "key")}

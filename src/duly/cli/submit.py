@@ -16,9 +16,10 @@ from duly.cli.options import F, command, duration, store_option
 from duly.cli.output import note, write_json
 from duly.cli.payloads import read_payload
 from duly.cli.text import full
-from duly.cli.time_args import TimeArg, time_type, zone_option
+from duly.cli.time_args import time_type, zone_option
 from duly.errors import ConfigurationError, DulyError, ResultExpired, RunNotFound
 from duly.model import Node, Role, is_job_name
+from duly.rules.time_words import TimeText
 
 if TYPE_CHECKING:
     from duly.scheduler import RunHandle, Scheduler
@@ -70,7 +71,7 @@ def submit(
     words: tuple[str, ...],
     document: str | None,
     delay: float | None,
-    at: TimeArg | None,
+    at: TimeText | None,
     timezone: str,
     priority: int | None,
     dedupe_key: str | None,
