@@ -220,7 +220,7 @@ async def test_ended_runs_are_purged(admin, scheduler):
     assert (await admin.post("/runs/purge", body)).json == {"purged": 1, "more": False}
     assert [run["id"] for run in (await admin.get("/runs")).json] == ids[2:]
     assert [entry["target"] for entry in (await admin.get("/audit")).json if entry["action"] == "purge"] == [
-        "1 runs"
+        "1 run"
     ] * 2
     assert (await admin.post("/runs/purge", {"status": ["pending"], "before": body["before"]})).status == 422
     assert (await admin.post("/runs/purge", {"status": ["failed"]})).status == 422

@@ -86,7 +86,7 @@ def test_redrive_by_filter(ids):
     assert "\x1b" not in again.stdout
     assert states([ids["bad"]]) == ["queued"]
     entry = document("audit", "list")[-1]["deed"]
-    assert (entry["action"], entry["target"]) == ("redrive", "1 runs")
+    assert (entry["action"], entry["target"]) == ("redrive", "1 run")
     assert entry["after"]["filter"] == {"error": "ValueError", "states": ["failed"]}
     assert entry["after"]["runs"] == [ids["bad"]]
 
@@ -207,7 +207,7 @@ def test_jobs_are_paused_by_name_and_by_tag(ids, terminal):
 def test_an_unknown_job_among_others_is_reported(ids):
     wrong = invoke("pause", "nigthly", "greet", code=1).stderr
     assert "there is no job 'nigthly': did you mean nightly?" in wrong
-    assert "1 other jobs were changed" in wrong
+    assert "the other jobs were changed" in wrong
     assert document("show", "greet")["status"] == "paused"
 
 
@@ -264,7 +264,7 @@ def test_purge(ids, terminal):
     assert done.endswith("1 run deleted\n")
     assert "there is no run" in invoke("show", ids["bad"], code=1).stderr
     assert document("show", ids["good"])["state"] == "completed"
-    assert [entry["deed"]["target"] for entry in document("audit", "list")] == ["1 runs"]
+    assert [entry["deed"]["target"] for entry in document("audit", "list")] == ["1 run"]
 
 
 def test_purge_needs_a_state_and_a_time(ids):

@@ -19,7 +19,7 @@ from duly.api.visibility import require_unlimited, sees_run
 from duly.model import CancelReply, RedriveReply, Run, RunFilter, State, is_run_id
 from duly.rules.bulk import CANCELLABLE, may_cancel, may_redrive, says_something, stood
 from duly.rules.lifecycle import REDRIVABLE
-from duly.scheduler.audit_actions import chosen_runs
+from duly.scheduler.audit_actions import chosen_runs, runs_of
 from duly.scheduler.bulk_runs import SLICE, Slice, count_runs, slices_of
 from duly.scheduler.client import Client
 from duly.scheduler.purging import purge_some
@@ -163,7 +163,7 @@ class _Bulk:
     ) -> None:
         number = counts.total() - counts["left"]
         after = {**chosen_runs(wanted, as_of, runs), **self._details}
-        await self._call.record(self._action, f"{number} runs", after=after)
+        await self._call.record(self._action, runs_of(number), after=after)
 
 
 async def purge(call: Call[None, PurgeBody]) -> Reply:
@@ -173,5 +173,5 @@ async def purge(call: Call[None, PurgeBody]) -> Reply:
     states = [State(each) for each in dict.fromkeys(body.status)]
     purged = await purge_some(client.backend.store, states, body.before, body.limit)
     if purged:
-        await call.record("purge", f"{purged} runs", after={"status": body.status, "before": body.before})
+        await call.record("purge", runs_of(purged), after={"status": body.status, "before": body.before})
     return answer(PurgeAnswer(purged, more=purged >= body.limit))

@@ -125,13 +125,13 @@ async def _change_slice(
     runs: Sequence[Run],
     details: dict[str, Any],
 ) -> Counter[str]:
-    from duly.scheduler.audit_actions import chosen_runs  # noqa: PLC0415
+    from duly.scheduler.audit_actions import chosen_runs, runs_of  # noqa: PLC0415
 
     counts = await operation.change(client, runs)
     changed = counts.total() - counts[_LEFT]
     if changed:
         after = {**chosen_runs(wanted, as_of, runs), **details}
-        await record_action(scheduler, operation.verb, f"{changed} runs", after=after)
+        await record_action(scheduler, operation.verb, runs_of(changed), after=after)
     return counts
 
 

@@ -112,7 +112,7 @@ def _change_each(url: str | None, action: str, jobs: Sequence[str], change: Chan
 
     done, unknown = ask(url, change_all)
     if unknown is not None:
-        raise JobNotFound(f"{unknown}{f'; {len(done)} other jobs were changed' if done else ''}")
+        raise JobNotFound(f"{unknown}{'; the other jobs were changed' if done else ''}")
     return done
 
 

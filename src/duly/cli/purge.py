@@ -72,6 +72,7 @@ async def _purge(scheduler: Scheduler, states: Sequence[State], before: TimeText
 
 
 async def _delete(scheduler: Scheduler, states: Sequence[State], before: datetime) -> int:
+    from duly.scheduler.audit_actions import runs_of  # noqa: PLC0415
     from duly.scheduler.purging import purge_some  # noqa: PLC0415
 
     store = (await scheduler.opened()).backend.store
@@ -79,7 +80,7 @@ async def _delete(scheduler: Scheduler, states: Sequence[State], before: datetim
     while some := await purge_some(store, states, before, _STEP):
         purged += some
         after = {"status": [state.value for state in states], "before": iso(before)}
-        await record_action(scheduler, "purge", f"{some} runs", after=after)
+        await record_action(scheduler, "purge", runs_of(some), after=after)
         if some == _STEP:
             note(f"{purged:,} deleted so far")
     return purged

@@ -16,6 +16,11 @@ _LONGEST_PAYLOAD = 4096  # bytes: of a longer one, the log keeps its length and 
 _EVERYTHING = RunQuery()
 
 
+def runs_of(number: int) -> str:
+    """The target of an entry about many runs."""
+    return f"{number} run" if number == 1 else f"{number} runs"
+
+
 def redriven(run: Run, payload: bytes | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """What a redriven run was before, and what it is now."""
     if payload is None:
