@@ -73,7 +73,11 @@ class InvalidSchedule(DulyError, ValueError):
 
 
 class JobNotFound(DulyError, LookupError):
-    """No job of that name is registered."""
+    """No job of that name is registered. `near` is the name of a similar job, None if there is none."""
+
+    def __init__(self, message: str, *, near: str | None = None) -> None:
+        super().__init__(message)
+        self.near = near
 
 
 class RunNotFound(DulyError, LookupError):

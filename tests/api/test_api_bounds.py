@@ -244,11 +244,13 @@ async def test_upcoming_runs_are_bounded_and_computed_in_slices(memory):
 
 
 async def test_a_call_that_redrives_many_looks_at_a_bounded_number(memory, monkeypatch):
-    monkeypatch.setattr("duly.api.runs._SLICE", 2)
-    monkeypatch.setattr("duly.api.runs._MOST_SLICES", 3)
+    monkeypatch.setattr("duly.scheduler.bulk_runs.SLICE", 2)
+    monkeypatch.setattr("duly.scheduler.bulk_runs._MOST_SLICES", 3)
     caller = await caller_for(memory)
     for number in range(10):
         run = (await caller.post("/runs", {"payload": number, "delay": 60})).json["id"]
         assert (await caller.post(f"/runs/{run}/cancel")).status == 200
-    assert (await caller.post("/runs/redrive", {"status": ["cancelled"]})).json == {"redriven": 6, "left": 0}
-    assert (await caller.post("/runs/redrive", {"status": ["cancelled"]})).json == {"redriven": 4, "left": 0}
+    first = (await caller.post("/runs/redrive", {"status": ["cancelled"]})).json
+    assert first == {"redriven": 6, "left": 0, "next": first["next"]}
+    rest = await caller.post("/runs/redrive", {"status": ["cancelled"], "cursor": first["next"]})
+    assert rest.json == {"redriven": 4, "left": 0}

@@ -22,7 +22,12 @@ from duly.testing.clock import ManualClock
 BODIES = {
     "/jobs": {"payload": 1},
     "/runs": {"payload": 1},
-    "/runs/redrive": {},
+    "/runs/redrive": {"job": "note"},
+    "/runs/cancel": {"job": "note"},
+    "/runs/count": {"job": "note"},
+    "/runs/purge": {"status": ["failed"], "before": "2020-01-01T00:00:00Z"},
+    "/jobs/pause": {"names": ["invoice"]},
+    "/jobs/resume": {"names": ["invoice"]},
     "/preview": {"schedule": "every 15m"},
     "/config/{name}": {"value": 3},
 }

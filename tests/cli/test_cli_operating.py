@@ -64,7 +64,9 @@ def test_submit_later(ids):
 
 
 def test_submit_a_document(ids):
-    submitted = run(invoke("submit", "unheard.of", "--json-payload", '{"a": [1, {"b": null}]}').stdout.strip())
+    submitted = run(
+        invoke("submit", "unheard.of", "--force", "--json-payload", '{"a": [1, {"b": null}]}').stdout.strip()
+    )
     assert submitted["payload"] == {"a": [1, {"b": None}]}
     assert submitted["job"] == "unheard.of"
 

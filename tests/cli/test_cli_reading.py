@@ -13,10 +13,10 @@ from duly.cli.programs import configured
 from duly.cli.settings import Settings, read_settings
 from duly.cli.submit import read_payload
 from duly.cli.text import full, line, lines, relative, short, span
-from duly.cli.time_args import read_time
 from duly.model import iso
 from duly.rules.durations import seconds_of
 from duly.rules.redaction import redacted
+from duly.rules.time_words import read_time
 
 NOW = datetime(2027, 3, 15, 12, 0, tzinfo=UTC)
 

@@ -186,7 +186,7 @@ def test_a_submission_is_answered(nodes, tmp_path):
     code, output, errors = run_process("submit", "greet", "nmae=Ada", "--wait", folder=tmp_path)
     assert code == 1
     assert "PayloadError" in errors
-    assert "no live worker has the handler 'nobody'" in invoke("submit", "nobody").stderr
+    assert "no live worker has the handler 'nobody'" in invoke("submit", "nobody", "--force").stderr
 
 
 def test_interrupting_a_wait_leaves_the_run_alone(ids, tmp_path):

@@ -9,6 +9,7 @@ from duly import ConfigurationError, Confinement
 from duly.job_files import JobFileError, read_file, read_text
 from duly.model import CommandSpec, CronSpec, Delivery, EverySpec, Misfire, OnceSpec, Overlap
 from duly.model.job import COMMAND_HANDLER
+from duly.rules.schedules import Cron, Every, Once, from_spec
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "jobs.toml"
 
@@ -291,3 +292,28 @@ def test_what_lies_too_deep_is_told(depth):
 def test_a_file_that_is_not_there_is_told(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot be read: No such file"):
         read_file(str(tmp_path / "jobs.toml"))
+
+
+@pytest.mark.parametrize(
+    ("line", "schedule"),
+    [
+        ('cron = "at 02:30 on Monday to Friday"', Cron("30 2 * * 1-5", timezone="Asia/Tokyo")),
+        ('every = "every 15 minutes"', Every(minutes=15)),
+        ('every = "every hour"', Every(hours=1)),
+        ('at = "2090-01-01 00:00 Europe/Berlin"', Once(datetime(2089, 12, 31, 23, tzinfo=UTC))),
+        ('at = "Sun 2090-01-01 09:00:00"', Once(datetime(2090, 1, 1, tzinfo=UTC))),
+    ],
+)
+def test_schedules_and_times_may_be_words(tmp_path, line, schedule):
+    path = tmp_path / "jobs.toml"
+    path.write_text(f'name = "ops"\ntimezone = "Asia/Tokyo"\n{JOB}{line}\n')
+    [spec] = read_file(str(path)).jobs
+    assert from_spec(spec.schedule) == schedule
+
+
+@pytest.mark.parametrize("words", ["tomorrow 02:30", "in 5 minutes", "now", "03:00", "12-24 18:00 UTC"])
+def test_a_time_that_depends_on_when_the_file_is_read_is_refused(tmp_path, words):
+    path = tmp_path / "jobs.toml"
+    path.write_text(f'name = "ops"\n{JOB}at = "{words}"\n')
+    with pytest.raises(JobFileError, match="means another time whenever the file is read"):
+        read_file(str(path))

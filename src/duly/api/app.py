@@ -19,6 +19,7 @@ from duly.api.calls import COMMON_HEADERS, Call, Reply, Stream
 from duly.api.conditions import refuse_unknown
 from duly.api.config import ApiContext, ApiSettings
 from duly.api.exchange import Disconnected, Exchange
+from duly.api.json_input import store_now
 from duly.api.openapi import document_of as openapi_of
 from duly.api.peers import require_local
 from duly.api.permissions import ANONYMOUS, LOCAL, Permission, Principal
@@ -135,6 +136,7 @@ class Api:
         principal = await self._caller(exchange, headers)
         principal.require(route.permission)
         client = await self.context.client()
+        store_now.set(client.clock.now)
         limits = self.context.limits(client)
         if principal.token_id and (principal.rate is not None or limits.token is not None):
             await limits.count_call(client.backend.store, principal.token_id, principal.rate)

@@ -24,6 +24,7 @@ from duly.scheduler import Scheduler
 from duly.scheduler.audit_check import Deed, Recorded
 from duly.scheduler.client import Client
 from duly.scheduler.event_reader import EventReader
+from duly.scheduler.known_names import is_known_handler, no_such_handler
 from duly.scheduler.submitting import LONGEST_UNIQUE
 
 
@@ -169,16 +170,16 @@ class ApiContext:
         """Entries of the audit log."""
         return await (await self.client()).audit.read(after, limit)
 
-    async def handler(self, name: str | None, client: Client, principal: Principal) -> str:
-        """The name of a registered handler: the given one, or the default handler."""
+    async def handler(self, name: str | None, client: Client, principal: Principal, *, force: bool = False) -> str:
+        """The name of a registered handler: the given one, or the default handler. `force` accepts any name."""
         chosen = name or self.scheduler.config.default_handler
         if chosen is None:
             raise ConfigurationError("handler: name one, because the server has no default_handler")
-        if client.knows(chosen) or await _is_known(chosen, client):
+        if force or client.knows(chosen) or await is_known_handler(client, chosen):
             return chosen
         if principal.limited:
             raise outside(chosen)
-        raise ConfigurationError(f"handler={chosen!r}: no such handler is registered; {_known_handlers(client)}")
+        raise ConfigurationError(await no_such_handler(client, chosen))
 
 
 def _instance_id(settings: ApiSettings, node_id: str | None) -> str:
@@ -186,15 +187,3 @@ def _instance_id(settings: ApiSettings, node_id: str | None) -> str:
     if given is None:
         return f"{socket.gethostname()}-{os.getpid()}-api"
     return given if settings.process is None else f"{given}-{settings.process}"
-
-
-async def _is_known(name: str, client: Client) -> bool:
-    """Whether a job in the store or a live node has this name. Names are looked up, never imported."""
-    if await client.backend.store.job(name) is not None:
-        return True
-    return any(name in node.handlers for node in await client.backend.coordinator.nodes())
-
-
-def _known_handlers(client: Client) -> str:
-    names = sorted(client.handlers())
-    return f"this server has {', '.join(names[:20])}" if names else "this server has no handlers"

@@ -21,7 +21,7 @@ from duly.api.runs import cancel_run, explain_run, get_run, page_of_runs
 from duly.api.visibility import node_seen, sees_job
 from duly.errors import JobNotFound
 from duly.model import JobRecord, JobStatus, State, is_run_id
-from duly.scheduler.job_admin import Guard
+from duly.scheduler.job_admin import Guard, no_definition
 from duly.scheduler.views import JobView
 
 _RUN_STATES = frozenset(State)
@@ -64,8 +64,10 @@ async def explain_job(call: Call[ExplainQuery, None]) -> Reply:
 
 async def find_job(call: Call[Any, Any]) -> JobView:
     """The job in the path. A job that the caller may not see is not found."""
-    with same_not_found(call):
+    try:
         view = await call.context.scheduler.get_job(call.name)
+    except JobNotFound as exc:  # a similar name is told only to callers who may see every job
+        raise not_found("job", call.name, None if call.principal.limited else exc.near) from None
     if not sees_job(call.principal, view):
         raise not_found("job", call.name)
     return view
@@ -132,6 +134,22 @@ async def _change(call: Call[None, Any], action: str, change: Callable[[Guard], 
     if after.revision != before.revision:
         was, is_now = ({"status": view.status, "note": view.note} for view in (before, after))
         await call.record(action, f"job {before.name}", was, is_now)
+    return answer(job_answer(after), headers=((b"etag", b'"%d"' % after.revision),))
+
+
+async def restore(call: Call[None, None]) -> Reply:
+    """Plan a removed job again, if the store still has its definition."""
+    condition = condition_of(call.headers)
+
+    def guard(record: JobRecord | None) -> None:
+        if record is None or not sees_job(call.principal, record.spec):
+            raise Problem(404, "not-found", no_definition(call.name))
+        condition.check(record.name, record.revision)
+
+    call.context.scheduler.refuse_if_frozen(f"restoring {call.name!r}")
+    await (await call.context.client()).definitions.restore(call.name, guard)
+    after = await find_job(call)
+    await call.record("restore", f"job {after.name}", after={"status": after.status, "revision": after.revision})
     return answer(job_answer(after), headers=((b"etag", b'"%d"' % after.revision),))
 
 

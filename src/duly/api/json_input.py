@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NoReturn, TypeVar, get_args, get_type_hints
@@ -18,6 +20,10 @@ import msgspec
 from msgspec import Struct
 
 from duly.api.problems import Problem
+from duly.errors import ConfigurationError
+from duly.rules.suggestions import did_you_mean
+from duly.rules.time_words import read_time
+from duly.scheduler.signature import UNKNOWN_FIELD
 
 MAX_DEPTH = 32
 MAX_VALUES = 100_000
@@ -32,6 +38,9 @@ _PATH = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
 _STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+|\.\.\.)\]")
 
 T = TypeVar("T")
+
+# The clock that times in words are counted from: that of the store, once a call has reached it.
+store_now: ContextVar[Callable[[], datetime]] = ContextVar("store_now", default=lambda: datetime.now(UTC))
 
 
 def read(body: bytes) -> Any:
@@ -82,17 +91,66 @@ def read_strictly(body: bytes) -> Any:
 
 
 def converted(value: Any, kind: type[T], pointer: str = "") -> T:
-    """The value as this type; raises a `Problem` that points to the wrong field."""
+    """The value as this type; raises a `Problem` that points to the wrong field.
+
+    Times may be written in words, such as "10 minutes ago" (`rules.time_words`), with a time zone if they need one.
+    """
     try:
-        found = msgspec.convert(value, kind)
+        found = _converted(value, kind)
     except msgspec.ValidationError as exc:
         text = str(exc)
         where = _PATH.search(text)
         plain = text if where is None else text[: where.start()]
         path = "" if where is None else _pointer(where["path"])
-        raise _invalid(plain, pointer + path) from exc
+        raise _invalid(plain + _hint(plain, path, kind), pointer + path) from exc
     _refuse_out_of_range(found, pointer)
     return found
+
+
+def _converted(value: Any, kind: type[T]) -> T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:  # most times are not words: only then are they looked for
+        plain = _without_words(value, kind)
+        if plain is value:
+            raise
+        return msgspec.convert(plain, kind)
+
+
+def _without_words(value: Any, kind: Any) -> Any:
+    """The value with times instead of words; the same object if it has none that can be read."""
+    if not isinstance(value, dict):
+        return value
+    hints = get_type_hints(kind, include_extras=False) if _is_struct(kind) else {}
+    changed = {}
+    for name in set(hints) & set(value):
+        given, hint = value[name], hints[name]
+        found = _time_in(given) if isinstance(given, str) and _may_be_time(hint) else given
+        for inner in filter(_is_struct, get_args(hint)):
+            found = _without_words(found, inner)
+        if found is not given:
+            changed[name] = found
+    return {**value, **changed} if changed else value
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Struct)
+
+
+def _time_in(text: str) -> Any:
+    """The time that words mean, or the text itself."""
+    try:
+        words = read_time(text)
+        return words.resolve(store_now.get()(), "UTC") if words.zoned else text
+    except ConfigurationError:
+        return text
+
+
+def _hint(problem: str, path: str, kind: Any) -> str:
+    """The field that was meant, if an outermost field is unknown."""
+    unknown = UNKNOWN_FIELD.fullmatch(problem)
+    known = () if path else getattr(kind, "__struct_fields__", ())
+    return "" if unknown is None else did_you_mean(unknown[1], known)
 
 
 def _refuse_out_of_range(value: Any, pointer: str) -> None:

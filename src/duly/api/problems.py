@@ -106,9 +106,11 @@ def problem_of(error: DulyError) -> Problem | None:
             return None
 
 
-def not_found(what: str, name: str) -> Problem:
-    """The same problem for what does not exist and for what the caller may not see."""
+def not_found(what: str, name: str, near: str | None = None) -> Problem:
+    """The same problem for what does not exist and for what the caller may not see. `near` is a similar name."""
     way_out = "see `GET /jobs`" if what == "job" else "it never existed, or retention has purged it"
+    if near is not None:
+        way_out = f"did you mean {near}? See `GET /jobs`"
     return Problem(404, "not-found", f"there is no {what} {name!r}: {way_out}")
 
 

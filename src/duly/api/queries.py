@@ -4,32 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
-from duly.api.requests import Instant, Name, RedriveBody
-from duly.model import SCAN, Cause, PathEquals, RunOrder, RunQuery, State, iso
+from duly.api.requests import Cursor, Instant, Name, RunsFilter, Tag
+from duly.model import SCAN, PathEquals, RunFilter, RunOrder, RunQuery, State, iso
 from duly.model.published_event import PublishedEventKind
 
 Limit = Annotated[int, Meta(ge=1, le=1000)]
-Cursor = Annotated[str, Meta(min_length=1, max_length=500, description="X-Next-Cursor of the previous page")]
-Tag = Annotated[str, Meta(min_length=1, max_length=128)]
-Text = Annotated[str, Meta(min_length=1, max_length=200)]
-Texts = Annotated[tuple[Text, ...], Meta(max_length=20)]
-Names = Annotated[tuple[Name, ...], Meta(max_length=20)]
-Number = Annotated[float, Meta(ge=0, le=1e9)]
-Where = Annotated[
-    str,
-    Meta(
-        pattern=r"^(payload|result)(\.[^.:]{1,100}){1,10}:",
-        max_length=500,
-        description="for example payload.customer.id:7",
-    ),
-]
-
 
 StatusWord = Literal[
     "pending",
@@ -60,7 +44,7 @@ class _FilterQuery(_PageQuery, frozen=True):
     tag: Tag | None = None
 
 
-class RunsQuery(_FilterQuery, frozen=True):
+class RunsQuery(RunsFilter, frozen=True):
     """Which runs; all filters must match, and none of those that begin with `not_`.
 
     `status` and `where` may be repeated, and so may all that begin with `not_`. `where` is a path and a value, as in
@@ -68,28 +52,9 @@ class RunsQuery(_FilterQuery, frozen=True):
     `order` is created (newest first), ended (ended runs, latest first) or ready (waiting runs, earliest first).
     """
 
-    status: tuple[State, ...] = ()
-    job: Name | None = None
-    cause: Cause | None = None
     order: RunOrder = RunOrder.CREATED
-    ended_from: Instant | None = None
-    ended_until: Instant | None = None
-    node: Text | None = None
-    error: Text | None = None
-    where: Annotated[tuple[Where, ...], Meta(max_length=10)] = ()
-    text: Text | None = None
-    key: Text | None = None
-    min_seconds: Number | None = None
-    min_late: Number | None = None
-    min_attempt: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
-    id: Text | None = None
-    not_status: tuple[State, ...] = ()
-    not_job: Names = ()
-    not_handler: Names = ()
-    not_queue: Names = ()
-    not_node: Texts = ()
-    not_error: Texts = ()
-    not_text: Texts = ()
+    limit: Limit = 100
+    cursor: Cursor | None = None
     scan: Annotated[int, Meta(ge=1, le=SCAN)] = SCAN
 
 
@@ -147,44 +112,27 @@ class LogsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     follow: Literal["true", "false"] = "false"
 
 
-def run_query(query: RunsQuery | RedriveBody) -> RunQuery:
+def run_filter(query: RunsFilter) -> RunFilter:
     """The same filters for the store."""
-    return RunQuery(
-        job=query.job,
-        handler=query.handler,
-        queue=query.queue,
-        states=tuple(State(each) for each in query.status),
-        cause=getattr(query, "cause", None),
-        due_from=query.due_from,
-        due_until=query.due_until,
-        **(_details(query) if isinstance(query, RunsQuery) else {}),
-    )
+    same = {name: getattr(query, name) for name in _SAME}
+    where = tuple(PathEquals.of(*text.split(":", 1)) for text in query.where)
+    order = query.order if isinstance(query, RunsQuery) else RunOrder.CREATED
+    found = RunQuery(states=query.status, where=where, order=order, none_of=tuple(_excluded(query)), **same)
+    return RunFilter(found, query.tag)
 
 
-def _details(query: RunsQuery) -> dict[str, Any]:
-    same = ("order", "ended_from", "ended_until", "node", "error", "text", "key", "min_seconds", "min_late", "id")
-    return {name: getattr(query, name) for name in (*same, "min_attempt")} | {
-        "where": tuple(_condition(text) for text in query.where),
-        "none_of": tuple(_excluded(query)),
-    }
+_SAME = (
+    *("job", "handler", "queue", "cause", "due_from", "due_until", "ended_from", "ended_until", "node", "error"),
+    *("text", "key", "min_seconds", "min_late", "min_attempt", "id"),
+)
 
 
-def _excluded(query: RunsQuery) -> Iterator[RunQuery]:
+def _excluded(query: RunsFilter) -> Iterator[RunQuery]:
     if query.not_status:
         yield RunQuery(states=query.not_status)
     for name in ("job", "handler", "queue", "node", "error", "text"):
         for value in getattr(query, f"not_{name}"):
             yield RunQuery(**{name: value})
-
-
-def _condition(text: str) -> PathEquals:
-    """A path and a value. What is not a JSON number, truth value or null is a text."""
-    path, _, value = text.partition(":")
-    try:
-        found = msgspec.json.decode(value, type=str | int | float | bool | None)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        found = value
-    return PathEquals(tuple(path.split(".")), found)
 
 
 def repeated(query: Struct) -> Mapping[str, object]:

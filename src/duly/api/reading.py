@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
@@ -87,7 +88,8 @@ async def body_of(
         _require_json(headers.get(b"content-type", b""))
     if len(raw) <= _LARGE:
         return body.read(read(raw))
-    return await threads.run(lambda: body.read(read(raw)))
+    context = copy_context()  # with the clock of the store, for times in words
+    return await threads.run(lambda: context.run(lambda: body.read(read(raw))))
 
 
 def _require_json(given: bytes) -> None:

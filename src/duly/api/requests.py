@@ -13,12 +13,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import asdict, replace
 
 from duly.errors import ConfigurationError
-from duly.model import Delivery, Dst, Misfire, Overlap, RetrySpec, StoreLoss
+from duly.model import Cause, Delivery, Dst, Misfire, Overlap, RetrySpec, State, StoreLoss
 from duly.model.run_log import MOST_KEPT
 from duly.rules.calendars import Calendar, calendar_of
 from duly.rules.combined import Union
 from duly.rules.durations import seconds_of
 from duly.rules.retry import RetryPolicy, Strategy
+from duly.rules.schedule_text import schedule_from
 from duly.rules.schedules import Cron, Every, Once, ScheduleValue
 from duly.scheduler.backfills import MOST_CREATED
 from duly.scheduler.submitting import LONGEST_UNIQUE
@@ -26,7 +27,10 @@ from duly.scheduler.submitting import LONGEST_UNIQUE
 NAME = r"^[A-Za-z_][A-Za-z0-9_.-]{0,127}$"
 _YEARS = 100 * 366 * 86400
 
-Instant = Annotated[datetime, Meta(tz=True, description="ISO 8601 with a zone, for example 2026-12-25T10:00:00Z")]
+Instant = Annotated[
+    datetime,
+    Meta(tz=True, description="ISO 8601 with a zone, as in 2026-12-25T10:00:00Z, or words: `10 minutes ago`"),
+]
 Name = Annotated[str, Meta(pattern=NAME)]
 Seconds = Annotated[float, Meta(ge=0, le=_YEARS)]
 DurationText = Annotated[
@@ -39,8 +43,21 @@ Pause = Annotated[float, Meta(ge=0, le=10 * 365 * 86400)] | DurationText
 Priority = Annotated[int, Meta(ge=0, le=9, description="0 to 9; larger is more urgent")]
 Note = Annotated[str, Meta(max_length=1000)]
 CalendarText = Annotated[str, Meta(min_length=1, max_length=100)]
-ScheduleText = Annotated[
-    str, Meta(min_length=1, max_length=256, description="a cron expression, or for example `every 15m`")
+RunId = Annotated[str, Meta(min_length=1, max_length=200)]
+FinalState = Literal["completed", "failed", "cancelled", "lost", "skipped"]
+Cursor = Annotated[str, Meta(min_length=1, max_length=500, description="X-Next-Cursor of the previous page")]
+Tag = Annotated[str, Meta(min_length=1, max_length=128)]
+Text = Annotated[str, Meta(min_length=1, max_length=200)]
+Texts = Annotated[tuple[Text, ...], Meta(max_length=20)]
+Names = Annotated[tuple[Name, ...], Meta(max_length=20)]
+Number = Annotated[float, Meta(ge=0, le=1e9)]
+Where = Annotated[
+    str,
+    Meta(
+        pattern=r"^(payload|result)(\.[^.:]{1,100}){1,10}:",
+        max_length=500,
+        description="for example payload.customer.id:7",
+    ),
 ]
 
 
@@ -64,7 +81,8 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True):
     A `payload` that is an object becomes the handler's keyword arguments, any other value its parameter `payload`.
     Without `handler` the server's default handler is used. For the time `unique_for`, another submission with the same
     `dedupe_key` returns the first run, whatever its state. The default is set by the server (a day, unless configured);
-    null means until that run has ended.
+    null means until that run has ended. `force` accepts a handler that no live node and no job has yet: the run waits
+    until a node has it. A token that is limited to queues or handlers cannot use it.
     """
 
     payload: Any = UNSET
@@ -77,6 +95,7 @@ class Submission(Struct, frozen=True, forbid_unknown_fields=True):
     queue: Name | None = None
     timeout: Timeout | None = None
     retry: Retry | UnsetType = UNSET
+    force: bool = False
 
 
 class CalendarBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -112,6 +131,16 @@ class ScheduleBody(Struct, frozen=True, forbid_unknown_fields=True):
     timezone: Annotated[str, Meta(max_length=64)] | None = None
     dst: Dst = Dst.CRON
     jitter: Duration = 0.0
+
+
+ScheduleText = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=500,
+        description="a cron expression, or words: `every 15 minutes`, `at 02:30 on Sunday, Europe/Berlin`",
+    ),
+]
 
 
 class Definition(Struct, frozen=True, forbid_unknown_fields=True):
@@ -171,18 +200,88 @@ class CancelBody(Struct, frozen=True, forbid_unknown_fields=True):
     reason: Note | None = None
 
 
-class RedriveBody(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which ended runs to run again, at most `limit`. All filters must match."""
+class RunsFilter(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which runs; all filters must match, and none of those that begin with `not_`.
 
-    status: Annotated[tuple[Literal["failed", "lost", "cancelled"], ...], Meta(min_length=1, max_length=3)] = (
-        "failed",
-    )
+    `status` and `where` may be repeated, and so may all that begin with `not_`. `where` is a path and a value, as in
+    `payload.customer.id:7`. `due_from` and `due_until` are due times, `ended_from` and `ended_until` ends of runs.
+    """
+
+    status: tuple[State, ...] = ()
     job: Name | None = None
     handler: Name | None = None
     queue: Name | None = None
+    tag: Tag | None = None
+    cause: Cause | None = None
     due_from: Instant | None = None
     due_until: Instant | None = None
+    ended_from: Instant | None = None
+    ended_until: Instant | None = None
+    node: Text | None = None
+    error: Text | None = None
+    where: Annotated[tuple[Where, ...], Meta(max_length=10)] = ()
+    text: Text | None = None
+    key: Text | None = None
+    min_seconds: Number | None = None
+    min_late: Number | None = None
+    min_attempt: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    id: Text | None = None
+    not_status: tuple[State, ...] = ()
+    not_job: Names = ()
+    not_handler: Names = ()
+    not_queue: Names = ()
+    not_node: Texts = ()
+    not_error: Texts = ()
+    not_text: Texts = ()
+
+
+class ManyRuns(RunsFilter, frozen=True):
+    """The runs with these ids, or those that match the filters: give one of them.
+
+    Only runs that matched at `as_of` are changed, by default those that match at the time of the call; `POST
+    /runs/count` returns an `as_of`. At most `limit` runs are changed; if the answer has a `next`, it is the `cursor` of
+    the call that goes on.
+    """
+
+    ids: Annotated[tuple[RunId, ...], Meta(min_length=1, max_length=1000)] | None = None
+    as_of: Instant | None = None
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+    cursor: Cursor | None = None
+
+
+class CancelMany(ManyRuns, frozen=True):
+    """Which unfinished runs to cancel, and why. Without `status`: pending, queued and running ones."""
+
+    reason: Note | None = None
+
+
+class RedriveMany(ManyRuns, frozen=True):
+    """Which failed, lost or cancelled runs to run again. Without `status`: failed ones."""
+
+
+class RedriveBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Without `payload` the run keeps its own."""
+
+    payload: Any = UNSET
+
+
+class PurgeBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which ended runs to delete: those of these states that ended before this time, at most `limit`."""
+
+    status: Annotated[tuple[FinalState, ...], Meta(min_length=1, max_length=5)]
+    before: Instant
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 1000
+
+
+class ManyJobs(Struct, frozen=True, forbid_unknown_fields=True):
+    """The jobs of these names, or those with this tag: give one of them."""
+
+    names: Annotated[tuple[Name, ...], Meta(min_length=1, max_length=1000)] | None = None
+    tag: Tag | None = None
+
+
+class PauseMany(ManyJobs, frozen=True):
+    note: Note = ""
 
 
 class PreviewBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -221,7 +320,9 @@ def retry_spec(given: Retry | UnsetType) -> RetrySpec | None:
 
 def schedule(given: ScheduleBody | str, timezone: str | None) -> ScheduleValue:
     """The schedule of a body. The time zone may be in it or next to it."""
-    body = given if isinstance(given, ScheduleBody) else _from_text(given)
+    if isinstance(given, str):
+        return schedule_from(given, timezone)
+    body = given
     if body.timezone is not None and timezone is not None and body.timezone != timezone:
         raise ConfigurationError(f"timezone={timezone!r} and schedule.timezone={body.timezone!r}: give one of them")
     calendars = [_calendar(each) for each in body.exclude]

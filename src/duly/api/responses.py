@@ -307,11 +307,57 @@ class CancelAnswer(Struct, frozen=True):
     status: str
 
 
-class RedriveAnswer(Struct, frozen=True):
-    """How many runs will run again, and how many were left unchanged."""
+class RunCountAnswer(Struct, frozen=True):
+    """How many runs match at `as_of`: send it with the same filter to change these runs and no others.
+
+    If `exact` is false there may be more: counting stopped at 10,000, or the search at `searched_to`. `samples` are
+    five of them, the newest first, `jobs` the names of up to twenty of their jobs.
+    """
+
+    count: int
+    exact: bool
+    samples: tuple[RunAnswer, ...]
+    jobs: tuple[str, ...]
+    as_of: Instant
+    searched_to: Instant | None
+
+
+class BulkCancelAnswer(Struct, frozen=True, omit_defaults=True):
+    """How many runs were cancelled, how many are running and were asked to stop, and how many were left unchanged.
+
+    `next` is the cursor of the call that goes on, if the search has not come to its end.
+    """
+
+    cancelled: int
+    cancelling: int
+    left: int
+    next: str | None = None
+
+
+class RedriveAnswer(Struct, frozen=True, omit_defaults=True):
+    """How many runs will run again, and how many were left unchanged.
+
+    `next` is the cursor of the call that goes on, if the search has not come to its end.
+    """
 
     redriven: int
     left: int
+    next: str | None = None
+
+
+class PurgeAnswer(Struct, frozen=True):
+    """How many runs were deleted, and whether there may be more."""
+
+    purged: int
+    more: bool
+
+
+class ManyJobsAnswer(Struct, frozen=True):
+    """The names of the jobs that were changed, of those that were like this before, and of those that do not exist."""
+
+    changed: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    unknown: tuple[str, ...]
 
 
 class QueueAnswer(Struct, frozen=True):

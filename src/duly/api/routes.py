@@ -14,6 +14,8 @@ from msgspec import Struct
 
 from duly.api import (
     backfills,
+    bulk_jobs,
+    bulk_runs,
     cluster,
     events,
     health,
@@ -35,6 +37,7 @@ from duly.api.responses import (
     Accepted,
     AuditAnswer,
     BackfillAnswer,
+    BulkCancelAnswer,
     CancelAnswer,
     Defined,
     ExplanationAnswer,
@@ -42,15 +45,18 @@ from duly.api.responses import (
     JobAnswer,
     LeaderAnswer,
     LogLineAnswer,
+    ManyJobsAnswer,
     MetricsAnswer,
     NodeAnswer,
     PreviewAnswer,
+    PurgeAnswer,
     QueueAnswer,
     QueueState,
     RedriveAnswer,
     RevisionAnswer,
     RollbackAnswer,
     RunAnswer,
+    RunCountAnswer,
     RunDetail,
     Status,
 )
@@ -132,7 +138,13 @@ _TRIGGER = _one(requests.TriggerBody, required=False)
 _ROLLBACK = _one(requests.RollbackBody, required=False)
 _BACKFILL = _one(requests.BackfillBody)
 _CANCEL = _one(requests.CancelBody, required=False)
-_REDRIVE = _one(requests.RedriveBody)
+_REDRIVE = _one(requests.RedriveBody, required=False)
+_RUNS_FILTER = _one(requests.RunsFilter)
+_CANCEL_MANY = _one(requests.CancelMany)
+_REDRIVE_MANY = _one(requests.RedriveMany)
+_PURGE = _one(requests.PurgeBody)
+_PAUSE_MANY = _one(requests.PauseMany)
+_RESUME_MANY = _one(requests.ManyJobs)
 _PREVIEW = _one(requests.PreviewBody)
 _SETTING = _one(settings.SettingBody)
 
@@ -171,14 +183,20 @@ ROUTES: tuple[Route, ...] = (
         headers=_MATCH,
     ),
     Route("POST", "/jobs/{id}/backfill", _OPERATE, backfills.backfill, _BACKFILLED, body=_BACKFILL, headers=_MATCH),
+    Route("POST", "/jobs/{id}/restore", _OPERATE, jobs.restore, {200: JobAnswer}, headers=_MATCH),
+    Route("POST", "/jobs/pause", _OPERATE, bulk_jobs.pause_jobs, {200: ManyJobsAnswer}, body=_PAUSE_MANY),
+    Route("POST", "/jobs/resume", _OPERATE, bulk_jobs.resume_jobs, {200: ManyJobsAnswer}, body=_RESUME_MANY),
     Route("POST", "/runs", _SUBMIT, submissions.submit, _CREATED, body=_SUBMISSIONS, conflicts=True),
     Route("GET", "/runs", _READ, runs.list_runs, {200: list[RunAnswer]}, query=queries.RunsQuery),
     Route("GET", "/runs/{id}", _READ, runs.get_run, {200: RunDetail}),
     Route("GET", "/runs/{id}/logs", _READ, run_logs.get_logs, {200: _LINES}, query=queries.LogsQuery, headers=_LAST_ID),
     Route("GET", "/runs/{id}/explain", _READ, runs.explain_run, {200: ExplanationAnswer}),
     Route("POST", "/runs/{id}/cancel", _OPERATE, runs.cancel, _CANCELLED, body=_CANCEL, conflicts=True),
-    Route("POST", "/runs/{id}/redrive", _OPERATE, runs.redrive, {200: RunAnswer}, conflicts=True),
-    Route("POST", "/runs/redrive", _OPERATE, runs.redrive_many, {200: RedriveAnswer}, body=_REDRIVE),
+    Route("POST", "/runs/{id}/redrive", _OPERATE, runs.redrive, {200: RunAnswer}, body=_REDRIVE, conflicts=True),
+    Route("POST", "/runs/count", _READ, bulk_runs.count, {200: RunCountAnswer}, body=_RUNS_FILTER),
+    Route("POST", "/runs/cancel", _OPERATE, bulk_runs.cancel_many, {200: BulkCancelAnswer}, body=_CANCEL_MANY),
+    Route("POST", "/runs/redrive", _OPERATE, bulk_runs.redrive_many, {200: RedriveAnswer}, body=_REDRIVE_MANY),
+    Route("POST", "/runs/purge", _ADMINISTER, bulk_runs.purge, {200: PurgeAnswer}, body=_PURGE),
     Route("GET", "/queues", _READ, cluster.list_queues, {200: list[QueueAnswer]}),
     Route("POST", "/queues/{name}/pause", _OPERATE, cluster.pause_queue, {200: QueueState}),
     Route("POST", "/queues/{name}/resume", _OPERATE, cluster.resume_queue, {200: QueueState}),
@@ -210,30 +228,35 @@ class Routing:
                 self._shaped[before, after][route.method] = route
 
     def find(self, method: str, path: str) -> tuple[Route, str]:
-        """The route and the variable segment of the path; raises a `Problem` if there is none."""
-        methods, name = self._exact.get(path), ""
-        if methods is None:
-            methods, name = self._by_shape(path)
-        if methods is None:
-            raise Problem(404, "not-found", f"there is nothing at {path}: see /openapi.json")
-        route = methods.get("GET" if method == "HEAD" else method)
-        if route is None:
-            allowed = ", ".join(sorted({*methods, *(["HEAD"] if "GET" in methods else [])}))
-            raise Problem(
-                405,
-                "method-not-allowed",
-                f"{method} {path}: the allowed methods are {allowed}",
-                headers=((b"allow", allowed.encode()),),
-            )
-        return route, name
+        """The route and the variable segment of the path; raises a `Problem` if there is none.
 
-    def _by_shape(self, path: str) -> tuple[dict[str, Route] | None, str]:
+        `/jobs/pause` is a path of its own for POST; for GET it is the job of that name.
+        """
+        asked = "GET" if method == "HEAD" else method
+        exact = self._exact.get(path, {})
+        if asked in exact:
+            return exact[asked], ""
+        shaped, name = self._by_shape(path)
+        if asked in shaped:
+            return shaped[asked], name
+        methods = {*exact, *shaped}
+        if not methods:
+            raise Problem(404, "not-found", f"there is nothing at {path}: see /openapi.json")
+        allowed = ", ".join(sorted({*methods, *(["HEAD"] if "GET" in methods else [])}))
+        raise Problem(
+            405,
+            "method-not-allowed",
+            f"{method} {path}: the allowed methods are {allowed}",
+            headers=((b"allow", allowed.encode()),),
+        )
+
+    def _by_shape(self, path: str) -> tuple[dict[str, Route], str]:
         """`/jobs/{id}/runs` by what is before and after the segment, which must be a possible name or id.
 
         Other segments are refused here, so that no store is asked for them: some stores cannot store such characters.
         """
         parts = path.split("/")
         if len(parts) not in {3, 4} or not _NAMED.fullmatch(parts[2]):
-            return None, ""
+            return {}, ""
         after = f"/{parts[3]}" if len(parts) == 4 else ""
-        return self._shaped.get((f"/{parts[1]}/", after)), parts[2]
+        return self._shaped.get((f"/{parts[1]}/", after), {}), parts[2]

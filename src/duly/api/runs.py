@@ -1,24 +1,23 @@
-"""Runs: list, show, cancel and redrive them."""
+"""Runs: list, show, cancel and redrive them. `bulk_runs` treats many at once."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from msgspec import UNSET
+
 from duly.api.calls import Call, Reply, answer
 from duly.api.paging import RUNS, links, start_of
 from duly.api.problems import Problem, not_found
-from duly.api.queries import RunsQuery, repeated, run_query
-from duly.api.requests import CancelBody, RedriveBody
-from duly.api.responses import CancelAnswer, RedriveAnswer, explanation_answer, run_answer, run_detail
-from duly.api.tagged_runs import page_of_tag
+from duly.api.queries import RunsQuery, repeated, run_filter
+from duly.api.requests import CancelBody, RedriveBody, arguments
+from duly.api.responses import CancelAnswer, explanation_answer, run_answer, run_detail
 from duly.api.visibility import node_seen, sees_run
 from duly.model import CancelReply, Page, RedriveReply, Run, iso
-
-_SLICE = 500
-_MOST_SLICES = 200  # a call must not read every run of a large store
+from duly.scheduler.audit_actions import redriven
+from duly.scheduler.run_search import page_of
 
 
 async def find_run(call: Call[Any, Any]) -> Run:
@@ -37,11 +36,8 @@ async def list_runs(call: Call[RunsQuery, None]) -> Reply:
 
 async def page_of_runs(call: Call[Any, None], query: RunsQuery, again: Mapping[str, object]) -> Reply:
     client = await call.context.client()
-    wanted, start = run_query(query), await start_of(call, RUNS, query.cursor)
-    if query.tag is None:
-        page = await client.runs(wanted, query.limit, start, query.scan)
-    else:
-        page = await page_of_tag(client, query.tag, wanted, query.limit, start, query.scan)
+    start = await start_of(call, RUNS, query.cursor)
+    page = await page_of(client, run_filter(query), query.limit, start, query.scan)
     seen = [run_answer(run) for run in page.runs if sees_run(call.principal, run)]
     return answer(seen, headers=(*await links(call, RUNS, again, page.next), *_searched(page)))
 
@@ -83,14 +79,16 @@ async def cancel_run(call: Call[Any, Any], reason: str | None) -> bool:
     return reply is CancelReply.DONE
 
 
-async def redrive(call: Call[None, None]) -> Reply:
+async def redrive(call: Call[None, RedriveBody]) -> Reply:
     """Run a failed, lost or cancelled run again, under the same id."""
     run, client = await find_run(call), await call.context.client()
+    given = None if call.body.payload is UNSET else arguments(call.body.payload)
+    payload = client.checked_payload(run.handler, given)
     await call.context.limits(client).count_submissions(client.backend.store, {run.handler: 1})
-    [reply] = await client.redrive_each([run])
+    [reply] = await client.redrive_each([run], payload)
     match reply:
         case RedriveReply.DONE:
-            await call.record("redrive", f"run {run.id}", {"status": run.state})
+            await call.record("redrive", f"run {run.id}", *redriven(run, payload))
             return answer(run_answer(await find_run(call)))
         case RedriveReply.UNKNOWN:
             raise not_found("run", run.id)
@@ -102,28 +100,3 @@ async def redrive(call: Call[None, None]) -> Reply:
         case _:
             way_out = "only failed, lost and cancelled runs are redriven; trigger the job for a new run"
             raise Problem(409, "conflict", f"run {run.id} is {run.state.value}: {way_out}")
-
-
-async def redrive_many(call: Call[None, RedriveBody]) -> Reply:
-    """Run all matching ended runs again, the newest first."""
-    body = call.body
-    client = await call.context.client()
-    query = run_query(body)
-    found: list[Run] = []
-    cursor: str | None = None
-    for _ in range(_MOST_SLICES):  # find all before redriving the first: a redriven run may fail again in between
-        page = await client.backend.store.runs(query, _SLICE, cursor)
-        found += [run for run in page.runs if sees_run(call.principal, run)]
-        cursor = page.next
-        if cursor is None or len(found) >= body.limit:
-            break
-    wanted = found[: body.limit]
-    counted = Counter(run.handler for run in wanted)
-    await call.context.limits(client).count_submissions(client.backend.store, counted)
-    done = 0
-    for start in range(0, len(wanted), _SLICE):
-        replies = await client.redrive_each(wanted[start : start + _SLICE])
-        done += sum(reply is RedriveReply.DONE for reply in replies)
-    if done:
-        await call.record("redrive", f"{done} runs", after=body)
-    return answer(RedriveAnswer(done, len(wanted) - done))

@@ -97,7 +97,7 @@ async def _composed(call: Call[None, Any], body: Submission, client: Client) -> 
     """The run of a submission, if the caller may submit it."""
     options, payload = _options(call, body), requests.arguments(body.payload)
     if not call.principal.limited:
-        name = await call.context.handler(body.handler, client, call.principal)
+        name = await call.context.handler(body.handler, client, call.principal, force=body.force)
         return await client.submitter.composed(name, payload, options)
 
     def guard(alike: Run) -> None:

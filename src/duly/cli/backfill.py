@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from duly.cli.client import actor, ask, record_action, store_time
+from duly.cli.confirming import can_ask
 from duly.cli.explain import job_zone
-from duly.cli.operate import can_ask
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import note, write_json, write_pairs
 from duly.cli.text import full
-from duly.cli.time_args import TimeArg, time_type, zone_option
+from duly.cli.time_args import time_type, zone_option
 from duly.model import Overlap
+from duly.rules.time_words import TimeText
 
 if TYPE_CHECKING:
     from duly.scheduler import JobView, Scheduler
@@ -38,8 +39,8 @@ _MOST = 10_000
 @json_option
 def backfill(
     job: str,
-    start: TimeArg,
-    end: TimeArg,
+    start: TimeText,
+    end: TimeText,
     timezone: str | None,
     limit: int,
     dry_run: bool,

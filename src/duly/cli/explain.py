@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 import click
 
 from duly.cli.client import ask, store_time
+from duly.cli.completing import job_names_and_run_ids
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import COLOURS, write_json
 from duly.cli.text import full, line
-from duly.cli.time_args import TimeArg, time_type, zone_option
+from duly.cli.time_args import time_type, zone_option
 from duly.errors import JobNotFound
 from duly.model import CronSpec, ScheduleSpec, is_run_id
 from duly.model.job import only_in_code
 from duly.rules.combined import zone_of
 from duly.rules.schedules import from_spec
+from duly.rules.time_words import TimeText
 
 if TYPE_CHECKING:
     from duly.rules.explain import Explanation
@@ -28,12 +30,12 @@ if TYPE_CHECKING:
     "duly explain nightly_report --at 2027-03-14T02:30",
     "duly explain 00064327ad31b0c71f7bd4e7f1",
 )
-@click.argument("job", metavar="JOB|RUN")
+@click.argument("job", metavar="JOB|RUN", shell_complete=job_names_and_run_ids)
 @click.option("--at", type=time_type, default="now", show_default=True, metavar="T", help="The time to explain.")
 @zone_option("The time zone of --at, if it has none. Default: the job's.")
 @store_option
 @json_option
-def explain(job: str, at: TimeArg, timezone: str | None, url: str | None, as_json: bool) -> None:
+def explain(job: str, at: TimeText, timezone: str | None, url: str | None, as_json: bool) -> None:
     """Explain why a run did or did not happen at a time, and which setting decided; or explain the state of a run.
 
     If the job has nothing due at that time, the nearest due time is explained. The time is ISO 8601, `now`,
@@ -47,7 +49,7 @@ def explain(job: str, at: TimeArg, timezone: str | None, url: str | None, as_jso
         write_explanation(found)
 
 
-async def _explain(scheduler: Scheduler, job: str, at: TimeArg, timezone: str | None) -> Explanation:
+async def _explain(scheduler: Scheduler, job: str, at: TimeText, timezone: str | None) -> Explanation:
     if is_run_id(job):
         return await scheduler.explain(job)
     zone = timezone or await _zone_of(scheduler, job)

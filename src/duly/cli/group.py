@@ -6,17 +6,18 @@ traceback is shown. Usage errors are click's, with exit code 2.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from duly.cli.options import debugging, switches, write_examples
 from duly.errors import DulyError
 from duly.rules.printable import escaped, shortened
 from duly.rules.redaction import redacted
+from duly.rules.suggestions import did_you_mean
 
 INTERRUPTED = 130
 
@@ -54,10 +55,18 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self.entries and not args[0].startswith("-"):
-            near = difflib.get_close_matches(args[0], self.entries, n=1)
-            ctx.fail(f"there is no command {args[0]!r}{f': did you mean {near[0]}?' if near else ''}")
+        if args[0] not in self.entries and not args[0].startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"there is no command {args[0]!r}{did_you_mean(args[0], self.entries)}")
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands without importing them, and the options."""
+        found = [
+            CompletionItem(name, help=entry.summary)
+            for name, entry in self.entries.items()
+            if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands by section, without importing them."""
@@ -72,7 +81,7 @@ class LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for number, word in enumerate(args, 1):
-            if not is_text(word):
+            if not is_text(word) and not ctx.resilient_parsing:
                 ctx.fail(f"argument {number} is not valid UTF-8: {shortened(ascii(word))}")
         return super().parse_args(ctx, args)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duly.cli.client import actor, ask, record_action
-from duly.cli.operate import can_ask
+from duly.cli.confirming import can_ask
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import note, write_block, write_json
 from duly.cli.text import full, line

@@ -13,7 +13,7 @@ import click
 from msgspec import Struct
 
 from duly.cli.client import actor, address_of, ask, store_time
-from duly.cli.operate import can_ask
+from duly.cli.confirming import can_ask
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import BAD, GOOD, WARN, write_block, write_json
 from duly.cli.text import full, line, relative

@@ -13,16 +13,18 @@ import click
 from msgspec import Struct
 
 from duly.cli.client import ask
+from duly.cli.completing import job_names
 from duly.cli.explain import job_zone
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import WARN, note, write_json
 from duly.cli.text import full, relative
-from duly.cli.time_args import TimeArg, time_type, zone_option
+from duly.cli.time_args import time_type, zone_option
 from duly.model import JobStatus
 from duly.model.job import only_in_code
 from duly.rules.combined import closures
-from duly.rules.durations import seconds_of
-from duly.rules.schedules import Cron, Every, ScheduleValue, from_spec
+from duly.rules.schedule_text import schedule_from
+from duly.rules.schedules import ScheduleValue, from_spec
+from duly.rules.time_words import TimeText
 
 if TYPE_CHECKING:
     from duly.scheduler import JobView, Scheduler
@@ -52,18 +54,19 @@ class Answer(Struct, frozen=True):
 @command(
     'duly next "30 2 * * *" --tz Europe/Berlin',
     'duly next "every 15m" -n 3',
+    'duly next "at 09:00 on Monday to Friday, Europe/Berlin"',
     "duly next @daily",
     "duly next nightly_report",
     name="next",
 )
-@click.argument("what", metavar='"CRON"|JOB', nargs=-1, required=True)
+@click.argument("what", metavar='"CRON"|JOB', nargs=-1, required=True, shell_complete=job_names)
 @click.option("-n", "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many.")
 @zone_option("The time zone. Default: the job's, or UTC.")
 @click.option("--after", type=time_type, metavar="T", help="Start at this time. Default: now.")
 @store_option
 @json_option
 def next_(
-    what: tuple[str, ...], count: int, timezone: str | None, after: TimeArg | None, url: str | None, as_json: bool
+    what: tuple[str, ...], count: int, timezone: str | None, after: TimeText | None, url: str | None, as_json: bool
 ) -> None:
     """Show when a cron expression, an interval or a job is due.
 
@@ -72,8 +75,9 @@ def next_(
     text = " ".join(what).strip()
     now = datetime.now(UTC)
     if " " in text or text.startswith("@"):
-        schedule = _schedule_from(text, timezone)
-        answer = _preview(schedule, timezone or "UTC", _start(after, timezone or "UTC"), count)
+        schedule = schedule_from(text, timezone)
+        zone = timezone or getattr(schedule, "timezone", None) or "UTC"
+        answer = _preview(schedule, zone, _start(after, zone), count)
     else:
         answer = ask(url, lambda scheduler: _of_job(scheduler, text, timezone, after, count))
     if as_json:
@@ -82,14 +86,7 @@ def next_(
         _write(answer, now)
 
 
-def _schedule_from(text: str, timezone: str | None) -> Cron | Every:
-    first, _, rest = text.partition(" ")
-    if first.lower() == "every":
-        return Every(seconds=seconds_of(rest))
-    return Cron(text, timezone=timezone)
-
-
-def _start(after: TimeArg | None, zone: str) -> datetime:
+def _start(after: TimeText | None, zone: str) -> datetime:
     now = datetime.now(UTC)
     return now if after is None else after.resolve(now, zone)
 
@@ -117,7 +114,7 @@ def _excluded(schedule: ScheduleValue | None, after: datetime, dues: Sequence[Du
     return tuple(Due(due, due, _local(due, timezone), str(closed)) for due, closed in sorted(found, key=itemgetter(0)))
 
 
-async def _of_job(scheduler: Scheduler, name: str, timezone: str | None, after: TimeArg | None, count: int) -> Answer:
+async def _of_job(scheduler: Scheduler, name: str, timezone: str | None, after: TimeText | None, count: int) -> Answer:
     view = await scheduler.get_job(name)
     schedule = _schedule(view)
     zone = timezone or job_zone(view.schedule_spec)

@@ -1,15 +1,18 @@
-"""`duly pause`, `resume`, `remove`, `cancel`, `redrive` and `migrate`: commands that change what is in the store."""
+"""`duly remove`, `restore`, `cancel`, `redrive` and `migrate`: commands that change what is in the store."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import click
 
+from duly.cli.bulk import cancelling, change_many, redriving
 from duly.cli.client import actor, address_of, ask, record_action
+from duly.cli.completing import job_names, removed_job_names, run_ids
+from duly.cli.confirming import can_ask
 from duly.cli.options import command, namespace, store_option
+from duly.cli.payloads import read_payload
+from duly.cli.run_filters import RunFilters, refuse_both, run_filters
 from duly.cli.settings import read_settings
 from duly.errors import DulyError
 from duly.model import CancelReply
@@ -19,52 +22,18 @@ if TYPE_CHECKING:
     from duly.scheduler import Scheduler
 
 
-@command('duly pause nightly_report --note "the warehouse moves"')
-@click.argument("job")
-@click.option("--note", default="", help="The reason; shown with the job.")
-@store_option
-def pause(job: str, note: str, url: str | None) -> None:
-    """Stop planning and starting JOB until it is resumed, across restarts and deploys. Running runs continue."""
-    _change(url, "pause", job, lambda scheduler: scheduler.pause(job, note))
-    click.echo(f"{job} is paused; duly resume {job} resumes it")
-
-
-@command("duly resume nightly_report")
-@click.argument("job")
-@store_option
-def resume(job: str, url: str | None) -> None:
-    """Resume a paused JOB. The runs that it missed are recorded as skipped."""
-    _change(url, "resume", job, lambda scheduler: scheduler.resume(job))
-    click.echo(f"{job} is resumed")
-
-
-def _change(url: str | None, action: str, job: str, change: Callable[[Scheduler], Awaitable[None]]) -> None:
-    """Change a job, and record the change if there was one."""
-
-    async def change_and_record(scheduler: Scheduler) -> None:
-        before = await scheduler.get_job(job)
-        await change(scheduler)
-        after = await scheduler.get_job(job)
-        if after.revision != before.revision:
-            was, is_now = ({"status": view.status, "note": view.note} for view in (before, after))
-            await record_action(scheduler, action, f"job {job}", was, is_now)
-
-    ask(url, change_and_record)
-
-
-def can_ask() -> bool:
-    """Whether the command runs on a terminal, where a question can be answered."""
-    return sys.stdin.isatty()
+_yes = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 
 
 @command("duly remove nightly_report", "duly remove nightly_report --yes")
-@click.argument("job")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@click.argument("job", shell_complete=job_names)
+@_yes
 @store_option
 def remove(job: str, yes: bool, url: str | None) -> None:
     """Remove JOB and cancel its waiting runs. Running runs continue, history stays. Asks first on a terminal.
 
-    A job that code defines stays removed when that code starts again, until it is registered with restore=True.
+    A job that code defines stays removed when that code starts again, until duly restore, or until it is registered
+    with restore=True.
     """
     if not yes and can_ask():
         click.confirm(f"Remove {job} and cancel its waiting runs?", abort=True)
@@ -79,12 +48,47 @@ def remove(job: str, yes: bool, url: str | None) -> None:
     click.echo(f"{job} is removed")
 
 
-@command('duly cancel 00064327ad31b0c71f7bd4e7f1 --reason "sent by mistake"')
-@click.argument("run")
-@click.option("--reason", help="The reason; kept with the run.")
+@command("duly restore nightly_report")
+@click.argument("job", shell_complete=removed_job_names)
 @store_option
-def cancel(run: str, reason: str | None, url: str | None) -> None:
-    """Cancel RUN: at once if it waits; if it is running, ask its worker to stop it."""
+def restore(job: str, url: str | None) -> None:
+    """Plan a removed JOB again, as its code last defined it.
+
+    The store keeps the definition of a removed job only if code defined it. Define others again: through the API, or
+    with duly apply.
+    """
+
+    async def restore_and_record(scheduler: Scheduler) -> None:
+        await scheduler.restore(job)
+        after = await scheduler.get_job(job)
+        is_now = {"status": after.status, "revision": after.revision}
+        await record_action(scheduler, "restore", f"job {job}", after=is_now)
+
+    ask(url, restore_and_record)
+    click.echo(f"{job} is planned again")
+
+
+@command(
+    'duly cancel 00064327ad31b0c71f7bd4e7f1 --reason "sent by mistake"',
+    "duly cancel --job send_mail --state pending",
+    "duly cancel --tag billing --since 1h --yes",
+)
+@click.argument("run", required=False, shell_complete=run_ids)
+@click.option("--reason", help="The reason; kept with the run.")
+@run_filters()
+@_yes
+@store_option
+def cancel(run: str | None, reason: str | None, filters: RunFilters, yes: bool, url: str | None) -> None:
+    """Cancel RUN, or all runs that match: waiting ones at once; the workers of running ones are asked to stop.
+
+    With options instead of RUN, the number of runs and some of them are shown first, and you are asked. Without a
+    terminal this needs --yes. Runs that are created afterwards are not touched. Without --state, pending, queued and
+    running runs are meant.
+    """
+    if run is None:
+        change_many(url, cancelling(reason), filters, {"reason": reason}, yes=yes)
+        return
+    refuse_both(filters)
 
     async def cancel_and_record(scheduler: Scheduler) -> CancelReply:
         before = await scheduler.get_run(run)
@@ -104,17 +108,38 @@ def cancel(run: str, reason: str | None, url: str | None) -> None:
 
 @command(
     "duly redrive 00064327ad31b0c71f7bd4e7f1",
-    "duly runs --state failed --json | jq -r '.[].id' | xargs -n1 duly redrive",
+    "duly redrive 00064327ad31b0c71f7bd4e7f1 --payload @corrected.json",
+    "duly redrive --job send_mail --error timeout --since 1h",
+    "duly redrive --state failed --state lost --tag billing --yes",
 )
-@click.argument("run")
+@click.argument("run", required=False, shell_complete=run_ids)
+@click.option(
+    "--payload", "document", metavar="JSON", help="Arguments instead of the run's own: JSON, @FILE, or - for stdin."
+)
+@run_filters()
+@_yes
 @store_option
-def redrive(run: str, url: str | None) -> None:
-    """Run a failed, lost or cancelled RUN again, under the same id and with all its retries."""
+def redrive(run: str | None, document: str | None, filters: RunFilters, yes: bool, url: str | None) -> None:
+    """Run a failed, lost or cancelled RUN again, under the same id and with all its retries; or all that match.
+
+    With options instead of RUN, the number of runs and some of them are shown first, and you are asked. Without a
+    terminal this needs --yes. Runs that fail afterwards are not touched. Without --state, failed runs are meant.
+    """
+    if run is None:
+        if document is not None:
+            raise click.UsageError("--payload is for one RUN: name it")
+        change_many(url, redriving(), filters, {}, yes=yes)
+        return
+    refuse_both(filters)
+    payload = read_payload((), document, "--payload")
 
     async def redrive_and_record(scheduler: Scheduler) -> None:
+        from duly.scheduler.audit_actions import redriven  # noqa: PLC0415
+
         before = await scheduler.get_run(run)
-        await scheduler.redrive(run)
-        await record_action(scheduler, "redrive", f"run {run}", {"status": before.state})
+        await scheduler.redrive(run, payload)
+        new = None if payload is None else (await scheduler.get_run(run)).payload
+        await record_action(scheduler, "redrive", f"run {run}", *redriven(before, new))
 
     ask(url, redrive_and_record)
     click.echo(f"run {run} waits to be run again")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from duly.cli.client import ask_with_time, store_time
+from duly.cli.completing import job_names
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import Column, Row, coloured, note, write_json, write_list
+from duly.cli.run_filters import RunFilters, run_filters
 from duly.cli.text import line, short, span
-from duly.model import WAITING, Cause, Progress, Run, RunOrder, State
+from duly.model import WAITING, Cause, Page, Progress, Run, RunFilter, RunOrder, State
 from duly.model.holds import UNPLACED
 
 if TYPE_CHECKING:
@@ -35,20 +37,12 @@ _COLUMNS = (
     "duly runs",
     "duly runs nightly_report --limit 10",
     "duly runs --state failed --state lost",
-    "duly runs --order ended --error timeout",
+    "duly runs --order ended --error timeout --ended-since 1h",
+    "duly runs --where payload.customer=7 --since yesterday",
     "duly runs --state failed --json | jq -r '.[].id' | xargs -n1 duly redrive",
 )
-@click.argument("job", required=False)
-@click.option(
-    "--state",
-    multiple=True,
-    type=click.Choice([each.value for each in State]),
-    help="Only runs in this state; repeatable.",
-)
-@click.option("--queue", help="Only runs of this queue.")
-@click.option("--node", help="Only runs whose latest attempt was on this node.")
-@click.option("--error", help="Only runs whose error or reason contains this text.")
-@click.option("--text", help="Only runs that contain this text: id, names, dedupe key, error, payload or result.")
+@click.argument("job", required=False, shell_complete=job_names)
+@run_filters(job_option=False)
 @click.option(
     "--order",
     type=click.Choice([each.value for each in RunOrder]),
@@ -59,30 +53,18 @@ _COLUMNS = (
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
 @store_option
 @json_option
-def runs(
-    job: str | None,
-    state: tuple[str, ...],
-    queue: str | None,
-    node: str | None,
-    error: str | None,
-    text: str | None,
-    order: str,
-    limit: int,
-    url: str | None,
-    as_json: bool,
-) -> None:
+def runs(job: str | None, filters: RunFilters, order: str, limit: int, url: str | None, as_json: bool) -> None:
     """List runs, the newest first; of one JOB, or of all.
 
-    Runs of a schedule are created ahead of time. Those that are not due yet are left out, unless --state or --order is
-    given. A search for what few runs have stops after some thousand runs and says how far it came.
+    Runs of a schedule are created ahead of time. Those that are not due yet are left out, unless --state, --until or
+    --order is given. A search for what few runs have stops after some thousand runs and says how far it came.
     """
-    wanted = {"queue": queue, "node": node, "error": error, "text": text, "order": order}
-    found, now = ask_with_time(url, lambda scheduler: _find(scheduler, job, state, wanted, limit))
+    chosen = replace(filters, job=job)
+    found, now = ask_with_time(url, lambda scheduler: _find(scheduler, chosen, RunOrder(order), limit))
     if as_json:
         write_json(found.runs)
     else:
-        asked = job or state or queue or node or error or text
-        write_list(found.runs, _COLUMNS, lambda run: _row(run, now), "no runs match" if asked else "no runs")
+        write_list(found.runs, _COLUMNS, lambda run: _row(run, now), "no runs match" if chosen.given else "no runs")
     if found.reached is not None:
         direction = "ahead" if order == RunOrder.READY else "back"
         note(f"searched {direction} to {short(found.reached, now)} UTC: narrow the search, or give a JOB")
@@ -98,20 +80,28 @@ class _Found(Struct, frozen=True):
     reached: datetime | None
 
 
-async def _find(
-    scheduler: Scheduler, job: str | None, states: Sequence[str], wanted: Mapping[str, Any], limit: int
-) -> _Found:
-    if states or wanted["order"] != RunOrder.CREATED:
-        page = await scheduler.runs(job, states or None, **wanted, limit=limit)
+async def _find(scheduler: Scheduler, filters: RunFilters, order: RunOrder, limit: int) -> _Found:
+    from duly.scheduler.run_search import page_of  # noqa: PLC0415  # the help of commands needs no scheduler
+
+    client, now = await scheduler.opened(), await store_time(scheduler)
+    wanted = filters.resolve(now, order)
+    if filters.state or filters.until is not None or order is not RunOrder.CREATED:
+        page = await page_of(client, wanted, limit)
         return _Found(page.runs, page.next is not None, page.reached)
-    now = await store_time(scheduler)
-    due = await scheduler.runs(job, **wanted, due_until=now, limit=limit)
-    later = await scheduler.runs(job, **wanted, cause=Cause.SUBMIT, due_from=now, limit=limit)
+    due = await page_of(client, _with(wanted, due_until=now), limit)
+    later = Page([])
+    if wanted.query.cause in {None, Cause.SUBMIT}:
+        start = max(now, wanted.query.due_from or now)
+        later = await page_of(client, _with(wanted, cause=Cause.SUBMIT, due_from=start), limit)
     found = list({run.id: run for run in (*later.runs, *due.runs)}.values())
     found.sort(key=lambda run: run.created_at or run.due, reverse=True)
     more = len(found) > limit or any(page.next is not None for page in (due, later))
     reached = [page.reached for page in (due, later) if page.reached is not None]
     return _Found(found[:limit], more, max(reached, default=None))
+
+
+def _with(wanted: RunFilter, **changes: Any) -> RunFilter:
+    return replace(wanted, query=replace(wanted.query, **changes))
 
 
 def _row(run: Run, now: datetime) -> Row:

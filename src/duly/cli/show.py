@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duly.cli.client import ask_with_time, store_time
+from duly.cli.completing import job_names_and_run_ids
 from duly.cli.jobs import job_document
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import Cell, coloured, note, plain, write_block, write_document, write_pairs
@@ -27,7 +28,7 @@ _MOST_PAGES = 5
 
 
 @command("duly show nightly_report", "duly show 00064327ad31b0c71f7bd4e7f1")
-@click.argument("id_", metavar="ID")
+@click.argument("id_", metavar="ID", shell_complete=job_names_and_run_ids)
 @store_option
 @json_option
 def show(id_: str, url: str | None, as_json: bool) -> None:

@@ -9,22 +9,22 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
 from duly.cli.client import ask, record_action, store_time
+from duly.cli.completing import job_names, queue_names
 from duly.cli.options import F, command, duration, store_option
 from duly.cli.output import note, write_json
+from duly.cli.payloads import read_payload
 from duly.cli.text import full
-from duly.cli.time_args import TimeArg, time_type, zone_option
-from duly.errors import DulyError, ResultExpired, RunNotFound
-from duly.model import Node, Role
+from duly.cli.time_args import time_type, zone_option
+from duly.errors import ConfigurationError, DulyError, ResultExpired, RunNotFound
+from duly.model import Node, Role, is_job_name
+from duly.rules.time_words import TimeText
 
 if TYPE_CHECKING:
     from duly.scheduler import RunHandle, Scheduler
 
 Submit = Callable[["Scheduler"], "Awaitable[RunHandle[Any]]"]
-
-_NOT_JSON = (msgspec.DecodeError, RecursionError)
 
 
 def waiting(command: F) -> F:
@@ -37,11 +37,18 @@ def waiting(command: F) -> F:
 @command(
     "duly submit send_mail to=ada@example.org subject=Hi",
     "duly submit send_mail to=ada@example.org --delay 10m --priority 5",
-    'duly submit resize --json-payload \'{"path": "a.png", "width": 80}\' --wait --timeout 1m',
+    'duly submit resize --payload \'{"path": "a.png", "width": 80}\' --wait --timeout 1m',
+    "duly submit import_orders --payload @orders.json",
 )
-@click.argument("handler")
+@click.argument("handler", shell_complete=job_names)
 @click.argument("words", metavar="[KEY=VALUE]...", nargs=-1)
-@click.option("--json-payload", metavar="JSON", help="All arguments as one JSON object.")
+@click.option(
+    "--payload",
+    "--json-payload",
+    "document",
+    metavar="JSON",
+    help="All arguments as one JSON object: JSON, @FILE, or - for standard input.",
+)
 @click.option("--delay", type=duration, metavar="DURATION", help="Start after this time, for example 10m.")
 @click.option(
     "--at", type=time_type, metavar="T", help="Start at this time, for example 2027-03-14T02:30Z or in 5 minutes."
@@ -55,34 +62,41 @@ def waiting(command: F) -> F:
     metavar="DURATION",
     help="With --dedupe-key: use the same run for this long, whatever its state.",
 )
-@click.option("--queue", help="A queue other than the job's.")
+@click.option("--queue", shell_complete=queue_names, help="A queue other than the job's.")
+@click.option("--force", is_flag=True, help="Accept a handler that no live node and no job has yet.")
 @waiting
 @store_option
 def submit(
     handler: str,
     words: tuple[str, ...],
-    json_payload: str | None,
+    document: str | None,
     delay: float | None,
-    at: TimeArg | None,
+    at: TimeText | None,
     timezone: str,
     priority: int | None,
     dedupe_key: str | None,
     unique_for: float | None,
     queue: str | None,
+    force: bool,
     wait: bool,
     timeout: float | None,
     url: str | None,
 ) -> None:
     """Submit a run to HANDLER with these arguments, and print its id.
 
+    A HANDLER that no live node and no job has is refused, because it is probably misspelt. With --force the run is
+    accepted and waits until a node has the handler: for submissions before a deploy.
+
     A value that is valid JSON is read as JSON (3, true, [1, 2]), anything else as text. Quote digits that are text:
     '"007"'.
     """
     if unique_for is not None and dedupe_key is None:
         raise click.UsageError("--unique-for needs --dedupe-key")
-    payload = read_payload(words, json_payload, "--json-payload")
+    payload = read_payload(words, document, "--payload")
 
     async def submit_it(scheduler: Scheduler) -> RunHandle[Any]:
+        if not force:
+            await _refuse_unknown(scheduler, handler)
         due = None if at is None else at.resolve(await store_time(scheduler), timezone)
         return await scheduler.submit(
             handler,
@@ -98,10 +112,27 @@ def submit(
     _submit_and_wait(url, submit_it, wait=wait, timeout=timeout)
 
 
-@command("duly trigger nightly_report", "duly trigger nightly_report day=2027-03-14 --wait --timeout 10m")
-@click.argument("job")
+async def _refuse_unknown(scheduler: Scheduler, handler: str) -> None:
+    from duly.scheduler.known_names import is_known_handler, no_such_handler  # noqa: PLC0415
+
+    client = await scheduler.opened()
+    if is_job_name(handler) and not await is_known_handler(client, handler):
+        raise ConfigurationError(f"{await no_such_handler(client, handler)} (--force submits it all the same)")
+
+
+@command(
+    "duly trigger nightly_report",
+    "duly trigger nightly_report day=2027-03-14 --wait --timeout 10m",
+    "duly trigger nightly_report --payload @night.json",
+)
+@click.argument("job", shell_complete=job_names)
 @click.argument("words", metavar="[KEY=VALUE]...", nargs=-1)
-@click.option("--payload", "document", metavar="JSON", help="Arguments instead of the job's own, as one JSON object.")
+@click.option(
+    "--payload",
+    "document",
+    metavar="JSON",
+    help="Arguments instead of the job's own, as one JSON object: JSON, @FILE, or - for standard input.",
+)
 @waiting
 @store_option
 def trigger(
@@ -179,35 +210,3 @@ def _missing_worker(nodes: Sequence[Node], handler: str) -> str | None:
     if not any(handler in node.handlers for node in workers):
         return f"no live worker has the handler {handler!r}: the run waits until one does"
     return None
-
-
-# --- payloads: `key=value` arguments, or one JSON object
-
-
-def read_payload(words: Sequence[str], document: str | None, option: str) -> dict[str, Any] | None:
-    """The arguments of the handler, None if none were given."""
-    if words and document is not None:
-        raise click.UsageError(f"key=value arguments and {option} were both given: give one of them")
-    if document is not None:
-        return _read_object(document, option)
-    return dict(_read_word(word) for word in words) or None
-
-
-def _read_object(document: str, option: str) -> dict[str, Any]:
-    try:
-        found = msgspec.json.decode(document)
-    except _NOT_JSON as exc:
-        raise click.UsageError(f"{option} is not valid JSON: {exc}") from exc
-    if not isinstance(found, dict):
-        raise click.UsageError(f'{option} must be a JSON object of arguments by name, such as \'{{"to": "ada"}}\'')
-    return found
-
-
-def _read_word(word: str) -> tuple[str, Any]:
-    key, separator, text = word.partition("=")
-    if not separator or not key:
-        raise click.UsageError(f"invalid argument {word!r}: expected key=value")
-    try:
-        return key, msgspec.json.decode(text)
-    except _NOT_JSON:
-        return key, text

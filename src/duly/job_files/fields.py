@@ -18,7 +18,9 @@ from duly.model.job import COMMAND_HANDLER
 from duly.rules.calendars import Calendar, calendar_of
 from duly.rules.durations import seconds_of
 from duly.rules.retry import RetryPolicy
+from duly.rules.schedule_text import interval_of
 from duly.rules.schedules import Cron, Every, Once
+from duly.rules.time_words import read_time
 from duly.rules.zones import zone_key
 from duly.scheduler import Job
 
@@ -97,16 +99,38 @@ def seconds(key: str, value: Any) -> float:
         raise Refused(f"{key} = {_shown(value)} is too large") from exc
 
 
+def interval(key: str, value: Any) -> float:
+    """A duration, or the words with which Duly shows an interval: "every 15 minutes"."""
+    if not isinstance(value, str):
+        return seconds(key, value)
+    try:
+        return interval_of(value)
+    except ConfigurationError as exc:
+        raise Refused(str(exc)) from exc
+
+
 def date_and_time(key: str, value: Any) -> datetime:
     """A date and time. Without an offset it is in the job's time zone."""
     if isinstance(value, str):
-        try:
-            return datetime.fromisoformat(value)
-        except ValueError as exc:
-            raise Refused(f"invalid {key} {value!r}: expected e.g. 2027-03-14T02:30:00+01:00") from exc
+        return _read_date_and_time(key, value)
     if not isinstance(value, datetime):
         raise Refused(f"{key} = {_shown(value)} must be a date and time such as 2027-03-14T02:30:00+01:00")
     return value
+
+
+def _read_date_and_time(key: str, text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    try:
+        written = read_time(text)
+        found = written.resolve(EPOCH, "UTC")
+    except ConfigurationError as exc:
+        raise Refused(f"invalid {key} {text!r}: expected e.g. 2027-03-14T02:30:00+01:00") from exc
+    if written.relative:
+        raise Refused(f"{key} = {text!r} means another time whenever the file is read: write a date, as in 2027-03-14")
+    return found if written.zoned else found.replace(tzinfo=None)
 
 
 def expressions(key: str, value: Any) -> tuple[str, ...]:
@@ -241,7 +265,7 @@ _RETRY: dict[str, Convert] = {
 FIELDS: dict[str, Convert] = {
     "description": text,
     "cron": expressions,
-    "every": checked(seconds, Every),
+    "every": checked(interval, Every),
     "at": date_and_time,
     "exclude": calendars,
     "timezone": checked(text, zone_key),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
 from duly.errors import ConfigurationError
+from duly.rules.suggestions import nearest
 
 # Keys of other schedulers, and what to write instead.
 _MEANT = {
@@ -50,5 +50,5 @@ class JobFileError(ConfigurationError):
 def unknown(key: str, known: Iterable[str]) -> str:
     """The message for an unknown key; suggests the most similar key, or lists all keys."""
     names = list(known)
-    near = [_MEANT[key]] if _MEANT.get(key) in names else difflib.get_close_matches(key, names, n=1, cutoff=0.6)
-    return f"unknown key {key!r}; " + (f"did you mean {near[0]}?" if near else f"known keys are {', '.join(names)}")
+    near = _MEANT[key] if _MEANT.get(key) in names else nearest(key, names)
+    return f"unknown key {key!r}; " + (f"did you mean {near}?" if near else f"known keys are {', '.join(names)}")

@@ -81,7 +81,7 @@ from duly.model.run import (
     WhenFull,
 )
 from duly.model.run_log import LineSource, LogLine, Report
-from duly.model.run_query import COUNTED, SCAN, Page, PathEquals, RunOrder, RunQuery
+from duly.model.run_query import COUNTED, SCAN, Page, PathEquals, RunFilter, RunOrder, RunQuery
 
 __all__ = [
     "COUNTED",
@@ -148,6 +148,7 @@ __all__ = [
     "RetrySpec",
     "Role",
     "Run",
+    "RunFilter",
     "RunOrder",
     "RunPolicy",
     "RunQuery",

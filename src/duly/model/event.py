@@ -176,7 +176,7 @@ class LeaderLost(Event, frozen=True):
 
 
 class JobSaved(Event, frozen=True):
-    """A definition was written: created, changed, paused, resumed, removed."""
+    """A definition was written: created, changed, paused, resumed, removed, restored."""
 
     job: str
     revision: int

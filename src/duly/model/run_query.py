@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from msgspec import Struct
@@ -37,6 +37,18 @@ class PathEquals(Struct, frozen=True):
 
     path: tuple[str, ...]
     value: str | int | float | bool | None
+
+    @classmethod
+    def of(cls, path: str, value: str) -> Self:
+        """The condition that a path with dots and a text describe.
+
+        A text that is not a JSON number, truth value, null or string means itself.
+        """
+        try:
+            found = msgspec.json.decode(value, type=str | int | float | bool | None)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            found = value
+        return cls(tuple(path.split(".")), found)
 
     def matches(self, run: Run) -> bool:
         """Whether the value at the path is the requested one. A number never equals a string or a boolean."""
@@ -167,6 +179,13 @@ class RunQuery(Struct, frozen=True):
             and all(condition.matches(run) for condition in self.where)
             and not any(query.matches(run, now) for query in self.none_of)
         )
+
+
+class RunFilter(Struct, frozen=True):
+    """Which runs: a query, and a tag that the run's job must have. Stores know nothing of tags."""
+
+    query: RunQuery
+    tag: str | None = None
 
 
 class Page(Struct, frozen=True):

@@ -118,8 +118,12 @@ class RunStore(Protocol):
         """
         ...
 
-    async def redrive(self, run_ids: Sequence[str], *, now: datetime | None = None) -> list[RedriveReply]:
+    async def redrive(
+        self, run_ids: Sequence[str], *, payload: bytes | None = None, now: datetime | None = None
+    ) -> list[RedriveReply]:
         """Run failed, lost or cancelled runs again: same id, failures and losses 0, ready now; old attempts stay.
+
+        With `payload`, each run that is redriven has this payload from now on, in the same atomic step.
 
         An assignable run is held under `place`, without an assignee. Many are treated as in `cancel`: of two with the
         same dedupe key, the first is redriven and the second is a DUPLICATE.

@@ -16,6 +16,7 @@ _SPELLINGS = {
     60.0: ("m", "min", "minute", "minutes"),
     1.0: ("s", "sec", "second", "seconds"),
     0.001: ("ms", "millisecond", "milliseconds"),
+    0.000001: ("us", "microsecond", "microseconds"),
 }
 _UNITS = {name: seconds for seconds, names in _SPELLINGS.items() for name in names}
 # The longest spelling first, and none that is followed by another letter: "5month" is not five minutes.

@@ -33,7 +33,7 @@ from duly.model import (
     to_micros,
 )
 from duly.model.job import ExcludingSpec, UnionSpec
-from duly.rules import describe, zones
+from duly.rules import describe, schedule_words, zones
 from duly.rules.cron import WallTimes, read, resolve
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ class ScheduleValue:
 class Cron(ScheduleValue):
     """Due at the wall-clock times of a cron expression in a time zone.
 
+    `expression` may also be the words of `describe`, such as "at 09:00 on Monday to Friday".
     `timezone` is an IANA name or a `ZoneInfo`; None is the scheduler's default, bound at registration, and UTC until
     then. `dst` says what happens to fixed times that a clock change skips or repeats; see `docs/schedules.md`. `H`
     is hashed from the job's name at registration, and from an empty name until then.
@@ -139,7 +140,7 @@ class Cron(ScheduleValue):
         end_at: datetime | None = None,
         jitter: float | timedelta = 0,
     ) -> None:
-        known = read(expression)
+        known = schedule_words.read_either(expression)
         start, end = _bounds(start_at, end_at)
         assign(
             self,
@@ -183,7 +184,7 @@ class Cron(ScheduleValue):
         if self.timezone is not None:
             words.append(self.timezone)
         if known.times.fixed and self.dst is not Dst.CRON:
-            words.append(_DST_WORDS[self.dst])
+            words.append(DST_WORDS[self.dst])
         return ", ".join([*words, *_bound_words(self.start_at, self.end_at), *_jitter_words(self.jitter)])
 
     def note(self, instant: datetime) -> str | None:
@@ -200,7 +201,7 @@ class Cron(ScheduleValue):
         return found if self.end_at is None or found <= self.end_at else None
 
 
-_DST_WORDS = {Dst.SKIP: "left out where clocks skip it", Dst.BOTH: "twice where clocks repeat it"}
+DST_WORDS = {Dst.SKIP: "left out where clocks skip it", Dst.BOTH: "twice where clocks repeat it"}
 
 
 @final

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -214,17 +214,28 @@ class Client:
                 self.emit(CancelAsked(run, done=reply is CancelReply.DONE))
         return reply
 
-    async def redrive_each(self, runs: Sequence[Run]) -> list[RedriveReply]:
-        """Run ended runs again; return them in order."""
-        replies = await self.backend.store.redrive([run.id for run in runs])
+    async def cancel_each(self, runs: Sequence[Run], reason: str | None) -> list[CancelReply]:
+        """Cancel waiting runs, ask the workers of running ones; in order."""
+        why = None if reason is None else sanitize.text_of(reason, sanitize.MOST_REASON)
+        replies = await self.backend.store.cancel([run.id for run in runs], why)
+        if self.emit.wants(CancelAsked):
+            for run, reply in zip(runs, replies, strict=True):
+                if reply in {CancelReply.DONE, CancelReply.REQUESTED}:
+                    self.emit(CancelAsked(run, done=reply is CancelReply.DONE))
+        return replies
+
+    async def redrive_each(self, runs: Sequence[Run], payload: bytes | None = None) -> list[RedriveReply]:
+        """Run ended runs again, with their own payload or this one; in order."""
+        replies = await self.backend.store.redrive([run.id for run in runs], payload=payload)
         if self.emit.wants(RunRedriven):
             for run, reply in zip(runs, replies, strict=True):
                 if reply is RedriveReply.DONE:
                     self.emit(RunRedriven(run))
         return replies
 
-    async def redrive(self, run_id: str) -> Run:
-        [reply] = await self.redrive_each([await self.run(run_id)])
+    async def redrive(self, run_id: str, payload: Mapping[str, Any] | None = None) -> Run:
+        before = await self.run(run_id)
+        [reply] = await self.redrive_each([before], self.checked_payload(before.handler, payload))
         if reply is RedriveReply.UNKNOWN:
             raise _absent(run_id)
         run = await self.run(run_id)
@@ -237,6 +248,12 @@ class Client:
                 " submitted less than its unique_for ago"
             )
         return run
+
+    def checked_payload(self, handler: str, payload: Mapping[str, Any] | None) -> bytes | None:
+        """Arguments as they are stored, checked if this process has the handler; None if there are none."""
+        if payload is None:
+            return None
+        return self.registry.payload(handler, payload, self.live.config.max_payload_bytes)
 
     # --- results
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from duly.errors import BackendUnavailable, ConfigurationError, JobNotFound, RunNotFound, shown
+from duly.errors import BackendUnavailable, ConfigurationError, RunNotFound, shown
 from duly.model import (
     WAITING,
     JobRecord,
@@ -37,6 +37,7 @@ from duly.rules.misfires import MISFIRE
 from duly.rules.schedules import Schedule
 from duly.rules.waiting import Situation, why_waiting
 from duly.runtime.node import CLOCK_DOUBT
+from duly.scheduler.known_names import no_such_job
 from duly.scheduler.losses import losses_of
 from duly.scheduler.run_pages import Found, find
 from duly.scheduler.shard_leaders import leader_of
@@ -73,7 +74,7 @@ class Explainer:
         """
         record = await self._store.job(name) if is_job_name(name) else None
         if record is None:
-            raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
+            raise await no_such_job(self._store, name)
         when = self._backend.clock.now() if at is None else as_utc(at, "at", ConfigurationError)
         run = await self._store.covering(record.uid, when)
         if run is None and (due := nearest(self._schedule(record), when)) is not None:

@@ -33,6 +33,7 @@ from duly.rules.statistics import combine
 from duly.runtime.live_config import LiveConfig
 from duly.scheduler.capability_checks import check_deliveries, check_placement, check_schedules
 from duly.scheduler.job import Job, bound_schedule
+from duly.scheduler.known_names import no_such_job
 from duly.scheduler.next_instants import NextInstants
 from duly.scheduler.registry import Registry
 from duly.scheduler.views import JobView, Upcoming, job_view
@@ -172,6 +173,33 @@ class JobAdmin:
                 return
         raise _busy(name)
 
+    async def restore(self, name: str, guard: Guard = unguarded) -> JobRecord:
+        """Plan a removed job again, as it was defined. Only code leaves a definition behind (`remove`)."""
+        for _ in range(_RACES):
+            record = await self._store.job(name) if is_job_name(name) else None
+            guard(record)
+            change = self._restoration(name, record)
+            [saved] = await self._store.save([change])
+            if saved is not None:
+                self._emit(JobSaved.of(saved, "restored"))
+                self._changed()
+                return saved
+        raise _busy(name)
+
+    def _restoration(self, name: str, record: JobRecord | None) -> JobChange:
+        if record is None:
+            raise JobNotFound(no_definition(name))
+        if record.status is not JobStatus.REMOVED:
+            raise JobChanged(f"job {shown(name)} has not been removed: it is {record.status.value}")
+        if record.damage is not None:
+            raise ConfigurationError(f"job {shown(name)}: {record.damage}; define it again")
+        schedule = self.schedule(record)
+        if schedule is None and record.spec.schedule is not None:
+            raise ConfigurationError(
+                f"job {shown(name)} has a schedule that only its own code can compute: register it with restore=True"
+            )
+        return job_changes.restore(self._ids.new(), record, record.spec, schedule, self._now(), record.code_since)
+
     async def _edit(self, name: str, decide: Decide, what: str, guard: Guard) -> JobRecord:
         for _ in range(_RACES):
             record = await self.record(name)
@@ -194,7 +222,7 @@ class JobAdmin:
         """The record of a job that has not been removed."""
         record = await self._store.job(name) if is_job_name(name) else None
         if record is None or record.status is JobStatus.REMOVED:
-            raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
+            raise await no_such_job(self._store, name)
         return record
 
     async def view(self, name: str) -> JobView:
@@ -315,6 +343,14 @@ def _refuse_foreign(name: str, record: JobRecord | None) -> None:
         raise JobChanged(
             f"job {shown(name)} belongs to the {record.origin.value}: change it there, or choose another name"
         )
+
+
+def no_definition(name: str) -> str:
+    """Why a job cannot be restored that the store does not have."""
+    return (
+        f"the store has no definition of job {shown(name)}: it never existed, or it was defined by the API or a job"
+        " file, whose definitions are deleted with the job; define it again"
+    )
 
 
 def _busy(name: str) -> JobChanged:

@@ -469,6 +469,11 @@ class Scheduler(Subscriptions):
         self.refuse_if_frozen(f"removing {shown(name)}")
         await (await self._client()).definitions.remove(name)
 
+    async def restore(self, name: str) -> None:
+        """Plan a removed job again, as its code last defined it; `JobNotFound` if the store has no definition of it."""
+        self.refuse_if_frozen(f"restoring {shown(name)}")
+        await (await self._client()).definitions.restore(name)
+
     async def pause(self, name: str, note: str = "") -> None:
         """Neither plan nor start runs of this job until it is resumed; survives restarts and deploys."""
         await (await self._client()).definitions.pause(name, note)
@@ -720,9 +725,9 @@ class Scheduler(Subscriptions):
             self._running.node.cancel([run_id])
         return reply
 
-    async def redrive(self, run_id: str) -> RunHandle[Any]:
-        """Run a failed, lost or cancelled run again under the same id."""
-        run = await (await self._client()).redrive(run_id)
+    async def redrive(self, run_id: str, payload: Mapping[str, Any] | None = None) -> RunHandle[Any]:
+        """Run a failed, lost or cancelled run again under the same id, with its own payload or this one."""
+        run = await (await self._client()).redrive(run_id, payload)
         return RunHandle(self, run.id, run.created_at or run.due)
 
     async def _ended(self, run_id: str, timeout: float | None) -> Run:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -20,10 +21,12 @@ from msgspec import UNSET, ValidationError
 from duly.errors import ConfigurationError, PayloadError, ReturnMismatch, shown
 from duly.model.json_types import from_builtins, to_builtins
 from duly.rules.keywords import misplaced_options
+from duly.rules.suggestions import did_you_mean
 from duly.runtime.context import Context
 from duly.scheduler.callables import function_of
 
 EMPTY = b"{}"
+UNKNOWN_FIELD = re.compile(r"Object contains unknown field `([^`]*)`")  # the words of msgspec, for an outermost field
 
 _UNSUPPORTED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 _NULL = b"null"
@@ -84,7 +87,7 @@ class Signature:
         try:
             msgspec.convert(arguments, self._struct, strict=True, dec_hook=from_builtins)
         except _UNFIT_OR_UNKNOWN as exc:
-            raise PayloadError(f"payload of {self.name}: {exc}; {self._way_out(arguments)}") from None
+            raise self._misfit(exc, self._way_out(arguments)) from None
         if self._untyped or self._open:
             self._check_untyped(arguments)
         return encode_payload(self.name, arguments) if arguments else EMPTY
@@ -96,7 +99,13 @@ class Signature:
         try:
             return self._arguments(payload)
         except (msgspec.DecodeError, *_UNFIT_OR_UNKNOWN) as exc:
-            raise PayloadError(f"payload of {self.name}: {exc}; it takes {self.describe()}") from None
+            raise self._misfit(exc, f"it takes {self.describe()}") from None
+
+    def _misfit(self, exc: Exception, way_out: str) -> PayloadError:
+        """The error for a payload that does not fit, with the parameter that an unknown name is similar to."""
+        unknown = UNKNOWN_FIELD.fullmatch(str(exc))
+        hint = "" if unknown is None else did_you_mean(unknown[1], self._names)
+        return PayloadError(f"payload of {self.name}: {exc}{hint}; {way_out}")
 
     def _arguments(self, payload: bytes) -> dict[str, Any]:
         values = self._decoder.decode(payload)

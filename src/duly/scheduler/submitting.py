@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.errors import ConfigurationError, JobNotFound, shown
+from duly.errors import ConfigurationError, shown
 from duly.model import (
     EPOCH,
     Cause,
@@ -38,6 +38,7 @@ from duly.runtime.batcher import Batcher
 from duly.runtime.live_config import LiveConfig
 from duly.runtime.transactions import inside_transaction
 from duly.scheduler.job import Job, check_priority, check_queue, check_timeout
+from duly.scheduler.known_names import no_such_job
 from duly.scheduler.registry import Registry
 
 if TYPE_CHECKING:
@@ -324,7 +325,7 @@ class Submitter:
         """
         record = await self._backend.store.job(name) if is_job_name(name) else None
         if record is None or record.status is JobStatus.REMOVED:
-            raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
+            raise await no_such_job(self._backend.store, name)
         guard(record)
         default = Overlap.ALLOW if record.spec.schedule is None else Overlap.SKIP
         blueprint = blueprint_of_record(record, default, self._live.config)

@@ -77,6 +77,7 @@ class SyncScheduler:
     close = _blocking(Scheduler.close)
     register = _blocking(Scheduler.register)
     remove = _blocking(Scheduler.remove)
+    restore = _blocking(Scheduler.restore)
     pause = _blocking(Scheduler.pause)
     resume = _blocking(Scheduler.resume)
     history = _blocking(Scheduler.history)

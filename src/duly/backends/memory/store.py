@@ -298,13 +298,15 @@ class MemoryStore(MemoryTransfer):
         self._runs.end(run, State.CANCELLED, reason, now)
         return CancelReply.DONE
 
-    async def redrive(self, run_ids: Sequence[str], *, now: datetime | None = None) -> list[RedriveReply]:
+    async def redrive(
+        self, run_ids: Sequence[str], *, payload: bytes | None = None, now: datetime | None = None
+    ) -> list[RedriveReply]:
         at = now or self._contents.clock.now()
-        replies = [self._redrive(run_id, at) for run_id in run_ids]
+        replies = [self._redrive(run_id, payload, at) for run_id in run_ids]
         self._contents.notifier.ring()
         return replies
 
-    def _redrive(self, run_id: str, now: datetime) -> RedriveReply:
+    def _redrive(self, run_id: str, payload: bytes | None, now: datetime) -> RedriveReply:
         run = self._runs.by_id.get(run_id)
         if run is None:
             return RedriveReply.UNKNOWN
@@ -318,6 +320,7 @@ class MemoryStore(MemoryTransfer):
             state=State.PENDING if run.group is not None or run.assignable else State.QUEUED,
             hold=UNPLACED if run.assignable else None,
             assignee=None,
+            payload=run.payload if payload is None else payload,
             ready_at=now,
             failures=0,
             losses=0,

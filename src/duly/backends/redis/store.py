@@ -317,10 +317,13 @@ class RedisStore(RedisTransfer):
             replies += [_CANCELS[number] for number in numbers]
         return replies
 
-    async def redrive(self, run_ids: Sequence[str], *, now: datetime | None = None) -> list[RedriveReply]:
+    async def redrive(
+        self, run_ids: Sequence[str], *, payload: bytes | None = None, now: datetime | None = None
+    ) -> list[RedriveReply]:
         replies: list[RedriveReply] = []
+        given = b"" if payload is None else encode(payload)
         for some in slices_of(run_ids):
-            numbers = await self._client.call_at(now, "redrive", encode(list(some)))
+            numbers = await self._client.call_at(now, "redrive", encode(list(some)), given)
             replies += [_REDRIVES[number] for number in numbers]
         return replies
 

@@ -41,8 +41,10 @@ class SplitStore:
         await self._notifier.notify_if(CancelReply.REQUESTED in replies)
         return replies
 
-    async def redrive(self, run_ids: Sequence[str], *, now: datetime | None = None) -> list[RedriveReply]:
-        replies = await self._store.redrive(run_ids, now=now)
+    async def redrive(
+        self, run_ids: Sequence[str], *, payload: bytes | None = None, now: datetime | None = None
+    ) -> list[RedriveReply]:
+        replies = await self._store.redrive(run_ids, payload=payload, now=now)
         await self._notifier.notify_all()
         return replies
 

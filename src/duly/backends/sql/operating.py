@@ -25,6 +25,7 @@ R = TypeVar("R")
 _ASK_TO_CANCEL = Update(
     "claims", (Column("seq"), Column("fence")), columns(reason="text"), constants="cancelling = {true}"
 )
+_NEW_PAYLOAD = Update("runs", (Column("seq"),), columns(payload="bytea"), answers=False)
 _NO_LONGER_ENDED = Delete("ended", columns(seq="bigint", state="text"))
 
 _KEPT = "SELECT coalesce(sum(kept), 0)::bigint FROM {ns}.totals WHERE state = $1"
@@ -74,18 +75,18 @@ async def _cancel(unit: Unit, run_ids: Sequence[str], reason: str | None, now: i
     return replies | {record.run.id: CancelReply.DONE for record in waiting if record.seq in ended}
 
 
-async def redrive(unit: Unit, run_ids: Sequence[str], now: int) -> list[RedriveReply]:
-    """Run failed, lost or cancelled runs again; in order."""
+async def redrive(unit: Unit, run_ids: Sequence[str], payload: bytes | None, now: int) -> list[RedriveReply]:
+    """Run failed, lost or cancelled runs again, with their own payload or this one; in order."""
     await unit.locks.many(len(run_ids))
     replies: dict[str, RedriveReply] = {}
     left = list(dict.fromkeys(run_ids))
     while left:
-        replies |= await _redrive(unit, left, now)
+        replies |= await _redrive(unit, left, payload, now)
         left = [run_id for run_id in left if run_id not in replies]
     return _each(run_ids, replies, {RedriveReply.DONE: RedriveReply.NOT_ENDED})
 
 
-async def _redrive(unit: Unit, run_ids: Sequence[str], now: int) -> dict[str, RedriveReply]:
+async def _redrive(unit: Unit, run_ids: Sequence[str], payload: bytes | None, now: int) -> dict[str, RedriveReply]:
     """One attempt, on distinct runs. Of those that share a free dedupe key, the ones after the first are left out."""
     found = await by_ids(unit, run_ids)
     replies = {run_id: RedriveReply.UNKNOWN for run_id in run_ids if run_id not in found}
@@ -99,7 +100,7 @@ async def _redrive(unit: Unit, run_ids: Sequence[str], now: int) -> dict[str, Re
     keyed = [(record.seq, record.run) for record in first if record.run.dedupe_key is not None]
     taken = await unit.dialect.take_keys(unit, keyed, now) if keyed else set()
     free = [record for record in first if record.run.dedupe_key is None or record.seq in taken]
-    begun = await _begin_again(unit, free, now)
+    begun = await _begin_again(unit, free, payload, now)
     await free_keys(unit, [record for record in free if record.seq not in begun])  # another call was first
     for same in sharing.values():
         if same[0] not in free:
@@ -116,12 +117,14 @@ def _key(run: Run) -> tuple[str, ...]:
     return (run.id,) if run.dedupe_key is None else (run.handler, run.dedupe_key)
 
 
-async def _begin_again(unit: Unit, records: Sequence[Record], now: int) -> set[int]:
+async def _begin_again(unit: Unit, records: Sequence[Record], payload: bytes | None, now: int) -> set[int]:
     """Let ended runs wait again; the numbers of those that were still ended."""
     gone = await unit.change(_NO_LONGER_ENDED, [(record.seq, record.run.state.value) for record in records])
     ended = [record for record in records if record.seq in gone]
     again = [replace(record, run=_again(record.run, now)) for record in ended]
     await unit.change(AGAIN, [(each.seq, now, extra_of(each.run)) for each in again])
+    if payload is not None:
+        await unit.change(_NEW_PAYLOAD, [(each.seq, payload) for each in again])
     await wait_again(unit, again)
     no_longer = Counter(record.run.state for record in ended)
     await count_ended(unit, {state: -number for state, number in no_longer.items()}, kept_only=True)

@@ -177,10 +177,12 @@ class SqlStore(SqlTransfer):
             replies += await self._session.write(STORE, _at(now, operating.cancel, some, reason))
         return replies
 
-    async def redrive(self, run_ids: Sequence[str], *, now: datetime | None = None) -> list[RedriveReply]:
+    async def redrive(
+        self, run_ids: Sequence[str], *, payload: bytes | None = None, now: datetime | None = None
+    ) -> list[RedriveReply]:
         replies: list[RedriveReply] = []
         for some in slices_of(run_ids, _MOST):
-            replies += await self._session.write(STORE, _at(now, operating.redrive, some))
+            replies += await self._session.write(STORE, _at(now, operating.redrive, some, payload))
         return replies
 
     async def backfill(self, runs: Sequence[Run], *, now: datetime | None = None) -> list[bool]:

@@ -128,6 +128,41 @@ class OperatingSuite:
         assert await world.store.redrive([first.id], now=world.now) == [RedriveReply.DONE]
         assert not (await world.put(world.run(dedupe_key="k")))[0].created
 
+    @scenario
+    async def test_a_run_is_redriven_with_another_payload(self, world: World) -> None:
+        """Payloads of every length that a store may write in another form, and runs of every kind."""
+        sizes = (2, 200, 300, 70_000)
+        runs = [world.run(payload=b'"%s"' % (b"a" * size)) for size in sizes]
+        trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+        runs += [
+            world.run(payload=b'"%s"' % (b"a" * size), dedupe_key=f"k{size}", group=f"g{size}", headers=trace)
+            for size in sizes
+        ]
+        await world.put(*runs)
+        ids = [run.id for run in runs]
+        for size in (*reversed(sizes), 0):
+            await world.store.cancel(ids, now=world.now)
+            payload = b'"%s"' % (b"b" * size)
+            done = [RedriveReply.DONE] * len(runs)
+            assert await world.store.redrive(ids, payload=payload, now=world.now) == done
+            for run in runs:
+                stored = await world.stored(run)
+                kept = (stored.job, stored.dedupe_key, stored.group, stored.headers, stored.due, stored.uid)
+                assert kept == (run.job, run.dedupe_key, run.group, run.headers, run.due, run.uid)
+                assert (stored.payload, stored.policy) == (payload, run.policy)
+        await world.queue.promote(100, now=world.now)
+        claims = await world.claim(100)
+        assert {claim.run.id: claim.run.payload for claim in claims} == dict.fromkeys(ids, b'""')
+
+    @scenario
+    async def test_a_payload_is_replaced_only_where_the_run_is_redriven(self, world: World) -> None:
+        await world.put(waiting := world.run(payload=b"1"), ended := world.run(payload=b"2", priority=9))
+        [claim] = await world.claim(1)
+        await world.settle(claim)
+        replies = await world.store.redrive([waiting.id, ended.id], payload=b"3", now=world.now)
+        assert replies == [RedriveReply.NOT_ENDED] * 2
+        assert [(await world.stored(run)).payload for run in (waiting, ended)] == [b"1", b"2"]
+
     # --- purge
 
     @scenario

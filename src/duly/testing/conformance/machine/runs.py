@@ -301,10 +301,10 @@ class QueueMachine(WorkMachine):
     def unhold(self, key: str, limit: int) -> None:
         self.twins.same("unhold", lambda backend: backend.queue.unhold(key, limit))
 
-    @step(2, picks=PICKS)
-    def redrive(self, picks: list[int]) -> None:
+    @step(2, picks=PICKS, payload=st.sampled_from([None, b'{"other": 1}']))
+    def redrive(self, picks: list[int], payload: bytes | None) -> None:
         run_ids = [*(picked := self.picked_ids(picks)), "0none", *picked[:1]]
-        self.twins.same("redrive", lambda backend: backend.store.redrive(run_ids, now=self.now))
+        self.twins.same("redrive", lambda backend: backend.store.redrive(run_ids, payload=payload, now=self.now))
 
     @step(
         state=st.sampled_from([State.COMPLETED, State.FAILED, State.CANCELLED, State.LOST, State.SKIPPED]),

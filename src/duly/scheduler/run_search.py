@@ -1,4 +1,4 @@
-"""Runs of the jobs that have a tag.
+"""Searching runs: by what a run is, and by a tag of its job.
 
 Tags belong to jobs, and no store has an index of them. Where a store has few jobs, the names of those with the tag
 become part of the query. Where it has many, runs are read first, and then only the jobs of the runs on each page: the
@@ -8,19 +8,28 @@ cost follows what is looked at, not how many jobs there are.
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from duly.model import Page, Run, RunQuery
-from duly.scheduler.client import Client
+from duly.model import SCAN, Page, Run, RunFilter, RunQuery
+
+if TYPE_CHECKING:
+    from duly.scheduler.client import Client
 
 _FEW_JOBS = 1_000
 _MOST_SECONDS = 0.1
 _LEAST = 1_000  # runs that are looked at however long it takes
 
 
-async def page_of_tag(client: Client, tag: str, query: RunQuery, limit: int, cursor: str | None, scan: int) -> Page:
-    """A page of the runs whose job has this tag. It may be short, and have a next one all the same."""
+async def page_of(client: Client, wanted: RunFilter, limit: int, cursor: str | None = None, scan: int = SCAN) -> Page:
+    """A page of the runs that match. It may be short, and have a next one all the same."""
+    if wanted.tag is None:
+        return await client.runs(wanted.query, limit, cursor, scan)
+    return await _page_of_tag(client, wanted.tag, wanted.query, limit, cursor, scan)
+
+
+async def _page_of_tag(client: Client, tag: str, query: RunQuery, limit: int, cursor: str | None, scan: int) -> Page:
     records = await client.backend.store.jobs(limit=_FEW_JOBS + 1)
     if len(records) <= _FEW_JOBS:
         names = tuple(record.name for record in records if tag in record.spec.tags)
