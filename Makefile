@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 CORES  ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 3 // 2)')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-versions check lint format types imports bench figures bench-peers sim fuzz-api stops outages clocks failovers load clean
+.PHONY: help demo test test-oldest test-versions check lint format types imports bench figures bench-peers bench-commands sim fuzz-api stops outages clocks failovers load clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | sort | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ figures: $(VENV)/.dev  ## measure the figures of the README on this machine
 bench-peers: $(VENV)/.dev  ## measure Duly beside other job systems (ONLY=duly,saq MEASURES=drain ROUNDS=3 JOBS=100000 AWAKE=yes DURABLE=yes)
 	$(BIN)/python -m bench.side_by_side $(if $(ONLY),--only $(ONLY)) $(if $(MEASURES),--measures $(MEASURES)) \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(INTO),--into $(INTO)) $(if $(AWAKE),--awake) $(if $(DURABLE),--durable)
+
+bench-commands: $(VENV)/.dev  ## measure how long the command line takes to start (ROUNDS=20)
+	$(BIN)/python -m bench.commands $(if $(ROUNDS),--rounds $(ROUNDS))
 
 sim: $(VENV)/.dev  ## run a long simulation campaign (SEEDS=0-5000)
 	$(BIN)/python -m tests.sim.campaign --seeds $(or $(SEEDS),0-5000)

@@ -62,7 +62,7 @@ def test_short_help_stands_in_one_place_per_command():
     assert {entry.home.partition(":")[0] for entry in COMMANDS.values()} <= {
         *(
             f"duly.cli.{module}"
-            for module in ("demo", "run", "jobs", "runs", "show", "explain", "next", "nodes", "events")
+            for module in ("demo", "run", "jobs", "runs", "show", "explain", "next", "nodes", "events", "top")
         ),
         *(
             f"duly.cli.{module}"
@@ -101,6 +101,7 @@ def test_the_module_is_the_command(tmp_path):
         (["jobs", "--help"], {"rich", "asyncio", "sqlite3", "duly.scheduler"}),
         (["run", "--help"], {"rich", "asyncio", "sqlite3", "duly.scheduler"}),
         (["demo", "--help"], {"rich", "asyncio", "sqlite3", "duly.scheduler"}),
+        (["top", "--help"], {"rich", "asyncio", "sqlite3", "duly.scheduler"}),
         (["next", "30 2 * * *"], {"rich", "asyncio", "sqlite3", "duly.scheduler"}),
         (["next", "every 10s", "--json"], {"rich", "asyncio", "sqlite3", "duly.scheduler"}),
     ],

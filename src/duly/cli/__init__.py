@@ -17,7 +17,7 @@ _OPERATING = "Operating"
 _CHECKING = "Checking"
 
 COMMANDS = {
-    "demo": Entry("duly.cli.demo:demo", "Run a dozen example jobs on a temporary store.", _RUNNING),
+    "demo": Entry("duly.cli.demo:demo", "Run example jobs on two nodes, one of which is killed.", _RUNNING),
     "run": Entry("duly.cli.run:run", "Run a node: plan and execute jobs until stopped.", _RUNNING),
     "scheduler": Entry("duly.cli.run:scheduler", "Plan, and serve the API; workers execute the runs.", _RUNNING),
     "worker": Entry("duly.cli.run:worker", "Execute runs that a scheduler plans.", _RUNNING),
@@ -29,6 +29,7 @@ COMMANDS = {
     "next": Entry("duly.cli.next:next_", "Show when a cron expression or a job is due.", _LOOKING),
     "events": Entry("duly.cli.events:events", "Show or follow events of runs, jobs and nodes.", _LOOKING),
     "nodes": Entry("duly.cli.nodes:nodes", "List the nodes that are alive.", _LOOKING),
+    "top": Entry("duly.cli.top:top", "Show all of this live, on the whole screen.", _LOOKING),
     "apply": Entry("duly.cli.job_files:apply", "Write the jobs of a job file to the store.", _OPERATING),
     "submit": Entry("duly.cli.submit:submit", "Submit a run to a handler.", _OPERATING),
     "trigger": Entry("duly.cli.submit:trigger", "Run a job once more, now.", _OPERATING),

@@ -21,8 +21,12 @@ from duly.model import SchedulerConfig
 from duly.rules.redaction import redacted
 
 _SECRET = frozenset({"audit_key"})
-_WIDEST = 60
-_COLUMNS = (Column("SETTING"), Column("VALUE", wraps=True), Column("FROM"), Column("VARIABLES", wraps=True))
+_COLUMNS = (
+    Column("SETTING", importance=9),
+    Column("VALUE", wraps=True, importance=8, least=16),
+    Column("FROM", importance=7),
+    Column("VARIABLES", wraps=True, importance=5, least=16),
+)
 
 
 class Row(Struct, frozen=True):
@@ -119,7 +123,7 @@ def _shown(name: str, value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    return "–" if value is None else line(str(value), _WIDEST)
+    return "–" if value is None else line(str(value))
 
 
 config.add_command(show, "show")

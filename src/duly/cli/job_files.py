@@ -13,7 +13,7 @@ from msgspec import Struct
 from duly.cli.client import actor, address_of, ask, store_time
 from duly.cli.operate import can_ask
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import BAD, GOOD, WARN, write_block, write_json
+from duly.cli.output import BAD, GOOD, WARN, write_block, write_json, write_line
 from duly.cli.text import full, line, relative
 from duly.errors import ConfigurationError, DulyError
 from duly.job_files import JobFile, JobFileError, read_file
@@ -204,14 +204,15 @@ def _document(found: Difference, lost: Iterable[str], now: datetime, *, applied:
 
 def _write(found: Difference, where: str, now: datetime) -> None:
     counts = ", ".join(f"{len(found.of(kind))} {kind.value}" for kind in AlterationKind)
-    click.echo(f"job file {found.job_file.name} on {where}: {counts}, {len(found.unchanged)} unchanged")
+    write_line(f"job file {found.job_file.name} on {where}: {counts}, {len(found.unchanged)} unchanged")
     for each in found.alterations:
         sign, colour = _SIGNS[each.kind]
         entry = _altered(each, now)
-        click.secho(f"{sign} {entry.name}: {line(f'{entry.schedule}: {entry.command}')}", fg=colour)
+        lead = click.style(f"{sign} ", fg=colour)
+        write_line(f"{entry.name}: {line(f'{entry.schedule}: {entry.command}')}", lead, colour=colour)
         changes = [line(f"{field.field}: {field.old} → {field.new}") for field in entry.fields]
         for text in (*changes, *_due_times(entry, now, removed=each.kind is AlterationKind.REMOVED)):
-            click.echo(f"    {text}")
+            write_line(text, "    ")
 
 
 def _due_times(entry: Entry, now: datetime, *, removed: bool = False) -> list[str]:

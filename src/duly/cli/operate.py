@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import click
 
-from duly.cli.client import actor, address_of, ask, record_action
+from duly.cli.actions import cancel_run, pause_job, redrive_run, resume_job
+from duly.cli.client import actor, address_of, ask, find_run, record_action
 from duly.cli.options import command, namespace, store_option
 from duly.cli.settings import read_settings
 from duly.errors import DulyError
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @store_option
 def pause(job: str, note: str, url: str | None) -> None:
     """Stop planning and starting JOB until it is resumed, across restarts and deploys. Running runs continue."""
-    _change(url, "pause", job, lambda scheduler: scheduler.pause(job, note))
+    ask(url, lambda scheduler: pause_job(scheduler, job, note))
     click.echo(f"{job} is paused; duly resume {job} resumes it")
 
 
@@ -34,22 +34,8 @@ def pause(job: str, note: str, url: str | None) -> None:
 @store_option
 def resume(job: str, url: str | None) -> None:
     """Resume a paused JOB. The runs that it missed are recorded as skipped."""
-    _change(url, "resume", job, lambda scheduler: scheduler.resume(job))
+    ask(url, lambda scheduler: resume_job(scheduler, job))
     click.echo(f"{job} is resumed")
-
-
-def _change(url: str | None, action: str, job: str, change: Callable[[Scheduler], Awaitable[None]]) -> None:
-    """Change a job, and record the change if there was one."""
-
-    async def change_and_record(scheduler: Scheduler) -> None:
-        before = await scheduler.get_job(job)
-        await change(scheduler)
-        after = await scheduler.get_job(job)
-        if after.revision != before.revision:
-            was, is_now = ({"status": view.status, "note": view.note} for view in (before, after))
-            await record_action(scheduler, action, f"job {job}", was, is_now)
-
-    ask(url, change_and_record)
 
 
 def can_ask() -> bool:
@@ -86,20 +72,18 @@ def remove(job: str, yes: bool, url: str | None) -> None:
 def cancel(run: str, reason: str | None, url: str | None) -> None:
     """Cancel RUN: at once if it waits; if it is running, ask its worker to stop it."""
 
-    async def cancel_and_record(scheduler: Scheduler) -> CancelReply:
-        before = await scheduler.get_run(run)
-        reply = await scheduler.cancel(run, reason)
-        if reply is not CancelReply.TOO_LATE:
-            await record_action(scheduler, "cancel", f"run {run}", {"status": before.state}, {"reason": reason})
-        return reply
+    async def find_and_cancel(scheduler: Scheduler) -> tuple[str, CancelReply]:
+        found = await find_run(scheduler, run)
+        return found.id, await cancel_run(scheduler, found, reason)
 
-    match ask(url, cancel_and_record):
+    run_id, reply = ask(url, find_and_cancel)
+    match reply:
         case CancelReply.DONE:
-            click.echo(f"run {run} is cancelled")
+            click.echo(f"run {run_id} is cancelled")
         case CancelReply.REQUESTED:
-            click.echo(f"run {run} is running; its worker has been asked to stop")
+            click.echo(f"run {run_id} is running; its worker has been asked to stop")
         case _:
-            raise DulyError(f"run {run} had ended already: see duly show {run}")
+            raise DulyError(f"run {run_id} had ended already: see duly show {run_id}")
 
 
 @command(
@@ -111,13 +95,12 @@ def cancel(run: str, reason: str | None, url: str | None) -> None:
 def redrive(run: str, url: str | None) -> None:
     """Run a failed, lost or cancelled RUN again, under the same id and with all its retries."""
 
-    async def redrive_and_record(scheduler: Scheduler) -> None:
-        before = await scheduler.get_run(run)
-        await scheduler.redrive(run)
-        await record_action(scheduler, "redrive", f"run {run}", {"status": before.state})
+    async def find_and_redrive(scheduler: Scheduler) -> str:
+        found = await find_run(scheduler, run)
+        await redrive_run(scheduler, found)
+        return found.id
 
-    ask(url, redrive_and_record)
-    click.echo(f"run {run} waits to be run again")
+    click.echo(f"run {ask(url, find_and_redrive)} waits to be run again")
 
 
 @command("duly migrate --url postgresql://jobs.internal/duly")

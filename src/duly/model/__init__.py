@@ -1,7 +1,7 @@
 """Duly's data types as frozen structs: jobs, runs, outcomes, nodes, events. No behaviour beyond small properties."""
 
 from duly.model.config import Retention, SchedulerConfig
-from duly.model.identity import Ids, is_job_name, is_run_id, recurring_id
+from duly.model.identity import Ids, is_job_name, is_run_id, may_shorten, recurring_id, short_id, shortens
 from duly.model.instant import (
     EARLIEST,
     EPOCH,
@@ -160,11 +160,14 @@ __all__ = [
     "is_job_name",
     "is_run_id",
     "iso",
+    "may_shorten",
     "recurring_id",
     "refuse_naive",
     "schedulable",
     "seconds_between",
     "shift",
+    "short_id",
+    "shortens",
     "stamp",
     "to_micros",
 ]
