@@ -17,9 +17,11 @@ from duly.model import short_id
 LONG = "nightly_report_for_all_customers_of_the_region_north"
 HOSTILE = "帳票の作成に失敗しました 🚚🚚 e\u0301e\u0301 " * 6
 FILE = """
+name = "house"
+
 [jobs.disk-usage]
 cron = "*/5 * * * *"
-command = "df --output=pcent /"
+command = ["df", "--output=pcent", "/"]
 description = "how full the disk is"
 """
 
@@ -76,12 +78,12 @@ CASES = {
     "bench drain": Case(("bench", "drain", "--jobs", "20"), "versions"),
     "bench submit": Case(("bench", "submit", "--jobs", "60"), "versions"),
     "bench latency": Case(("bench", "latency", "--jobs", "3"), "versions"),
-    "bench lateness": Case(("bench", "lateness", "--help"), "Examples"),
-    "bench recurring": Case(("bench", "recurring", "--help"), "Examples"),
-    "bench shards": Case(("bench", "shards", "--help"), "Examples"),
-    "bench recovery": Case(("bench", "recovery", "--help"), "Examples"),
-    "bench idle": Case(("bench", "idle", "--help"), "Examples"),
-    "bench growth": Case(("bench", "growth", "--help"), "Examples"),
+    "bench lateness": Case(("bench", "lateness", "--help"), "Options"),
+    "bench recurring": Case(("bench", "recurring", "--help"), "Options"),
+    "bench shards": Case(("bench", "shards", "--help"), "Options"),
+    "bench recovery": Case(("bench", "recovery", "--help"), "Options"),
+    "bench idle": Case(("bench", "idle", "--help"), "Options"),
+    "bench growth": Case(("bench", "growth", "--help"), "Options"),
 }
 
 

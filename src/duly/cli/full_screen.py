@@ -18,7 +18,7 @@ from duly.errors import ConfigurationError
 
 # The alternate screen without a cursor, in which a line that is too long is not continued on the next one.
 _ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
-_LEAVE = "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
+_LEAVE = "\x1b[0m\x1b[999;1H\n\x1b[?7h\x1b[?25h\x1b[?1049l"  # a terminal without that screen goes on below
 _CLEAR = "\x1b[2J"
 _REST_OF_LINE = "\x1b[0m\x1b[K"
 

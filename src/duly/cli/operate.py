@@ -10,6 +10,7 @@ import click
 from duly.cli.actions import cancel_run, pause_job, redrive_run, resume_job
 from duly.cli.client import actor, address_of, ask, find_run, record_action
 from duly.cli.options import command, namespace, store_option
+from duly.cli.output import write_line
 from duly.cli.settings import read_settings
 from duly.errors import DulyError
 from duly.model import CancelReply
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def pause(job: str, note: str, url: str | None) -> None:
     """Stop planning and starting JOB until it is resumed, across restarts and deploys. Running runs continue."""
     ask(url, lambda scheduler: pause_job(scheduler, job, note))
-    click.echo(f"{job} is paused; duly resume {job} resumes it")
+    write_line(f"{job} is paused; duly resume {job} resumes it")
 
 
 @command("duly resume nightly_report")
