@@ -71,7 +71,7 @@ def test_a_node_is_killed_and_the_other_takes_over(tmp_path):
     with Terminal("demo", folder=tmp_path, columns=120, rows=50) as terminal:
         terminal.until(lambda: re.search(r"kill -9 +shop-\d is killed while it executes \d+ run", terminal.text))
         terminal.until(lambda: re.search(r"reaped .*its node shop-\d vanished; shop-\d takes it over", terminal.text))
-        terminal.until(lambda: re.search(r"recovered .*started again on shop-\d, \d", terminal.text))
+        terminal.until(lambda: re.search(r"recovered .* runs again on shop-\d, \d.* later", terminal.text))
         terminal.until("shop-3 has started")
         terminal.send("\x03")
         assert terminal.end() == 0

@@ -1,6 +1,5 @@
 """`--watch`: a list that is shown again and again, on a real terminal."""
 
-import os
 import signal
 
 import pytest
@@ -64,13 +63,12 @@ def test_a_signal_restores_the_terminal(ids, tmp_path, ending):
 
 
 def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(ids, tmp_path):
+    """Without a shell as its parent the process is not stopped: it gives the terminal back, and goes on at once."""
     with Terminal("jobs", "--watch", "0.3", folder=tmp_path) as terminal:
         terminal.until("nightly")
-        terminal.process.send_signal(signal.SIGTSTP)
-        terminal.until(lambda: terminal.restored)
-        os.waitid(os.P_PID, terminal.process.pid, os.WSTOPPED)
-        terminal.process.send_signal(signal.SIGCONT)
-        terminal.until(lambda: not terminal.restored)
+        terminal.send("\x1a")
+        terminal.until(lambda: terminal.written.count(b"\x1b[?1049h") == 2)
+        assert terminal.written.count(b"\x1b[?1049l") == 1
         terminal.until("nightly")
         terminal.send("\x03")
         assert terminal.end() == 0

@@ -230,8 +230,8 @@ def test_the_screen_at_80_columns(snapshot):
     assert title.endswith("2026-11-18 08:15:05Z")
     assert summary.startswith("running 3  queued 3  late p50 2 ms p99 400 ms max 400 ms  nodes 2, shop-1 leads")
     assert "2 Running 2" in tabs
-    assert titles.split() == ["ID", "JOB", "PROGRESS", "FOR", "LATE", "NODE"]
-    assert re.match(r"1d858519  pack_the_parcels  ████░░░░░░  38% 帳票 +5 s +0 ms  shop-1", rows[0])
+    assert titles.split() == ["ID", "JOB", "PROGRESS", "FOR", "ATTEMPT", "LATE", "NODE"]
+    assert re.match(r"1d858519  pack_the_parcels  ████░░░░░░ 38% 帳票  5 s +1  0 ms  shop-1", rows[0])
     assert rows[-1].startswith("e explain  p pause/resume")
 
 
@@ -305,7 +305,9 @@ def test_top_follows_the_size_of_the_terminal(ids, tmp_path):
         terminal.until("SCHEDULE")
         for columns, rows in ((80, 24), (40, 10), (120, 30)):
             terminal.resize(columns, rows)
-            terminal.until(lambda: terminal.lines[0].startswith("duly top") and terminal.lines[-1].startswith("e explain"))
+            terminal.until(
+                lambda: terminal.lines[0].startswith("duly top") and terminal.lines[-1].startswith("e explain")
+            )
             assert len(terminal.lines) == rows
         terminal.send("\x03")
         assert terminal.end() == 0

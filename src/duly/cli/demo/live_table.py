@@ -23,7 +23,7 @@ from duly.scheduler import JobView
 
 _COLUMNS = (
     Column("JOB", wraps=True, importance=9, least=20),
-    Column("SCHEDULE", wraps=True, importance=1, least=14),
+    Column("SCHEDULE", wraps=True, importance=2, least=14),
     Column("NEXT", right=True, importance=7),
     Column("LAST", importance=6),
     Column("RUNS", right=True, importance=6),
@@ -31,7 +31,7 @@ _COLUMNS = (
     Column("RETRIES", right=True, importance=5),
     Column("SKIPPED", right=True, importance=5),
     Column("LATE P50", right=True, importance=3),
-    Column("MAX", right=True, importance=2),
+    Column("MAX", right=True, importance=1),
     Column("NOW", wraps=True, importance=8, least=16),
 )
 _KEPT = 50

@@ -38,7 +38,7 @@ class Story:
         self._nodes.kill(victim)
         count = len(self._lost)
         what = f"{count} run{'s'[: count != 1]}" if count else "no run"
-        return [Happening("kill -9", BAD, "", f"{victim} is killed while it executes {what}; watch them start again")]
+        return [Happening("kill -9", BAD, "", f"{victim} is killed while it executes {what}: another node takes over")]
 
     def handle(self, event: PublishedEvent, seconds: float) -> Happening | None:
         """What an event means for the runs of the node that was killed."""
@@ -50,7 +50,7 @@ class Story:
         after = span(seconds - self._killed_at)
         if not self._lost:
             self._nodes.start(THIRD)
-        text = f"run {short_id(event.run_id)} started again on {event.node}, {after} after the kill"
+        text = f"{short_id(event.run_id)} runs again on {event.node}, {after} later"
         return Happening("recovered", GOOD, job, text)
 
 
