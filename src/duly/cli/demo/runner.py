@@ -151,7 +151,8 @@ class Demo:
                 while not stopping.is_set():
                     await self.update(screen)
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(stopping.wait(), _PERIOD)
+                        async with asyncio.timeout(_PERIOD):
+                            await stopping.wait()
 
     async def update(self, screen: LiveTable | EventLines, *, playing: bool = True) -> None:
         """Show what has happened since the last update; while the demo is `playing`, its story goes on."""

@@ -89,7 +89,8 @@ class Top:
             self._draw()
             pause = max(_PERIOD, _SHARE * (loop.time() - began))
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._read_now.wait(), pause)
+                async with asyncio.timeout(pause):  # `wait_for` of Python 3.11 may swallow a cancellation
+                    await self._read_now.wait()
 
     # --- keys
 
