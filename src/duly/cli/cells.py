@@ -1,19 +1,22 @@
 """Text measured in the cells of a terminal: wide characters take two, combining ones none.
 
-The text has no control characters (`duly.cli.text`). Rich knows the widths; it is imported only for text that is not
-ASCII.
+The text has no control characters (`duly.cli.text`). Rich knows the widths; it is imported only for text that may have
+other characters than narrow ones.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 ELLIPSIS = "…"
 
+_NARROW = re.compile(r"[ -~\u00a1-\u00ac\u00ae-\u02ff–…]*")  # Latin, and the signs that tables use
+
 
 def width_of(text: str) -> int:
     """How many cells a text takes."""
-    if text.isascii():
+    if _NARROW.fullmatch(text):
         return len(text)
     from rich.cells import cell_len  # noqa: PLC0415
 
@@ -22,7 +25,7 @@ def width_of(text: str) -> int:
 
 def first_cells(text: str, width: int) -> str:
     """The beginning of a text that fits into these cells. A character is never halved."""
-    if text.isascii():
+    if _NARROW.fullmatch(text):
         return text[: max(0, width)]
     from rich.cells import cell_len, set_cell_size  # noqa: PLC0415
 

@@ -12,7 +12,7 @@ from duly.cli.output import BAD, DIM, GOOD, LIVE, WARN, Cell, Row, coloured
 from duly.cli.runs import duration, lateness, tries
 from duly.cli.show import progress_bar
 from duly.cli.text import relative, short, span
-from duly.cli.top.snapshot import Snapshot
+from duly.cli.top.snapshot import MOST_JOBS, MOST_RUNS, MOST_UPCOMING, Snapshot
 from duly.model import Counts, Depth, JobStatus, Node, Run, State, short_id
 from duly.scheduler import JobView, Upcoming
 
@@ -33,12 +33,13 @@ class Item(Struct, frozen=True):
 
 
 class Listing(Struct, frozen=True):
-    """One list: its title, its columns, its items, and what is shown if there are none."""
+    """One list: its title, its columns, its items, what is shown if there are none, and how many are read at most."""
 
     title: str
     columns: tuple[Column, ...]
     items: Callable[[Snapshot], list[Item]]
     empty: str
+    most: int | None = None
 
 
 # --- jobs
@@ -224,10 +225,10 @@ def _node(node: Node, snapshot: Snapshot) -> Item:
 
 
 LISTS: tuple[Listing, ...] = (
-    Listing("Jobs", _JOBS, _jobs, "no jobs"),
-    Listing("Running", _RUNNING, _running, "nothing is running"),
-    Listing("Next", _NEXT, _upcoming, "nothing is due"),
-    Listing("Failed", _FAILED, _failed, "nothing has failed"),
+    Listing("Jobs", _JOBS, _jobs, "no jobs", MOST_JOBS),
+    Listing("Running", _RUNNING, _running, "nothing is running", MOST_RUNS),
+    Listing("Next", _NEXT, _upcoming, "nothing is due", MOST_UPCOMING),
+    Listing("Failed", _FAILED, _failed, "nothing has failed", MOST_RUNS),
     Listing("Queues", _QUEUES, _queues, "nothing waits"),
     Listing("Nodes", _NODES, _nodes, "no node is alive: duly run starts one"),
 )

@@ -12,7 +12,7 @@ from duly.cli.demo.counts import percentile
 from duly.cli.full_screen import Size
 from duly.cli.output import BAD, DIM, WARN, table_lines
 from duly.cli.text import span
-from duly.cli.top.lists import LISTS, of_state
+from duly.cli.top.lists import LISTS, Listing, of_state
 from duly.cli.top.snapshot import Snapshot
 from duly.cli.top.view import Text, View, items_of, place_of
 from duly.model import State
@@ -79,16 +79,19 @@ def _summary(snapshot: Snapshot, width: int) -> str:
 
 def _tabs(view: View, snapshot: Snapshot, width: int) -> str:
     """The names of the lists with the number of their lines; the shown one is highlighted."""
-    counts = [len(each.items(snapshot)) for each in LISTS]
-    texts = [
-        f"{number} {each.title} {count}" for number, (each, count) in enumerate(zip(LISTS, counts, strict=True), 1)
-    ]
+    texts = [f"{number} {each.title} {_number(each, snapshot)}" for number, each in enumerate(LISTS, 1)]
     if len("  ".join(texts)) + 2 > width:
         texts = [f"{number} {each.title}" for number, each in enumerate(LISTS, 1)]
     shown = [
         click.style(f" {text} ", reverse=True) if place == view.number else text for place, text in enumerate(texts)
     ]
     return "  ".join(shown) if len("  ".join(texts)) + 2 <= width else cut(f"{texts[view.number]} (Tab: others)", width)
+
+
+def _number(listing: Listing, snapshot: Snapshot) -> str:
+    """How many lines a list has; there are more than those that were read if there is a plus."""
+    count = len(listing.items(snapshot))
+    return f"{count}+" if listing.most is not None and count >= listing.most else str(count)
 
 
 def _list(view: View, snapshot: Snapshot, size: Size) -> list[str]:
