@@ -1,15 +1,14 @@
 """How long the command line takes: `python -m bench.commands [--rounds 20]`.
 
 Each command runs as a process of its own, on a small SQLite store. The figure is the median of the wall times, beside it
-the processor time of one call, which other work on the machine changes less; the exit code is 1 if a median is above its
-limit.
+the processor time of one call, which other work on the machine changes less. The exit code is 1 if a median is above
+its limit.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import resource
 import statistics
 import subprocess
@@ -36,14 +35,7 @@ def seconds(command: str, folder: str) -> float:
     """How long one call takes."""
     program = Path(sysconfig.get_path("scripts")) / "duly"
     began = time.perf_counter()
-    subprocess.run(
-        [str(program), command],
-        cwd=folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        check=True,
-        env=dict(os.environ),
-    )
+    subprocess.run([str(program), command], cwd=folder, capture_output=True, check=True)
     return time.perf_counter() - began
 
 

@@ -56,6 +56,14 @@ def test_of_several_runs_the_candidates_are_listed(ids):
     assert error.startswith("Error: '0' is ambiguous: 3 runs have an id that begins or ends with it")
 
 
+def test_candidates_fit_a_terminal(ids, tmp_path):
+    code, output = run_on_terminal("show", "0", "--no-color", folder=tmp_path, columns=80)
+    assert code == 1
+    titles, *rows = output.splitlines()[:4]
+    assert titles.split() == ["ID", "JOB", "STATE", "DUE", "(UTC)"]
+    assert {row.split()[0] for row in rows} == {short_id(run) for run in ids.values()}
+
+
 def test_an_unknown_id_says_so(ids):
     assert "there is no run '0123456789'" in invoke("show", "0123456789", code=1).stderr
     assert "there is no run" in invoke("cancel", "~", code=1).stderr

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.cli.cli_support import ask, document, invoke, run_process
@@ -201,13 +201,22 @@ def test_help_is_shown_and_closed(snapshot):
     assert pressed(snapshot, "q").ends
 
 
-@given(st.lists(st.sampled_from([*"123456ygGjkeptcr?hqn", "up", "down", "tab", "page down", "end", "escape", "enter"])))
-def test_no_keys_lead_astray(snapshot, keys):
-    view = View()
-    for key in keys:
-        for data in (snapshot, replace(snapshot, jobs=[], running=[], failed=[], nodes=[], upcoming=[])):
-            view = press(view, key, data, 18).view
-            draw(view, Frame("sqlite:///duly.db", data), Size(80, 24), colours=True)
+KEYS = [*"123456ygGjkeptcr?hqn", "up", "down", "tab", "page down", "end", "escape", "enter"]
+
+
+def test_no_keys_lead_astray(snapshot):
+    empty = replace(snapshot, jobs=[], running=[], failed=[], nodes=[], upcoming=[])
+
+    @settings(deadline=None, max_examples=30)
+    @given(st.lists(st.sampled_from(KEYS), max_size=20))
+    def check(keys):
+        view = View()
+        for key in keys:
+            for data in (snapshot, empty):
+                view = press(view, key, data, 18).view
+                draw(view, Frame("sqlite:///duly.db", data), Size(80, 24), colours=True)
+
+    check()
 
 
 # --- the screen
@@ -359,3 +368,11 @@ def test_without_a_terminal_there_is_a_message(ids, tmp_path):
     assert (code, output) == (1, "")
     assert errors.startswith("Error: duly top needs a terminal: use duly jobs")
     assert "needs a terminal" in invoke("top", code=1).stderr
+
+
+def test_a_terminal_without_a_cursor_gets_the_message(ids, tmp_path):
+    for words in (("top",), ("jobs", "--watch")):
+        with Terminal(*words, folder=tmp_path, TERM="dumb") as terminal:
+            assert terminal.end() != 0
+            assert "needs a terminal" in terminal.text
+            assert b"\x1b[?1049h" not in terminal.written

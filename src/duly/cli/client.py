@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import click
 
 from duly.cli.options import namespace
-from duly.cli.output import Column, coloured, write_table
+from duly.cli.output import Column, coloured, shown_id, write_table
 from duly.cli.settings import read_settings
 from duly.cli.text import full
 from duly.errors import AmbiguousRun, ConfigurationError, DulyError, JobNotFound, RunNotFound
@@ -162,7 +162,7 @@ async def find_run(scheduler: Scheduler, text: str) -> Run:
     try:
         return await (await scheduler.opened()).find_run(text)
     except AmbiguousRun as exc:
-        rows = [(run.id, run.job, coloured(run.state.value), full(run.due)) for run in exc.candidates]
+        rows = [(shown_id(run.id), run.job, coloured(run.state.value), full(run.due)) for run in exc.candidates]
         write_table(_CANDIDATES, rows, err=True)
         raise
 

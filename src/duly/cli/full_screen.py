@@ -25,6 +25,11 @@ _REST_OF_LINE = "\x1b[0m\x1b[K"
 _ENDING = ("SIGTERM", "SIGHUP")
 
 
+def can_draw() -> bool:
+    """Whether standard output is a terminal that can be drawn on."""
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
 class Size(NamedTuple):
     """The size of a terminal in cells."""
 
@@ -43,8 +48,8 @@ class FullScreen:
         self._size = Size(0, 0)
 
     def __enter__(self) -> Self:
-        if not (sys.stdout.isatty() and (sys.stdin.isatty() or not self._keys)):
-            raise ConfigurationError("this needs a terminal: standard input or output is not one")
+        if not (can_draw() and (sys.stdin.isatty() or not self._keys)):
+            raise ConfigurationError("this needs a terminal: standard input or output is not one, or TERM is dumb")
         for name in (*_ENDING, "SIGTSTP"):
             if (number := getattr(signal, name, None)) is not None:
                 action = self._suspend if name == "SIGTSTP" else self._end

@@ -14,9 +14,9 @@ import click
 
 from duly.cli.cells import cut, padded
 from duly.cli.client import KeptSession
-from duly.cli.full_screen import FullScreen, Size
+from duly.cli.full_screen import FullScreen, Size, can_draw
 from duly.cli.group import one_line
-from duly.cli.output import BAD, DIM, on_terminal
+from duly.cli.output import BAD, DIM
 from duly.cli.text import span
 from duly.errors import DulyError
 from duly.rules.printable import escaped
@@ -29,7 +29,7 @@ def watch(ctx: click.Context, seconds: float, show: Callable[[], object]) -> Non
     """Call `show` every so many seconds, and display what it writes. The first call may fail as without `--watch`."""
     if ctx.params.get("as_json"):
         raise click.UsageError("--watch and --json cannot be used together: repeat the command in a loop")
-    if not on_terminal():
+    if not can_draw():
         raise click.UsageError("--watch needs a terminal: repeat the command in a loop, or see duly events --follow")
     latest: list[str] = []
     try:

@@ -23,7 +23,8 @@ from duly.cli.demo.happenings import Happening, happening, said, skipped
 from duly.cli.demo.nodes import DemoNodes
 from duly.cli.demo.story import FIRST, SECOND, Story
 from duly.cli.explain import write_explanation
-from duly.cli.output import colourful, on_terminal, write_pairs
+from duly.cli.full_screen import can_draw
+from duly.cli.output import colourful, write_pairs
 from duly.cli.text import line, span
 from duly.errors import ConfigurationError, DulyError
 from duly.model import State
@@ -83,7 +84,7 @@ async def _run(address: str, seconds: float | None, *, plain: bool) -> None:
 
 
 def _screen(counts: DemoCounts, *, plain: bool) -> LiveTable | EventLines:
-    if plain or not on_terminal():
+    if plain or not can_draw():
         return EventLines()
     from duly.cli.demo.live_table import LiveTable  # noqa: PLC0415  # for terminals
 

@@ -13,9 +13,8 @@ from msgspec.structs import replace
 
 from duly.cli.actions import cancel_run, pause_job, pause_queue, redrive_run, resume_job, trigger_job
 from duly.cli.client import address_of, ask
-from duly.cli.full_screen import FullScreen
+from duly.cli.full_screen import FullScreen, can_draw
 from duly.cli.group import one_line
-from duly.cli.output import on_terminal
 from duly.cli.text import full, line
 from duly.cli.top import snapshot as snapshots
 from duly.cli.top.keys import KeyDecoder
@@ -33,7 +32,7 @@ _ESCAPE = 0.05  # after an escape without continuation it was the key
 
 def run_top(url: str | None) -> None:
     """Show the live view until it is left."""
-    if not (on_terminal() and sys.stdin.isatty()):
+    if not (can_draw() and sys.stdin.isatty()):
         raise ConfigurationError(
             "duly top needs a terminal: use duly jobs, duly runs and duly nodes, with --watch or --json"
         )
