@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 CORES  ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 3 // 2)')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-versions check lint format types imports bench figures bench-peers site sim fuzz-api stops crashes outages clocks failovers load clean
+.PHONY: help demo test test-oldest test-versions check lint format types imports bench figures bench-peers bench-commands site sim fuzz-api stops crashes outages clocks failovers load clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | sort | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -54,6 +54,9 @@ bench-peers: $(VENV)/.dev  ## measure Duly beside other job systems (ONLY=duly,s
 
 site: $(VENV)/.dev  ## build the documentation as a site in build/site (SERVE=yes serves it on loopback)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs $(if $(SERVE),serve,build --strict --quiet)
+
+bench-commands: $(VENV)/.dev  ## measure how long the command line takes to start (ROUNDS=20)
+	$(BIN)/python -m bench.commands $(if $(ROUNDS),--rounds $(ROUNDS))
 
 sim: $(VENV)/.dev  ## run a long simulation campaign (SEEDS=0-5000)
 	$(BIN)/python -m tests.sim.campaign --seeds $(or $(SEEDS),0-5000)

@@ -7,7 +7,7 @@ edge, so that callers only ever need this module. Absence inside the ports is a 
     ├── ConfigurationError ── MissingExtra
     ├── InvalidSchedule
     ├── JobNotFound
-    ├── RunNotFound
+    ├── RunNotFound ── AmbiguousRun
     ├── DuplicateJob
     ├── JobChanged
     ├── SettingChanged
@@ -23,6 +23,7 @@ edge, so that callers only ever need this module. Absence inside the ports is a 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,14 @@ class JobNotFound(DulyError, LookupError):
 
 class RunNotFound(DulyError, LookupError):
     """No run of that id exists: it never did, or retention has purged it."""
+
+
+class AmbiguousRun(RunNotFound):
+    """Several runs have an id that can be shortened to the given text. `candidates` are the newest of them."""
+
+    def __init__(self, message: str, candidates: Sequence[Run]) -> None:
+        super().__init__(message)
+        self.candidates = candidates
 
 
 class DuplicateJob(DulyError):

@@ -2,8 +2,12 @@
 
 import re
 import signal
+from contextlib import suppress
+from pathlib import Path
 
-from tests.cli.cli_support import run_on_terminal, run_process, spawn
+import pytest
+from tests.cli.cli_support import invoke, run_process, spawn, until
+from tests.cli.terminal import WIDTHS, Terminal
 
 from duly.cli.demo.counts import percentile
 
@@ -43,13 +47,55 @@ def test_the_demo_stops_when_it_is_told_to(tmp_path):
     check_summary(seen + output)
 
 
-def test_the_demo_on_a_terminal(tmp_path):
-    code, output = run_on_terminal("demo", "--duration", "2", folder=tmp_path, columns=140)
-    assert code == 0
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
-    assert re.search(r"job +schedule +next +last +runs ", plain, re.MULTILINE)
-    assert re.search(r"watch_the_shelves +every 2 seconds", plain)
-    assert re.search(r"^runs +\d+ completed", plain, re.MULTILINE)
+@pytest.mark.parametrize("columns", WIDTHS)
+def test_the_demo_on_a_terminal(tmp_path, columns):
+    with Terminal("demo", folder=tmp_path, columns=columns, rows=40) as terminal:
+        terminal.until("shop-2 has started")
+        terminal.until(lambda: re.search(r"^pack_the_parcels .*[█░]{10}", terminal.text, re.MULTILINE))  # progress
+        terminal.until(lambda: re.search(r"s  retry +fetch_exchange_rates: ConnectionError", terminal.text))
+        terminal.until(lambda: re.search(r"s  skipped +count_the_stock: overlap", terminal.text))
+        terminal.until("why? ")
+        titles = next(line for line in terminal.lines if line.startswith("JOB "))
+        assert {"NEXT", "LAST", "RUNS", "NOW"} <= set(titles.split())
+        assert ("SCHEDULE" in titles) == (columns >= 120)
+        terminal.send("\x03")
+        assert terminal.end() == 0
+        assert terminal.screen.wrapped == []
+        assert terminal.restored
+        text = "\n".join(terminal.screen.everything())
+        assert re.search(r"^runs +\d+ completed", text, re.MULTILINE)
+        assert "decided by: overlap='skip'" in text
+
+
+def test_a_node_is_killed_and_the_other_takes_over(tmp_path):
+    with Terminal("demo", folder=tmp_path, columns=120, rows=50) as terminal:
+        terminal.until(lambda: re.search(r"kill -9 +shop-\d is killed while it executes \d+ run", terminal.text))
+        terminal.until(lambda: re.search(r"reaped .*its node shop-\d vanished; shop-\d takes it over", terminal.text))
+        terminal.until(lambda: re.search(r"recovered .* runs again on shop-\d, \d.* later", terminal.text))
+        terminal.until("shop-3 has started")
+        terminal.send("\x03")
+        assert terminal.end() == 0
+
+
+def test_the_demo_leaves_no_process_behind(tmp_path):
+    for ending in (signal.SIGKILL, signal.SIGTERM):
+        process = spawn("demo", "--url", f"sqlite:///{tmp_path}/play.db", folder=tmp_path)
+        assert process.stdout is not None
+        while "shop-2 has started" not in process.stdout.readline():
+            pass
+        process.send_signal(ending)
+        process.communicate(timeout=60)
+        until(lambda: not demo_nodes(tmp_path), "the nodes have ended")
+
+
+def demo_nodes(folder) -> list[str]:
+    """The processes of the nodes on a store in this folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            words = path.read_text(errors="replace")
+            found += [words] if "duly.cli.demo.node" in words and str(folder) in words else []
+    return found
 
 
 def test_the_demo_on_another_store(tmp_path):
@@ -64,3 +110,7 @@ def test_percentiles():
     assert [percentile(values, share) for share in (0.5, 0.9, 0.99, 1.0)] == [50.0, 90.0, 99.0, 100.0]
     assert percentile([7.0], 0.5) == 7.0
     assert percentile([], 0.5) is None
+
+
+def test_two_nodes_cannot_share_a_store_in_memory():
+    assert "cannot share a store in memory" in invoke("demo", "--url", "memory://", code=1).stderr

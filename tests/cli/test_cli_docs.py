@@ -32,7 +32,7 @@ def test_every_command_has_an_example_with_its_output(name):
 def test_every_option_is_mentioned(name):
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
-    shared = {"--url", "--namespace", "--json", "--debug", "--no-color", "--help"}
+    shared = {"--url", "--namespace", "--json", "--wide", "--debug", "--no-color", "--help"}
     where = section(name)
     if "(#duly-runs)" in where:  # the filters of runs are described once
         where += section("runs")

@@ -94,6 +94,7 @@ def test_the_module_is_the_command(tmp_path):
         (["jobs", "--help"], {"rich", "asyncio", "sqlite3", "duly.scheduler"}),
         (["run", "--help"], {"rich", "asyncio", "sqlite3", "duly.scheduler"}),
         (["demo", "--help"], {"rich", "asyncio", "sqlite3", "duly.scheduler"}),
+        (["top", "--help"], {"rich", "asyncio", "sqlite3", "duly.scheduler"}),
         (["next", "30 2 * * *"], {"rich", "asyncio", "sqlite3", "duly.scheduler"}),
         (["next", "every 10s", "--json"], {"rich", "asyncio", "sqlite3", "duly.scheduler"}),
     ],

@@ -33,6 +33,7 @@ OTHERS = {
     "scheduler",
     "serve",
     "demo",
+    "top",
     "bench",
     "config",
     "events",

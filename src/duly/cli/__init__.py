@@ -18,7 +18,7 @@ _CHECKING = "Checking"
 
 COMMANDS = {
     "init": Entry("duly.cli.init:init", "Write a small project to start from.", _RUNNING),
-    "demo": Entry("duly.cli.demo:demo", "Run a dozen example jobs on a temporary store.", _RUNNING),
+    "demo": Entry("duly.cli.demo:demo", "Run example jobs on two nodes, one of which is killed.", _RUNNING),
     "run": Entry("duly.cli.run:run", "Run a node: plan and execute jobs until stopped.", _RUNNING),
     "scheduler": Entry("duly.cli.run:scheduler", "Plan, and serve the API; workers execute the runs.", _RUNNING),
     "worker": Entry("duly.cli.run:worker", "Execute runs that a scheduler plans.", _RUNNING),
@@ -34,6 +34,7 @@ COMMANDS = {
     "queues": Entry("duly.cli.queues:queues", "List the queues, and what waits in them.", _LOOKING),
     "handlers": Entry("duly.cli.handlers:handlers", "List the handlers, and the nodes that have them.", _LOOKING),
     "nodes": Entry("duly.cli.nodes:nodes", "List the nodes that are alive.", _LOOKING),
+    "top": Entry("duly.cli.top:top", "Show all of this live, on the whole screen.", _LOOKING),
     "apply": Entry("duly.cli.job_files:apply", "Write the jobs of a job file to the store.", _OPERATING),
     "submit": Entry("duly.cli.submit:submit", "Submit a run to a handler.", _OPERATING),
     "trigger": Entry("duly.cli.submit:trigger", "Run a job once more, now.", _OPERATING),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from duly.cli.client import ask
-from duly.cli.options import MOST_SEQUENCE, Group, command, json_option, store_option
-from duly.cli.output import Column, write_json, write_table
+from duly.cli.options import MOST_SEQUENCE, Group, command, json_option, store_option, watch_option
+from duly.cli.output import Cell, Column, Row, write_json, write_line, write_table
 from duly.cli.text import full, line
 from duly.errors import DulyError
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 _COLUMNS = (
-    Column("#", right=True),
-    Column("AT (UTC)"),
-    Column("WHO", wraps=True),
-    Column("ACTION"),
-    Column("WHAT", wraps=True),
-    Column("BEFORE", wraps=True),
-    Column("AFTER", wraps=True),
+    Column("#", right=True, importance=9),
+    Column("AT (UTC)", wraps=True, importance=6, least=20),
+    Column("WHO", wraps=True, importance=7, least=12),
+    Column("ACTION", importance=8),
+    Column("WHAT", wraps=True, importance=8, least=20),
+    Column("BEFORE", wraps=True, importance=4),
+    Column("AFTER", wraps=True, importance=5),
 )
 
 
@@ -38,6 +38,7 @@ def audit() -> None:
 @command("duly audit list --after 120 --limit 20")
 @click.option("--after", type=click.IntRange(0, MOST_SEQUENCE), default=0, help="Only entries with a greater number.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="How many at most.")
+@watch_option
 @store_option
 @json_option
 def list_actions(after: int, limit: int, url: str | None, as_json: bool) -> None:
@@ -87,25 +88,25 @@ def verify(expect: str | None, url: str | None, as_json: bool) -> None:
 
 def _write(report: Report) -> None:
     for finding in report.findings:
-        click.echo(f"found: {line(finding)}")
+        write_line(line(finding), "found: ")
     for damage in report.known:
-        click.echo(f"known: {line(damage)}")
+        write_line(line(damage), "known: ")
     if not report.findings:
         click.echo(f"{report.entries} entries, none was changed")
     if report.expected_at is not None:
         click.echo(f"expected: entry {report.expected_at}")
     if report.authenticated:
         click.echo(f"authenticated: {report.authenticated} entries")
-    click.echo(f"head: {report.head.hash} (entry {report.head.sequence})")
+    write_line(f"{report.head.hash} (entry {report.head.sequence})", "head: ")
 
 
-def _row(recorded: Recorded) -> tuple[str, ...]:
+def _row(recorded: Recorded) -> Row:
     deed = recorded.deed
     if deed is None:
         return (str(recorded.sequence), "?", "?", "?", "cannot be read", "–", "–")
     return (
         str(recorded.sequence),
-        full(deed.at),
+        Cell(full(deed.at), short=full(deed.at.replace(microsecond=0))),
         deed.actor,
         deed.action,
         deed.target,

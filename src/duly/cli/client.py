@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import click
 
 from duly.cli.options import namespace
+from duly.cli.output import Column, coloured, shown_id, write_table
 from duly.cli.settings import read_settings
-from duly.errors import ConfigurationError
+from duly.cli.text import full
+from duly.errors import AmbiguousRun, ConfigurationError, DulyError, JobNotFound, RunNotFound
 
 if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
     from duly.backends.address import Address
+    from duly.model import Run
     from duly.scheduler import Scheduler
 
 T = TypeVar("T")
+
+_SESSION = "duly.session"
+_CANDIDATES = (
+    Column("ID", importance=9),
+    Column("JOB", wraps=True, importance=8),
+    Column("STATE", importance=7),
+    Column("DUE (UTC)", importance=6),
+)
 
 
 def ask(
@@ -51,12 +65,57 @@ def ask(
         audit_key=settings.field("audit_key"),
     )
 
+    def make() -> Scheduler:
+        return Scheduler(address.store, config, queue=address.queue, coordinator=address.coordinator)
+
     async def conversation() -> T:
-        opened = Scheduler(address.store, config, queue=address.queue, coordinator=address.coordinator)
-        async with opened.client() as scheduler:
+        async with make().client() as scheduler:
             return await question(scheduler)
 
-    return asyncio.run(conversation())
+    kept = kept_session()
+    return asyncio.run(conversation()) if kept is None else kept.ask(make, question)
+
+
+class KeptSession:
+    """One event loop and one opened store for all questions of a command that is repeated."""
+
+    def __init__(self) -> None:
+        import asyncio  # noqa: PLC0415
+
+        self._runner = asyncio.Runner()
+        self._open = AsyncExitStack()
+        self._scheduler: Scheduler | None = None
+
+    def __enter__(self) -> Self:
+        click.get_current_context().meta[_SESSION] = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._runner, suppress(DulyError):  # the store may be away
+            self._runner.run(self._open.aclose())
+
+    def ask(self, make: Callable[[], Scheduler], question: Callable[[Scheduler], Awaitable[T]]) -> T:
+        """The answer to a question. The first one opens the store."""
+
+        async def conversation() -> T:
+            if self._scheduler is None:
+                self._scheduler = await self._open.enter_async_context(make().client())
+            return await question(self._scheduler)
+
+        return self._runner.run(conversation())
+
+    def sleep(self, seconds: float) -> None:
+        """Let the event loop run for some time: it serves the connections of the store."""
+        import asyncio  # noqa: PLC0415
+
+        self._runner.run(asyncio.sleep(seconds))
+
+
+def kept_session() -> KeptSession | None:
+    """The session that this command keeps open, if it is repeated."""
+    ctx = click.get_current_context(silent=True)
+    found: KeptSession | None = None if ctx is None else ctx.meta.get(_SESSION)
+    return found
 
 
 async def store_time(scheduler: Scheduler) -> datetime:
@@ -93,6 +152,29 @@ def missing_file(address: str) -> Path | None:
 
     path = parse(address).path
     return None if path.exists() else path
+
+
+# --- runs by shortened ids
+
+
+async def find_run(scheduler: Scheduler, text: str) -> Run:
+    """The run with this id, or the only one whose id begins or ends with it; of several, the candidates are listed."""
+    try:
+        return await (await scheduler.opened()).find_run(text)
+    except AmbiguousRun as exc:
+        rows = [(shown_id(run.id), run.job, coloured(run.state.value), full(run.due)) for run in exc.candidates]
+        write_table(_CANDIDATES, rows, err=True)
+        raise
+
+
+async def find_instead(scheduler: Scheduler, text: str, missing: JobNotFound) -> Run:
+    """The run whose id ends with a text that names no job; if there is none either, the job is missing."""
+    try:
+        return await find_run(scheduler, text)
+    except AmbiguousRun:
+        raise
+    except RunNotFound:
+        raise missing from None
 
 
 # --- the audit log

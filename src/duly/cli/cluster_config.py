@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from duly.cli.client import actor, ask
-from duly.cli.options import command, json_option, store_option
-from duly.cli.output import Column, write_json, write_table
+from duly.cli.options import command, json_option, store_option, watch_option
+from duly.cli.output import Cell, Column, Row, write_json, write_table
 from duly.cli.text import full, line
 
 if TYPE_CHECKING:
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     from duly.scheduler.cluster_settings import SettingView
 
 _COLUMNS = (
-    Column("SETTING"),
-    Column("VALUE"),
-    Column("FROM"),
-    Column("REVISION", right=True),
-    Column("BY", wraps=True),
-    Column("AT (UTC)", wraps=True),
+    Column("SETTING", importance=9),
+    Column("VALUE", wraps=True, importance=8),
+    Column("FROM", importance=7),
+    Column("REVISION", right=True, importance=4),
+    Column("BY", wraps=True, importance=6, least=12),
+    Column("AT (UTC)", wraps=True, importance=5, least=20),
 )
 
 
 @command("duly config list", "duly config list --json")
+@watch_option
 @store_option
 @json_option
 def list_settings(url: str | None, as_json: bool) -> None:
@@ -95,14 +96,14 @@ def unset_setting(name: str, expect: int | None, url: str | None) -> None:
     click.echo(f"{name} is not set for the cluster: each node uses its own configuration")
 
 
-def _row(view: SettingView) -> tuple[str, ...]:
+def _row(view: SettingView) -> Row:
     return (
         view.name,
         _text(view),
         f"{view.origin} (pinned)" if view.pinned else view.origin,
         "–" if view.revision is None else str(view.revision),
         "–" if view.by is None else line(view.by),
-        "–" if view.at is None else full(view.at),
+        "–" if view.at is None else Cell(full(view.at), short=full(view.at.replace(microsecond=0))),
     )
 
 

@@ -27,11 +27,11 @@ _SECRET = frozenset({"audit_key"})
 _WIDEST = 60
 _LIVE, _RESTART = "live", "restart"
 _COLUMNS = (
-    Column("SETTING"),
-    Column("VALUE", wraps=True),
-    Column("FROM"),
-    Column("CHANGE"),
-    Column("VARIABLES", wraps=True),
+    Column("SETTING", importance=9),
+    Column("VALUE", wraps=True, importance=8, least=16),
+    Column("FROM", importance=7),
+    Column("CHANGE", importance=6),
+    Column("VARIABLES", wraps=True, importance=5, least=16),
 )
 
 

@@ -14,7 +14,7 @@ import click
 from duly.cli.client import address_of, ask
 from duly.cli.group import one_line
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import BAD, GOOD, WARN, write_json
+from duly.cli.output import BAD, GOOD, WARN, write_json, write_line
 from duly.cli.text import full, line
 from duly.errors import DulyError
 from duly.ports import Finding, Severity
@@ -51,7 +51,7 @@ def _write(findings: list[Finding]) -> None:
     width = max(len(finding.subject) for finding in findings)
     for finding in findings:
         mark, colour = _MARKS[finding.severity]
-        click.echo(f"{click.style(f'{mark:<8}', fg=colour)} {finding.subject:<{width}}  {line(finding.message)}")
+        write_line(line(finding.message), f"{click.style(f'{mark:<8}', fg=colour)} {finding.subject:<{width}}  ")
 
 
 def _installation() -> list[Finding]:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duly.cli.client import ask
+from duly.cli.cells import cut
+from duly.cli.client import ask, find_run
 from duly.cli.options import MOST_SEQUENCE, command, json_option, store_option
-from duly.cli.output import COLOURS, WARN, json_text, note, write_json
+from duly.cli.output import COLOURS, WARN, in_full, json_text, note, room, shown_id, write_json
 from duly.cli.runs import progress
 from duly.cli.text import line, span
-from duly.errors import BackendUnavailable
+from duly.errors import AmbiguousRun, BackendUnavailable, RunNotFound
 from duly.model import Progress
 from duly.model.published_event import PublishedEventKind
 
@@ -25,7 +26,6 @@ _SLICE = 500
 _PERIOD = 0.25
 _AFTER_FAILURE = 1.0
 _KINDS = [kind.value for kind in PublishedEventKind]
-_WIDEST = 200
 
 
 @command(
@@ -68,9 +68,13 @@ def events(
     """
     from duly.scheduler.event_reader import Choice  # noqa: PLC0415  # `--help` needs no scheduler
 
-    choice = Choice(frozenset(kinds), run, job, queue, handler)
+    async def read(scheduler: Scheduler) -> list[ReadEvent]:
+        run_id = None if run is None else await _run_id(scheduler, run)
+        choice = Choice(frozenset(kinds), run_id, job, queue, handler)
+        return await _read(scheduler, choice, after, limit, follow=follow, as_json=as_json)
+
     try:
-        found = ask(url, lambda scheduler: _read(scheduler, choice, after, limit, follow=follow, as_json=as_json))
+        found = ask(url, read)
     except KeyboardInterrupt:
         return
     if as_json:
@@ -79,6 +83,16 @@ def events(
         note("no events match; a node in your own program publishes its events with publish_events=True")
     else:
         _write(found, as_json=False)
+
+
+async def _run_id(scheduler: Scheduler, text: str) -> str:
+    """The id of a run that may be shortened. A run that has been purged may still have events."""
+    try:
+        return (await find_run(scheduler, text)).id
+    except AmbiguousRun:
+        raise
+    except RunNotFound:
+        return text
 
 
 async def _read(
@@ -143,8 +157,11 @@ def _write(found: Sequence[ReadEvent], *, as_json: bool) -> None:
             click.echo(json_text(document))
         else:
             at = str(document["at"]).replace("T", " ")[:23]
-            text = line(_words(document), _WIDEST)
-            click.echo(f"{event.id:>7}  {at}Z  {event.words.kind:<14}  {click.style(text, fg=_colour(document))}")
+            moment = f"{at}Z" if in_full() else at[11:19]
+            lead = f"{event.id:>7}  {moment}  {event.words.kind:<14}  "
+            text, limit = line(_words(document)), room()
+            shown = text if limit is None else cut(text, limit - len(lead))
+            click.echo(f"{lead}{click.style(shown, fg=_colour(document))}")
 
 
 def _colour(document: Mapping[str, Any]) -> str | None:
@@ -156,6 +173,8 @@ def _colour(document: Mapping[str, Any]) -> str | None:
 def _words(document: Mapping[str, Any]) -> str:
     """An event in words."""
     node = document["node"]
+    if "run_id" in document:
+        document = {**document, "run_id": shown_id(document["run_id"])}
     match document:
         case {"kind": "run.ended", "run_id": run, "job": job, "state": state}:
             took = span(document.get("seconds", 0.0))

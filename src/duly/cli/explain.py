@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from duly.cli.client import ask, store_time
+from duly.cli.client import ask, find_instead, find_run, store_time
 from duly.cli.completing import job_names_and_run_ids
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import COLOURS, write_json
+from duly.cli.output import COLOURS, write_json, write_line
 from duly.cli.text import full, line
 from duly.cli.time_args import time_type, zone_option
 from duly.errors import JobNotFound
@@ -51,9 +51,12 @@ def explain(job: str, at: TimeText, timezone: str | None, url: str | None, as_js
 
 async def _explain(scheduler: Scheduler, job: str, at: TimeText, timezone: str | None) -> Explanation:
     if is_run_id(job):
-        return await scheduler.explain(job)
+        return await scheduler.explain((await find_run(scheduler, job)).id)
     zone = timezone or await _zone_of(scheduler, job)
-    return await scheduler.explain(job, at.resolve(await store_time(scheduler), zone))
+    try:
+        return await scheduler.explain(job, at.resolve(await store_time(scheduler), zone))
+    except JobNotFound as exc:
+        return await scheduler.explain((await find_instead(scheduler, job, exc)).id)
 
 
 async def _zone_of(scheduler: Scheduler, job: str) -> str:
@@ -74,6 +77,6 @@ def write_explanation(found: Explanation) -> None:
     verdict = click.style(found.verdict.replace("_", " "), fg=COLOURS.get(found.verdict, "cyan"), bold=True)
     click.echo(f"{found.job} at {full(found.due or found.at)}: {verdict}")
     for reason in found.reasons:
-        click.echo(f"  {line(reason)}")
+        write_line(line(reason), "  ")
     if found.setting is not None:
-        click.echo(f"decided by: {found.setting}")
+        write_line(found.setting, "decided by: ")

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import click
 from click.shell_completion import CompletionItem
 
-from duly.cli.options import debugging, switches, write_examples
+from duly.cli.options import debugging, shared_options, switches, write_examples
 from duly.errors import DulyError
 from duly.rules.printable import escaped, shortened
 from duly.rules.redaction import redacted
@@ -37,7 +37,7 @@ class LazyGroup(click.Group):
         self, *arguments: Any, entries: Mapping[str, Entry], examples: Sequence[str] = (), **options: Any
     ) -> None:
         super().__init__(*arguments, **options)
-        self.params += switches()
+        self.params += [*shared_options(), *switches()]
         self.entries = entries
         self.examples = examples
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from duly.cli.client import actor, address_of, ask, store_time
 from duly.cli.confirming import can_ask
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import BAD, GOOD, WARN, write_block, write_json
+from duly.cli.output import BAD, GOOD, WARN, write_block, write_json, write_line
 from duly.cli.text import full, line, relative
 from duly.errors import ConfigurationError, DulyError
 from duly.job_files import JobFile, JobFileError, read_file
@@ -241,15 +241,16 @@ def _document(found: Difference, lost: Iterable[str], now: datetime, *, applied:
 
 def _write(found: Difference, where: str, now: datetime) -> None:
     counts = ", ".join(f"{len(found.of(kind))} {kind.value}" for kind in AlterationKind)
-    click.echo(f"job file {found.job_file.name} on {where}: {counts}, {len(found.unchanged)} unchanged")
+    write_line(f"job file {found.job_file.name} on {where}: {counts}, {len(found.unchanged)} unchanged")
     entries = _altered(found, now)
     for each, entry in entries[:_SHOWN]:
         sign, colour = _SIGNS[each.kind]
-        click.secho(f"{sign} {entry.name}: {line(f'{entry.schedule}: {entry.command}')}", fg=colour)
+        lead = click.style(f"{sign} ", fg=colour)
+        write_line(f"{entry.name}: {line(f'{entry.schedule}: {entry.command}')}", lead, colour=colour)
         changes = [line(f"{field.field}: {field.old} → {field.new}") for field in entry.fields]
         due = _due_times(entry, now, removed=each.kind is AlterationKind.REMOVED)
         for text in (*changes, *due, *_run_words(entry, now)):
-            click.echo(f"    {text}")
+            write_line(text, "    ")
     if len(entries) > _SHOWN:
         _write_rest(entries[_SHOWN:])
 
@@ -268,7 +269,7 @@ def _write_rest(entries: Sequence[tuple[Alteration, Entry]]) -> None:
     jobs = ", ".join(f"{number} {kind.value}" for kind, number in counts.items())
     known = [entry.runs for _, entry in entries if entry.runs is not None]
     runs = ", ".join(f"{sum(getattr(each, what) for each in known)} {what}" for what in ("appear", "vanish", "move"))
-    click.echo(f"… and {len(entries)} more jobs ({jobs}), of whose runs {runs}; --json shows all")
+    write_line(f"… and {len(entries)} more jobs ({jobs}), of whose runs {runs}; --json shows all")
 
 
 def _due_times(entry: Entry, now: datetime, *, removed: bool = False) -> list[str]:

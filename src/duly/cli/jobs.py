@@ -9,8 +9,8 @@ import click
 from msgspec.structs import replace
 
 from duly.cli.client import ask_with_time
-from duly.cli.options import command, json_option, store_option
-from duly.cli.output import Cell, Column, Row, coloured, plain, write_document, write_list
+from duly.cli.options import command, json_option, store_option, watch_option
+from duly.cli.output import WARN, Cell, Column, Row, coloured, plain, write_document, write_list
 from duly.cli.text import relative, short
 from duly.model import JobStatus
 
@@ -19,19 +19,20 @@ if TYPE_CHECKING:
 
 _OVERDUE_AFTER = timedelta(seconds=1)
 _COLUMNS = (
-    Column("NAME", wraps=True),
-    Column("STATUS"),
-    Column("SCHEDULE", wraps=True),
-    Column("NEXT RUN (UTC)", wraps=True),
-    Column("LAST"),
-    Column("RUNS", right=True),
-    Column("FAILED", right=True),
+    Column("NAME", wraps=True, importance=9, least=20),
+    Column("STATUS", importance=7),
+    Column("SCHEDULE", wraps=True, importance=6, least=16),
+    Column("NEXT RUN (UTC)", wraps=True, importance=8, least=14),
+    Column("LAST", importance=5),
+    Column("RUNS", right=True, importance=3),
+    Column("FAILED", right=True, importance=4),
 )
 
 
 @command("duly jobs", "duly jobs --tag billing --status paused", "duly jobs --json | jq '.[].next_run_at'")
 @click.option("--tag", multiple=True, help="Only jobs with this tag; repeatable, then with all of them.")
 @click.option("--status", type=click.Choice([each.value for each in JobStatus]), help="Only jobs of this status.")
+@watch_option
 @store_option
 @json_option
 def jobs(url: str | None, tag: tuple[str, ...], status: str | None, as_json: bool) -> None:
@@ -63,7 +64,7 @@ def _row(view: JobView, now: datetime) -> Row:
     )
 
 
-def _coming(at: datetime, now: datetime) -> str:
+def _coming(at: datetime, now: datetime) -> Cell:
     if at < now - _OVERDUE_AFTER:
-        return f"overdue since {short(at, now)}"
-    return f"{relative(at, now)} ({short(at, now)})"
+        return Cell(f"overdue since {short(at, now)}", WARN, "overdue")
+    return Cell(f"{relative(at, now)} ({short(at, now)})", short=relative(at, now))

@@ -15,8 +15,8 @@ from msgspec import Struct
 from duly.cli.client import ask
 from duly.cli.completing import job_names
 from duly.cli.explain import job_zone
-from duly.cli.options import command, json_option, store_option
-from duly.cli.output import WARN, note, write_json
+from duly.cli.options import command, json_option, store_option, watch_option
+from duly.cli.output import WARN, Cell, Column, note, write_json, write_table
 from duly.cli.text import full, relative
 from duly.cli.time_args import time_type, zone_option
 from duly.model import JobStatus
@@ -28,6 +28,13 @@ from duly.rules.time_words import TimeText
 
 if TYPE_CHECKING:
     from duly.scheduler import JobView, Scheduler
+
+_COLUMNS = (
+    Column("LOCAL", importance=9),
+    Column("UTC", importance=6),
+    Column("FROM NOW", importance=8),
+    Column("NOTE", wraps=True, importance=7, least=30),
+)
 
 
 _MOST_EXCLUDED = 100
@@ -63,6 +70,7 @@ class Answer(Struct, frozen=True):
 @click.option("-n", "--count", type=click.IntRange(1, 1000), default=5, show_default=True, help="How many.")
 @zone_option("The time zone. Default: the job's, or UTC.")
 @click.option("--after", type=time_type, metavar="T", help="Start at this time. Default: now.")
+@watch_option
 @store_option
 @json_option
 def next_(
@@ -138,16 +146,6 @@ def _write(answer: Answer, now: datetime) -> None:
     click.secho(answer.schedule or "runs when submitted", bold=True)
     if not answer.next:
         click.echo("  nothing is due any more" if answer.schedule else "  nothing is waiting")
-    for text in _aligned(sorted((*answer.next, *answer.excluded), key=lambda each: each.due), now):
-        click.echo(f"  {text}")
-
-
-def _aligned(instants: Sequence[Due], now: datetime) -> list[str]:
-    rows = [(each.local, full(each.due), relative(each.at, now), each.note or "") for each in instants]
-    widths = [max((len(row[index]) for row in rows), default=0) for index in range(3)]
-    return ["  ".join(_padded(row[:3], widths, row[3])) for row in rows]
-
-
-def _padded(texts: Sequence[str], widths: Sequence[int], last: str) -> list[str]:
-    padded = [text.ljust(width) for text, width in zip(texts, widths, strict=True)]
-    return [*padded, click.style(last, fg=WARN)] if last else [*padded[:-1], texts[-1]]
+    shown = sorted((*answer.next, *answer.excluded), key=lambda each: each.due)
+    rows = [(each.local, full(each.due), relative(each.at, now), Cell(each.note or "", WARN)) for each in shown]
+    write_table(_COLUMNS, rows, titles=False, indent=2)

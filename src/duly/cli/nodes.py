@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from duly.cli.client import ask_with_time
-from duly.cli.options import command, json_option, store_option
+from duly.cli.options import command, json_option, store_option, watch_option
 from duly.cli.output import GOOD, Cell, Column, Row, write_json, write_list
 from duly.cli.text import relative
 from duly.model import Node
@@ -16,20 +16,21 @@ if TYPE_CHECKING:
     from duly.scheduler.views import Health
 
 _COLUMNS = (
-    Column("NODE", wraps=True),
-    Column("HOST", wraps=True),
-    Column("PID", right=True),
-    Column("ROLES"),
-    Column("QUEUES", wraps=True),
-    Column("LABELS", wraps=True),
-    Column("BUSY", right=True),
-    Column("LEADER"),
-    Column("STARTED"),
-    Column("VERSION"),
+    Column("NODE", wraps=True, importance=9, least=20),
+    Column("HOST", wraps=True, importance=3),
+    Column("PID", right=True, importance=2),
+    Column("ROLES", importance=5),
+    Column("QUEUES", wraps=True, importance=4),
+    Column("LABELS", wraps=True, importance=3),
+    Column("BUSY", right=True, importance=8),
+    Column("LEADER", importance=7),
+    Column("STARTED", importance=6),
+    Column("VERSION", importance=1),
 )
 
 
 @command("duly nodes")
+@watch_option
 @store_option
 @json_option
 def nodes(url: str | None, as_json: bool) -> None:

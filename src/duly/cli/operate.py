@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from duly.cli.actions import cancel_run, redrive_run
 from duly.cli.bulk import cancelling, change_many, redriving
-from duly.cli.client import actor, address_of, ask, record_action
+from duly.cli.client import actor, address_of, ask, find_run, record_action
 from duly.cli.completing import job_names, removed_job_names, run_ids
 from duly.cli.confirming import can_ask
 from duly.cli.options import command, namespace, store_option
@@ -90,20 +91,18 @@ def cancel(run: str | None, reason: str | None, filters: RunFilters, yes: bool, 
         return
     refuse_both(filters)
 
-    async def cancel_and_record(scheduler: Scheduler) -> CancelReply:
-        before = await scheduler.get_run(run)
-        reply = await scheduler.cancel(run, reason)
-        if reply is not CancelReply.TOO_LATE:
-            await record_action(scheduler, "cancel", f"run {run}", {"status": before.state}, {"reason": reason})
-        return reply
+    async def find_and_cancel(scheduler: Scheduler) -> tuple[str, CancelReply]:
+        found = await find_run(scheduler, run)
+        return found.id, await cancel_run(scheduler, found, reason)
 
-    match ask(url, cancel_and_record):
+    run_id, reply = ask(url, find_and_cancel)
+    match reply:
         case CancelReply.DONE:
-            click.echo(f"run {run} is cancelled")
+            click.echo(f"run {run_id} is cancelled")
         case CancelReply.REQUESTED:
-            click.echo(f"run {run} is running; its worker has been asked to stop")
+            click.echo(f"run {run_id} is running; its worker has been asked to stop")
         case _:
-            raise DulyError(f"run {run} had ended already: see duly show {run}")
+            raise DulyError(f"run {run_id} had ended already: see duly show {run_id}")
 
 
 @command(
@@ -133,16 +132,12 @@ def redrive(run: str | None, document: str | None, filters: RunFilters, yes: boo
     refuse_both(filters)
     payload = read_payload((), document, "--payload")
 
-    async def redrive_and_record(scheduler: Scheduler) -> None:
-        from duly.scheduler.audit_actions import redriven  # noqa: PLC0415
+    async def find_and_redrive(scheduler: Scheduler) -> str:
+        found = await find_run(scheduler, run)
+        await redrive_run(scheduler, found, payload)
+        return found.id
 
-        before = await scheduler.get_run(run)
-        await scheduler.redrive(run, payload)
-        new = None if payload is None else (await scheduler.get_run(run)).payload
-        await record_action(scheduler, "redrive", f"run {run}", *redriven(before, new))
-
-    ask(url, redrive_and_record)
-    click.echo(f"run {run} waits to be run again")
+    click.echo(f"run {ask(url, find_and_redrive)} waits to be run again")
 
 
 @command("duly migrate --url postgresql://jobs.internal/duly")

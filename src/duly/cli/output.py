@@ -1,12 +1,13 @@
 """Output of commands: JSON documents, tables, and pairs of names and values.
 
-On a terminal, tables are fitted to its width by rich; elsewhere they are plain aligned text, complete and without
-colours, for `grep` and `awk`. Notes go to standard error.
+On a terminal everything is fitted to its width, unless `--wide` is given; elsewhere it is plain aligned text, complete
+and without colours, for `grep` and `awk`. Notes go to standard error.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -15,26 +16,51 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
+from duly.cli.cells import cut, folded, padded, width_of
+from duly.cli.columns import GAP, Column, fit
+from duly.cli.options import wide
 from duly.cli.text import line
-from duly.model import iso
+from duly.model import iso, short_id
 from duly.rules.printable import escaped
+
+__all__ = [
+    "BAD",
+    "COLOURS",
+    "DIM",
+    "GOOD",
+    "LIVE",
+    "WARN",
+    "Cell",
+    "Column",
+    "Row",
+    "coloured",
+    "colourful",
+    "in_full",
+    "json_text",
+    "note",
+    "on_terminal",
+    "plain",
+    "room",
+    "shown_id",
+    "table_lines",
+    "write_block",
+    "write_document",
+    "write_json",
+    "write_line",
+    "write_list",
+    "write_pairs",
+    "write_table",
+]
 
 _KEPT = (datetime, timedelta, bytes)
 
 
-class Column(NamedTuple):
-    """A column: its title, whether it is aligned to the right, and whether it may wrap on a narrow terminal."""
-
-    title: str
-    right: bool = False
-    wraps: bool = False
-
-
 class Cell(NamedTuple):
-    """Text with a colour."""
+    """Text with a colour. Where the text does not fit, `short` is shown instead of the beginning of it."""
 
     text: str
     colour: str = ""
+    short: str = ""
 
 
 Row = Sequence[str | Cell]
@@ -104,7 +130,9 @@ def _plain(value: Any) -> Any:
 
 def note(text: str) -> None:
     """Write a note for people to standard error."""
-    click.secho(text, err=True, fg=DIM)
+    limit = shutil.get_terminal_size().columns if sys.stderr.isatty() and not wide() else None
+    for part in [text] if limit is None else folded(text, limit):
+        click.secho(part, err=True, fg=DIM)
 
 
 def on_terminal() -> bool:
@@ -117,46 +145,63 @@ def colourful() -> bool:
     return on_terminal() and click.get_current_context().color is not False
 
 
-def write_table(columns: Sequence[Column], rows: Sequence[Row]) -> None:
-    """Write a table. Control characters in cells are replaced."""
+def in_full() -> bool:
+    """Whether nothing is shortened: the output is not a terminal, or `--wide` is given."""
+    return not on_terminal() or wide()
+
+
+def room() -> int | None:
+    """How many cells a line may take; None where nothing is shortened."""
+    return None if in_full() else shutil.get_terminal_size().columns
+
+
+def shown_id(run_id: str) -> str:
+    """The id of a run as tables show it: short on a terminal, which every command accepts."""
+    return run_id if in_full() else short_id(run_id)
+
+
+def write_table(
+    columns: Sequence[Column], rows: Sequence[Row], *, titles: bool = True, indent: int = 0, err: bool = False
+) -> None:
+    """Write a table to standard output, or to standard error. Control characters in cells are replaced.
+
+    On a terminal it is fitted to the width (`duly.cli.columns`), and a note names the columns that are left out.
+    """
+    limit = room()
+    texts, left_out = table_lines(columns, rows, None if limit is None else limit - indent, titles=titles)
+    for text in texts:
+        click.echo(f"{'':>{indent}}{text}", err=err)
+    if left_out and titles:
+        note(f"left out: {', '.join(left_out)}; --wide shows everything")
+
+
+def table_lines(
+    columns: Sequence[Column], rows: Sequence[Row], limit: int | None, *, titles: bool = True
+) -> tuple[list[str], list[str]]:
+    """The lines of a table with colours, fitted to `limit` cells (None: not at all); and the columns left out."""
     cells = [[_cell(cell) for cell in row] for row in rows]
-    if on_terminal():
-        _write_rich(columns, cells)
-    else:
-        _write_plain(columns, cells)
+    table = [[Cell(column.title) for column in columns], *cells] if titles else cells
+    natural = [max((width_of(row[place].text) for row in table), default=0) for place in range(len(columns))]
+    widths = list[int | None](natural) if limit is None else fit(columns, natural, limit)
+    texts = [_table_line(columns, row, widths, bold=titles and not number) for number, row in enumerate(table)]
+    return texts, [column.title for column, width in zip(columns, widths, strict=True) if width is None]
+
+
+def _table_line(columns: Sequence[Column], row: Sequence[Cell], widths: Sequence[int | None], *, bold: bool) -> str:
+    """One line of a table, without spaces at its end."""
+    every = zip(columns, row, widths, strict=True)
+    shown = [(column, cell, width) for column, cell, width in every if width is not None]
+    last = len(shown) - 1
+    parts = []
+    for place, (column, cell, width) in enumerate(shown):
+        text = cell.short if cell.short and width_of(cell.text) > width else cell.text
+        fitted = cut(text, width) if place == last and not column.right else padded(text, width, right=column.right)
+        parts.append(click.style(fitted, fg=cell.colour or None, bold=bold or None) if fitted.strip() else fitted)
+    return (" " * GAP).join(parts).rstrip()
 
 
 def _cell(cell: str | Cell) -> Cell:
-    return Cell(line(cell.text), cell.colour) if isinstance(cell, Cell) else Cell(line(cell))
-
-
-def _write_plain(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
-    table = [[column.title for column in columns], *[[cell.text for cell in row] for row in rows]]
-    widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
-    for row in table:
-        padded = [
-            text.rjust(width) if column.right else text.ljust(width)
-            for text, width, column in zip(row, widths, columns, strict=True)
-        ]
-        click.echo("  ".join(padded).rstrip())
-
-
-def _write_rich(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
-    from rich.console import Console  # noqa: PLC0415  # only a terminal needs it
-    from rich.table import Table  # noqa: PLC0415
-    from rich.text import Text  # noqa: PLC0415
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        table.add_column(
-            column.title,
-            justify="right" if column.right else "left",
-            no_wrap=not column.wraps,
-            overflow="fold" if column.wraps else "ellipsis",
-        )
-    for row in rows:
-        table.add_row(*[Text(cell.text, style=cell.colour) for cell in row])
-    Console(color_system="auto" if colourful() else None, highlight=False).print(table)
+    return Cell(line(cell.text), cell.colour, line(cell.short)) if isinstance(cell, Cell) else Cell(line(cell))
 
 
 def write_list(found: Sequence[Any], columns: Sequence[Column], row: Callable[[Any], Row], empty: str) -> None:
@@ -168,15 +213,27 @@ def write_list(found: Sequence[Any], columns: Sequence[Column], row: Callable[[A
 
 
 def write_pairs(pairs: Sequence[tuple[str, str | Cell]]) -> None:
-    """Write names and values, one pair per line."""
-    width = max((len(name) for name, _ in pairs), default=0)
+    """Write names and values, one pair per line. On a terminal, long values are continued below their beginning."""
+    width = max((width_of(name) for name, _ in pairs), default=0)
     for name, value in pairs:
         cell = _cell(value)
-        click.echo(f"{name.ljust(width)}  {click.style(cell.text, fg=cell.colour or None)}")
+        write_line(cell.text, padded(name, width) + " " * GAP, colour=cell.colour)
+
+
+def write_line(text: str, lead: str = "", *, colour: str = "") -> None:
+    """Write text after a lead. On a terminal it is broken between words, and continued below its beginning."""
+    limit, start = room(), width_of(click.unstyle(lead))
+    texts = [text] if limit is None or limit <= 2 * start else folded(text, limit - start)
+    for number, part in enumerate(texts):
+        click.echo(f"{' ' * start if number else lead}{click.style(part, fg=colour or None)}".rstrip())
 
 
 def write_block(title: str, texts: Sequence[str]) -> None:
     """Write a title and indented lines."""
-    click.echo(f"\n{click.style(title, bold=True)}")
+    click.echo()
+    limit = room()
+    for part in [title] if limit is None else folded(title, limit):
+        click.secho(part, bold=True)
     for text in texts:
-        click.echo(f"  {text}".rstrip())
+        space = len(text) - len(text.lstrip())
+        write_line(text.strip(), " " * (space + 2))

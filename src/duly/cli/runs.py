@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from duly.cli.client import ask_with_time, store_time
 from duly.cli.completing import job_names
-from duly.cli.options import command, json_option, store_option
-from duly.cli.output import Column, Row, coloured, note, write_json, write_list
+from duly.cli.options import command, json_option, store_option, watch_option
+from duly.cli.output import Column, Row, coloured, note, shown_id, write_json, write_list
 from duly.cli.run_filters import RunFilters, run_filters
-from duly.cli.text import line, short, span
+from duly.cli.text import short, span
 from duly.model import WAITING, Cause, Page, Progress, Run, RunFilter, RunOrder, State
 from duly.model.holds import UNPLACED
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from duly.scheduler import Scheduler
 
 _COLUMNS = (
-    Column("ID", wraps=True),
-    Column("JOB", wraps=True),
-    Column("STATE"),
-    Column("DUE (UTC)", wraps=True),
-    Column("LATE", right=True),
-    Column("ATTEMPT", right=True),
-    Column("TOOK", right=True),
-    Column("NODE / WHY", wraps=True),
+    Column("ID", importance=9),
+    Column("JOB", wraps=True, importance=8, least=16),
+    Column("STATE", importance=7),
+    Column("DUE (UTC)", importance=6),
+    Column("LATE", right=True, importance=4),
+    Column("ATTEMPT", right=True, importance=2),
+    Column("TOOK", right=True, importance=3),
+    Column("NODE / WHY", wraps=True, importance=5, least=20),
 )
 
 
@@ -51,6 +51,7 @@ _COLUMNS = (
     help="created: newest first; ended: ended runs, latest first; ready: waiting runs, earliest first.",
 )
 @click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
+@watch_option
 @store_option
 @json_option
 def runs(job: str | None, filters: RunFilters, order: str, limit: int, url: str | None, as_json: bool) -> None:
@@ -107,14 +108,14 @@ def _with(wanted: RunFilter, **changes: Any) -> RunFilter:
 def _row(run: Run, now: datetime) -> Row:
     late, took = lateness(run), duration(run, now)
     return (
-        run.id,
+        shown_id(run.id),
         run.job,
         coloured(run.state.value),
         short(run.due, now),
         "–" if late is None else span(late),
         str(tries(run) or "–"),
         "–" if took is None else span(took),
-        line(_where_or_why(run), 60),
+        _where_or_why(run),
     )
 
 

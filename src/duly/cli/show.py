@@ -5,17 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from duly.cli.client import ask_with_time, store_time
+from duly.cli.client import ask_with_time, find_instead, find_run, store_time
 from duly.cli.completing import job_names_and_run_ids
 from duly.cli.jobs import job_document
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import Cell, coloured, note, plain, write_block, write_document, write_pairs
+from duly.cli.output import (
+    Cell,
+    Column,
+    coloured,
+    note,
+    plain,
+    shown_id,
+    write_block,
+    write_document,
+    write_pairs,
+    write_table,
+)
 from duly.cli.runs import duration, lateness, progress, tries
 from duly.cli.text import full, line, lines, relative, span
+from duly.errors import JobNotFound
 from duly.model import Attempt, Delivery, RetrySpec, Run
 from duly.model.job import COMMAND_HANDLER
 
@@ -25,6 +37,8 @@ if TYPE_CHECKING:
 _NEXT = 5
 _LATEST = 5
 _MOST_PAGES = 5
+_BAR = 10
+_LATEST_COLUMNS = (Column("ID", importance=9), Column("STATE", importance=8), Column("DUE", wraps=True, importance=7))
 
 
 @command("duly show nightly_report", "duly show 00064327ad31b0c71f7bd4e7f1")
@@ -34,30 +48,49 @@ _MOST_PAGES = 5
 def show(id_: str, url: str | None, as_json: bool) -> None:
     """Show a job by its name or a run by its id: definition, counts, attempts, tracebacks, payload, result.
 
-    Ids of runs begin with a digit, names of jobs do not.
+    Ids of runs begin with a digit, names of jobs do not. Of an id, its beginning or its end is enough.
     """
-    if id_[:1].isdigit():
-        (run, attempts, waits), now = ask_with_time(url, lambda scheduler: _find_run(scheduler, id_))
-        if as_json:
+    found, now = ask_with_time(url, lambda scheduler: _find(scheduler, id_))
+    match found, as_json:
+        case _Run(run, attempts), True:
             write_document({**plain(run), "attempts": plain(attempts)})
-        else:
+        case _Run(run, attempts, waits), False:
             _write_run(run, attempts, waits, now)
-    else:
-        (view, upcoming, latest), now = ask_with_time(url, lambda scheduler: _find_job(scheduler, id_))
-        if as_json:
+        case _Job(view, upcoming, latest), True:
             write_document({**job_document(view), "upcoming": plain(upcoming), "runs": plain(latest)})
-        else:
+        case _Job(view, upcoming, latest), False:
             _write_job(view, upcoming, latest, now)
 
 
-async def _find_run(scheduler: Scheduler, run_id: str) -> tuple[Run, list[Attempt], str | None]:
-    found = await scheduler.get_run(run_id)
-    return found, await scheduler.attempts(run_id), await scheduler.waits_for(run_id)
+class _Run(NamedTuple):
+    """A run, its attempts, and what it waits for."""
+
+    run: Run
+    attempts: list[Attempt]
+    waits: str | None
 
 
-async def _find_job(scheduler: Scheduler, name: str) -> tuple[JobView, list[Upcoming], list[Run]]:
-    view = await scheduler.get_job(name)
-    return view, await scheduler.upcoming(_NEXT, name), await _latest(scheduler, name)
+class _Job(NamedTuple):
+    """A job, its next due times, and its latest runs."""
+
+    view: JobView
+    upcoming: list[Upcoming]
+    latest: list[Run]
+
+
+async def _find(scheduler: Scheduler, text: str) -> _Run | _Job:
+    """The run with this id, or the job with this name; an end of an id may look like a name."""
+    if text[:1].isdigit():
+        return await _details(scheduler, await find_run(scheduler, text))
+    try:
+        view = await scheduler.get_job(text)
+    except JobNotFound as exc:
+        return await _details(scheduler, await find_instead(scheduler, text, exc))
+    return _Job(view, await scheduler.upcoming(_NEXT, text), await _latest(scheduler, text))
+
+
+async def _details(scheduler: Scheduler, run: Run) -> _Run:
+    return _Run(run, await scheduler.attempts(run.id), await scheduler.waits_for(run.id))
 
 
 async def _latest(scheduler: Scheduler, name: str) -> list[Run]:
@@ -126,6 +159,17 @@ def _write_result(result: bytes, *, of_command: bool) -> None:
             write_block(title, lines(text))
 
 
+def progress_bar(run: Run) -> str:
+    """The progress of a run: a bar if its end is known, and what the handler said."""
+    if run.progress is None:
+        return "–"
+    if not run.progress.total:
+        return progress(run.progress)
+    share = min(1.0, max(0.0, run.progress.done / run.progress.total))
+    full = round(share * _BAR)
+    return f"{'█' * full}{'░' * (_BAR - full)} {share:4.0%} {run.progress.note}".rstrip()
+
+
 def _policy(delivery: Delivery, retry: RetrySpec, timeout: float | None) -> str:
     words = [delivery.value, "no retries"]
     if retry.max_retries:
@@ -190,7 +234,9 @@ def _write_job(view: JobView, upcoming: Sequence[Upcoming], latest: Sequence[Run
     if upcoming:
         write_block("Next", [_when(each.at, now) or "" for each in upcoming])
     if latest:
-        write_block("Latest runs", [line(f"{run.id}  {run.state.value}  {full(run.due)}") for run in latest])
+        write_block("Latest runs", [])
+        rows = [(shown_id(run.id), coloured(run.state.value), full(run.due)) for run in latest]
+        write_table(_LATEST_COLUMNS, rows, titles=False, indent=2)
 
 
 def _origin(view: JobView) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duly.cli.client import ask, record_action, store_time
+from duly.cli.actions import trigger_job
+from duly.cli.client import ask, store_time
 from duly.cli.completing import job_names, queue_names
 from duly.cli.options import F, command, duration, store_option
 from duly.cli.output import note, write_json
@@ -144,12 +145,7 @@ def trigger(
     """
     payload = read_payload(words, document, "--payload")
 
-    async def trigger_it(scheduler: Scheduler) -> RunHandle[Any]:
-        handle = await scheduler.trigger(job, payload)
-        await record_action(scheduler, "trigger", f"job {job}", after={"run": handle.id})
-        return handle
-
-    _submit_and_wait(url, trigger_it, wait=wait, timeout=timeout)
+    _submit_and_wait(url, lambda scheduler: trigger_job(scheduler, job, payload), wait=wait, timeout=timeout)
 
 
 def _submit_and_wait(url: str | None, submit_run: Submit, *, wait: bool, timeout: float | None) -> None:

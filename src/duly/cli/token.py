@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duly.cli.client import ask, ask_with_time, record_action, store_time
-from duly.cli.options import Group, command, duration, json_option, store_option
+from duly.cli.options import Group, command, duration, json_option, store_option, watch_option
 from duly.cli.output import BAD, GOOD, Cell, Column, note, write_json, write_list
 from duly.cli.text import full, line, relative
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 _ROLES = ("viewer", "submitter", "operator", "admin")
 _COLUMNS = (
-    Column("ID"),
-    Column("NAME", wraps=True),
-    Column("ROLE"),
-    Column("STATUS"),
-    Column("CREATED"),
-    Column("EXPIRES"),
-    Column("QUEUES", wraps=True),
-    Column("HANDLERS", wraps=True),
+    Column("ID", importance=9),
+    Column("NAME", wraps=True, importance=8),
+    Column("ROLE", importance=7),
+    Column("STATUS", importance=7),
+    Column("CREATED", importance=3),
+    Column("EXPIRES", wraps=True, importance=6),
+    Column("QUEUES", wraps=True, importance=5),
+    Column("HANDLERS", wraps=True, importance=4),
 )
 
 
@@ -102,6 +102,7 @@ def create(
 
 
 @command("duly token list")
+@watch_option
 @store_option
 @json_option
 def list_tokens(url: str | None, as_json: bool) -> None:
@@ -155,7 +156,7 @@ def _row(token: Token, now: datetime) -> tuple[str | Cell, ...]:
         token.role.value,
         Cell(status, GOOD if status == "active" else BAD),
         relative(token.created_at, now),
-        "never" if token.expires_at is None else full(token.expires_at),
+        "never" if token.expires_at is None else Cell(full(token.expires_at), short=f"{token.expires_at:%Y-%m-%d}"),
         "all" if token.queues is None else ", ".join(token.queues),
         "all" if token.handlers is None else ", ".join(token.handlers),
     )

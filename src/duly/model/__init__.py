@@ -2,7 +2,7 @@
 
 from duly.model.config import Retention, SchedulerConfig
 from duly.model.confinement import Confinement
-from duly.model.identity import Ids, is_job_name, is_run_id, recurring_id, short_id
+from duly.model.identity import Ids, is_job_name, is_run_id, may_shorten, recurring_id, short_id, shortens
 from duly.model.instant import (
     EARLIEST,
     EPOCH,
@@ -168,12 +168,14 @@ __all__ = [
     "is_job_name",
     "is_run_id",
     "iso",
+    "may_shorten",
     "recurring_id",
     "refuse_naive",
     "schedulable",
     "seconds_between",
     "shift",
     "short_id",
+    "shortens",
     "stamp",
     "to_micros",
 ]

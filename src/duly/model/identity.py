@@ -15,10 +15,11 @@ from functools import lru_cache
 from duly.model.instant import stamp, to_micros
 
 _RUN_ID = re.compile(r"[0-9][0-9A-Za-z_.-]{0,199}")
+_PART = re.compile(r"[0-9A-Za-z_.-]{1,200}")
+_SUBMITTED = re.compile(r"[0-9a-f]{26}")
+_STAMP = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}")
 JOB_NAME = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 MAX_NAME_LENGTH = 128
-_STAMP = re.compile(r"\d{8}T\d{6}\.\d{6}", re.ASCII)  # as `stamp` writes it
-_SHORT = 8
 
 _RANDOM_BITS = 48
 _BYTES = 13
@@ -66,18 +67,61 @@ def recurring_id(uid: str, due: datetime) -> str:
     return f"{uid}-{stamp(due)}"
 
 
-def short_id(run_id: str) -> str:
-    """What tells runs of a job apart in a log: the end of a submitted run's id, the due time of a recurring run's.
-
-    "93320b12", or "1116T104520": month, day and time in UTC, with decimals if there are any.
-    """
-    due = run_id.rpartition("-")[2]
-    return due[4:].removesuffix(".000000") if _STAMP.fullmatch(due) else run_id[-_SHORT:]
-
-
 def is_run_id(text: object) -> bool:
     """Whether a run can have this id. Other ids need not be looked up: a store may be unable to read them."""
     return isinstance(text, str) and _RUN_ID.fullmatch(text) is not None
+
+
+# A short id has at least this many digits at the end of a submitted run's id, or of its job's uid. They are random: in
+# a million runs, two end in the same eight digits once in four thousand.
+_SHORT = 8
+_SHORT_UID = 4
+_YEAR = 4
+
+
+def short_id(run_id: str) -> str:
+    """The short form of a run id for tables. It begins with a digit, as all ids do, and no job's name does.
+
+    Of a submitted run it is the end. Of a recurring run it is the end of the job's uid and the due instant without its
+    year, as far as it is not zero: "7f1-1118T0815". An id of another form is returned as it is.
+    """
+    if _SUBMITTED.fullmatch(run_id):
+        return _ending(run_id, _SHORT)
+    uid, _, moment = run_id.rpartition("-")
+    if not uid or not _STAMP.fullmatch(moment):
+        return run_id
+    whole, _, fraction = moment[_YEAR:].partition(".")
+    if fraction := fraction.rstrip("0"):
+        return f"{_ending(uid, _SHORT_UID)}-{whole}.{fraction}"
+    return f"{_ending(uid, _SHORT_UID)}-{whole.removesuffix('00')}"
+
+
+def _ending(text: str, least: int) -> str:
+    """The end of a text, at least this long, that begins with a digit."""
+    start = max(0, len(text) - least)
+    while start > 0 and not text[start].isdecimal():
+        start -= 1
+    return text[start:]
+
+
+def may_shorten(text: object) -> bool:
+    """Whether a text can be a part of a run id. Anything else need not be searched for."""
+    return isinstance(text, str) and _PART.fullmatch(text) is not None
+
+
+def shortens(part: str, run_id: str) -> bool:
+    """Whether `part` is a shortened form of this id: its beginning, its end, or what `short_id` makes of it.
+
+    Of a recurring run the part before the "-" is the end of the uid, and the part after it the beginning of the due
+    instant, with or without its year.
+    """
+    if run_id.startswith(part) or run_id.endswith(part):
+        return True
+    tail, dash, moment = part.rpartition("-")
+    uid, _, due = run_id.rpartition("-")
+    if not (dash and tail and moment and uid.endswith(tail) and _STAMP.fullmatch(due)):
+        return False
+    return due.startswith(moment) or due[_YEAR:].startswith(moment)
 
 
 def is_job_name(name: object) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct
 
+from duly.model.identity import shortens
 from duly.model.run import FINAL, WAITING, Cause, Run, State
 
 SCAN = 20_000  # how many runs a listing looks at by default before it returns what it has found
@@ -88,7 +89,7 @@ class RunQuery(Struct, frozen=True):
     `jobs` are names, one of which must match. `error` is part of the type or message of the failure, or of the reason;
     `text` is part of the id, a name, the dedupe key, the error, the payload or the result; both ignore case.
     `min_seconds` is how long the latest attempt took, or has taken so far; `min_late` how long after its ready time the
-    run was started, or has been waiting since. `id` is the beginning of an id.
+    run was started, or has been waiting since. `id` is the beginning of an id, `short` a shortened one (`shortens`).
     """
 
     job: str | None = None
@@ -111,6 +112,7 @@ class RunQuery(Struct, frozen=True):
     min_late: float | None = None
     min_attempt: int | None = None
     id: str | None = None
+    short: str | None = None
     none_of: tuple[RunQuery, ...] = ()
 
     @property
@@ -146,6 +148,7 @@ class RunQuery(Struct, frozen=True):
             or self.min_late is not None
             or self.min_attempt is not None
             or self.id is not None
+            or self.short is not None
             or self.none_of
         )
 
@@ -171,6 +174,7 @@ class RunQuery(Struct, frozen=True):
             and (self.node is None or run.node == self.node)
             and (self.key is None or run.dedupe_key == self.key)
             and (self.id is None or run.id.startswith(self.id))
+            and (self.short is None or shortens(self.short, run.id))
             and (self.min_attempt is None or run.attempt >= self.min_attempt)
             and (self.min_seconds is None or _at_least(_seconds(run, now), self.min_seconds))
             and (self.min_late is None or _at_least(_lateness(run, now), self.min_late))

@@ -17,7 +17,6 @@ from duly.errors import (
     RunCancelled,
     RunFailed,
     RunLost,
-    RunNotFound,
     RunSkipped,
     shown,
 )
@@ -60,6 +59,7 @@ from duly.scheduler.job_admin import JobAdmin
 from duly.scheduler.job_files import JobFiles
 from duly.scheduler.job_history import JobHistory
 from duly.scheduler.registry import Registry
+from duly.scheduler.run_lookup import absent, find_run
 from duly.scheduler.submitting import Submitter
 
 _LAST_WORDS = 5.0
@@ -181,8 +181,15 @@ class Client:
     async def run(self, run_id: str) -> Run:
         found = await self.backend.store.run(_checked_id(run_id))
         if found is None:
-            raise _absent(run_id)
+            raise absent(run_id)
         return found
+
+    async def find_run(self, text: str) -> Run:
+        """The run with this id, or the only one whose id can be shortened to this text.
+
+        `AmbiguousRun` if there are several; `RunNotFound` if there is none among the runs that were searched.
+        """
+        return await find_run(self.backend.store, text)
 
     async def runs(self, query: RunQuery, limit: int, cursor: str | None, scan: int = SCAN) -> Page:
         sanitize.checked_whole("limit", limit, 1, sanitize.MOST_LISTED)
@@ -207,7 +214,7 @@ class Client:
         why = None if reason is None else sanitize.text_of(reason, sanitize.MOST_REASON)
         [reply] = await self.backend.store.cancel([_checked_id(run_id)], why)
         if reply is CancelReply.UNKNOWN:
-            raise _absent(run_id)
+            raise absent(run_id)
         if reply is not CancelReply.TOO_LATE and self.emit.wants(CancelAsked):
             run = await self.backend.store.run(run_id)
             if run is not None:
@@ -237,7 +244,7 @@ class Client:
         before = await self.run(run_id)
         [reply] = await self.redrive_each([before], self.checked_payload(before.handler, payload))
         if reply is RedriveReply.UNKNOWN:
-            raise _absent(run_id)
+            raise absent(run_id)
         run = await self.run(run_id)
         if reply is RedriveReply.NOT_ENDED:
             way_out = "only failed, lost and cancelled runs are redriven; trigger the job for a new run"
@@ -313,16 +320,12 @@ def _check_not_frozen(queue: str) -> None:
 
 def _checked_id(run_id: str) -> str:
     if not is_run_id(run_id):
-        raise _absent(run_id)
+        raise absent(run_id)
     return run_id
 
 
-def _absent(run_id: object) -> RunNotFound:
-    return RunNotFound(f"there is no run {shown(run_id)}: it never existed, or retention has purged it")
-
-
 def _check_texts(query: RunQuery) -> None:
-    for name in ("node", "error", "text", "key", "id"):
+    for name in ("node", "error", "text", "key", "id", "short"):
         if (text := getattr(query, name)) is not None:
             sanitize.checked_text(name, text, _LONGEST_SEARCHED)
     for excluded in query.none_of:
@@ -332,7 +335,7 @@ def _check_texts(query: RunQuery) -> None:
 def _can_match(query: RunQuery) -> bool:
     """Whether any run can match: False if the filter has a name or an id that is not valid."""
     names = (query.job, query.handler, query.queue)
-    printable = all(text is None or text.isprintable() for text in (query.node, query.id))
+    printable = all(text is None or text.isprintable() for text in (query.node, query.id, query.short))
     return printable and all(name is None or is_job_name(name) or name == COMMAND_HANDLER for name in names)
 
 

@@ -195,10 +195,13 @@ def growth(sizes: tuple[int, ...], seconds: float, as_json: bool, **given: Any) 
 
 def _measure(kind: str, given: dict[str, Any], measure: Callable[..., Any]) -> None:
     """Run a measurement and write its result."""
-    from duly.cli.bench.report import show  # noqa: PLC0415
+    from duly.cli.bench.report import write_result  # noqa: PLC0415
 
     result = _measured(kind, given, measure)
-    click.echo(json.dumps(result) if given["as_json"] else show(result))
+    if given["as_json"]:
+        click.echo(json.dumps(result))
+    else:
+        write_result(result)
 
 
 def _measured(kind: str, given: dict[str, Any], measure: Callable[..., Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
+from duly.cli.output import write_pairs
 from duly.scheduler.run_forever import fastest_loop
 from duly.version import __version__
 
@@ -52,13 +53,11 @@ def circumstances(url: str) -> dict[str, Any]:
     }
 
 
-def show(result: dict[str, Any]) -> str:
-    """A result as text, the figures first."""
-    figures = {key: value for key, value in result.items() if key != "versions"}
-    width = max(len(key) for key in figures)
-    lines = [f"{key.ljust(width)}  {_written(value)}" for key, value in figures.items()]
+def write_result(result: dict[str, Any]) -> None:
+    """Write a result as text, the figures first."""
+    figures = [(key, _written(value)) for key, value in result.items() if key != "versions"]
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
-    return "\n".join([*lines, f"{'versions'.ljust(width)}  {versions}"])
+    write_pairs([*figures, ("versions", versions)])
 
 
 def _written(value: object) -> str:

@@ -7,7 +7,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 
 from duly.model import Run, State
-from duly.model.event import Event, RunEnded, RunStarted
+from duly.model.published_event import PublishedEvent
+from duly.model.published_event import PublishedEventKind as Kind
 
 _MAX_LATE = 5000
 
@@ -20,12 +21,11 @@ class JobCounts:
         self.latest = 0.0
         self.ended: Counter[State] = Counter()
         self.retries = 0
-        self.running = 0
         self.skipped: Counter[str] = Counter()
 
 
 class DemoCounts:
-    """Counts events, and skipped runs, which have no events."""
+    """Counts published events, and skipped runs, which have none."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, JobCounts] = {}
@@ -34,28 +34,20 @@ class DemoCounts:
     def expect(self, jobs: Iterable[str]) -> None:
         """Count only these jobs: the store may have others."""
         for name in jobs:
-            self._of(name)
+            self.jobs.setdefault(name, JobCounts())
 
-    def _of(self, name: str) -> JobCounts:
-        return self.jobs.setdefault(name, JobCounts())
-
-    def handle(self, event: Event) -> None:
+    def handle(self, event: PublishedEvent) -> None:
         """Count one event."""
-        match event:
-            case RunStarted(run, late):
-                job = self._of(run.job)
-                job.late.append(late)
-                job.latest = max(job.latest, late)
-                job.running += 1
-            case RunEnded(run, _, state, _, _, retry_at):
-                job = self._of(run.job)
-                job.running -= 1
-                if retry_at is None:
-                    job.ended[state] += 1
-                else:
-                    job.retries += 1
-            case _:
-                pass
+        job = self.jobs.get(event.job or "")
+        if job is None:
+            return
+        if event.kind is Kind.RUN_STARTED:
+            job.late.append(event.late or 0.0)
+            job.latest = max(job.latest, event.late or 0.0)
+        elif event.kind is Kind.RUN_ENDED and event.retry_at is not None:
+            job.retries += 1
+        elif event.kind is Kind.RUN_ENDED and event.state is not None:
+            job.ended[event.state] += 1
 
     def skip(self, runs: Iterable[Run]) -> list[Run]:
         """Count skipped runs; returns the new ones, the earliest first."""

@@ -1,4 +1,4 @@
-"""Runs the demo: opens a store, runs a node, shows what happens until it stops, and prints a summary."""
+"""Runs the demo: a store, two nodes, a screen that shows what happens until it stops, and a summary."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,16 +15,24 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
+import msgspec
 
 from duly.cli.demo.counts import DemoCounts, percentile
 from duly.cli.demo.event_lines import EventLines
-from duly.cli.demo.jobs import exactly_once, scheduler
+from duly.cli.demo.happenings import Happening, happening, said, skipped
+from duly.cli.demo.nodes import DemoNodes
+from duly.cli.demo.story import FIRST, SECOND, Story
 from duly.cli.explain import write_explanation
-from duly.cli.output import colourful, on_terminal, write_pairs
-from duly.cli.text import span
+from duly.cli.full_screen import can_draw
+from duly.cli.output import colourful, write_pairs
+from duly.cli.text import line, span
+from duly.errors import ConfigurationError, DulyError
 from duly.model import State
+from duly.model.published_event import PublishedEvent
 from duly.rules.describe import instant
 from duly.rules.redaction import redacted
+from duly.scheduler import Scheduler
+from duly.scheduler.event_reader import EventReader
 
 if TYPE_CHECKING:
     from duly.cli.demo.live_table import LiveTable
@@ -33,12 +41,16 @@ if TYPE_CHECKING:
 
 _PERIOD = 0.25
 _LOOK_BACK = timedelta(seconds=60)
+_SLICE = 1000
+_START = 60.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SHARES = ((0.5, "p50"), (0.9, "p90"), (0.99, "p99"), (1.0, "max"))
 
 
 def run_demo(url: str | None, seconds: float | None, *, plain: bool) -> None:
     """Run the demo until a signal comes, or for a number of seconds."""
+    if url is not None and url.startswith("memory:"):
+        raise ConfigurationError(f"--url {url}: the demo runs two processes, which cannot share a store in memory")
     logging.getLogger("duly").addHandler(logging.NullHandler())  # the screen shows what would be logged
     with _store(url) as address:
         asyncio.run(_run(address, seconds, plain=plain))
@@ -55,45 +67,39 @@ def _store(url: str | None) -> Iterator[str]:
 
 
 async def _run(address: str, seconds: float | None, *, plain: bool) -> None:
-    scheduler.configure(address)
-    if address.startswith("sqlite:"):
-        scheduler.add(exactly_once)
-    began = datetime.now(UTC)
     counts = DemoCounts()
-    screen = _screen(counts, plain=plain)
-    scheduler.subscribe(counts.handle)
-    scheduler.subscribe(screen.handle)
-    with screen, _signals() as stopping:
-        await scheduler.start()
-        counts.expect(await _own_jobs())
-        screen.say(f"From another terminal: duly jobs --url {redacted(address)}")
-        await _watch_until(stopping, seconds, counts, screen)
-        stopped = datetime.now(UTC)
-        screen.say("Stopping: waiting for running handlers; a second Ctrl-C stops at once.")
-        report = await scheduler.stop()
-        async with scheduler.client():
-            await _update(counts, screen, until=stopped)
-            explained = await _explain_one(counts)
-    _write_summary(counts, (stopped - began).total_seconds(), report, explained)
+    with DemoNodes(address) as nodes, _signals(nodes) as stopping:
+        async with Scheduler(address).client() as scheduler:
+            demo = Demo(scheduler, nodes, counts)
+            await demo.begin()
+            with _screen(counts, plain=plain) as screen:
+                screen.say(f"From another terminal: duly top --url {redacted(address)}")
+                await demo.watch_until(stopping, seconds, screen)
+                lasted = demo.seconds
+                screen.say("Stopping: waiting for running handlers; a second Ctrl-C stops at once.")
+                report = await nodes.stop()
+                await demo.update(screen, playing=False)
+            explained = await demo.explain_one()
+    _write_summary(counts, lasted, report, explained)
 
 
 def _screen(counts: DemoCounts, *, plain: bool) -> LiveTable | EventLines:
-    if plain or not on_terminal():
+    if plain or not can_draw():
         return EventLines()
-    from duly.cli.demo.live_table import LiveTable  # noqa: PLC0415  # rich is for terminals
+    from duly.cli.demo.live_table import LiveTable  # noqa: PLC0415  # for terminals
 
     return LiveTable(counts, colours=colourful())
 
 
 @contextmanager
-def _signals() -> Iterator[asyncio.Event]:
-    """An event that the first SIGINT or SIGTERM sets; the second one stops at once."""
+def _signals(nodes: DemoNodes) -> Iterator[asyncio.Event]:
+    """An event that the first SIGINT or SIGTERM sets; the second one ends the nodes at once."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def signalled() -> None:
         if stopping.is_set():
-            scheduler.hurry()
+            nodes.kill_all()
         stopping.set()
 
     for each in _SIGNALS:
@@ -105,35 +111,95 @@ def _signals() -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(each)
 
 
-async def _own_jobs() -> Iterable[str]:
-    """The jobs of this node. A given store may have others."""
-    own = (await scheduler.health()).node_id
-    return [name for node in await scheduler.nodes() if node.id == own for name in node.handlers]
+class Demo:
+    """Follows the published events of the nodes, and what is in the store."""
 
+    def __init__(self, scheduler: Scheduler, nodes: DemoNodes, counts: DemoCounts) -> None:
+        self._scheduler = scheduler
+        self._nodes = nodes
+        self._counts = counts
+        self._story = Story(nodes)
+        self._began = datetime.now(UTC)
+        self._known = 0
+        self._reader: EventReader | None = None
+        self._explained = False
 
-async def _watch_until(
-    stopping: asyncio.Event, seconds: float | None, counts: DemoCounts, screen: LiveTable | EventLines
-) -> None:
-    """Update the screen a few times a second until the demo stops."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            while not stopping.is_set():
-                await _update(counts, screen, until=datetime.now(UTC))
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(stopping.wait(), _PERIOD)
+    @property
+    def seconds(self) -> float:
+        """How long the demo has been running."""
+        return (datetime.now(UTC) - self._began).total_seconds()
 
+    async def begin(self) -> None:
+        """Start the nodes, and wait for the first one."""
+        client = await self._scheduler.opened()
+        self._reader = EventReader(client.backend.store)
+        self._known = await self._reader.last()
+        self._nodes.start(FIRST)
+        while FIRST not in {node.id for node in await self._scheduler.nodes()}:
+            if not self._nodes.living():
+                raise DulyError(f"the first node of the demo did not start: see duly run {__package__}.jobs")
+            if self.seconds > _START:
+                raise DulyError(f"the first node of the demo did not start within {span(_START)}")
+            await asyncio.sleep(0.05)
+        self._nodes.start(SECOND)
+        self._counts.expect([name for node in await self._scheduler.nodes() for name in node.handlers])
+        self._began = datetime.now(UTC)
 
-async def _update(counts: DemoCounts, screen: LiveTable | EventLines, until: datetime) -> None:
-    skipped = await scheduler.runs(state=State.SKIPPED, due_from=until - _LOOK_BACK, due_until=until, limit=1000)
-    screen.skipped(counts.skip(skipped.runs))
-    running = await scheduler.runs(state=State.RUNNING, limit=100)
-    screen.draw(await scheduler.jobs(), running.runs)
+    async def watch_until(self, stopping: asyncio.Event, seconds: float | None, screen: LiveTable | EventLines) -> None:
+        """Update the screen a few times a second until the demo stops."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not stopping.is_set():
+                    await self.update(screen)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_PERIOD):
+                            await stopping.wait()
 
+    async def update(self, screen: LiveTable | EventLines, *, playing: bool = True) -> None:
+        """Show what has happened since the last update; while the demo is `playing`, its story goes on."""
+        for event in await self._events():
+            self._counts.handle(event)
+            for each in (happening(event), self._story.handle(event, self.seconds)):
+                if each is not None:
+                    screen.tell(self._seconds_at(event), each)
+        for each in await self._skipped():
+            screen.tell(self.seconds, each)
+        running = (await self._scheduler.runs(state=State.RUNNING, limit=100)).runs
+        for each in self._story.go_on(self.seconds, running) if playing else []:
+            screen.tell(self.seconds, each)
+        screen.draw(self.seconds, await self._scheduler.jobs(), running)
 
-async def _explain_one(counts: DemoCounts) -> Explanation | None:
-    """The explanation of the latest skipped run."""
-    latest = max(counts.skipped.values(), key=lambda run: run.due, default=None)
-    return None if latest is None else await scheduler.explain(latest.job, latest.due)
+    def _seconds_at(self, event: PublishedEvent) -> float:
+        return max(0.0, (datetime.fromisoformat(event.at) - self._began).total_seconds())
+
+    async def _events(self) -> list[PublishedEvent]:
+        """The events of the demo's jobs and nodes that are new."""
+        assert self._reader is not None
+        found = await self._reader.read(self._known, _SLICE)
+        self._known = found[-1].id if found else self._known
+        events = []
+        for each in found:
+            with suppress(msgspec.DecodeError):  # of a newer version, in a store that has others
+                event = msgspec.json.decode(each.text, type=PublishedEvent)
+                events += [event] if event.job is None or event.job in self._counts.jobs else []
+        return events
+
+    async def _skipped(self) -> list[Happening]:
+        """The runs that were skipped meanwhile; the first one is explained."""
+        now = datetime.now(UTC)
+        page = await self._scheduler.runs(state=State.SKIPPED, due_from=now - _LOOK_BACK, due_until=now, limit=_SLICE)
+        new = self._counts.skip(page.runs)
+        told = [skipped(run) for run in new]
+        if new and not self._explained:
+            self._explained = True
+            found = await self._scheduler.explain(new[0].job, new[0].due)
+            told += [said(f"why? {line(reason)}") for reason in found.reasons[1:]]
+        return told
+
+    async def explain_one(self) -> Explanation | None:
+        """The explanation of the latest skipped run."""
+        latest = max(self._counts.skipped.values(), key=lambda run: run.due, default=None)
+        return None if latest is None else await self._scheduler.explain(latest.job, latest.due)
 
 
 # --- the summary
@@ -143,17 +209,17 @@ def _write_summary(counts: DemoCounts, seconds: float, report: ShutdownReport, e
     """Print the counts, and why one of the runs was skipped."""
     jobs = counts.jobs.values()
     ended: Counter[str] = Counter()
-    skipped: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
     for job in jobs:
         ended.update({state.value: count for state, count in job.ended.items()})
-        skipped.update(job.skipped)
+        reasons.update(job.skipped)
     late = counts.late
     click.secho(f"\n{span(seconds)} of a small shop", bold=True)
     write_pairs(
         [
             ("runs", _counted(ended)),
             ("retries", str(sum(job.retries for job in jobs))),
-            ("skipped", _counted(skipped)),
+            ("skipped", _counted(reasons)),
             ("late", ", ".join(f"{word} {span(percentile(late, share) or 0.0)}" for share, word in _SHARES)),
             ("at the end", f"{report.drained} finished while stopping, {report.released} given back"),
         ]

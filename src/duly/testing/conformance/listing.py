@@ -185,6 +185,8 @@ class ListingSuite:
         assert await found(key="invoice-7") == {keyed.id}
         assert await found(id=keyed.id) == {keyed.id}
         assert await found(id="~") == set()
+        assert await found(short=keyed.id[-8:]) == {keyed.id}
+        assert await found(short="~") == set()
         assert await found(where=(PathEquals(("payload", "to", "id"), value=7),)) == {keyed.id}
         assert await found(where=(PathEquals(("payload", "tags", "1"), value="b"),)) == {keyed.id}
         assert await found(where=(PathEquals(("payload", "to", "id"), value="7"),)) == set()
