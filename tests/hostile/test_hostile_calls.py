@@ -40,6 +40,7 @@ METHODS = {
     "waits_for": {"run_id": "0"},
     "cancel": {"run_id": "0"},
     "redrive": {"run_id": "0"},
+    "restore": {"name": "nobody"},
 }
 
 

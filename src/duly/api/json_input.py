@@ -39,8 +39,8 @@ _STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<index>\d+|\.\.\.)\]")
 
 T = TypeVar("T")
 
-# The clock that times in words are counted from: that of the store, once a call has reached it.
-store_now: ContextVar[Callable[[], datetime]] = ContextVar("store_now", default=lambda: datetime.now(UTC))
+# The store's clock, from which times in words are counted; a call sets it before its query and body are read.
+store_now: ContextVar[Callable[[], datetime]] = ContextVar("store_now")
 
 
 def read(body: bytes) -> Any:
@@ -139,9 +139,10 @@ def _is_struct(kind: Any) -> bool:
 
 def _time_in(text: str) -> Any:
     """The time that words mean, or the text itself."""
+    clock = store_now.get(None)
     try:
         words = read_time(text)
-        return words.resolve(store_now.get()(), "UTC") if words.zoned else text
+        return text if clock is None or not words.zoned else words.resolve(clock(), "UTC")
     except ConfigurationError:
         return text
 
