@@ -139,7 +139,7 @@ async def test_a_real_server_is_well(postgres_url):
         found = {finding.subject: finding for finding in await backend.examine()}
         assert backend.capabilities.durable_start
     assert {finding.severity for finding in found.values()} == {Severity.OK}, found
-    assert "0007_run_readings" in found["schema"].message
+    assert "0008_run_lines" in found["schema"].message
     assert "at_most_once holds; exactly_once holds" in found["promises"].message
 
 

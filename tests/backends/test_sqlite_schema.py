@@ -74,6 +74,7 @@ async def test_opening_creates_the_schema_and_writes_it_down(tmp_path):
         (3, "0003_unique"),
         (4, "0004_job_index"),
         (5, "0005_run_readings"),
+        (6, "0006_run_lines"),
     ]
     assert all(applied_at > 1_600_000_000_000_000 for _, _, applied_at in applied)
 
@@ -84,7 +85,7 @@ async def test_a_newer_schema_is_refused_with_both_versions(tmp_path):
         pass
     with sqlite3.connect(tmp_path / "jobs.db") as connection:
         connection.execute("INSERT INTO duly_schema VALUES (7, '0007_future', 0)")
-    with pytest.raises(BackendError, match=r"version 7 .* only version 5: install the newer Duly"):
+    with pytest.raises(BackendError, match=r"version 7 .* only version 6: install the newer Duly"):
         await open_url(url, Opening()).open()
 
 

@@ -7,7 +7,7 @@ from tests.cli.cli_support import invoke
 
 def test_a_new_file_is_migrated_once(tmp_path):
     url = f"sqlite:///{tmp_path}/new.db"
-    steps = ("0001_initial", "0002_sharing", "0003_unique", "0004_job_index", "0005_run_readings")
+    steps = ("0001_initial", "0002_sharing", "0003_unique", "0004_job_index", "0005_run_readings", "0006_run_lines")
     assert invoke("migrate", "--url", url).stdout == "".join(f"applied {step}\n" for step in steps)
     assert invoke("migrate", "--url", url).stdout == f"{url} is up to date\n"
     assert "[]" in invoke("jobs", "--url", url, "--json").stdout

@@ -90,7 +90,7 @@ def test_tokens_and_migrations_are_in_the_audit_log(tmp_path):
         ("create", f"token {made['id']}"),
         ("revoke", f"token {made['id']}"),
     ]
-    steps = ["0001_initial", "0002_sharing", "0003_unique", "0004_job_index", "0005_run_readings"]
+    steps = ["0001_initial", "0002_sharing", "0003_unique", "0004_job_index", "0005_run_readings", "0006_run_lines"]
     assert deeds[0]["after"] == {"steps": steps}
     assert [deeds[2][key]["status"] for key in ("before", "after")] == ["active", "revoked"]
 
