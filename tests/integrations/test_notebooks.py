@@ -74,6 +74,22 @@ def test_a_running_scheduler_takes_new_cells_unless_its_jobs_are_frozen(registry
     assert printed[-1] == "5\n"
 
 
+def test_a_loop_that_runs_only_while_something_is_awaited_is_not_waited_for():
+    """As at the prompt of IPython."""
+    code = (
+        f"{HEAD}import asyncio\nscheduler = Scheduler('memory://')\nrunner = asyncio.Runner()\n"
+        "runner.run(scheduler.start())\n"
+        "@scheduler.job\nasync def work() -> str:\n    return 'new'\n"
+        "async def main():\n    print(await (await work.submit()).result(timeout=30))\n    await scheduler.stop()\n"
+        "runner.run(main())\nrunner.close()\n"
+        "scheduler.sync.start()\n"
+        "@scheduler.job\nasync def work() -> str:\n    return 'newer'\n"
+        "print(work.sync.submit().result(timeout=30))\nscheduler.sync.stop()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stdout.split() == ["new", "newer"], done.stderr
+
+
 def test_a_bad_cell_leaves_the_job_as_it_was():
     printed, _ = run(
         f"{HEAD}scheduler = Scheduler('memory://')",

@@ -288,12 +288,12 @@ class Scheduler(Subscriptions):
         """Replace a job while a node runs, from code that cannot wait: the handler now, the stored definition soon."""
         self.refuse_if_frozen(f"registering {job.name!r}")
         self._registry.check(job, self.config)
-        if _is_running_here(running.loop):
-            self._registry.replace(job, place)
-            running.client.submitter.forget(job.name)
-            running.redefine(job)
-        else:
+        if _is_running_elsewhere(running.loop):
             self.sync.register(job)
+            return
+        self._registry.replace(job, place)
+        running.client.submitter.forget(job.name)
+        running.redefine(job)
 
     # --- life
 
@@ -767,9 +767,12 @@ class Scheduler(Subscriptions):
         return await examine((await self._client()).backend)
 
 
-def _is_running_here(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether this code is called by that loop, so that it must not wait for it."""
+def _is_running_elsewhere(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether another thread runs that loop, so that this one can wait for it.
+
+    A loop that is not running belongs to this thread: an interactive session runs it only while something is awaited.
+    """
     try:
-        return asyncio.get_running_loop() is loop
+        return loop.is_running() and asyncio.get_running_loop() is not loop
     except RuntimeError:
-        return False
+        return True
