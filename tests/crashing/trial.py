@@ -59,9 +59,11 @@ class Trial:
         """The attempts at each run, in the order of their beginning."""
         found: dict[str, list[Begun]] = defaultdict(list)
         path = self.folder / "begun"
-        for line in path.read_text().splitlines() if path.exists() else ():
-            attempt = Begun(line)
-            found[attempt.run_id].append(attempt)
+        text = path.read_text() if path.exists() else ""
+        for line in text.splitlines(keepends=True):
+            if line.endswith("\n") and len(line.split()) == 4:  # else it is being written
+                attempt = Begun(line)
+                found[attempt.run_id].append(attempt)
         return found
 
     async def submit(self, handler: str, number: int = 1, **payload: object) -> list[str]:
