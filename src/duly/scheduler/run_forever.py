@@ -58,16 +58,20 @@ async def live(scheduler: Scheduler, signals: Signals, reload: Reload | None = N
     signs = Signs(signals, scheduler.hurry, reload)
     start = scheduler.start
     while True:
-        if not await signs.until_stop(start()):
-            return await scheduler.stop()
-        moved = await store_moved(signs.stop(scheduler.wait()))
-        _log.info("stopping: waiting for running handlers; a second signal stops at once")
+        moved = await store_moved(_run(scheduler, signs, start))
         report = await scheduler.stop()
         if moved is None:
             signals.stopped()
             return report
         follow(scheduler, moved)
         start = partial(started_after_move, scheduler)
+
+
+async def _run(scheduler: Scheduler, signs: Signs, start: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Start a node and wait until it has to stop; raises `StoreMoved`."""
+    if await signs.until_stop(start()):
+        await signs.stop(scheduler.wait())
+        _log.info("stopping: waiting for running handlers; a second signal stops at once")
 
 
 def fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
