@@ -205,3 +205,16 @@ def test_a_copy_that_is_killed_can_be_repeated(nodes, tmp_path, moment):
     until(lambda: node.pid in nodes.alive(), "it works on the new store")
     ran = run_process("submit", "greet", "name=ada", "--wait", "--url", target, folder=tmp_path)
     assert ran[0] == 0, ran
+
+
+def test_a_node_that_starts_on_a_store_that_moved_follows(nodes, tmp_path):
+    nodes.ready(first := nodes.start())
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=60)
+    target = f"sqlite:///{tmp_path}/new.db"
+    assert run_process("copy", nodes.url, target, folder=tmp_path)[0] == 0
+    late = nodes.start(DULY_FOLLOW="1")
+    nodes.url = target
+    until(lambda: late.pid in nodes.alive(), "it works on the new store")
+    late.send_signal(signal.SIGTERM)
+    assert late.wait(timeout=60) == 0

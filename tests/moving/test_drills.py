@@ -2,11 +2,14 @@
 
 import asyncio
 import io
+from collections import Counter
 
 import pytest
 
+from duly import Scheduler, SchedulerConfig
 from duly.errors import StoreMoved
 from duly.moving import copy_store, export_store, import_file, reopen_store
+from tests.conftest import eventually
 from tests.moving.drill import Place, Program, accounted
 
 RESTORES = [
@@ -123,3 +126,47 @@ async def test_a_store_that_moved_can_take_over_again(source, target):
     assert mark.address == "the new place"
     async with program.working(source, first=max(program.accepted) + 1) as scheduler:
         await program.all_done(scheduler, set(program.accepted))
+
+
+@pairs([("sqlite", "postgres"), ("postgres", "redis"), ("redis", "sqlite")])
+async def test_handlers_that_take_too_long_run_again_or_are_lost(source, target):
+    begun: Counter[str] = Counter()
+    release = asyncio.Event()
+
+    def program(place):
+        config = SchedulerConfig(namespace=place.namespace, lock_ttl=2.0, accept_data_loss=True)
+        scheduler = Scheduler(place.address.store, config=config)
+
+        @scheduler.job
+        async def slow() -> None:
+            begun["slow"] += 1
+            await release.wait()
+
+        @scheduler.job(delivery="at_most_once")
+        async def once() -> None:
+            begun["once"] += 1
+            await release.wait()
+
+        return scheduler
+
+    old = program(source)
+    async with old:
+        slow, once = await old.submit("slow", {}), await old.submit("once", {})
+        await eventually(lambda: _both(begun), "both run")
+        async with source.backend() as here, target.backend(migrates=False) as there:
+            copied = await copy_store(here, there, "the new place", wait=0.1)
+        assert copied.running == 2
+        release.set()
+    new = program(target)
+    async with new:
+
+        async def completed():
+            return (await new.get_run(slow.id)).state == "completed"
+
+        await eventually(completed, "it runs again")
+        assert (await new.get_run(once.id)).state == "lost"
+    assert begun == {"slow": 2, "once": 1}
+
+
+async def _both(begun):
+    return len(begun) == 2

@@ -7,65 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from duly import Every, Scheduler, SchedulerConfig
-from duly.errors import BackendError, ConfigurationError, ImportUnfinished
-from duly.model import Delivery, JobChange, Run, RunPolicy, State
-from duly.model.holds import UNPLACED
-from duly.moving import export_store, import_file
-from duly.rules.restoring import RESTORED, restored
+from duly.errors import BackendError, BackendUnavailable, ConfigurationError, ImportUnfinished
+from duly.model import JobChange, State
+from duly.moving import export_store, import_file, reopen_store
 from tests.conftest import eventually
 from tests.moving.drill import Place
-
-NOW = datetime(2026, 11, 18, tzinfo=UTC)
-RUNNING = Run(
-    id="1",
-    job="mail",
-    handler="mail",
-    due=NOW,
-    ready_at=NOW,
-    state=State.RUNNING,
-    fence=7,
-    node="n",
-    started_at=NOW,
-    expires_at=NOW + timedelta(seconds=15),
-    group="mail",
-    member=True,
-)
-ONCE = RunPolicy(delivery=Delivery.AT_MOST_ONCE)
-
-
-@pytest.mark.parametrize(
-    ("run", "expected"),
-    [
-        (RUNNING, replace(RUNNING, state=State.PENDING, expires_at=None)),
-        (
-            replace(RUNNING, policy=ONCE),
-            replace(
-                RUNNING,
-                policy=ONCE,
-                state=State.LOST,
-                reason=RESTORED,
-                finished_at=NOW,
-                expires_at=None,
-                member=False,
-            ),
-        ),
-        (
-            replace(RUNNING, cancelling=True, reason="no"),
-            replace(RUNNING, state=State.CANCELLED, reason="no", finished_at=NOW, expires_at=None, member=False),
-        ),
-        (
-            replace(RUNNING, assignable=True, assignee="n"),
-            replace(RUNNING, state=State.PENDING, expires_at=None, assignable=True, hold=UNPLACED),
-        ),
-        (
-            replace(RUNNING, state=State.PENDING, assignable=True, assignee="n", hold="job:mail", expires_at=None),
-            replace(RUNNING, state=State.PENDING, assignable=True, hold="job:mail", expires_at=None),
-        ),
-        *((replace(RUNNING, state=state), replace(RUNNING, state=state)) for state in (State.COMPLETED, State.LOST)),
-    ],
-)
-def test_what_a_run_becomes(run, expected):
-    assert restored(run, NOW) == expected
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "redis", "postgres"])
@@ -174,3 +120,18 @@ async def test_a_frozen_store_is_a_problem_and_says_why_runs_wait(tmp_path, requ
         for change in (client.pause_queue, client.resume_queue):
             with pytest.raises(ConfigurationError, match="not a queue"):
                 await change("*")
+
+
+async def test_a_redis_store_that_a_killed_copy_has_left_closed_can_be_reopened(tmp_path, request):
+    place = Place("redis", tmp_path, request)
+    async with place.backend() as client, place.backend() as killed:
+        await client.store.put("setting", "a", b"1")
+        closing = killed.store.closing("the new place", datetime.now(UTC))
+        await closing.__aenter__()
+        with pytest.raises(BackendUnavailable, match="duly copy --abort"):
+            await client.store.get("setting", "a")
+        with pytest.raises(BackendUnavailable, match="duly copy --abort"):
+            await place.backend().open()
+        async with place.backend(migrates=False) as operator:
+            await reopen_store(operator)
+        assert (await client.store.get("setting", "a")).value == b"1"

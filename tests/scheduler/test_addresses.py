@@ -26,6 +26,21 @@ def test_parts_are_named_in_code_or_around_it(given, environment, address):
     assert StoreAddress(**given).address(environment) == address
 
 
+@pytest.mark.parametrize(
+    ("own", "moved", "expected"),
+    [
+        ("redis://a", "redis://b:6379/1", "redis://b:6379/1"),
+        (f"redis://u:{SECRET}@a/0?timeout=2", "redis://b:6379/1", f"redis://u:{SECRET}@b:6379/1"),
+        (f"redis://:p@{SECRET}@a", "redis://b", f"redis://:p@{SECRET}@b"),
+        (f"redis://u:{SECRET}@a", "postgresql://b/duly", "postgresql://b/duly"),
+        (f"postgresql://u:{SECRET}@a/x", "sqlite:////b.db", "sqlite:////b.db"),
+        ("sqlite:///a@b.db", "sqlite:////c.db", "sqlite:////c.db"),
+    ],
+)
+def test_a_store_that_moved_is_opened_with_the_credentials_that_fit(own, moved, expected):
+    assert StoreAddress(own).moved_to(moved) == StoreAddress(expected)
+
+
 def test_a_store_is_not_named_twice():
     with pytest.raises(ConfigurationError, match="named once"):
         StoreAddress(url="a://", store="b://").address({})

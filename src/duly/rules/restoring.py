@@ -50,7 +50,7 @@ def refusal(mark: StoreMark, url: str) -> str:
         case "closed":
             return (
                 f"{url} is being moved to {mark.address}{since}: try again in a few seconds. If `duly copy` was"
-                f" interrupted, repeat it, or reopen this store with `duly copy --abort {url}`"
+                f" killed, reopen this store with `duly copy --abort {url}`"
             )
         case _:
             return f"everything in {url} was moved to {mark.address}{since}: use that address"

@@ -63,17 +63,23 @@ async def live(
     signs = Signs(signals, scheduler.hurry, reload)
     start = partial(start_and_list, scheduler)
     while True:
-        if not await signs.until_stop(start()):
-            return await scheduler.stop()
-        started()
-        moved = await store_moved(signs.stop(scheduler.wait()))
-        _log.info("stopping: waiting for running handlers; a second signal stops at once")
+        moved = await store_moved(_run(scheduler, signs, start, started))
         report = await scheduler.stop()
         if moved is None:
             signals.stopped()
             return report
         follow(scheduler, moved)
         start = partial(started_after_move, scheduler)
+
+
+async def _run(
+    scheduler: Scheduler, signs: Signs, start: Callable[[], Coroutine[Any, Any, None]], started: Callable[[], None]
+) -> None:
+    """Start a node and wait until it has to stop; raises `StoreMoved`."""
+    if await signs.until_stop(start()):
+        started()
+        await signs.stop(scheduler.wait())
+        _log.info("stopping: waiting for running handlers; a second signal stops at once")
 
 
 def attach(scheduler: Scheduler, line: Line) -> Callable[[], None]:

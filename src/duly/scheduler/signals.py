@@ -244,6 +244,7 @@ class Signs:
         finally:
             ending.cancel()
             reloading.cancel()
+            await asyncio.wait([ending, reloading])
 
     async def _reload_again(self) -> None:
         """Reload after every SIGHUP; several in a row are one."""

@@ -11,7 +11,7 @@ import asyncpg
 
 from duly.backends.postgres import migrations
 from duly.backends.postgres.connection import Connection
-from duly.backends.postgres.errors import FOREIGN, translated
+from duly.backends.postgres.errors import translated
 from duly.backends.postgres.session import Session
 from duly.backends.sql.dumping import Read
 from duly.backends.sql.transfer import SqlTransfer, tables_in
@@ -52,7 +52,7 @@ class PostgresTransfer(SqlTransfer):
         try:
             async with self._server.connections.apart() as connection:
                 yield connection
-        except FOREIGN as exc:
+        except (asyncpg.PostgresError, asyncpg.InterfaceError) as exc:  # an OSError may be that of a file being written
             raise translated(exc, self._server.connections.place.shown) from exc
 
     def _reader(self, connection: Connection) -> Read:

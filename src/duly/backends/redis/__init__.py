@@ -31,7 +31,8 @@ for), `totals` (ended runs by state), `depths` (waiting and running by queue), `
 records), `request:<node>` (its last claim, for a day), `staff:<digest>` (handler set of a node, for a day), `epochs`,
 `meta` (the current page, heartbeats, amnesty, last fence, whether any run was ever assigned), `bell` (counts
 wake-ups), `log:<name>`, `gone` (how many entries of a log were deleted), `kind:<kind>`, `bucket:<name>`. `leases`,
-`nodes`, `alive`, `metrics` and `shared` belong to the coordinator, `incarnation` to the client.
+`nodes`, `alive`, `metrics` and `shared` belong to the coordinator, `incarnation` to the client. `mark` says why a
+store is not in use (`transfer`); an import writes under `loading:`, and a store that moved has its keys under `moved:`.
 
 Only requests, handler sets and buckets expire: the janitor purges everything else that is old.
 """
