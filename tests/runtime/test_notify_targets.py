@@ -1,10 +1,14 @@
 """Targets of notifications: signed webhooks, mail, commands; what they refuse, and what they never show."""
 
+import asyncio
 import email
 import hashlib
 import hmac
 import json
+import socket
+import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from email import policy
 
@@ -131,6 +135,25 @@ async def test_a_receiver_that_does_not_answer_times_out(receiver):
     with pytest.raises(TimeoutError):
         await Webhook(receiver.url, timeout=0.2).send(MESSAGE)
     assert time.monotonic() - began < 4
+
+
+async def test_a_receiver_that_sends_a_byte_now_and_then_is_cut_off():
+    """Each byte comes within the timeout of the socket; the time for the whole message ends it, thread included."""
+    ended = threading.Event()
+
+    def drip(client):
+        with suppress(OSError), client:
+            client.recv(65536)
+            while client.send(b"H"):
+                time.sleep(0.02)
+        ended.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=lambda: drip(server.accept()[0]), daemon=True).start()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await Webhook(f"http://127.0.0.1:{server.getsockname()[1]}/").send(MESSAGE)
+        assert await asyncio.to_thread(ended.wait, 10)
 
 
 @pytest.mark.parametrize(

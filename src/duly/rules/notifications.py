@@ -14,7 +14,7 @@ from hashlib import blake2b
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.model import JobRecord, JobStatistics, JobStatus, OutcomeKind, Run, State, shift, to_micros
+from duly.model import Failure, JobRecord, JobStatistics, JobStatus, OutcomeKind, Run, State, shift, to_micros
 from duly.model.notification import (
     Concern,
     Delivery,
@@ -41,6 +41,7 @@ _MOST_ERROR = 300
 _FIRST_RETRY = 5.0
 _LONGEST_RETRY = 900.0
 _GIVE_UP = timedelta(hours=24)
+_FORGET = timedelta(days=90)  # a job that has not run since its failure, or was deleted, is not watched for ever
 
 _IDLE = (JobStatus.PAUSED, JobStatus.FINISHED, JobStatus.REMOVED)
 
@@ -73,6 +74,13 @@ def unseen(state: NotifyState, runs: Iterable[Run]) -> list[Run]:
     """Those runs that have not been looked at yet."""
     known = set(state.seen)
     return [run for run in runs if key_of(run) not in known]
+
+
+def without_content(run: Run) -> Run:
+    """A run without payload, result and traceback, of which thousands can be kept in memory."""
+    failure = run.failure
+    short = None if failure is None else Failure(failure.type, failure.message[:_MOST_ERROR])
+    return replace(run, payload=b"{}", result=None, failure=short)
 
 
 def key_of(run: Run) -> str:
@@ -187,6 +195,9 @@ def note_statistics(state: NotifyState, statistics: Mapping[str, JobStatistics],
     """Notice jobs that have succeeded again, and jobs that have not succeeded in time."""
     groups, failing, expected = dict(state.groups), dict(state.failing), dict(state.expected)
     for job, each in state.failing.items():
+        if now - each.since > _FORGET:
+            del failing[job]
+            continue
         counted = statistics.get(job, JobStatistics())
         if each.completed is None:
             each = failing[job] = replace(each, completed=_completed_before(each, counted))  # noqa: PLW2901

@@ -16,6 +16,8 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Protocol, final, runtime_checkable
 from zoneinfo import ZoneInfo
 
+from msgspec import UnsetType
+
 from duly.errors import InvalidSchedule, shown
 from duly.model import (
     LATEST,
@@ -32,7 +34,6 @@ from duly.model import (
     schedulable,
     to_micros,
 )
-from duly.model.job import ExcludingSpec, UnionSpec
 from duly.rules import describe, schedule_words, zones
 from duly.rules.cron import WallTimes, read, resolve
 
@@ -368,9 +369,13 @@ def schedule_of(record: JobRecord, in_code: ScheduleInCode) -> Schedule | None:
         return found
 
 
-@lru_cache(maxsize=16384)
 def from_spec(spec: ScheduleSpec) -> ScheduleValue:
     """The schedule that a spec was bound from. A user's own class raises: only the object itself can compute it."""
+    return _from_custom(spec) if isinstance(spec, CustomSpec) else _from_plain(spec)
+
+
+@lru_cache(maxsize=16384)
+def _from_plain(spec: CronSpec | EverySpec | OnceSpec) -> ScheduleValue:
     match spec:
         case CronSpec(expression, timezone, dst, start_at, end_at, jitter):
             return Cron(expression, timezone=timezone, dst=dst, start_at=start_at, end_at=end_at, jitter=jitter)
@@ -378,14 +383,17 @@ def from_spec(spec: ScheduleSpec) -> ScheduleValue:
             return Every(interval, start_at=start_at, end_at=end_at, jitter=jitter)
         case OnceSpec(at, jitter):
             return Once(at, jitter=jitter)
-        case CustomSpec(rule=UnionSpec() | ExcludingSpec() as rule):
-            from duly.rules import combined  # noqa: PLC0415  # it imports this module
 
-            return combined.from_rule(rule, from_spec)
-        case CustomSpec(kind):
-            raise InvalidSchedule(
-                f"the schedule {kind} can be computed only by its own code", hint="ask a node that has registered it"
-            )
+
+@lru_cache(maxsize=512)  # a calendar may have thousands of dates
+def _from_custom(spec: CustomSpec) -> ScheduleValue:
+    if isinstance(spec.rule, UnsetType):
+        raise InvalidSchedule(
+            f"the schedule {spec.kind} can be computed only by its own code", hint="ask a node that has registered it"
+        )
+    from duly.rules import combined  # noqa: PLC0415  # it imports this module
+
+    return combined.from_rule(spec.rule, from_spec)
 
 
 def ready_at(uid: str, due: datetime, jitter: timedelta) -> datetime:

@@ -33,9 +33,10 @@ from duly.runtime.environment import Environment, NodeService
 from duly.runtime.notify.target import DeliveryRejected
 
 _PERIOD = 5.0
-_PAGE = 500
-_MOST_PAGES = 20
+_PAGE = 100  # runs may have large payloads
+_MOST_PAGES = 100
 _LATE_PAGE = 100
+_LATE_SCAN = 1_000
 _SCAN = 500  # definitions searched for expectations with one tick
 _STATISTICS = 200  # jobs whose counters are read with one call
 _LONGEST_SEND = 30.0
@@ -163,7 +164,7 @@ class Notifier(NodeService):
         cursor = None
         for _ in range(_MOST_PAGES):
             page = await self._store.runs(query, _PAGE, cursor)
-            found += notifications.unseen(state, page.runs)
+            found += map(notifications.without_content, notifications.unseen(state, page.runs))
             cursor = page.next
             if cursor is None or len(found) >= wanted:
                 break
@@ -174,7 +175,7 @@ class Notifier(NodeService):
         query = RunQuery(
             states=(State.QUEUED,), order=RunOrder.READY, cause=Cause.SCHEDULE, min_late=max(pace.late_after, 0.001)
         )
-        page = await self._store.runs(query, _LATE_PAGE, scan=_LATE_PAGE)
+        page = await self._store.runs(query, _LATE_PAGE, scan=_LATE_SCAN)
         return page.runs
 
     async def _note_definitions(self, state: NotifyState) -> NotifyState:

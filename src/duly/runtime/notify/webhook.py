@@ -6,15 +6,18 @@ followed, proxies are not asked, and a response is read only as far as an error 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import http.client
+import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
@@ -95,23 +98,30 @@ class Webhook:
         body = msgspec.json.encode(notification if self._body is None else self._body(notification))
         if len(body) > _MOST_BODY:
             raise DeliveryRejected(f"the body has {len(body)} bytes, more than {_MOST_BODY}")
-        await in_thread(lambda: self._post(notification.id, body))
+        opened: list[http.client.HTTPConnection] = []
+        try:
+            await in_thread(lambda: self._post(notification.id, body, opened))
+        except asyncio.CancelledError:
+            for connection in opened:
+                _abort(connection)
+            raise
 
-    def _post(self, message_id: str, body: bytes) -> None:
+    def _post(self, message_id: str, body: bytes, opened: list[http.client.HTTPConnection]) -> None:
         parts = urlsplit(_checked_url(self.name, self._url.get()))
-        assert parts.hostname is not None
-        connection = self._connection(parts.scheme, parts.hostname, parts.port)
+        connection = self._connection(parts)
+        opened.append(connection)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         try:
             connection.request("POST", path, body, self._all_headers(message_id, body))
             response = connection.getresponse()
-            answer = response.read(_MOST_RESPONSE)
+            answer = response.read1(_MOST_RESPONSE)
         finally:
             connection.close()
         _check(response.status, answer)
 
-    def _connection(self, scheme: str, host: str, port: int | None) -> http.client.HTTPConnection:
-        if scheme == "https":
+    def _connection(self, address: SplitResult) -> http.client.HTTPConnection:
+        host, port = address.hostname or "", address.port
+        if address.scheme == "https":
             context = ssl.create_default_context()
             return http.client.HTTPSConnection(host, port, timeout=self._timeout, context=context)
         return http.client.HTTPConnection(host, port, timeout=self._timeout)
@@ -121,6 +131,13 @@ class Webhook:
         if (secret := self._secret.get()) is not None:
             headers[SIGNATURE] = signature(secret, int(time.time()), body)
         return headers | self._headers
+
+
+def _abort(connection: http.client.HTTPConnection) -> None:
+    """End a request whose time is over: a receiver that sends a byte now and then would occupy its thread for ever."""
+    with suppress(OSError):
+        if connection.sock is not None:
+            connection.sock.shutdown(socket.SHUT_RDWR)
 
 
 def signature(secret: str, seconds: int, body: bytes) -> str:
