@@ -42,7 +42,7 @@ def test_no_run_is_repeated_whatever_became_of_it(state):
 
 def test_a_late_run_is_of_its_instant_and_of_the_present_definition():
     due = NOW - 9 * HOUR
-    run = late_run(RECORD, due, NOW, "ada", "queue", legacy=False)
+    run = late_run(RECORD, due, NOW, "ada", "queue")
     assert (run.id, run.due, run.ready_at) == (recurring_id("0u", due), due, NOW)
     assert (run.cause, run.state) == (Cause.BACKFILL, State.PENDING)
     assert (run.payload, run.priority, run.queue, run.revision) == (b'{"a":1}', 4, "night", 3)
@@ -51,7 +51,7 @@ def test_a_late_run_is_of_its_instant_and_of_the_present_definition():
 
 
 def test_a_late_run_is_no_misfire():
-    run = late_run(RECORD, NOW - 9000 * HOUR, NOW, "ada", "queue", legacy=False)
+    run = late_run(RECORD, NOW - 9000 * HOUR, NOW, "ada", "queue")
     assert run.start_by is None
     assert not is_missed(run, NOW + 9000 * HOUR)
 
@@ -68,19 +68,14 @@ def test_a_late_run_is_no_misfire():
 )
 def test_late_runs_wait_for_each_other_instead_of_being_skipped(overlap, group, when_full):
     record = replace(RECORD, spec=replace(SPEC, overlap=overlap))
-    run = late_run(record, NOW - HOUR, NOW, "ada", "queue", legacy=False)
+    run = late_run(record, NOW - HOUR, NOW, "ada", "queue")
     assert (run.group, run.when_full) == (group, when_full)
 
 
 def test_a_late_run_is_placed_like_any_other():
-    assert late_run(RECORD, NOW - HOUR, NOW, "ada", "assign", legacy=False).assignable
+    assert late_run(RECORD, NOW - HOUR, NOW, "ada", "assign").assignable
     record = replace(RECORD, spec=replace(SPEC, selector={"gpu": "yes"}))
-    assert late_run(record, NOW - HOUR, NOW, "ada", "queue", legacy=False).hold == "place"
-
-
-def test_nodes_of_010_get_a_cause_that_they_know():
-    run = late_run(RECORD, NOW - HOUR, NOW, "ada", "queue", legacy=True)
-    assert (run.cause, run.legacy, backfilled_by(run)) == (Cause.TRIGGER, True, "ada")
+    assert late_run(record, NOW - HOUR, NOW, "ada", "queue").hold == "place"
 
 
 @given(st.integers(1, 12), st.sets(st.integers(0, 11)))

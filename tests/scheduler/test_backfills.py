@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.conftest import eventually
 
 from duly import ConfigurationError, Every, Job, JobNotFound, Scheduler, SchedulerConfig
-from duly.model import Cause, JobChange, Node, Role, Run, State
+from duly.model import Cause, JobChange, Run, State
 from duly.model.event import RunsSubmitted
 from duly.rules.backfill import backfilled_by
 from duly.rules.planning import run_for, skipped
@@ -229,17 +229,6 @@ async def test_subscribers_learn_of_the_new_runs(past):
     past.scheduler.subscribe(lambda event: seen.extend(event.runs), RunsSubmitted)
     await past.scheduler.backfill("report", past.ago(5), past.ago(2))
     assert [run.due for run in seen] == [past.ago(5), past.ago(4), past.ago(3)]
-
-
-async def test_nodes_of_010_can_run_what_is_backfilled(past):
-    old = Node("old-1", "host", 1, past.now, (Role.WORKER,))
-    assert old.protocol == 1
-    await past.client.backend.coordinator.announce(old, 60.0)
-    await past.scheduler.backfill("report", past.ago(5), past.ago(4), by="ada")
-    [run] = (await past.scheduler.runs("report")).runs
-    assert (run.cause, backfilled_by(run)) == (Cause.TRIGGER, "ada")
-    explained = await past.scheduler.explain(run.id)
-    assert any("Backfilled by ada" in reason for reason in explained.reasons)
 
 
 def test_the_blocking_twin_does_the_same(tmp_path):

@@ -37,6 +37,7 @@ from duly.model import (
     to_micros,
 )
 from duly.model.job import JOB_SHARD, MAIN
+from duly.model.run import BACKFILLED_BY
 
 T = TypeVar("T")
 Row = Sequence[Any]
@@ -44,6 +45,18 @@ Row = Sequence[Any]
 CAUSES = {cause.value: cause for cause in Cause}
 _MOST_POLICIES = 10_000
 _DEFAULT_POLICY = RunPolicy()
+
+
+def stored_cause(cause: Cause) -> Cause:
+    """The cause that a store keeps: one that 0.1.0 knows."""
+    return Cause.TRIGGER if cause is Cause.BACKFILL else cause
+
+
+def read_cause(stored: Cause, headers: Mapping[str, str] | None) -> Cause:
+    """The cause of a run, from the stored one and its headers."""
+    backfilled = headers is not None and stored is Cause.TRIGGER and BACKFILLED_BY in headers
+    return Cause.BACKFILL if backfilled else stored
+
 
 _failure = msgspec.json.Decoder(Failure)
 _policy = msgspec.json.Decoder(RunPolicy)
@@ -188,6 +201,7 @@ def kept_run(run: Run) -> Run:
         policy=read_policy(policy_of(run.policy)),
         payload=bytes(run.payload),
         uid=extra.uid,
+        cause=read_cause(stored_cause(run.cause), extra.headers),
         dedupe_key=extra.dedupe_key,
         headers=extra.headers,
         reason=extra.reason if run.reason is None else _text.decode(to_json(run.reason)),
@@ -388,7 +402,7 @@ NEW_RUN: tuple[tuple[str, str, Callable[[Run], Any]], ...] = (
     ("handler", "text", lambda run: run.handler),
     ("line", "text", line_of),
     ("rank", "int", checked_rank_of),
-    ("cause", "text", lambda run: run.cause.value),
+    ("cause", "text", lambda run: stored_cause(run.cause).value),
     ("policy", "text", lambda run: policy_of(run.policy)),
     ("due", "bigint", lambda run: to_micros(run.due)),
     ("ready_at", "bigint", lambda run: to_micros(run.ready_at)),
@@ -465,7 +479,7 @@ def read_record(row: Row, now: int | None) -> Record:
         ready_at=from_micros(ready_at),
         uid=extra.uid,
         revision=extra.revision,
-        cause=CAUSES[cause],
+        cause=read_cause(CAUSES[cause], extra.headers),
         queue=queue,
         priority=priority_of(rank),
         payload=payload,
@@ -647,7 +661,7 @@ class Lender:
             self._due_at if ready_at == due else from_micros(ready_at),
             extra.uid,
             extra.revision,
-            kind.cause,
+            kind.cause if extra.headers is None else read_cause(kind.cause, extra.headers),
             place.queue,
             place.priority,
             payload,

@@ -54,12 +54,19 @@ class WhenFull(StrEnum):
 
 
 class Cause(StrEnum):
-    """Why a run exists. Stores keep the number or the value: the order must not change. 0.1.0 knows the first three."""
+    """Why a run exists.
+
+    Stores keep `BACKFILL` as `TRIGGER` with the header `BACKFILLED_BY`: claims and listings of 0.1.0 fail on a cause
+    that they do not know.
+    """
 
     SCHEDULE = "schedule"
     SUBMIT = "submit"
     TRIGGER = "trigger"
     BACKFILL = "backfill"
+
+
+BACKFILLED_BY = "duly-backfilled-by"  # the header of a backfilled run: who had it created
 
 
 class RetrySpec(Struct, frozen=True, gc=False):

@@ -15,11 +15,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.model import Cause, JobRecord, Run, State, WhenFull
+from duly.model.run import BACKFILLED_BY
 from duly.rules.placement import is_assigned, to_place
 from duly.rules.planning import run_for, skipped
 from duly.rules.schedules import Schedule, step
-
-_BY = "duly-backfilled-by"  # the header of a run that says who had it created
 
 
 class Instant(Struct, frozen=True):
@@ -45,25 +44,22 @@ def _range_of(due: datetime, ranges: Sequence[Run]) -> Run | None:
     return next((run for run in ranges if run.until is not None and run.due <= due <= run.until), None)
 
 
-def late_run(
-    record: JobRecord, due: datetime, now: datetime, by: str, placement: Literal["queue", "assign"], *, legacy: bool
-) -> Run:
-    """The run for a past instant. `legacy`: nodes of 0.1.0 are alive, which do not know the cause."""
+def late_run(record: JobRecord, due: datetime, now: datetime, by: str, placement: Literal["queue", "assign"]) -> Run:
+    """The run for a past instant."""
     run = run_for(record, due)
     run = replace(
         run,
-        cause=Cause.TRIGGER if legacy else Cause.BACKFILL,
+        cause=Cause.BACKFILL,
         ready_at=now,
         when_full=run.when_full if run.group is None else WhenFull.QUEUE,
-        headers={_BY: by},
-        legacy=legacy,
+        headers={BACKFILLED_BY: by},
     )
     return to_place(run) if is_assigned(placement, record.spec.selector) else run
 
 
 def backfilled_by(run: Run) -> str | None:
     """Who had a run created for a past instant; None for any other run."""
-    return None if run.headers is None else run.headers.get(_BY)
+    return None if run.headers is None else run.headers.get(BACKFILLED_BY)
 
 
 def replaced_ranges(taken: Sequence[Instant]) -> list[Run]:

@@ -152,9 +152,9 @@ def queues_text(name: str, given: object) -> str | None:
     found = queues_of(name, given) if isinstance(given, str) else given
     if isinstance(found, Mapping) and all(isinstance(weight, int | float) for weight in found.values()):
         return ",".join(f"{queue}={weight:g}" for queue, weight in found.items())
-    if isinstance(found, tuple | list) and all(isinstance(queue, str) for queue in found):
-        return ",".join(found)
-    _refuse_value(QUEUES, given)
+    if not isinstance(found, tuple | list) or not all(isinstance(queue, str) for queue in found):
+        _refuse_value(QUEUES, given)
+    return ",".join(found)
 
 
 def queues_of(name: str, text: str) -> tuple[str, ...] | dict[str, float]:

@@ -17,7 +17,6 @@ from msgspec import Struct
 from duly.errors import ConfigurationError, JobNotFound, shown
 from duly.model import JobRecord, JobStatus, Run, as_utc, is_job_name, recurring_id, sanitize
 from duly.model.event import Emit, RunsSubmitted
-from duly.model.node import PROTOCOL
 from duly.ports import Backend
 from duly.rules.backfill import Instant, late_run, recorded, replaced_ranges, rest_of_range, skipped_again
 from duly.rules.describe import instant
@@ -97,11 +96,10 @@ class Backfills:
             raise JobNotFound(f"there is no job {shown(name)}: register it, or see `duly jobs`")
         guard(record)
         work = _Work(record, self._schedule_of(record), self._backend.clock.now(), since, until, limit, dry_run)
-        legacy = any(node.protocol < PROTOCOL for node in await self._backend.coordinator.nodes())
         while slice_ := work.next_slice():
             taken = work.count(recorded(slice_, await self._records(record, slice_)))
             if taken and not dry_run:
-                await self._create(work, taken, sanitize.text_of(by, sanitize.MOST_ACTOR), legacy)
+                await self._create(work, taken, sanitize.text_of(by, sanitize.MOST_ACTOR))
             await asyncio.sleep(0)  # a schedule may be slow to compute
         return work.result()
 
@@ -130,9 +128,9 @@ class Backfills:
         late = [await self._store.covering(record.uid, due) for due in instants if due >= reached]
         return [*found, *(run for run in late if run is not None)]
 
-    async def _create(self, work: _Work, taken: Sequence[Instant], by: str, legacy: bool) -> None:
+    async def _create(self, work: _Work, taken: Sequence[Instant], by: str) -> None:
         record, placement = work.record, self._live.config.placement
-        runs = [late_run(record, each.due, work.now, by, placement, legacy=legacy) for each in taken]
+        runs = [late_run(record, each.due, work.now, by, placement) for each in taken]
         rests = [await self._rest(work, whole, {each.due for each in taken}) for whole in replaced_ranges(taken)]
         added = await self._store.backfill([*runs, *(rest for rest in rests if rest is not None)])
         new = tuple(run for run, is_new in zip(runs, added, strict=False) if is_new)

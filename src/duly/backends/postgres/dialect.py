@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from duly.backends.codec import MIDDLE, optional_json
+from duly.backends.codec import MIDDLE, optional_json, stored_cause
 from duly.backends.postgres import adding
 from duly.backends.postgres.unit import PostgresUnit
 from duly.backends.sql.unit import Conditions, Row
@@ -134,7 +134,7 @@ class PostgresDialect:
         wanted = {
             "r.job = ANY(?::text[])": None if query.names is None else sorted(query.names),
             "r.handler = ?::text": query.handler,
-            "r.cause = ?::text": None if query.cause is None else query.cause.value,
+            "r.cause = ?::text": None if query.cause is None else stored_cause(query.cause).value,
             "split_part(r.line, '@', 1) = ?::text": query.queue,
         }
         return [(text, (value,)) for text, value in wanted.items() if value is not None]

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duly.backends.codec import in_shard
+from duly.backends.codec import in_shard, read_cause, stored_cause
 from duly.backends.tolerance import UNREADABLE, damaged_job
 from duly.model import (
     EPOCH,
@@ -45,7 +45,7 @@ OUTCOME_NUMBERS = {kind: number for number, kind in enumerate(OUTCOMES, 1)}
 GROUPED, DEDUPED, SCHEDULED, RANGED, ENDED, HELD, TIMED = 1, 2, 4, 8, 16, 32, 64
 CANCELLING = 1
 
-_CAUSE_NUMBERS = {cause: number for number, cause in enumerate(CAUSES)}
+_CAUSE_NUMBERS = {cause: CAUSES.index(stored_cause(cause)) for cause in CAUSES}
 _WHEN_NUMBERS = {when: number for number, when in enumerate(WHEN_FULL)}
 _PENDING, _QUEUED, _RUNNING = NUMBERS[State.PENDING], NUMBERS[State.QUEUED], NUMBERS[State.RUNNING]
 _DEFAULT_POLICY = RunPolicy()
@@ -340,7 +340,7 @@ def claimed_run(
         ready,
         body.uid or "",
         body.revision,
-        CAUSES[body.cause],
+        CAUSES[body.cause] if body.headers is None else read_cause(CAUSES[body.cause], body.headers),
         queue,
         ord(queue_key[0]) - 48,
         body.payload,

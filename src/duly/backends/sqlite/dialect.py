@@ -7,7 +7,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from duly.backends.codec import MIDDLE, Record, duration, extra_of, line_of, micros, rank_of, urgency_of
+from duly.backends.codec import MIDDLE, Record, duration, extra_of, line_of, micros, rank_of, stored_cause, urgency_of
 from duly.backends.sql.moves import place_odd
 from duly.backends.sql.notify import WORK
 from duly.backends.sql.unit import Conditions, Row
@@ -142,7 +142,8 @@ def _kinds(unit: SqliteUnit, query: RunQuery) -> list[int] | None:
     return [
         number
         for number, handler, cause in rows
-        if (query.handler is None or handler == query.handler) and (query.cause is None or cause == query.cause)
+        if (query.handler is None or handler == query.handler)
+        and (query.cause is None or cause == stored_cause(query.cause))
     ]
 
 

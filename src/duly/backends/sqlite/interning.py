@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from duly.backends.codec import CAUSES, Kind, Place, checked_rank_of, line_of, place_of, read_policy, to_json
+from duly.backends.codec import (
+    CAUSES,
+    Kind,
+    Place,
+    checked_rank_of,
+    line_of,
+    place_of,
+    read_policy,
+    stored_cause,
+    to_json,
+)
 from duly.backends.tolerance import UNREADABLE, damage
 from duly.model import Run, RunPolicy, WhenFull
 
@@ -104,7 +114,8 @@ class Names:
 
     def kind_of(self, unit: SqliteUnit, run: Run) -> int:
         """The number of a run's kind, given now if it has none."""
-        key = (run.job, run.handler, run.cause, run.limit, run.when_full, self._policy_number(unit, run.policy))
+        cause = stored_cause(run.cause)
+        key = (run.job, run.handler, cause, run.limit, run.when_full, self._policy_number(unit, run.policy))
         number = self._kinds.get(key)
         if number is None:
             plain = [str(value) if isinstance(value, str) else value for value in key]  # enumerations as plain text
@@ -112,7 +123,7 @@ class Names:
             assert row is not None
             number = _remembered(self._kinds, key, int(row[0]))
             # By both names: a session that puts runs often lends them too.
-            kind = Kind(run.job, run.handler, run.cause, run.policy, run.limit, run.when_full)
+            kind = Kind(run.job, run.handler, cause, run.policy, run.limit, run.when_full)
             _remembered(self._by_number, number, kind)
         return number
 

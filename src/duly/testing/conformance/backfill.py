@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from duly.model import Cause, Fired, JobRecord, Run, RunQuery, State, WhenFull
+from duly.model.run import BACKFILLED_BY
 from duly.rules.planning import skipped
 from duly.testing.conformance.world import World, part, scenario
 
@@ -22,7 +23,8 @@ async def _recorded(world: World, record: JobRecord, *runs: Run) -> None:
 
 def _late(world: World, record: JobRecord, due: datetime, **fields: Any) -> Run:
     """A run that is added now for a past instant."""
-    return world.planned(record, due, cause=Cause.BACKFILL, ready_at=world.now, payload=b'{"late":true}', **fields)
+    values: dict[str, Any] = {"ready_at": world.now, "payload": b'{"late":true}', "headers": {BACKFILLED_BY: "ada"}}
+    return world.planned(record, due, cause=Cause.BACKFILL, **values | fields)
 
 
 @part
@@ -40,8 +42,10 @@ class BackfillSuite:
         [claim] = await world.claim()
         assert (claim.run.id, claim.run.cause, claim.run.payload) == (run.id, Cause.BACKFILL, run.payload)
         assert await world.settle(claim)
-        [found] = (await world.store.runs(RunQuery(cause=Cause.BACKFILL), 10, now=world.now)).runs
-        assert found.id == run.id
+        await world.put(triggered := world.run(record.name, cause=Cause.TRIGGER))
+        for cause, expected in ((Cause.BACKFILL, run), (Cause.TRIGGER, triggered)):
+            [found] = (await world.store.runs(RunQuery(cause=cause), 10, now=world.now)).runs
+            assert (found.id, found.cause) == (expected.id, cause)
 
     @scenario
     async def test_a_run_replaces_a_skipped_one(self, world: World) -> None:
