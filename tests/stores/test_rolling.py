@@ -5,6 +5,7 @@ import itertools
 import json
 import time
 import zipfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import asyncpg
@@ -14,7 +15,7 @@ import redis
 from duly import Scheduler, SchedulerConfig, State
 from duly.backends import open_backend
 from duly.backends.sqlite.session import steps
-from duly.model import Cause, OutcomeKind, RetrySpec, RunPolicy
+from duly.model import Cause, OutcomeKind, RetrySpec, RunPolicy, recurring_id
 from duly.ports import Opening
 from duly.scheduler.audit import Audit
 from duly.testing.conformance.world import World, failed
@@ -89,6 +90,29 @@ async def test_nodes_of_both_versions_work_until_only_new_ones_are_left(deploy):
     assert [await deploy.stop(name) for name in ("new-1", "new-2")] == [0, 0]
     await _nothing_was_lost_or_doubled(deploy, runs, cancelled, due)
     assert "BackendError" not in "".join(deploy.log(name) for name in ("old-1", "old-2", "new-1", "new-2"))
+
+
+async def test_an_old_node_executes_and_lists_what_is_backfilled(deploy):
+    deploy.start("old-1", earlier=True)
+    old = await deploy.client("old-client", earlier=True)
+    await deploy.up(old, "old-1")
+    await deploy.completed(old, await old.call("submit_many", *numbers()))
+    new = Scheduler(deploy.url, SchedulerConfig(namespace=NAMESPACE))
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    async with new.client():
+        found = await new.backfill("tick", start, start + timedelta(seconds=1), by="ada")
+        assert (found.created, found.missing) == (10, 10)
+        uid = (await (await new.opened()).backend.store.job("tick")).uid
+        runs = [recurring_id(uid, start + timedelta(milliseconds=100 * number)) for number in range(10)]
+        await deploy.completed(old, runs)
+        assert {(await new.get_run(run)).cause for run in runs} == {Cause.BACKFILL}
+        await new.pause("tick")  # an old node leads and reads a record that says where its definition comes from
+        await new.resume("tick")
+        [version] = await new.history("tick")
+        assert version.words() in {("created",), ("earlier versions are not kept",)}
+    assert {node for run, _, node in deploy.noted("done") if run in runs} == {"old-1"}
+    assert await deploy.stop("old-1") == 0
+    assert "Traceback" not in deploy.log("old-1")
 
 
 async def _two_old_nodes_work(deploy, runs):
