@@ -7,7 +7,9 @@ from datetime import datetime, timedelta
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from duly.model import CustomSpec, EverySpec, Firing, JobChange, JobRecord, Pause, State, Waiting, WhenFull
+from duly.model import Cause, CustomSpec, EverySpec, Firing, JobChange, JobRecord, Pause, State, Waiting, WhenFull
+from duly.model.definitions import definitions_log
+from duly.model.run import BACKFILLED_BY
 from duly.testing.conformance.machine.base import ALL, BACK, step
 from duly.testing.conformance.machine.runs import WorkMachine
 from duly.testing.conformance.machine.twins import agree, agree_on_due
@@ -44,9 +46,17 @@ class PlanningMachine(WorkMachine):
         waiting=st.sampled_from(Waiting),
         moves_cursor=st.sampled_from([None, None, -5.0, 20.0]),
         ledger=st.booleans(),
+        replaces=st.booleans(),
     )
     def change(
-        self, name: str, back: int, edit: str, waiting: Waiting, moves_cursor: float | None, ledger: bool
+        self,
+        name: str,
+        back: int,
+        edit: str,
+        waiting: Waiting,
+        moves_cursor: float | None,
+        ledger: bool,
+        replaces: bool,
     ) -> None:
         if (record := self._version(name, back)) is None:
             return
@@ -58,9 +68,20 @@ class PlanningMachine(WorkMachine):
             record, self.world.after(-30), state=State.SKIPPED, reason="paused", until=self.world.after(-20)
         )
         change = JobChange(
-            edited, record.revision, waiting, moves_cursor is not None, ledger=(skipped,) if ledger else ()
+            edited,
+            record.revision,
+            waiting,
+            moves_cursor is not None,
+            ledger=(skipped,) if ledger else (),
+            replaces=b"revision %d" % record.revision if replaces else None,
         )
         self.twins.same("save", lambda backend: backend.store.save([change], now=self.now))
+        self.look_at_definitions(name)
+
+    @step(name=_NAMES)
+    def look_at_definitions(self, name: str) -> None:
+        logs = self.twins.ask(lambda backend: backend.store.read(definitions_log(name)))
+        agree("definitions", *([(entry.sequence, entry.value) for entry in log] for log in logs))
 
     def _edited(self, record: JobRecord, edit: str) -> JobRecord:
         match edit:
@@ -147,6 +168,40 @@ class PlanningMachine(WorkMachine):
             plan_at=None if last else instants[-1] - timedelta(seconds=5),
             runs=tuple(runs),
         )
+
+    @step(
+        3,
+        name=_NAMES,
+        back=BACK,
+        earlier=st.lists(st.sampled_from([0, 10, 20, 30]), min_size=1, max_size=3),
+        offset=st.sampled_from([None, -30.0, -25.0]),
+        overlap=st.sampled_from([None, WhenFull.QUEUE]),
+        rest=st.booleans(),
+    )
+    def backfill(
+        self, name: str, back: int, earlier: list[int], offset: float | None, overlap: WhenFull | None, rest: bool
+    ) -> None:
+        """Runs for instants before the cursor, or for others; perhaps with a skip after them."""
+        if (record := self._version(name, back)) is None:
+            return
+        base = record.cursor if offset is None and record.cursor is not None else self.world.after(offset or -30.0)
+        group = None if overlap is None else record.uid
+        runs = [
+            self.world.planned(
+                record,
+                base - timedelta(seconds=seconds),
+                ready_at=self.now,
+                cause=Cause.BACKFILL,
+                headers={BACKFILLED_BY: "ada"},
+                group=group,
+                when_full=overlap or WhenFull.SKIP,
+            )
+            for seconds in earlier
+        ]
+        if rest:
+            first = base - timedelta(seconds=5)
+            runs.append(self.world.planned(record, first, state=State.SKIPPED, reason="misfire", until=base))
+        self.twins.same("backfill", lambda backend: backend.store.backfill(runs, now=self.now))
 
     @step(3, shard=st.sampled_from(["main", "main/1", "job:mail", "job:report"]), limit=st.sampled_from([1, 2, ALL]))
     def due(self, shard: str, limit: int) -> None:
