@@ -234,6 +234,60 @@ async def test_max_concurrent_gives_more_slots_and_fewer():
         await eventually(lambda: _is(lambda: gate.running == 5))
 
 
+@pytest.mark.parametrize(("only", "both"), [("default", "default,mail"), ("default=1", "default=1,mail=3")])
+async def test_queues_are_those_that_a_node_takes_runs_from(url, only, both):
+    scheduler = Scheduler(url, FAST)
+
+    @scheduler.job(queue="mail")
+    async def send() -> str:
+        return "sent"
+
+    @scheduler.job
+    async def work() -> str:
+        return "done"
+
+    async with scheduler:
+        await scheduler.settings.set("queues", only)
+        await eventually(lambda: _is(lambda: running_config(scheduler).queue_names == ("default",)))
+        run = await send.submit()
+        assert await (await work.submit()).result(20) == "done"
+        assert (await run.get()).state is State.QUEUED
+        await scheduler.settings.set("queues", both)
+        assert await run.result(20) == "sent"
+
+        async def announced():
+            return (await scheduler.nodes())[0].queues == ("default", "mail")
+
+        await eventually(announced)
+        await scheduler.settings.unset("queues")
+        await eventually(lambda: _is(lambda: running_config(scheduler).queues is None))
+
+
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ("default, mail", "default,mail"),
+        (["default", "mail"], "default,mail"),
+        ({"mail": 3, "default": 0.5}, "mail=3,default=0.5"),
+        ("none", None),
+        (None, None),
+    ],
+)
+async def test_queues_are_written_in_several_ways(given, stored):
+    async with Scheduler("memory://").client() as scheduler:
+        view = await scheduler.settings.set("queues", given)
+        assert (view.value, view.origin) == (stored, "cluster")
+
+
+@pytest.mark.parametrize(
+    "wrong", ["", " , ", "mail=x", "mail=", "mail=0", "mail=nan", [1], {"mail": "x"}, 7, True, b"x"]
+)
+async def test_what_is_no_queue_is_refused(wrong):
+    async with Scheduler("memory://").client() as scheduler:
+        with pytest.raises(ConfigurationError, match="queues"):
+            await scheduler.settings.set("queues", wrong)
+
+
 async def test_tick_interval_is_how_long_services_sleep():
     async with started("memory://", SchedulerConfig(tick_interval=3600)) as scheduler:
         node = scheduler._running.node

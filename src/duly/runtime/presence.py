@@ -68,9 +68,9 @@ class Presence(NodeService):
         self._alone = other is None
 
 
-def _as_announced(node: Node) -> tuple[frozenset[str], int]:
+def _as_announced(node: Node) -> tuple[frozenset[str], int, tuple[str, ...] | None]:
     """What of a node's card may change, its metrics aside, which every beat carries."""
-    return node.handlers, node.capacity
+    return node.handlers, node.capacity, node.queues
 
 
 class Resync:
