@@ -98,6 +98,51 @@ def test_apply_shows_the_difference_and_then_applies_it(file):
     assert invoke("apply", "jobs.toml").stdout.endswith("0 added, 0 changed, 0 removed, 1 unchanged\n")
 
 
+def test_apply_says_which_runs_appear_vanish_and_move(file):
+    said = invoke("apply", "jobs.toml", "--dry-run").stdout
+    assert "    appear: 720 runs in the next 30 days: 2" in said
+    invoke("apply", "jobs.toml")
+    file.write_text(FILE.replace("30 2 * * *", "30 4 * * *").replace("1h", "2h"))
+    said = invoke("apply", "jobs.toml", "--dry-run").stdout
+    assert " runs in the next 30 days, 2 hours later: 2" in said
+    assert "    vanish: 360 runs in the next 30 days: 2" in said
+    found = document("apply", "jobs.toml", "--dry-run")
+    runs = {entry["name"]: entry["runs"] for entry in found["changed"]}
+    assert (runs["report"]["vanish"], runs["report"]["stay"], runs["report"]["complete"]) == (360, 360, True)
+    assert runs["backup"]["move"] >= 29
+    assert len(runs["backup"]["moving"]) == 3
+    file.write_text(FILE.replace("10m", "20m"))
+    assert " runs in the next 30 days, as before\n" in invoke("apply", "jobs.toml", "--dry-run").stdout
+
+
+def test_a_schedule_of_every_second_is_summed_up(file):
+    invoke("apply", "jobs.toml")
+    file.write_text(FILE.replace('"1h"', '"1s"'))
+    said = invoke("apply", "jobs.toml", "--dry-run").stdout
+    assert "in 30 days): 2" in said
+    assert "(about 25" in said
+
+
+def test_many_changed_jobs_are_summed_up(file):
+    jobs = "".join(f'[jobs.job{number}]\nevery = "1d"\ncommand = ["true"]\n' for number in range(60))
+    file.write_text(f'name = "ops"\n{jobs}')
+    said = invoke("apply", "jobs.toml", "--dry-run").stdout
+    assert said.count("appear:") == 50
+    assert "… and 10 more jobs (10 added), of whose runs 300 appear, 0 vanish, 0 move; --json shows all" in said
+
+
+def test_check_compares_with_a_store_and_writes_nothing(file):
+    invoke("apply", "jobs.toml")
+    file.write_text(FILE.replace("10m", "20m"))
+    for arguments in (("--diff",), ("--url", "sqlite:///duly.db")):
+        said = invoke("check", "jobs.toml", *arguments).stdout
+        assert said.startswith("job file ops on sqlite:///duly.db: 0 added, 1 changed, 0 removed, 1 unchanged\n")
+        assert "timeout: 600 s → 1200 s" in said
+    assert document("check", "jobs.toml", "--diff")["applied"] is False
+    assert invoke("check", "jobs.toml").stdout.startswith("jobs.toml is valid")
+    assert document("show", "backup")["timeout"] == 600.0
+
+
 def test_what_was_applied_is_in_the_audit_log_without_secrets(file):
     invoke("apply", "jobs.toml")
     file.write_text(FILE.partition("[jobs.report]")[0].replace("10m", "20m").replace("s3cret", "n3w"))

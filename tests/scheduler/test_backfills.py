@@ -134,6 +134,29 @@ async def test_a_large_range_is_filled_in_slices(past):
     assert (await past.scheduler.runs("report", "skipped")).runs == []
 
 
+async def test_a_backfill_that_is_cut_off_leaves_every_due_time_recorded_and_can_be_repeated(past, monkeypatch):
+    record = await past.record()
+    await past.add(skipped(record, past.ago(700), past.ago(1), "misfire"))
+    backfill, calls = past.store.backfill, []
+
+    async def cut_off(runs, **options):
+        calls.append(runs)
+        if len(calls) == 3:
+            raise ConnectionError("the process ends here")
+        return await backfill(runs, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(past.store, "backfill", cut_off)
+        with pytest.raises(ConnectionError):
+            await past.scheduler.backfill("report", past.ago(700), past.last)
+    runs = (await past.scheduler.runs("report", cause="backfill", limit=1000)).runs
+    assert 0 < len(runs) < 700
+    for hours in (700, 500, 300, 299, 100, 1):
+        assert await past.store.covering(record.uid, past.ago(hours)) is not None
+    again = await past.scheduler.backfill("report", past.ago(700), past.last)
+    assert (again.created, again.skipped) == (700 - len(runs), {"misfire": 700 - len(runs)})
+
+
 async def test_backfilled_runs_are_run_however_late_one_after_the_other(past):
     async with past.scheduler:
         found = await past.scheduler.backfill("report", past.ago(500), past.ago(496))
