@@ -133,6 +133,7 @@ def test_every_reading_and_every_idle_cost_is_measured_at_every_size(measured):
         "metrics",
         "next of a job",
         "explain an instant",
+        "versions of a job",
         "explain a run",
         "show a job",
         "show a run",

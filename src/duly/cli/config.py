@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from msgspec.structs import asdict
 from duly.cli.cluster_config import get_setting, list_settings, set_setting, unset_setting
 from duly.cli.node_settings import NODE_SETTINGS
 from duly.cli.options import Group, command, json_option
-from duly.cli.output import Column, write_json, write_table
+from duly.cli.output import Column, note, on_terminal, write_json, write_table
 from duly.cli.programs import own_value
 from duly.cli.run import API_PORT, WORKER_PORT
 from duly.cli.settings import PROCESS_SETTINGS, VARIABLES, Sourced, sourced_settings
@@ -25,6 +26,7 @@ from duly.rules.redaction import redacted
 
 _SECRET = frozenset({"audit_key"})
 _WIDEST = 60
+_WIDE = 120  # columns of a terminal on which all columns of the table fit
 _LIVE, _RESTART = "live", "restart"
 _COLUMNS = (
     Column("SETTING"),
@@ -70,7 +72,16 @@ def show(app: str | None, as_json: bool) -> None:
     if as_json:
         write_json(rows)
     else:
-        write_table(_COLUMNS, [_cells(row) for row in rows])
+        _write(rows)
+
+
+def _write(rows: Sequence[Row]) -> None:
+    """Write a table. On a narrow terminal, names of variables would break in the middle: they are left out there."""
+    narrow = on_terminal() and shutil.get_terminal_size().columns < _WIDE
+    columns = len(_COLUMNS) - narrow
+    write_table(_COLUMNS[:columns], [_cells(row)[:columns] for row in rows])
+    if narrow:
+        note(f"the variable of a setting is DULY_ and its name in capitals; {_WIDE} columns or --json show other names")
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -103,6 +103,7 @@ def _of_jobs(scheduler: Scheduler, about: Targets) -> list[Reading]:
         Reading("next of a job", ANY, lambda: scheduler.upcoming(_FEW, job)),
         Reading("show a job", ANY, show),
         Reading("explain an instant", ANY, lambda: scheduler.explain(job)),
+        Reading("versions of a job", ANY, lambda: scheduler.history(job)),
         Reading("statistics", ANY, statistics),
     ]
 
