@@ -51,7 +51,7 @@ COMMANDS = {
 EXAMPLES = (
     "duly demo                                # try it out",
     "duly run app:scheduler                   # run your own jobs",
-    "duly run jobs.toml                       # run plain commands, without any code",
+    "duly run jobs.toml                       # run plain commands, without code",
     "duly jobs --url sqlite:///duly.db        # list them",
     'duly next "30 2 * * *" --tz Europe/Rome  # check an expression',
 )

@@ -38,7 +38,7 @@ def waiting(command: F) -> F:
 @command(
     "duly submit send_mail to=ada@example.org subject=Hi",
     "duly submit send_mail to=ada@example.org --delay 10m --priority 5",
-    'duly submit resize --json-payload \'{"path": "a.png", "width": 80}\' --wait --timeout 1m',
+    'duly submit resize --json-payload \'{"path": "a.png"}\' --wait --timeout 1m',
 )
 @click.argument("handler")
 @click.argument("words", metavar="[KEY=VALUE]...", nargs=-1)
