@@ -64,6 +64,17 @@ def test_short_help_stands_in_one_place_per_command():
     assert all(home.startswith("duly.cli.") and find_spec(home) is not None for home in homes)
 
 
+def test_help_fits_a_terminal_of_80_columns(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in ("", *COMMANDS):
+        words = [name] if name else []
+        command = load(name) if name else cli
+        parts = list(command.commands) if name and isinstance(command, click.Group) else []
+        for part in ([], *([each] for each in parts)):
+            for line in invoke(*words, *part, "--help").stdout.splitlines():
+                assert len(line) <= 80, f"duly {name} {part}: {line}"
+
+
 def test_version():
     assert invoke("--version").stdout == f"duly {__version__}\n"
 

@@ -66,7 +66,7 @@ EXAMPLES = (
     "duly demo                                # try it out",
     "duly init shop                           # write a project to start from",
     "duly run app:scheduler                   # run your own jobs",
-    "duly run jobs.toml                       # run plain commands, without any code",
+    "duly run jobs.toml                       # run plain commands, without code",
     "duly jobs --url sqlite:///duly.db        # list them",
     'duly next "30 2 * * *" --tz Europe/Rome  # check an expression',
 )

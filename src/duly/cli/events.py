@@ -41,7 +41,14 @@ _KINDS = [kind.value for kind in PublishedEventKind]
     metavar="ID",
     help="Only events after this one, the oldest first.",
 )
-@click.option("--kind", "kinds", multiple=True, type=click.Choice(_KINDS), help="Only events of this kind; repeatable.")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice(_KINDS),
+    metavar="KIND",
+    help="Only events of this kind, such as run.ended; repeatable.",
+)
 @click.option("--job", help="Only events of this job.")
 @click.option("--queue", help="Only events of this queue.")
 @click.option("--handler", help="Only events of this handler.")

@@ -38,7 +38,7 @@ def waiting(command: F) -> F:
 @command(
     "duly submit send_mail to=ada@example.org subject=Hi",
     "duly submit send_mail to=ada@example.org --delay 10m --priority 5",
-    'duly submit resize --payload \'{"path": "a.png", "width": 80}\' --wait --timeout 1m',
+    'duly submit resize --payload \'{"path": "a.png"}\' --wait --timeout 1m',
     "duly submit import_orders --payload @orders.json",
 )
 @click.argument("handler", shell_complete=job_names)
