@@ -153,6 +153,11 @@ TABLE: dict[tuple[str, str], Calls] = {
         foreign=target("/jobs/vault_job/explain", "/jobs/vault_code/explain", "/jobs/{vault_run}/explain"),
         absent=target("/jobs/nobody_job/explain", "/jobs/nobody_code/explain", f"/jobs/{NEVER}/explain"),
     ),
+    ("GET", "/runs/{id}/logs"): Calls(
+        own=target("/runs/{our_run}/logs", "/runs/{our_run}/logs?attempt=1"),
+        foreign=target("/runs/{vault_run}/logs"),
+        absent=target(f"/runs/{NEVER}/logs"),
+    ),
     ("GET", "/runs/{id}/explain"): Calls(
         own=target("/runs/{our_run}/explain"),
         foreign=target("/runs/{vault_run}/explain"),

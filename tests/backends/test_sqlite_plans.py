@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from duly.backends.sql import coordinator, groups, moves, operating, planning
+from duly.backends.sql import coordinator, groups, moves, operating, planning, run_lines
 from duly.backends.sql import settling as shared_settling
 from duly.backends.sql.unit import Delete, Insert, Update
 from duly.backends.sqlite import claiming, dialect, settling
@@ -27,6 +27,8 @@ HOT = [
     (shared_settling, ["_GIVE_BACK", "_KEEP_RESULTS", "_READY_AT", "_ATTEMPTS", "STATISTICS"]),
     (planning, ["_JOB_NAMED", "_JOBS", "_LATER", "_EPOCH", "_INSTALL", "_STANDING", "_ADVANCE", "_KEEP_PLANS"]),
     (operating, ["_KEPT", "_OLDER", "_FIRST_ENDED", "_PAUSED", "_ASK_TO_CANCEL", "_NO_LONGER_ENDED"]),
+    (moves, ["_FORGET_ATTEMPTS", "_FORGET_LINES"]),
+    (run_lines, ["_OWNED", "_APPEND", "_TRIM", "_PROGRESS", "_READ"]),
     (coordinator, ["_RENEW", "_RELEASE", "_HOLDER", "_BEAT"]),
 ]
 

@@ -90,9 +90,9 @@ _COUNT = Insert(
     "ON CONFLICT ({totals_key}) DO UPDATE SET ended = t.ended + excluded.ended, kept = t.kept + excluded.kept",
 )
 AGAIN = Update("runs", (Column("seq"),), columns(ready_at="bigint", extra="text"), answers=False)
-_FORGET = tuple(
-    f"DELETE FROM {{ns}}.{table} WHERE seq = ANY($1::bigint[])" for table in ("runs", "attempts", "run_lines")
-)
+_FORGET = "DELETE FROM {ns}.runs WHERE seq = ANY($1::bigint[])"
+_FORGET_ATTEMPTS = "DELETE FROM {ns}.attempts WHERE seq = ANY($1::bigint[])"
+_FORGET_LINES = "DELETE FROM {ns}.run_lines WHERE seq = ANY($1::bigint[])"
 
 
 # --- finding
@@ -380,7 +380,7 @@ async def forget(unit: Unit, records: Sequence[Record]) -> list[Record]:
     gone = [record for record in records if record.seq in left]
     if gone:
         await free_keys(unit, gone)
-        for sql in _FORGET:
+        for sql in (_FORGET, _FORGET_ATTEMPTS, _FORGET_LINES):
             await unit.run(sql, list(left))
         await leaving.move_up(gone)
     return gone
