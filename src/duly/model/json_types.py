@@ -15,7 +15,7 @@ def to_builtins(value: Any) -> Any:
         return str(value)
     dump = getattr(value, "model_dump", None)
     if dump is None or isinstance(value, type):
-        raise TypeError(f"{type(value).__qualname__} is not something JSON can carry")
+        raise TypeError(f"{type(value).__qualname__} cannot be turned into JSON")
     return dump(mode="json")
 
 
@@ -28,7 +28,7 @@ def from_builtins(kind: Any, value: Any) -> Any:
         return kind(_text(kind, value))
     validate = getattr(kind, "model_validate", None)
     if validate is None:
-        raise NotImplementedError(f"{getattr(kind, '__qualname__', kind)} is not something JSON can carry")
+        raise NotImplementedError(f"{getattr(kind, '__qualname__', kind)} cannot be made from JSON")
     return validate(value)
 
 

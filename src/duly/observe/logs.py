@@ -134,7 +134,7 @@ def _subject(event: events.Event) -> tuple[object, ...] | None:
             return events.RecordUnreadable, kind
         case events.SettlementAbandoned(run):
             return events.SettlementAbandoned, run.job
-        case events.SettlementRefused() | events.ClaimUntrusted() | events.LoopStalled() | events.NodeIdShared():
+        case events.SettlementRefused() | events.ClaimUntrusted() | events.NodeIdShared():
             return (type(event),)
         case _:
             return None
