@@ -267,6 +267,13 @@ def test_everything_is_excluded_by_two_calendars_together():
     assert clock.perf_counter() - began < 20
 
 
+def test_a_zone_that_had_other_rules_long_ago_is_judged_by_the_present_ones():
+    """Samoa was a day behind until 2011: what these two exclude together was everything then, and is not now."""
+    calendars = Calendar.weekdays(timezone="Pacific/Apia"), Calendar.weekends(timezone="America/New_York")
+    schedule = Cron("0 0 * * *").excluding(*calendars)
+    assert schedule.next_run(datetime(2026, 3, 26, tzinfo=UTC)) == datetime(2026, 3, 28, tzinfo=UTC)
+
+
 def test_a_fast_schedule_passes_a_long_blackout_at_once():
     year = Every(milliseconds=1).excluding(Calendar.dates("2027-01-01/2027-12-31"))
     assert year.next_run(datetime(2027, 1, 1, tzinfo=UTC)) == datetime(2028, 1, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ from typing import Any, final
 from zoneinfo import ZoneInfo
 
 from duly.errors import InvalidSchedule, shown
-from duly.model import EPOCH, CustomSpec, sanitize
+from duly.model import CustomSpec, sanitize
 from duly.model.job import ExcludingSpec, PartSpec, UnionSpec
 from duly.rules import exclusion, schedules, zones
 from duly.rules.calendars import Calendar
@@ -27,6 +27,7 @@ MOST_CALENDARS = 20
 # is excluded 12,000 times in a row, which takes half a second to find out, is never due.
 _MOST_STEPS = 12_000
 _FARTHEST = timedelta(days=365.25 * zones.GIVE_UP_YEARS)
+_RECENT = datetime(2025, 1, 1, tzinfo=UTC)  # zones had other rules before: Samoa was on the other side of the date line
 _TICK = timedelta(microseconds=1)
 _MOST_KIND = 200
 
@@ -177,7 +178,7 @@ class Excluding(ScheduleValue):
 
     def _refuse_empty(self) -> None:
         """Refuse a combination that is never due, such as every Sunday without weekends."""
-        start = getattr(self.schedule, "start_at", None) or EPOCH
+        start = getattr(self.schedule, "start_at", None) or _RECENT
         if schedules.step(self.schedule, start - _TICK) is not None and self.next_run(start - _TICK) is None:
             raise InvalidSchedule(f"{self!r} never runs: calendars exclude every due time", hint="change one of them")
 
