@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 CORES  ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 3 // 2)')
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest test-versions check lint format types imports bench figures bench-peers bench-commands site sim fuzz-api stops crashes outages clocks failovers load clean
+.PHONY: help demo test test-oldest test-versions check lint format types imports bench figures bench-peers bench-commands site pictures sim fuzz-api stops crashes outages clocks failovers load clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | sort | awk -F '\t' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ site: $(VENV)/.dev  ## build the documentation as a site in build/site (SERVE=ye
 
 bench-commands: $(VENV)/.dev  ## measure how long the command line takes to start (ROUNDS=20)
 	$(BIN)/python -m bench.commands $(if $(ROUNDS),--rounds $(ROUNDS))
+
+pictures: $(VENV)/.dev  ## make the pictures of the documentation from real commands
+	$(BIN)/python site/pictures.py
 
 sim: $(VENV)/.dev  ## run a long simulation campaign (SEEDS=0-5000)
 	$(BIN)/python -m tests.sim.campaign --seeds $(or $(SEEDS),0-5000)

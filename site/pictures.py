@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -32,7 +33,8 @@ DULY = [sys.executable, "-m", "duly"]
 
 _WIDTH, _HEIGHT, _SIZE = 8.4, 19, 14  # of a character, and of its font, in pixels
 _MARGIN, _BAR = 16, 34
-_BACKGROUND, _TEXT = "#16181d", "#d7dae0"
+_BACKGROUND, _TEXT, _SELECTED = "#16181d", "#d7dae0", "#2f3644"
+_PHRASE = re.compile(r"\S+(?: \S+)*")
 _COLOURS = {
     "black": "#5c6370",
     "red": "#f07178",
@@ -54,13 +56,12 @@ class Picture(NamedTuple):
     columns: int = 100
     rows: int = 30
     seconds: float = 0.0
-    keys: str = ""
 
 
 SHOWN = (
-    Picture("jobs", "duly jobs", rows=14),
+    Picture("runs", "duly runs --limit 12", rows=18),
     Picture("explain", "duly explain sync_stock", rows=10),
-    Picture("top", "duly top", rows=30, seconds=6.0),
+    Picture("top", "duly top", rows=26, seconds=6.0),
 )
 
 
@@ -124,41 +125,45 @@ def _screen(picture: Picture, folder: Path) -> pyte.Screen:
 
 def _svg(picture: Picture, screen: pyte.Screen) -> str:
     """A screen as text in a drawing: it can be selected, and needs no font of its own."""
-    lines = [_line(screen, row) for row in range(picture.rows)]
+    lines = [_line(screen, row, _BAR + (row + 2) * _HEIGHT) for row in range(picture.rows)]
     while lines and not lines[-1]:
         lines.pop()
     width = round(picture.columns * _WIDTH + 2 * _MARGIN)
     height = (len(lines) + 1) * _HEIGHT + _BAR + _MARGIN
     prompt = f'<tspan fill="{_COLOURS["green"]}">$</tspan> {escape(picture.command)}'
-    text = "\n".join(
-        f'<text x="{_MARGIN}" y="{_BAR + (number + 1) * _HEIGHT}">{line}</text>'
-        for number, line in enumerate([prompt, *lines])
-    )
+    first = f'<text x="{_MARGIN}" y="{_BAR + _HEIGHT}">{prompt}</text>'
+    text = "\n".join([first, *(line for line in lines if line)])
     dots = "".join(f'<circle cx="{20 + 18 * i}" cy="17" r="5.5" fill="#4a505c"/>' for i in range(3))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'role="img" aria-label="{escape(picture.command)}">\n'
         f'<rect width="{width}" height="{height}" rx="8" fill="{_BACKGROUND}"/>{dots}\n'
         f'<g font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" font-size="{_SIZE}" '
-        f'fill="{_TEXT}" xml:space="preserve">\n{text}\n</g>\n</svg>\n'
+        f'fill="{_TEXT}">\n{text}\n</g>\n</svg>\n'
     )
 
 
-def _line(screen: pyte.Screen, row: int) -> str:
+def _line(screen: pyte.Screen, row: int, y: int) -> str:
+    """One line: each word or phrase at its column, so that columns fit whatever font the reader has."""
     cells = [screen.buffer[row][column] for column in range(screen.columns)]
-    while cells and not cells[-1].data.strip() and not cells[-1].reverse:
-        cells.pop()
     parts, column = [], 0
     for (foreground, bold, reverse), some in groupby(cells, key=lambda cell: (cell.fg, cell.bold, cell.reverse)):
         data = "".join(cell.data for cell in some)
-        x = round(_MARGIN + column * _WIDTH, 1)
+        if reverse:
+            x, width = _x(column), round(len(data) * _WIDTH, 1)
+            parts.append(f'<rect x="{x}" y="{y - 14}" width="{width}" height="{_HEIGHT}" fill="{_SELECTED}"/>')
+        colour = _TEXT if foreground == "default" else _COLOURS.get(foreground, f"#{foreground}")
+        weight = ' font-weight="bold"' if bold else ""
+        parts += [
+            f'<text x="{_x(column + word.start())}" y="{y}" fill="{colour}"{weight}>{escape(word[0])}</text>'
+            for word in _PHRASE.finditer(data)
+        ]
         column += len(data)
-        style = f'fill="{_COLOURS.get(foreground, _TEXT if foreground == "default" else f"#{foreground}")}"'
-        weight = ' font-weight="bold"' if bold or reverse else ""
-        parts.append(
-            f'<tspan x="{x}" {style}{weight} textLength="{round(len(data) * _WIDTH, 1)}">{escape(data)}</tspan>'
-        )
     return "".join(parts)
+
+
+def _x(column: int) -> float:
+    return round(_MARGIN + column * _WIDTH, 1)
 
 
 if __name__ == "__main__":
