@@ -71,7 +71,8 @@ def test_every_method_that_takes_values_is_tried():
         *("configure", "override", "wrap", "add", "job", "register", "within"),  # definitions, tried below
         *("observe", "subscribe"),  # callables of the program
         *("carry", "compare", "apply"),  # take values that the job file's reader has made
-        *("jobs", "nodes", "health", "counts", "examine"),  # take nothing
+        *("jobs", "nodes", "health", "counts", "examine", "defined"),  # take nothing
+        "run",  # reads nothing; its handle calls the methods above
         "lock",  # a context manager, tried below
         "refuse_if_frozen",  # takes words of ours
     }

@@ -27,6 +27,7 @@ PERIOD = 0.2
 _AFTER_FAILURE = 2.0
 _LAST_WORDS = 1.0  # seconds for writing the last events when the process stops
 
+_MOST_CREATED = 100  # in a period; those that are created for others, such as metrics, are published beyond that
 _FREQUENT = frozenset({events.RunStarted, events.RunEnded})
 
 _log = logging.getLogger("duly.observe")
@@ -57,8 +58,8 @@ class Publisher:
         self._task: asyncio.Task[None] | None = None
 
     def wants(self, kind: type[events.Event]) -> bool:
-        """While there is no room, events of single runs need not be created for this: there may be 20,000 a second."""
-        return kind in PUBLISHED and (kind not in _FREQUENT or len(self._waiting) < MOST_AT_ONCE)
+        """Of single runs, only some events are created for this: there may be 20,000 runs a second."""
+        return kind in PUBLISHED and (kind not in _FREQUENT or len(self._waiting) < _MOST_CREATED)
 
     def __call__(self, event: events.Event) -> None:
         if type(event) not in PUBLISHED or self._closing.is_set():
