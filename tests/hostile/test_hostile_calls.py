@@ -37,6 +37,7 @@ METHODS = {
     "get_run": {"run_id": "0"},
     "runs": {},
     "attempts": {"run_id": "0"},
+    "logs": {"run_id": "0"},
     "waits_for": {"run_id": "0"},
     "cancel": {"run_id": "0"},
     "redrive": {"run_id": "0"},
