@@ -11,9 +11,16 @@ from duly.cli.node_settings import NODE_SETTINGS
 from duly.cli.programs import configured, own_value
 from duly.cli.settings import read_settings, sourced_settings
 from duly.model.config import CHANGEABLE
+from duly.runtime.notify.tables import targets_of
 
+TARGETS = {"ops": {"webhook": "https://example.org/hook"}}
 # For each field: the text of its variable, the value in a file as TOML, and the value that both mean.
 SAMPLES = {
+    "notify": (json.dumps(TARGETS), '{ ops = { webhook = "https://example.org/hook" } }', targets_of(TARGETS)),
+    "notify_wait": ("5s", '"5s"', 5.0),
+    "notify_repeat": ("2h", '"2h"', 7200.0),
+    "late_after": ("90s", "90", 90.0),
+    "keep_logs": ("50", "50", 50),
     "tick_interval": ("2s", '"2s"', 2.0),
     "max_concurrent": ("7", "7", 7),
     "lock_ttl": ("1m", "60", 60.0),

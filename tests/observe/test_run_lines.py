@@ -89,8 +89,8 @@ TRACE = (
     ("run_id", "short"),
     [
         ("06604e5b8c0bc237082cb29da6", "082cb29da6"[-8:]),
-        ("06604e5ab99206348e41062615-20261116T104520.000000", "1116T104520"),
-        ("06604e5ab99206348e41062615-20261116T104520.250000", "1116T104520.250000"),
+        ("06604e5ab99206348e41062615-20261116T104520.000000", "2615-1116T104520"),
+        ("06604e5ab99206348e41062615-20261116T104520.250000", "2615-1116T104520.25"),
         ("0-x", "0-x"),
         ("", ""),
     ],
@@ -101,7 +101,7 @@ def test_short_ids(run_id, short):
 
 def test_a_completed_run_is_one_line_with_duration_and_lateness(log, kept):
     log(completed(0xABCDEF12))
-    assert kept.told == [("INFO", "mail abcdef12: completed in 31 ms, 2 ms late")]
+    assert kept.told == [("INFO", "mail 0abcdef12: completed in 31 ms, 2 ms late")]
     record = kept.records[0]
     assert (record.run_id, record.outcome, record.state) == (f"{0xABCDEF12:026x}", "succeeded", "completed")
     assert (record.seconds, record.late, record.queue) == (0.031, 0.002, "default")
@@ -355,7 +355,7 @@ def test_times_are_local_and_have_an_offset(text, clock):
 def test_a_record_from_inside_a_handler_begins_with_its_run(text):
     logger, stream = text
     logger.info("mine", extra={"run_id": "0" * 18 + "abcdef12", "job": "mail", "attempt": 2})
-    assert stream.getvalue().endswith("duly.run: mail abcdef12 attempt 2: mine\n")
+    assert stream.getvalue().endswith("duly.run: mail 0abcdef12 attempt 2: mine\n")
 
 
 def test_json_has_every_field_and_the_traceback_only_once(clock):
