@@ -51,6 +51,7 @@ PLAIN = {
     "cancel": ["0"],
     "redrive": ["0"],
     "show": ["innocent"],
+    "logs": ["0"],
     "explain": ["innocent"],
     "next": ["innocent"],
     "runs": ["innocent"],
