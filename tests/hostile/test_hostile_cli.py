@@ -60,6 +60,7 @@ PLAIN = {
     "handlers": [],
     "completion": ["bash"],
     "show": ["innocent"],
+    "logs": ["0"],
     "explain": ["innocent"],
     "next": ["innocent"],
     "runs": ["innocent"],
