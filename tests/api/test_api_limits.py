@@ -31,6 +31,7 @@ LIMITS = {
     "both": {"queues": ["ours"], "handlers": ["our_handler"]},
 }
 NEVER = "00000000000000000000000000"
+PAST_DAY = {"start": "2020-01-01T00:00:00Z", "end": "2020-01-02T00:00:00Z"}
 EVERY_DAY = "30 2 * * *"
 
 
@@ -249,6 +250,20 @@ TABLE: dict[tuple[str, str], Calls] = {
         foreign=(("/jobs/resume", {"names": ["vault_job"]}),),
         absent=(("/jobs/resume", {"names": ["nobody_job"]}),),
         many=True,
+    ),
+    ("GET", "/jobs/{id}/history"): Calls(
+        own=target("/jobs/our_job/history"),
+        foreign=target("/jobs/vault_job/history", "/jobs/vault_code/history"),
+        absent=target("/jobs/nobody_job/history", "/jobs/nobody_code/history"),
+    ),
+    ("POST", "/jobs/{id}/rollback"): Calls(
+        foreign=target("/jobs/vault_job/rollback", "/jobs/vault_code/rollback"),
+        absent=target("/jobs/nobody_job/rollback", "/jobs/nobody_code/rollback"),
+    ),
+    ("POST", "/jobs/{id}/backfill"): Calls(
+        own=(("/jobs/our_job/backfill", PAST_DAY),),
+        foreign=(("/jobs/vault_job/backfill", PAST_DAY),),
+        absent=(("/jobs/nobody_job/backfill", PAST_DAY),),
     ),
     ("POST", "/jobs/{id}/restore"): Calls(
         foreign=target("/jobs/vault_job/restore", "/jobs/vault_code/restore"),

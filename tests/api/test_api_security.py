@@ -28,6 +28,7 @@ BODIES = {
     "/runs/purge": {"status": ["failed"], "before": "2020-01-01T00:00:00Z"},
     "/jobs/pause": {"names": ["invoice"]},
     "/jobs/resume": {"names": ["invoice"]},
+    "/jobs/{id}/backfill": {"start": "2020-01-01T00:00:00Z", "end": "2020-01-02T00:00:00Z"},
     "/preview": {"schedule": "every 15m"},
     "/config/{name}": {"value": 3},
 }

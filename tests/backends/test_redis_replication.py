@@ -50,6 +50,7 @@ async def until_connected(replica):
 def test_every_script_is_confirmed_that_promises_something():
     unpromised = {
         *("add_pending_counters", "expire_dedupe_keys", "migrate", "promote", "purge", "take_tokens", "unhold"),
+        "report",
         *("assign", "unassign", "await_end", "register_sleeper", "store_handler_set", "renew", "identify"),
         *("lease_release", "lease_renew", "node_announce", "node_beat", "node_retire", "index_jobs"),
         # these only read

@@ -110,10 +110,10 @@ def test_following_goes_on_and_tells_a_gap(tmp_path):
 
 def test_settings_of_events(tmp_path):
     found = read_settings({"DULY_PUBLISH_EVENTS": "Yes", "DULY_KEEP_EVENTS": "100"}, tmp_path)
-    assert (found.publish_events, found.keep_events) == (True, 100)
+    assert (found.field("publish_events"), found.field("keep_events")) == (True, 100)
     (tmp_path / "duly.toml").write_text("publish_events = false\nkeep_events = 7\n")
     found = read_settings({}, tmp_path)
-    assert (found.publish_events, found.keep_events) == (False, 7)
+    assert (found.field("publish_events"), found.field("keep_events")) == (False, 7)
     with pytest.raises(ConfigurationError, match="DULY_PUBLISH_EVENTS='maybe': expected yes or no"):
         read_settings({"DULY_PUBLISH_EVENTS": "maybe"}, tmp_path)
     rows = {row["setting"]: row for row in document("config", "show")}
@@ -122,6 +122,7 @@ def test_settings_of_events(tmp_path):
         "setting": "publish_events",
         "value": False,
         "source": "duly.toml",
+        "change": "restart",
         "variables": ["DULY_PUBLISH_EVENTS"],
     }
 

@@ -316,7 +316,7 @@ async def test_max_losses_is_how_often_a_worker_may_vanish():
         run = world.run(losses=2, policy=RunPolicy())
         await world.put(run)
         [claim] = await world.claim(node="other")
-        node.reaper._settle(claim, 0.0)
+        node.reaper._settle(claim, 0.0, "")
         await node.settler.flush()
         stored = await world.stored(run)
         assert (stored.losses, stored.hold) == (3, None)  # with 3 it would be tried alone by now

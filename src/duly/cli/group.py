@@ -83,6 +83,8 @@ class LazyGroup(click.Group):
         for number, word in enumerate(args, 1):
             if not is_text(word) and not ctx.resilient_parsing:
                 ctx.fail(f"argument {number} is not valid UTF-8: {shortened(ascii(word))}")
+            if "\0" in word:
+                ctx.fail(f"argument {number} contains a NUL character: {shortened(ascii(word))}")
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
