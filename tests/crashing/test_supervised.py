@@ -246,12 +246,15 @@ async def test_the_port_answers_while_the_process_is_replaced(on_sqlite):
 
     stop = asyncio.Event()
     asking = asyncio.create_task(asyncio.to_thread(ask_until_replaced, stop))
-    on_sqlite.supervisors["node"].send_signal(signal.SIGHUP)
-    await on_sqlite.process("node", other_than=old)
-    on_sqlite.kill(await on_sqlite.process("node", other_than=old))
-    await on_sqlite.until(lambda: on_sqlite.log("node").count("the API on http://") >= 3, "the third one listens")
-    stop.set()
-    await asking
+    try:
+        on_sqlite.supervisors["node"].send_signal(signal.SIGHUP)
+        replacement = await on_sqlite.process("node", other_than=old)
+        await on_sqlite.until(lambda: f"replaces process {old}" in on_sqlite.log("node"), "it is replaced")
+        on_sqlite.kill(replacement)
+        await on_sqlite.until(lambda: on_sqlite.log("node").count("the API on http://") >= 3, "the third one listens")
+    finally:
+        stop.set()
+        await asking
     refused = [each for each in answers if "refused" in str(each)]
     assert not refused
     assert answers.count(200) > 5

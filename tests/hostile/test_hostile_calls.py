@@ -72,7 +72,9 @@ def test_every_method_that_takes_values_is_tried():
         *("configure", "override", "wrap", "add", "job", "register", "within"),  # definitions, tried below
         *("observe", "subscribe"),  # callables of the program
         *("carry", "compare", "apply"),  # take values that the job file's reader has made
-        *("jobs", "nodes", "health", "counts", "examine", "defined"),  # take nothing
+        *("jobs", "nodes", "health", "counts", "examine", "defined", "notifications"),  # take nothing
+        *("report", "replaced", "tell_hooks"),  # for the supervisor of this process
+        "follow",  # takes the address of a store that has moved
         "run",  # reads nothing; its handle calls the methods above
         "lock",  # a context manager, tried below
         "refuse_if_frozen",  # takes words of ours
