@@ -7,6 +7,7 @@ its job was read is there, and the job's cursor is older: planning again finds t
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,12 +16,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from duly.backends.dump_pages import Dump, dump_page
-from duly.backends.redis import listing
+from duly.backends.redis import listing, run_lines
 from duly.backends.redis.client import ClientView, slices_of
 from duly.backends.redis.codec import NUMBERS, STATES, attempts_of, decode_jobs
 from duly.backends.redis.listing import decoded
 from duly.backends.redis.records import item_of, statistics_of
-from duly.model import FINAL, Run, State, from_micros, to_micros
+from duly.model import FINAL, Entry, Run, State, from_micros, to_micros
+from duly.model.definitions import DEFINITIONS, definitions_log
+from duly.model.run_log import Chunk
 from duly.model.transfer import (
     DumpPage,
     JobEntry,
@@ -82,8 +85,19 @@ class RedisSnapshot:
         return names, texts, following if following < len(self._names[key]) else None
 
     async def _jobs(self, place: int | None, limit: int) -> tuple[list[JobEntry], int | None]:
+        if "earlier" not in self._names:
+            self._names["earlier"] = sorted(await scanned(self._view, f"log:{DEFINITIONS}"))
+        start = len(self._view.prefix) + len(f"log:{DEFINITIONS}")
+        replaced = {name[start:].decode() for name in self._names["earlier"]}
         names, texts, following = await self._fields("jobs", place, limit)
-        return [JobEntry(record) for record in decode_jobs(names, texts)], following
+        records = decode_jobs(names, texts)
+        earlier = {each.name: await self._earlier(each.name) for each in records if each.name in replaced}
+        return [JobEntry(record, earlier.get(record.name, ())) for record in records], following
+
+    async def _earlier(self, job: str) -> tuple[Entry, ...]:
+        """The definitions of a job that were replaced."""
+        log = definitions_log(job)
+        return tuple(Entry(each.sequence, each.at, each.value) for each in await self._log(log, 0, _SLICE))
 
     async def _queues(self, _: None, __: int) -> tuple[list[QueueEntry], None]:
         names = decoded(await self._view.on_key("SMEMBERS", "paused"))
@@ -149,9 +163,15 @@ class RedisSnapshot:
         for some in slices_of(run_ids):
             found = [each.run for each in await listing.read_runs(self._view, some, None)]
             texts = await self._view.on_key("HMGET", "attempts", *[run.id for run in found]) if found else []
-            for run, text in zip(found, texts, strict=True):
-                entries.append(RunEntry(_as_stored(run), () if text is None else tuple(attempts_of(text))))
+            logs = await asyncio.gather(*[self._lines(run) for run in found])
+            for run, text, lines in zip(found, texts, logs, strict=True):
+                attempts = () if text is None else tuple(attempts_of(text))
+                entries.append(RunEntry(_as_stored(run), attempts, lines))
         return entries
+
+    async def _lines(self, run: Run) -> tuple[Chunk, ...]:
+        """The log of a run; one that has never started has none."""
+        return tuple(await run_lines.chunks(self._view.client, run.id)) if run.fence else ()
 
     # --- keys and logs
 
@@ -163,16 +183,19 @@ class RedisSnapshot:
     async def _logs(self, place: Any, limit: int) -> tuple[list[LogEntry], Any]:
         names = await names_under(self._view, "log:")
         log, after = place or ("", 0)
-        for name in [name for name in names if name >= log]:
-            first, texts = await self._view.call("read_log", name, after if name == log else 0, limit)
-            entries = [
-                LogEntry(name, number, from_micros(_TIME.unpack_from(text)[0]), text[_TIME.size :])
-                for number, text in enumerate(texts, first)
-            ]
+        for name in [name for name in names if name >= log and not name.startswith(DEFINITIONS)]:
+            entries = await self._log(name, after if name == log else 0, limit)
             if entries:
                 later = [entry for entry in entries if self._since is None or entry.at >= self._since]
                 return later, (name, entries[-1].sequence)
         return [], None
+
+    async def _log(self, name: str, after: int, limit: int) -> list[LogEntry]:
+        first, texts = await self._view.call("read_log", name, after, limit)
+        return [
+            LogEntry(name, number, from_micros(_TIME.unpack_from(text)[0]), text[_TIME.size :])
+            for number, text in enumerate(texts, first)
+        ]
 
 
 async def names_under(view: ClientView, start: str) -> list[str]:

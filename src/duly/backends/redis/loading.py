@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from duly.backends.redis import run_lines
 from duly.backends.redis.client import ClientView, slices_of
 from duly.backends.redis.codec import (
     CANCELLING,
@@ -21,7 +22,8 @@ from duly.backends.redis.connection import Argument
 from duly.backends.redis.job_place import place_of
 from duly.backends.redis.records import VERSION, statistics_text
 from duly.errors import BackendError
-from duly.model import Attempt, Run, to_micros
+from duly.model import Attempt, Entry, Run, to_micros
+from duly.model.definitions import definitions_log
 from duly.model.transfer import (
     Gone,
     JobEntry,
@@ -62,12 +64,14 @@ async def _forget(view: ClientView, gone: Gone) -> None:
     match gone.kind:
         case "job":
             await view.call("load_job", gone.key, b"", b"")
+            await _replace_earlier(view, gone.key, ())
         case "queue":
             await view.on_key("SREM", "paused", gone.key)
         case "value":
             await view.on_key("HDEL", f"kind:{first}", second)
         case "run":
             await view.call("load_runs", gone.key, *[b""] * (_ARGUMENTS - 1))
+            await run_lines.replace_chunks(view.client, {gone.key: ()})
         case "dedupe_key":
             await view.on_key("HDEL", "unique", gone.key)
             await view.on_key("ZREM", "uniques", gone.key)
@@ -78,6 +82,14 @@ async def _forget(view: ClientView, gone: Gone) -> None:
 async def _jobs(view: ClientView, entries: Sequence[JobEntry]) -> None:
     for entry in entries:
         await view.call("load_job", entry.record.name, encode_job(entry.record), place_of(entry.record))
+        await _replace_earlier(view, entry.record.name, entry.earlier)
+
+
+async def _replace_earlier(view: ClientView, job: str, earlier: Sequence[Entry]) -> None:
+    log = definitions_log(job)
+    await view.on_key("DEL", f"log:{log}")
+    await view.on_key("HDEL", "gone", log)
+    await _logs(view, [LogEntry(log, each.sequence, each.at, each.value) for each in earlier])
 
 
 async def _queues(view: ClientView, entries: Sequence[QueueEntry]) -> None:
@@ -133,6 +145,7 @@ async def _logs(view: ClientView, entries: Sequence[LogEntry]) -> None:
 async def _runs(view: ClientView, entries: Sequence[RunEntry]) -> None:
     for some in slices_of(entries, _RUNS):
         await view.call("load_runs", *[argument for entry in some for argument in _arguments(entry)])
+        await run_lines.replace_chunks(view.client, {entry.run.id: entry.lines for entry in some})
 
 
 def _arguments(entry: RunEntry) -> tuple[Argument, ...]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from duly.backends.line_chunks import Chunk, encoded, read, size_of_lines
+from duly.backends.line_chunks import encoded, read, size_of_lines
 from duly.backends.redis.client import RedisClient, slices_of
 from duly.backends.redis.codec import encode
 from duly.backends.redis.connection import Argument
 from duly.backends.tolerance import readable
 from duly.model import LogLine, Report
-from duly.model.run_log import room_for
+from duly.model.run_log import Chunk, room_for
 
 _HEAD = struct.Struct(">QQQQII")  # of a chunk, as report.lua writes it
+LINES = "lines:"  # what the names of logs of runs begin with
 _FENCE = struct.Struct(">Q")
 _REPORTS = 100
 
@@ -46,9 +47,29 @@ def _arguments(report: Report) -> tuple[Argument, ...]:
 
 async def lines(client: RedisClient, run_id: str, after: int, limit: int, attempt: int | None) -> list[LogLine]:
     """Lines of a run after a number."""
-    chunks = await client.on_key("LRANGE", f"lines:{run_id}", 0, -1)
-    return read(readable(_chunk, chunks), after, limit, attempt)
+    return read(await chunks(client, run_id), after, limit, attempt)
 
 
 def _chunk(text: bytes) -> Chunk:
     return Chunk(*(*_HEAD.unpack_from(text), text[_HEAD.size :]))
+
+
+# --- for moving a store: logs of runs keep their names meanwhile, because there can be one for each run
+
+
+async def chunks(client: RedisClient, run_id: str) -> list[Chunk]:
+    """The whole log of a run."""
+    return readable(_chunk, await client.on_key("LRANGE", f"{LINES}{run_id}", 0, -1))
+
+
+async def replace_chunks(client: RedisClient, logs: Mapping[str, Sequence[Chunk]]) -> None:
+    """Replace the whole logs of runs."""
+    await client.command("DEL", *[client.prefix + f"{LINES}{run_id}".encode() for run_id in logs])
+    for run_id, chunks in logs.items():
+        if chunks:
+            await client.on_key("RPUSH", f"{LINES}{run_id}", *[_text(chunk) for chunk in chunks])
+
+
+def _text(chunk: Chunk) -> bytes:
+    numbers = (chunk.number, chunk.size, chunk.fence, chunk.written, chunk.keep, chunk.attempt)
+    return _HEAD.pack(*numbers) + chunk.lines

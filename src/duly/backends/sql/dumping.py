@@ -10,11 +10,12 @@ from typing import Any, Protocol, TypeVar
 
 from duly.backends.codec import micros, read_attempt
 from duly.backends.dump_pages import Dump, dump_page
-from duly.backends.sql import listing, planning
+from duly.backends.sql import listing, planning, run_lines
 from duly.backends.sql.moves import read_records
 from duly.backends.sql.operating import paused
 from duly.backends.sql.unit import Task, Unit
-from duly.model import FINAL, Attempt, State, from_micros
+from duly.model import FINAL, Attempt, Entry, State, from_micros
+from duly.model.definitions import DEFINITIONS, definitions_log
 from duly.model.transfer import (
     DumpPage,
     JobEntry,
@@ -53,10 +54,15 @@ _KEYS = """
 SELECT handler, key, id, created_at, until FROM {ns}.unique_keys
 WHERE (handler, key) > ($1, $2) ORDER BY handler, key LIMIT $3
 """
-_LOGS = """
-SELECT log, sequence, at, value FROM {ns}.log
-WHERE (log, sequence) > ($1, $2) AND at >= $4 ORDER BY log, sequence LIMIT $3
+_LOGS = f"""
+SELECT log, sequence, at, value FROM {{ns}}.log
+WHERE (log, sequence) > ($1, $2) AND at >= $4 AND substr(log, 1, {len(DEFINITIONS)}) <> '{DEFINITIONS}'
+ORDER BY log, sequence LIMIT $3
 """
+_ENTRIES = """
+SELECT log, sequence, at, value FROM {ns}.log WHERE log = ANY($1::text[]) ORDER BY log, sequence
+"""
+_MOST_RUNS = 250  # in a page: each can have a log of 64 KiB, or more
 
 
 class Read(Protocol):
@@ -129,7 +135,7 @@ class SqlSnapshot:
                 return sorted({row[0] for row in await unit.all(_CHANGED, since)})
 
             self._changed = await self._read(search)
-        start = place or 0
+        start, limit = place or 0, min(limit, _MOST_RUNS)
         some = self._changed[start : start + limit]
 
         async def task(unit: Unit) -> list[RunEntry]:
@@ -141,7 +147,11 @@ class SqlSnapshot:
 
 async def _jobs(unit: Unit, after: str | None, limit: int) -> tuple[list[JobEntry], str | None]:
     records = await planning.find_jobs(unit, None, after or "", limit)
-    return [JobEntry(record) for record in records], records[-1].name if len(records) == limit else None
+    earlier: defaultdict[str, list[Entry]] = defaultdict(list)
+    for log, sequence, at, value in await unit.all(_ENTRIES, [definitions_log(record.name) for record in records]):
+        earlier[log].append(Entry(sequence, from_micros(at), value))
+    entries = [JobEntry(record, tuple(earlier.get(definitions_log(record.name), ()))) for record in records]
+    return entries, records[-1].name if len(records) == limit else None
 
 
 async def _queues(unit: Unit) -> list[QueueEntry]:
@@ -164,17 +174,23 @@ async def _values(unit: Unit, place: Any, limit: int) -> tuple[list[ValueEntry],
 
 
 async def _runs(unit: Unit, after: int | None, limit: int) -> tuple[list[RunEntry], int | None]:
-    rows = await unit.all(_RUNS, after or 0, limit)
-    return await _entries(unit, rows), rows[-1][0] if len(rows) == limit else None
+    most = min(limit, _MOST_RUNS)
+    rows = await unit.all(_RUNS, after or 0, most)
+    return await _entries(unit, rows), rows[-1][0] if len(rows) == most else None
 
 
 async def _entries(unit: Unit, rows: Any) -> list[RunEntry]:
-    """Runs with their attempts, from rows of `{run}`."""
+    """Runs with their attempts and logs, from rows of `{run}`."""
     records = read_records(rows)
+    seqs = [record.seq for record in records]
     attempts: defaultdict[int, list[Attempt]] = defaultdict(list)
-    for row in await unit.all(_ATTEMPTS, [record.seq for record in records]):
+    for row in await unit.all(_ATTEMPTS, seqs):
         attempts[row[0]].append(read_attempt(tuple(row)[1:]))
-    return [RunEntry(record.run, tuple(attempts.get(record.seq, ()))) for record in records]
+    lines = await run_lines.chunks(unit, seqs)
+    return [
+        RunEntry(record.run, tuple(attempts.get(record.seq, ())), tuple(lines.get(record.seq, ())))
+        for record in records
+    ]
 
 
 async def _keys(unit: Unit, place: Any, limit: int) -> tuple[list[KeyEntry], Any]:

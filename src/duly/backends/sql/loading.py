@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from duly.backends.codec import Record as StoredRun
 from duly.backends.codec import attempt_row, line_of, micros, rank_of
-from duly.backends.sql import operating, planning, values
+from duly.backends.sql import operating, planning, run_lines, values
 from duly.backends.sql.moves import End, by_ids, count_ended, insert_ended, place_waiting
 from duly.backends.sql.settling import ATTEMPTS, STATISTICS
 from duly.backends.sql.unit import Insert, Unit, columns
 from duly.errors import BackendError
 from duly.model import JobStatistics, Run, State, to_micros
+from duly.model.definitions import definitions_log
 from duly.model.transfer import (
     Gone,
     JobEntry,
@@ -56,10 +57,11 @@ _LOG = Insert(
     "ON CONFLICT (log, sequence) DO UPDATE SET at = excluded.at, value = excluded.value",
 )
 _FORGET_JOB = tuple(f"DELETE FROM {{ns}}.{table} WHERE name = $1" for table in ("jobs", "plans"))
+_FORGET_LOGS = "DELETE FROM {ns}.log WHERE log = ANY($1::text[])"
 _FORGET_KEY = "DELETE FROM {ns}.unique_keys WHERE handler = $1 AND key = $2"
 _FORGET_RUNS = tuple(
     f"DELETE FROM {{ns}}.{table} WHERE seq = ANY($1::bigint[])"
-    for table in ("held", "claims", "ended", "attempts", "runs")
+    for table in ("held", "claims", "ended", "attempts", "run_lines", "runs")
 )
 
 
@@ -80,6 +82,7 @@ async def _forget(unit: Unit, gone: Gone) -> None:
         case "job":
             for sql in _FORGET_JOB:
                 await unit.run(sql, gone.key)
+            await values.delete_log(unit, definitions_log(gone.key))
         case "queue":
             await operating.resume(unit, gone.key)
         case "value":
@@ -94,6 +97,10 @@ async def _forget(unit: Unit, gone: Gone) -> None:
 
 async def _jobs(unit: Unit, entries: Sequence[JobEntry]) -> None:
     await planning.keep(unit, [entry.record for entry in entries], new=False)
+    logs = {definitions_log(entry.record.name): entry.earlier for entry in entries}
+    await unit.run(_FORGET_LOGS, list(logs))
+    earlier = [LogEntry(log, each.sequence, each.at, each.value) for log, some in logs.items() for each in some]
+    await _logs(unit, earlier)
 
 
 async def _queues(unit: Unit, entries: Sequence[QueueEntry]) -> None:
@@ -143,7 +150,7 @@ async def _logs(unit: Unit, entries: Sequence[LogEntry]) -> None:
 
 
 async def _runs(unit: Unit, entries: Sequence[RunEntry]) -> None:
-    """Replace what exists, then write the record, where the run stands, its key and its attempts."""
+    """Replace what exists, then write the record, where the run stands, its key, its attempts and its log."""
     await _unload(unit, [entry.run.id for entry in entries])
     seqs = await unit.dialect.add_records(unit, [_bare(entry.run) for entry in entries])
     stored = [StoredRun(seqs[each.run.id], line_of(each.run), rank_of(each.run), each.run) for each in entries]
@@ -158,6 +165,7 @@ async def _runs(unit: Unit, entries: Sequence[RunEntry]) -> None:
     await unit.insert(
         ATTEMPTS, [attempt_row(seqs[each.run.id], attempt) for each in entries for attempt in each.attempts]
     )
+    await run_lines.put_chunks(unit, [(seqs[each.run.id], chunk) for each in entries for chunk in each.lines])
 
 
 def _bare(run: Run) -> Run:
