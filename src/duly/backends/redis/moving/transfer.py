@@ -12,9 +12,9 @@ from datetime import datetime
 
 from duly.backends.marks import mark_text, not_empty, not_importing, refused
 from duly.backends.redis.client import ClientView, RedisClient, slices_of
-from duly.backends.redis.dumping import RedisSnapshot, names_under, scanned
-from duly.backends.redis.loading import load
-from duly.backends.redis.run_lines import LINES
+from duly.backends.redis.moving.dumping import RedisSnapshot, names_under, scanned
+from duly.backends.redis.moving.loading import load
+from duly.backends.redis.reporting import LINES
 from duly.errors import BackendError
 from duly.model import from_micros
 from duly.model.transfer import Loaded, MarkKind, StoreMark, kind_of

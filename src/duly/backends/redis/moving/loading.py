@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from duly.backends.redis import run_lines
+from duly.backends.redis import reporting
 from duly.backends.redis.client import ClientView, slices_of
 from duly.backends.redis.codec import (
     CANCELLING,
@@ -19,8 +19,7 @@ from duly.backends.redis.codec import (
     rest_of,
 )
 from duly.backends.redis.connection import Argument
-from duly.backends.redis.job_place import place_of
-from duly.backends.redis.records import VERSION, statistics_text
+from duly.backends.redis.records import VERSION, place_of, statistics_text
 from duly.errors import BackendError
 from duly.model import Attempt, Entry, Run, to_micros
 from duly.model.definitions import definitions_log
@@ -71,7 +70,7 @@ async def _forget(view: ClientView, gone: Gone) -> None:
             await view.on_key("HDEL", f"kind:{first}", second)
         case "run":
             await view.call("load_runs", gone.key, *[b""] * (_ARGUMENTS - 1))
-            await run_lines.replace_chunks(view.client, {gone.key: ()})
+            await reporting.replace_chunks(view.client, {gone.key: ()})
         case "dedupe_key":
             await view.on_key("HDEL", "unique", gone.key)
             await view.on_key("ZREM", "uniques", gone.key)
@@ -145,7 +144,7 @@ async def _logs(view: ClientView, entries: Sequence[LogEntry]) -> None:
 async def _runs(view: ClientView, entries: Sequence[RunEntry]) -> None:
     for some in slices_of(entries, _RUNS):
         await view.call("load_runs", *[argument for entry in some for argument in _arguments(entry)])
-        await run_lines.replace_chunks(view.client, {entry.run.id: entry.lines for entry in some})
+        await reporting.replace_chunks(view.client, {entry.run.id: entry.lines for entry in some})
 
 
 def _arguments(entry: RunEntry) -> tuple[Argument, ...]:

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from duly.backends.dump_pages import Dump, dump_page
-from duly.backends.redis import listing, run_lines
+from duly.backends.redis import listing, reporting
 from duly.backends.redis.client import ClientView, slices_of
 from duly.backends.redis.codec import NUMBERS, STATES, attempts_of, decode_jobs
 from duly.backends.redis.listing import decoded
@@ -171,7 +171,7 @@ class RedisSnapshot:
 
     async def _lines(self, run: Run) -> tuple[Chunk, ...]:
         """The log of a run; one that has never started has none."""
-        return tuple(await run_lines.chunks(self._view.client, run.id)) if run.fence else ()
+        return tuple(await reporting.chunks(self._view.client, run.id)) if run.fence else ()
 
     # --- keys and logs
 
