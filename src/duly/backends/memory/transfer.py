@@ -7,11 +7,10 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import NoReturn
 
-from msgspec.structs import replace
-
 from duly.backends.codec import kept_job, kept_run
 from duly.backends.marks import not_empty, not_importing, refused
 from duly.backends.memory.contents import Contents
+from duly.backends.record_kinds import as_stored, pair_of
 from duly.errors import BackendError
 from duly.model import FINAL, Entry, Item, Run, State
 from duly.model.definitions import DEFINITIONS, definitions_log
@@ -68,7 +67,7 @@ def _records(contents: Contents, since: datetime | None) -> Iterator[Record]:
         yield ValueEntry(kind, key, item.value, item.version)
     for run in runs.by_id.values():
         if since is None or not _ended_before(run, since):
-            yield RunEntry(_as_stored(run), tuple(runs.attempts.get(run.id, ())), tuple(runs.logs.get(run.id, ())))
+            yield RunEntry(as_stored(run), tuple(runs.attempts.get(run.id, ())), tuple(runs.logs.get(run.id, ())))
     yield from runs.unique_keys()
     for log, entries in sorted(contents.logs.items()):
         if log.startswith(DEFINITIONS):
@@ -79,10 +78,6 @@ def _records(contents: Contents, since: datetime | None) -> Iterator[Record]:
 
 def _ended_before(run: Run, since: datetime) -> bool:
     return run.finished_at is not None and run.final and run.finished_at < since
-
-
-def _as_stored(run: Run) -> Run:
-    return replace(run, state=State.PENDING) if run.state is State.QUEUED else run
 
 
 class Closed:
@@ -159,11 +154,11 @@ class MemoryTransfer:
             case "queue":
                 contents.paused_queues.discard(key)
             case "value":
-                contents.items.pop(_pair(key), None)
+                contents.items.pop(pair_of(key), None)
             case "run":
                 contents.runs.unload(key)
             case "dedupe_key":
-                contents.runs.unload_key(_pair(key))
+                contents.runs.unload_key(pair_of(key))
             case _:
                 raise BackendError(f"a record of kind {kind!r} cannot be removed")
 
@@ -201,8 +196,3 @@ class MemoryTransfer:
         if self._contents.mark is not None and self._contents.mark.kind is not MarkKind.IMPORTING:
             self._contents.reopen()
             self._contents.mark = None
-
-
-def _pair(key: str) -> tuple[str, str]:
-    first, _, second = key.partition("\0")
-    return first, second
