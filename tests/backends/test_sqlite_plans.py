@@ -24,7 +24,7 @@ HOT = [
     (moves, ["_LEAVE_ENTRANTS", "_LEAVE_HELD", "_RELOCATE", "_WITH_RUNS", "_END", "_COUNT", "AGAIN", "_FORGET"]),
     (settling, ["_STANDING", "_EXTEND", "_PROGRESS", "_EXPIRED", "_TAKE_OVER", "_COMPLETE", "_NOT_COMPLETE"]),
     (settling, ["_COMPLETE_WITH_RESULT", "_GIVE_BACK", "_COUNT_COMPLETED", "_AWAITED"]),
-    (shared_settling, ["_GIVE_BACK", "_KEEP_RESULTS", "_READY_AT", "_ATTEMPTS", "STATISTICS"]),
+    (shared_settling, ["_GIVE_BACK", "_KEEP_RESULTS", "_READY_AT", "ATTEMPTS", "STATISTICS"]),
     (planning, ["_JOB_NAMED", "_JOBS", "_LATER", "_EPOCH", "_INSTALL", "_STANDING", "_ADVANCE", "_KEEP_PLANS"]),
     (operating, ["_KEPT", "_OLDER", "_FIRST_ENDED", "_PAUSED", "_ASK_TO_CANCEL", "_NO_LONGER_ENDED"]),
     (moves, ["_FORGET_ATTEMPTS", "_FORGET_LINES"]),
