@@ -1,6 +1,7 @@
 """A cluster that is backed up, restored and moved while it works, and what must be true of it afterwards."""
 
 import asyncio
+import logging
 import uuid
 from collections import Counter
 from contextlib import asynccontextmanager
@@ -9,10 +10,13 @@ from datetime import UTC, datetime, timedelta
 from duly import Context, Every, Scheduler, SchedulerConfig
 from duly.backends.address import Address, open_address
 from duly.errors import BackendUnavailable, StoreMoved
+from duly.model.definitions import definitions_log
 from duly.ports import Opening
 
 KINDS = ("sqlite", "redis", "postgres", "split")
 TICK = timedelta(seconds=0.25)
+
+_log = logging.getLogger(__name__)
 
 
 class Place:
@@ -42,8 +46,11 @@ class Program:
         self.ticked: Counter[datetime] = Counter()
         self.done: Counter[int] = Counter()
         self.accepted: dict[int, str] = {}
+        self.versions = 0
 
     def scheduler(self, place):
+        """Each call has another definition of the job `rare`."""
+        self.versions += 1
         config = SchedulerConfig(namespace=place.namespace, lock_ttl=2.0, leader_ttl=2.0, misfire_grace=5.0)
         address = place.address
         scheduler = Scheduler(config=config, store=address.store, queue=address.queue)
@@ -56,9 +63,10 @@ class Program:
         async def count(number: int) -> int:
             await asyncio.sleep(0.005)
             self.done[number] += 1
+            _log.warning("counted %d", number)
             return number
 
-        @scheduler.job(Every(days=1))
+        @scheduler.job(Every(days=self.versions))
         async def rare() -> None: ...
 
         return scheduler
@@ -100,6 +108,14 @@ class Program:
                 assert asyncio.get_running_loop().time() < deadline, run
                 await asyncio.sleep(0.05)
                 run = await scheduler.get_run(self.accepted[number])
+            lines = [line.text for line in await scheduler.logs(run.id)]
+            assert lines == [f"counted {number}"] * self.done[number], "its log is complete"
+
+    async def all_versions(self, place):
+        """Every definition of the job `rare` but the present one is in its log."""
+        async with place.backend() as backend:
+            log = await backend.store.read(definitions_log("rare"))
+        assert [entry.sequence for entry in log] == list(range(1, self.versions))
 
 
 async def accounted(scheduler, place, job="tick"):

@@ -551,6 +551,28 @@ async def test_the_binary_output_of_a_command_is_kept_as_text(url):
 # --- reading
 
 
+async def test_handles_of_runs_read_their_logs(url):
+    scheduler = Scheduler(url)
+
+    @scheduler.job
+    async def talks(ctx: Context) -> None:
+        for number in range(4):
+            ctx.log.info("line %d", number)
+
+    async with scheduler:
+        for run in (await talks.submit(), await talks.trigger(), await scheduler.submit("talks", {})):
+            await run.wait(timeout=30)
+            lines = await scheduler.logs(run.id)
+            assert [line.number for line in lines] == [1, 2, 3, 4]
+            for handle in (run, scheduler.run(run.id), talks.run(run.id)):
+                assert await handle.logs() == lines
+                assert await handle.logs(after=1, limit=2) == lines[1:3]
+                assert await handle.logs(attempt=2) == []
+                assert await asyncio.to_thread(handle.sync.logs, after=3) == lines[3:]
+        with pytest.raises(RunNotFound):
+            await scheduler.run("0" * 26).logs()
+
+
 async def test_reading_is_checked():
     scheduler = Scheduler("memory://")
     async with scheduler.client():

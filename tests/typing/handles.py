@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, assert_type
 
 from duly import Context, Cron, Every, Job, JobHandle, Once, RetryPolicy, Run, RunHandle, Scheduler, SchedulerConfig
+from duly.model import LogLine
 
 scheduler = Scheduler("memory://", SchedulerConfig(max_concurrent=5))
 
@@ -82,6 +83,10 @@ async def by_id(run_id: str) -> None:
     assert_type(await scheduler.run(run_id).wait(timeout=5), Run)
     assert_type(send_mail.sync.run(run_id).result(timeout=5), str)
     assert_type(scheduler.sync.run(run_id).wait(), Run)
+    assert_type(await scheduler.run(run_id).logs(after=3, limit=10, attempt=1), list[LogLine])
+    assert_type(await (await send_mail.submit(to="a")).logs(), list[LogLine])
+    assert_type(scheduler.sync.run(run_id).logs(), list[LogLine])
+    scheduler.sync.run(run_id).logs(3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     assert_type(await scheduler.register(Job(handler=count.function)), JobHandle[Any, Any, Any])
     scheduler.run(5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 

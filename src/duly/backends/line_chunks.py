@@ -10,27 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import msgspec
-from msgspec import Struct
 
 from duly.backends.tolerance import UNREADABLE
 from duly.model import LineSource, LogLine, Report, from_micros, to_micros
-from duly.model.run_log import room_for, size_of
-
-
-class Chunk(Struct, frozen=True, gc=False):
-    """The lines of one report. `number` is that of the last one, `size` the bytes of all lines of the run up to it.
-
-    `written` is how many lines the attempt has written up to here. `lines` is JSON, which people can read in the store.
-    """
-
-    number: int
-    size: int
-    fence: int
-    written: int
-    keep: int
-    attempt: int
-    lines: bytes
-
+from duly.model.run_log import Chunk, room_for, size_of
 
 _Line = tuple[int, LineSource, str, str, str]  # micros, source, text, level, logger
 _lines = msgspec.json.Decoder(list[_Line])

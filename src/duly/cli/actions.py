@@ -9,7 +9,7 @@ from duly.cli.client import record_action
 from duly.model import CancelReply, Run
 
 if TYPE_CHECKING:
-    from duly.scheduler import RunHandle, Scheduler
+    from duly.scheduler import JobView, RunHandle, Scheduler
 
 
 async def pause_job(scheduler: Scheduler, job: str, note: str = "") -> None:
@@ -30,6 +30,23 @@ async def _change(scheduler: Scheduler, action: str, job: str, change: Callable[
     if after.revision != before.revision:
         was, is_now = ({"status": view.status, "note": view.note} for view in (before, after))
         await record_action(scheduler, action, f"job {job}", was, is_now)
+
+
+async def remove_job(scheduler: Scheduler, job: str) -> None:
+    """Remove a job."""
+    before = await scheduler.get_job(job)
+    await scheduler.remove(job)
+    await record_action(scheduler, "remove", f"job {job}", _revision(before))
+
+
+async def restore_job(scheduler: Scheduler, job: str) -> None:
+    """Plan a removed job again."""
+    await scheduler.restore(job)
+    await record_action(scheduler, "restore", f"job {job}", after=_revision(await scheduler.get_job(job)))
+
+
+def _revision(job: JobView) -> dict[str, Any]:
+    return {"status": job.status, "revision": job.revision}
 
 
 async def trigger_job(scheduler: Scheduler, job: str, payload: Mapping[str, Any] | None = None) -> RunHandle[Any]:
@@ -56,9 +73,20 @@ async def redrive_run(scheduler: Scheduler, run: Run, payload: Mapping[str, Any]
     await record_action(scheduler, "redrive", f"run {run.id}", *redriven(run, new))
 
 
-async def pause_queue(scheduler: Scheduler, queue: str, *, paused: bool) -> None:
-    """Pause or resume a queue."""
-    client = await scheduler.opened()
-    if await (client.pause_queue(queue) if paused else client.resume_queue(queue)):
-        action = "pause" if paused else "resume"
+async def pause_queue(scheduler: Scheduler, queue: str) -> bool:
+    """Let no run of a queue start; False if it was paused already."""
+    return await _change_queue(scheduler, "pause", queue, (await scheduler.opened()).pause_queue, paused=True)
+
+
+async def resume_queue(scheduler: Scheduler, queue: str) -> bool:
+    """Resume a queue; False if it was not paused."""
+    return await _change_queue(scheduler, "resume", queue, (await scheduler.opened()).resume_queue, paused=False)
+
+
+async def _change_queue(
+    scheduler: Scheduler, action: str, queue: str, change: Callable[[str], Awaitable[bool]], *, paused: bool
+) -> bool:
+    changed = await change(queue)
+    if changed:
         await record_action(scheduler, action, f"queue {queue}", {"paused": not paused}, {"paused": paused})
+    return changed

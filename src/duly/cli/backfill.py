@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duly.cli.client import actor, ask, record_action, store_time
-from duly.cli.confirming import can_ask
+from duly.cli.confirming import can_ask, yes_option
 from duly.cli.explain import job_zone
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import note, write_json, write_pairs
@@ -34,7 +34,7 @@ _MOST = 10_000
 @zone_option("The time zone of times without one. Default: the job's.")
 @click.option("--limit", type=click.IntRange(1, _MOST), default=1000, show_default=True, help="How many runs at most.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be created.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @store_option
 @json_option
 def backfill(

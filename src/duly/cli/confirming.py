@@ -8,6 +8,8 @@ import click
 
 from duly.errors import DulyError
 
+yes_option = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+
 
 def can_ask() -> bool:
     """Whether the command runs on a terminal, where a question can be answered."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duly.cli.client import actor, ask, record_action
-from duly.cli.confirming import can_ask
+from duly.cli.confirming import can_ask, yes_option
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import note, write_block, write_json
 from duly.cli.text import full, line
@@ -51,7 +51,7 @@ def _title(each: Revision) -> str:
 @click.argument("job")
 @click.argument("revision", type=click.IntRange(1), required=False)
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @store_option
 @json_option
 def rollback(job: str, revision: int | None, dry_run: bool, yes: bool, url: str | None, as_json: bool) -> None:

@@ -13,7 +13,7 @@ import click
 from msgspec import Struct
 
 from duly.cli.client import actor, address_of, ask, store_time
-from duly.cli.confirming import can_ask
+from duly.cli.confirming import can_ask, yes_option
 from duly.cli.options import command, json_option, store_option
 from duly.cli.output import BAD, GOOD, WARN, write_block, write_json, write_line
 from duly.cli.text import full, line, relative
@@ -158,7 +158,7 @@ def check(file: str, count: int, diff: bool, url: str | None, as_json: bool) -> 
 @command("duly apply jobs.toml --dry-run", "duly apply jobs.toml", "duly apply jobs.toml --yes --url redis://cache")
 @click.argument("file")
 @click.option("--dry-run", is_flag=True, help="Only show the difference.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @store_option
 @json_option
 def apply(file: str, dry_run: bool, yes: bool, url: str | None, as_json: bool) -> None:

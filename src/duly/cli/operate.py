@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from duly.cli.actions import cancel_run, redrive_run
+from duly.cli.actions import cancel_run, redrive_run, remove_job, restore_job
 from duly.cli.bulk import cancelling, change_many, redriving
-from duly.cli.client import actor, address_of, ask, find_run, record_action
+from duly.cli.client import actor, address_of, ask, find_run
 from duly.cli.completing import job_names, removed_job_names, run_ids
-from duly.cli.confirming import can_ask
+from duly.cli.confirming import can_ask, yes_option
 from duly.cli.options import command, namespace, store_option
 from duly.cli.payloads import read_payload
 from duly.cli.run_filters import RunFilters, refuse_both, run_filters
@@ -23,12 +23,9 @@ if TYPE_CHECKING:
     from duly.scheduler import Scheduler
 
 
-_yes = click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-
-
 @command("duly remove nightly_report", "duly remove nightly_report --yes")
 @click.argument("job", shell_complete=job_names)
-@_yes
+@yes_option
 @store_option
 def remove(job: str, yes: bool, url: str | None) -> None:
     """Remove JOB and cancel its waiting runs. Running runs continue, history stays. Asks first on a terminal.
@@ -39,13 +36,7 @@ def remove(job: str, yes: bool, url: str | None) -> None:
     if not yes and can_ask():
         click.confirm(f"Remove {job} and cancel its waiting runs?", abort=True)
 
-    async def remove_and_record(scheduler: Scheduler) -> None:
-        before = await scheduler.get_job(job)
-        await scheduler.remove(job)
-        was = {"status": before.status, "revision": before.revision}
-        await record_action(scheduler, "remove", f"job {job}", was)
-
-    ask(url, remove_and_record)
+    ask(url, lambda scheduler: remove_job(scheduler, job))
     click.echo(f"{job} is removed")
 
 
@@ -58,14 +49,7 @@ def restore(job: str, url: str | None) -> None:
     The store keeps the definition of a removed job only if code defined it. Define others again: through the API, or
     with duly apply.
     """
-
-    async def restore_and_record(scheduler: Scheduler) -> None:
-        await scheduler.restore(job)
-        after = await scheduler.get_job(job)
-        is_now = {"status": after.status, "revision": after.revision}
-        await record_action(scheduler, "restore", f"job {job}", after=is_now)
-
-    ask(url, restore_and_record)
+    ask(url, lambda scheduler: restore_job(scheduler, job))
     click.echo(f"{job} is planned again")
 
 
@@ -77,7 +61,7 @@ def restore(job: str, url: str | None) -> None:
 @click.argument("run", required=False, shell_complete=run_ids)
 @click.option("--reason", help="The reason; kept with the run.")
 @run_filters()
-@_yes
+@yes_option
 @store_option
 def cancel(run: str | None, reason: str | None, filters: RunFilters, yes: bool, url: str | None) -> None:
     """Cancel RUN, or all runs that match: waiting ones at once; the workers of running ones are asked to stop.
@@ -116,7 +100,7 @@ def cancel(run: str | None, reason: str | None, filters: RunFilters, yes: bool, 
     "--payload", "document", metavar="JSON", help="Arguments instead of the run's own: JSON, @FILE, or - for stdin."
 )
 @run_filters()
-@_yes
+@yes_option
 @store_option
 def redrive(run: str | None, document: str | None, filters: RunFilters, yes: bool, url: str | None) -> None:
     """Run a failed, lost or cancelled RUN again, under the same id and with all its retries; or all that match.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from duly.cli.client import ask, record_action
+from duly.cli.actions import pause_job, pause_queue, resume_job, resume_queue
+from duly.cli.client import ask
 from duly.cli.completing import job_names, queue_names
 from duly.cli.confirming import confirm
 from duly.cli.options import F, command, store_option
@@ -51,7 +52,7 @@ def pause(jobs: tuple[str, ...], tag: str | None, queue: str | None, yes: bool, 
         _pause_queue(url, queue)
         return
     names = _chosen(url, "Pause", jobs, tag, yes=yes)
-    done = _change_each(url, "pause", names, lambda scheduler, job: scheduler.pause(job, note))
+    done = _change_each(url, names, lambda scheduler, job: pause_job(scheduler, job, note))
     if len(done) == 1:
         click.echo(f"{done[0]} is paused; duly resume {done[0]} resumes it")
     else:
@@ -68,7 +69,7 @@ def resume(jobs: tuple[str, ...], tag: str | None, queue: str | None, yes: bool,
         _resume_queue(url, queue)
         return
     names = _chosen(url, "Resume", jobs, tag, yes=yes)
-    done = _change_each(url, "resume", names, lambda scheduler, job: scheduler.resume(job))
+    done = _change_each(url, names, resume_job)
     click.echo(f"{done[0]} is resumed" if len(done) == 1 else f"{len(done)} jobs are resumed")
 
 
@@ -96,14 +97,14 @@ async def _names_with_tag(scheduler: Scheduler, tag: str) -> list[str]:
     return [record.name for record in await jobs_with_tag(store, tag)]
 
 
-def _change_each(url: str | None, action: str, jobs: Sequence[str], change: Change) -> list[str]:
-    """Change the jobs, and record each change; those that exist are changed before an unknown name is reported."""
+def _change_each(url: str | None, jobs: Sequence[str], change: Change) -> list[str]:
+    """Change the jobs; those that exist are changed before an unknown name is reported."""
 
     async def change_all(scheduler: Scheduler) -> tuple[list[str], JobNotFound | None]:
         done, unknown = [], None
         for job in jobs:
             try:
-                await _change(scheduler, action, job, change)
+                await change(scheduler, job)
             except JobNotFound as exc:
                 unknown = unknown or exc
             else:
@@ -116,35 +117,26 @@ def _change_each(url: str | None, action: str, jobs: Sequence[str], change: Chan
     return done
 
 
-async def _change(scheduler: Scheduler, action: str, job: str, change: Change) -> None:
-    before = await scheduler.get_job(job)
-    await change(scheduler, job)
-    after = await scheduler.get_job(job)
-    if after.revision != before.revision:
-        was, is_now = ({"status": view.status, "note": view.note} for view in (before, after))
-        await record_action(scheduler, action, f"job {job}", was, is_now)
-
-
 # --- queues
 
 
 def _pause_queue(url: str | None, queue: str) -> None:
-    changed = ask(url, lambda scheduler: _set_paused(scheduler, queue, paused=True))
+    changed = _ask_queue(url, queue, pause_queue)
     click.echo(f"queue {queue} {'is' if changed else 'was already'} paused; duly resume --queue {queue} resumes it")
 
 
 def _resume_queue(url: str | None, queue: str) -> None:
-    changed = ask(url, lambda scheduler: _set_paused(scheduler, queue, paused=False))
+    changed = _ask_queue(url, queue, resume_queue)
     click.echo(f"queue {queue} is resumed" if changed else f"queue {queue} was not paused")
 
 
-async def _set_paused(scheduler: Scheduler, queue: str, *, paused: bool) -> bool:
-    from duly.scheduler.job import check_queue  # noqa: PLC0415
+def _ask_queue(url: str | None, queue: str, change: Callable[[Scheduler, str], Awaitable[bool]]) -> bool:
+    """Change a queue; whether that changed anything."""
 
-    check_queue(queue, "--queue")
-    client = await scheduler.opened()
-    changed = await (client.pause_queue(queue) if paused else client.resume_queue(queue))
-    if changed:
-        before: Any = {"paused": not paused}
-        await record_action(scheduler, "pause" if paused else "resume", f"queue {queue}", before, {"paused": paused})
-    return changed
+    async def checked(scheduler: Scheduler) -> bool:
+        from duly.scheduler.job import check_queue  # noqa: PLC0415  # the help of commands needs no scheduler
+
+        check_queue(queue, "--queue")
+        return await change(scheduler, queue)
+
+    return ask(url, checked)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from duly.cli.client import ask, record_action, store_time
-from duly.cli.confirming import confirm
+from duly.cli.confirming import confirm, yes_option
 from duly.cli.options import F, command, store_option
 from duly.cli.output import note
 from duly.cli.text import full
@@ -41,7 +41,7 @@ def _state_options(function: F) -> F:
     required=True,
     help="Only runs that ended before this time: a time, or 30d.",
 )
-@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
+@yes_option
 @store_option
 def purge(before: TimeText, yes: bool, url: str | None, **states: bool) -> None:
     """Delete ended runs and their attempts for good, the earliest ended first. Counters stay.

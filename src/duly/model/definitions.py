@@ -28,6 +28,9 @@ class PastDefinition(Struct, frozen=True, omit_defaults=True):
     removed_at: datetime | None = None
 
 
+DEFINITIONS = "definitions:"  # what the names of logs of definitions begin with
+
+
 def definitions_log(job: str) -> str:
     """The log of a job's past definitions. It is deleted with the record of the job."""
-    return f"definitions:{job}"
+    return f"{DEFINITIONS}{job}"

@@ -57,6 +57,22 @@ class Report(Struct, frozen=True, gc=False):
     keep: int = KEEP_LOGS
 
 
+class Chunk(Struct, frozen=True, gc=False):
+    """The lines of one report, as stores keep them and `duly export` writes them.
+
+    `number` is that of the last line, `size` the bytes of all lines of the run up to it. `written` is how many lines
+    the attempt has written up to here. `lines` is JSON, which people can read in the store.
+    """
+
+    number: int
+    size: int
+    fence: int
+    written: int
+    keep: int
+    attempt: int
+    lines: bytes
+
+
 def room_for(keep: int) -> int:
     """How many bytes the text of a run may take if this number of its lines is kept: 64 KiB, more for many lines."""
     return max(_LEAST_ROOM, _ROOM_PER_LINE * keep)

@@ -13,15 +13,21 @@ from enum import StrEnum
 from msgspec import Struct
 
 from duly.model.job import JobRecord, JobStatistics
+from duly.model.node import Entry
 from duly.model.run import Attempt, Run, State
+from duly.model.run_log import Chunk
 
 FROZEN = "*"  # among the paused queues: no claim from any queue. Not a valid name of a queue.
 
 
 class JobEntry(Struct, frozen=True, tag="job", omit_defaults=True):
-    """A definition with its revision, cursor and pause; removed ones included."""
+    """A definition with its revision, cursor and pause; removed ones included. `earlier` are those that it replaced.
+
+    They are the log `definitions_log` of the job, which is no `LogEntry`: it is deleted with the job.
+    """
 
     record: JobRecord
+    earlier: tuple[Entry, ...] = ()
 
     @property
     def key(self) -> str:
@@ -74,10 +80,11 @@ class ValueEntry(Struct, frozen=True, tag="value"):
 
 
 class RunEntry(Struct, frozen=True, tag="run", omit_defaults=True):
-    """A run as it stands, and those of its attempts that the run itself does not describe."""
+    """A run as it stands, those of its attempts that the run itself does not describe, and its log."""
 
     run: Run
     attempts: tuple[Attempt, ...] = ()
+    lines: tuple[Chunk, ...] = ()
 
     @property
     def key(self) -> str:
@@ -99,7 +106,7 @@ class KeyEntry(Struct, frozen=True, tag="dedupe_key"):
 
 
 class LogEntry(Struct, frozen=True, tag="log"):
-    """An entry of a log, with its number."""
+    """An entry of a log, with its number; logs of runs and of definitions belong to those records."""
 
     log: str
     sequence: int

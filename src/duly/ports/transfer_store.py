@@ -30,8 +30,8 @@ class Snapshot(Protocol):
         """About `limit` records after the cursor, by kind in the order of `KINDS`, runs by creation.
 
         A waiting run is pending, whether or not it is ready. With `since`, runs that ended and log entries that were
-        added before that time are left out. A run that cannot be read in full has `damage`. The cost depends on what is
-        returned.
+        added before that time are left out. Runs have their whole logs, and jobs all their earlier definitions, in any
+        case. A run that cannot be read in full has `damage`. The cost depends on what is returned.
         """
         ...
 
@@ -62,8 +62,8 @@ class TransferStore(Protocol):
         """Store records as they are, with their times, versions, counters and numbers; all of them or none.
 
         Only in a store that is marked as IMPORTING. No run among them is running (`rules.restoring`). A record that
-        exists is replaced. Runs keep their order of creation, and wait where they waited: held, as a member of their
-        group, or to enter it.
+        exists is replaced, a run with its log, and a job with its earlier definitions. Runs keep their order of
+        creation, and wait where they waited: held, as a member of their group, or to enter it.
         """
         ...
 

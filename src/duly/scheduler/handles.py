@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
 from duly.errors import ConfigurationError, DulyError
-from duly.model import CancelReply, Put, Run
+from duly.model import CancelReply, LogLine, Put, Run
 from duly.runtime.context import Context
 from duly.scheduler.callables import is_object
 from duly.scheduler.job import Job
@@ -68,6 +68,10 @@ class RunHandle(Generic[R]):
     async def get(self) -> Run:
         """The run in its present state."""
         return await self._scheduler.get_run(self.id)
+
+    async def logs(self, *, after: int = 0, limit: int | None = None, attempt: int | None = None) -> list[LogLine]:
+        """The lines of the run's log that are kept, as `Scheduler.logs`."""
+        return await self._scheduler.logs(self.id, after=after, limit=limit, attempt=attempt)
 
     async def cancel(self, reason: str | None = None) -> CancelReply:
         """Cancel it: at once while it waits, by asking its worker while it runs."""

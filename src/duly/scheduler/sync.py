@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from duly.errors import DulyError
-from duly.model import CancelReply, Run
+from duly.model import CancelReply, LogLine, Run
 
 if TYPE_CHECKING:
     from duly.scheduler.handles import JobHandle, RunHandle, Submission
@@ -83,6 +83,10 @@ class SyncRunHandle(Generic[R]):
     def get(self) -> Run:
         """As `RunHandle.get`."""
         return self._scheduler.sync.call(self._handle.get, "get")
+
+    def logs(self, *, after: int = 0, limit: int | None = None, attempt: int | None = None) -> list[LogLine]:
+        """As `RunHandle.logs`."""
+        return self._scheduler.sync.call(lambda: self._handle.logs(after=after, limit=limit, attempt=attempt), "logs")
 
     def cancel(self, reason: str | None = None) -> CancelReply:
         """As `RunHandle.cancel`."""

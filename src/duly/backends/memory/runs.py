@@ -16,9 +16,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duly.backends.codec import kept_run
-from duly.backends.line_chunks import Chunk, bounds, chunk_after
+from duly.backends.line_chunks import bounds, chunk_after
 from duly.model import EPOCH, FINAL, WAITING, Attempt, Cause, EndedProcess, Put, Report, Run, State, shift, to_micros
 from duly.model.holds import UNPLACED, hold_for_group
+from duly.model.run_log import Chunk
 from duly.model.transfer import KeyEntry
 from duly.rules.admission import OVERLAP, REPLACED, Admission, admit, urgency
 from duly.rules.misfires import MISFIRE, is_missed_entrant
@@ -184,11 +185,13 @@ class Runs:
 
     # --- loading
 
-    def load(self, run: Run, attempts: Sequence[Attempt]) -> None:
+    def load(self, run: Run, attempts: Sequence[Attempt], lines: Sequence[Chunk]) -> None:
         """Keep a run from another store as it is, without a consequence for others."""
         self.unload(run.id)
         if attempts:
             self.attempts[run.id] = list(attempts)
+        if lines:
+            self.logs[run.id] = list(lines)
         if not run.final:
             self.save(run)
             return
@@ -201,6 +204,7 @@ class Runs:
         """Forget a run, without a consequence for others."""
         run = self.by_id.pop(run_id, None)
         self.attempts.pop(run_id, None)
+        self.logs.pop(run_id, None)
         if run is None:
             return
         self._leave(run)

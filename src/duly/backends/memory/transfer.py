@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import NoReturn
 
-from msgspec.structs import replace
-
 from duly.backends.codec import kept_job, kept_run
 from duly.backends.marks import not_empty, not_importing, refused
 from duly.backends.memory.contents import Contents
+from duly.backends.record_kinds import as_stored, pair_of
 from duly.errors import BackendError
 from duly.model import FINAL, Entry, Item, Run, State
+from duly.model.definitions import DEFINITIONS, definitions_log
 from duly.model.transfer import (
     DumpPage,
     Gone,
@@ -57,7 +57,8 @@ class MemorySnapshot:
 
 def _records(contents: Contents, since: datetime | None) -> Iterator[Record]:
     runs = contents.runs
-    yield from (JobEntry(contents.jobs[name]) for name in sorted(contents.jobs))
+    for name in sorted(contents.jobs):
+        yield JobEntry(contents.jobs[name], tuple(contents.logs.get(definitions_log(name), ())))
     yield from (QueueEntry(name) for name in sorted(contents.paused_queues) if name != FROZEN)
     yield from (TotalEntry(state, runs.ended[state]) for state in State if runs.ended.get(state))
     for job in sorted({job for job, _ in contents.statistics}):
@@ -66,19 +67,17 @@ def _records(contents: Contents, since: datetime | None) -> Iterator[Record]:
         yield ValueEntry(kind, key, item.value, item.version)
     for run in runs.by_id.values():
         if since is None or not _ended_before(run, since):
-            yield RunEntry(_as_stored(run), tuple(runs.attempts.get(run.id, ())))
+            yield RunEntry(as_stored(run), tuple(runs.attempts.get(run.id, ())), tuple(runs.logs.get(run.id, ())))
     yield from runs.unique_keys()
     for log, entries in sorted(contents.logs.items()):
+        if log.startswith(DEFINITIONS):
+            continue
         later = (entry for entry in entries if since is None or entry.at >= since)
         yield from (LogEntry(log, entry.sequence, entry.at, entry.value) for entry in later)
 
 
 def _ended_before(run: Run, since: datetime) -> bool:
     return run.finished_at is not None and run.final and run.finished_at < since
-
-
-def _as_stored(run: Run) -> Run:
-    return replace(run, state=State.PENDING) if run.state is State.QUEUED else run
 
 
 class Closed:
@@ -125,8 +124,9 @@ class MemoryTransfer:
     def _load(self, record: Loaded) -> None:
         contents = self._contents
         match record:
-            case JobEntry(job):
+            case JobEntry(job, earlier):
                 contents.keep(kept_job(job))
+                contents.logs[definitions_log(job.name)] = list(earlier)
             case QueueEntry(name):
                 contents.paused_queues.add(name)
             case TotalEntry(state, ended):
@@ -135,8 +135,8 @@ class MemoryTransfer:
                 contents.statistics[job, ""] = statistics
             case ValueEntry(kind, name, value, version):
                 contents.items[kind, name] = Item(name, value, version)
-            case RunEntry(run, attempts):
-                contents.runs.load(kept_run(run), attempts)
+            case RunEntry(run, attempts, lines):
+                contents.runs.load(kept_run(run), attempts, lines)
             case KeyEntry(handler, key, run_id, created_at, until):
                 contents.runs.load_key((handler, key), run_id, created_at, until)
             case LogEntry(log, sequence, at, value):
@@ -150,14 +150,15 @@ class MemoryTransfer:
         match kind:
             case "job":
                 contents.forget(contents.jobs[key])
+                contents.logs.pop(definitions_log(key), None)
             case "queue":
                 contents.paused_queues.discard(key)
             case "value":
-                contents.items.pop(_pair(key), None)
+                contents.items.pop(pair_of(key), None)
             case "run":
                 contents.runs.unload(key)
             case "dedupe_key":
-                contents.runs.unload_key(_pair(key))
+                contents.runs.unload_key(pair_of(key))
             case _:
                 raise BackendError(f"a record of kind {kind!r} cannot be removed")
 
@@ -195,8 +196,3 @@ class MemoryTransfer:
         if self._contents.mark is not None and self._contents.mark.kind is not MarkKind.IMPORTING:
             self._contents.reopen()
             self._contents.mark = None
-
-
-def _pair(key: str) -> tuple[str, str]:
-    first, _, second = key.partition("\0")
-    return first, second

@@ -25,7 +25,7 @@ from duly.backends.marks import refused
 from duly.backends.postgres.errors import FOREIGN, spoils, translated, unreachable
 from duly.backends.postgres.unit import PostgresTexts
 from duly.backends.postgres.url import Place
-from duly.backends.sql.transfer import FIND_MARK, mark_of
+from duly.backends.sql.moving.transfer import FIND_MARK, mark_of
 from duly.errors import BackendError, BackendUnavailable
 from duly.model import to_micros
 from duly.ports import StoreClock, SystemClock

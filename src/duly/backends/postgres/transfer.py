@@ -13,8 +13,8 @@ from duly.backends.postgres import migrations
 from duly.backends.postgres.connection import Connection
 from duly.backends.postgres.errors import translated
 from duly.backends.postgres.session import Session
-from duly.backends.sql.dumping import Read
-from duly.backends.sql.transfer import SqlTransfer, tables_in
+from duly.backends.sql.moving.dumping import Read
+from duly.backends.sql.moving.transfer import SqlTransfer, tables_in
 from duly.backends.sql.unit import Task, Unit
 
 T = TypeVar("T")

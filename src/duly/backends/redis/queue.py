@@ -27,7 +27,7 @@ from duly.backends.redis.codec import (
 )
 from duly.backends.redis.listing import decoded
 from duly.backends.redis.pubsub import Wakeup
-from duly.backends.redis.settling import SettlementBatch
+from duly.backends.redis.reporting import SettlementBatch
 from duly.backends.tolerance import UNREADABLE
 from duly.model import (
     EPOCH,

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
-from duly.backends.redis import listing, run_lines
+from duly.backends.redis import listing, reporting
 from duly.backends.redis.client import MAX_SLICE, RedisClient, slices_of
 from duly.backends.redis.codec import (
     NUMBERS,
@@ -29,11 +29,10 @@ from duly.backends.redis.codec import (
     score_of,
 )
 from duly.backends.redis.connection import Argument
-from duly.backends.redis.job_place import index_place, place_of
 from duly.backends.redis.listing import decoded
+from duly.backends.redis.moving.transfer import RedisTransfer
 from duly.backends.redis.pubsub import MISSED, Listener
-from duly.backends.redis.records import item_of, statistics_of
-from duly.backends.redis.transfer import RedisTransfer
+from duly.backends.redis.records import index_place, item_of, place_of, statistics_of
 from duly.errors import BackendError, BackendUnavailable
 from duly.model import (
     COUNTED,
@@ -341,12 +340,12 @@ class RedisStore(RedisTransfer):
     # --- logs of runs
 
     async def report(self, reports: Sequence[Report]) -> list[bool]:
-        return await run_lines.report(self._client, reports)
+        return await reporting.report(self._client, reports)
 
     async def lines(
         self, run_id: str, after: int = 0, limit: int = 1_000, *, attempt: int | None = None
     ) -> list[LogLine]:
-        return await run_lines.lines(self._client, run_id, after, limit, attempt)
+        return await reporting.lines(self._client, run_id, after, limit, attempt)
 
     # --- queues
 

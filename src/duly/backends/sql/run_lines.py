@@ -6,12 +6,14 @@ settlement for a report. A report that meets a takeover of its run counts as sen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from duly.backends.codec import to_json
-from duly.backends.line_chunks import Chunk, bounds, chunk_after, read
+from duly.backends.line_chunks import bounds, chunk_after, read
 from duly.backends.sql.unit import Column, Insert, Row, Unit, Update, columns
 from duly.model import LogLine, Report
+from duly.model.run_log import Chunk
 
 # The runs of these ids that are running or have ended: their number, fence, whether they run, and their newest chunk.
 _OWNED = """
@@ -43,6 +45,10 @@ _PROGRESS = Update(
     condition="{claim_is_free}",
     answers=False,
 )
+_READ_ALL = """
+SELECT seq, number, size, fence, written, keep, attempt, lines FROM {ns}.run_lines
+WHERE seq = ANY($1::bigint[]) ORDER BY seq, number, fence
+"""
 _READ = """
 SELECT number, size, fence, written, keep, attempt, lines FROM {ns}.run_lines
 WHERE seq = (SELECT seq FROM {ns}.runs WHERE id = $1) AND number > $2 ORDER BY number, fence
@@ -93,4 +99,24 @@ def _row(seq: int, chunk: Chunk) -> tuple[object, ...]:
 async def lines(unit: Unit, run_id: str, after: int, limit: int, attempt: int | None) -> list[LogLine]:
     """Lines of a run after a number."""
     rows = await unit.all(_READ, run_id, after)
-    return read([Chunk(*(*row[:6], row[6].encode())) for row in rows], after, limit, attempt)
+    return read([_chunk(row) for row in rows], after, limit, attempt)
+
+
+def _chunk(row: Row) -> Chunk:
+    return Chunk(*(*row[:6], row[6].encode()))
+
+
+# --- for moving a store
+
+
+async def chunks(unit: Unit, seqs: Sequence[int]) -> dict[int, list[Chunk]]:
+    """The whole logs of runs, by their numbers; none for a run without one."""
+    found: defaultdict[int, list[Chunk]] = defaultdict(list)
+    for row in await unit.all(_READ_ALL, seqs):
+        found[row[0]].append(_chunk(tuple(row)[1:]))
+    return found
+
+
+async def put_chunks(unit: Unit, chunks: Iterable[tuple[int, Chunk]]) -> None:
+    """Store parts of logs of runs that have none."""
+    await unit.insert(_APPEND, [_row(seq, chunk) for seq, chunk in chunks])

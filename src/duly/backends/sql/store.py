@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from duly.backends.codec import instant, micros, slices_of
 from duly.backends.sql import listing, operating, pages, planning, run_lines, values
+from duly.backends.sql.moving.transfer import SqlTransfer
 from duly.backends.sql.notify import CompletionWaiters
-from duly.backends.sql.transfer import SqlTransfer
 from duly.backends.sql.unit import SETTLING, STORE, Session, Task, Unit
 from duly.model import (
     COUNTED,

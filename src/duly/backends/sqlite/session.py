@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from duly.backends.marks import refused
-from duly.backends.sql.transfer import MARK, find_mark
+from duly.backends.sql.moving.transfer import MARK, find_mark
 from duly.backends.sql.unit import STORE, Row
 from duly.backends.sqlite.connection import check_file, check_library, connect_reader, forks
 from duly.backends.sqlite.files import Place, RuntimeDir

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from duly.backends.marks import refused
-from duly.backends.sql.transfer import find_mark
+from duly.backends.sql.moving.transfer import find_mark
 from duly.backends.sqlite.connection import LockWait, close, connect_writer, is_busy, pauses, translated
 from duly.backends.sqlite.dialect import DIALECT
 from duly.backends.sqlite.files import Place, RuntimeDir

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from duly.backends.sql.dumping import Read
-from duly.backends.sql.transfer import SqlTransfer, tables_in
+from duly.backends.sql.moving.dumping import Read
+from duly.backends.sql.moving.transfer import SqlTransfer, tables_in
 from duly.backends.sql.unit import Task, Unit
 from duly.backends.sqlite.connection import close, connect_reader, connect_writer, patiently, translated
 from duly.backends.sqlite.files import Place

@@ -11,7 +11,7 @@ from contextlib import suppress
 import click
 from msgspec.structs import replace
 
-from duly.cli.actions import cancel_run, pause_job, pause_queue, redrive_run, resume_job, trigger_job
+from duly.cli.actions import cancel_run, pause_job, pause_queue, redrive_run, resume_job, resume_queue, trigger_job
 from duly.cli.client import address_of, ask
 from duly.cli.full_screen import FullScreen, can_draw
 from duly.cli.group import one_line
@@ -156,7 +156,8 @@ class Top:
         scheduler, item, job = self._scheduler, action.item, action.item.job or ""
         match action.kind:
             case Kind.PAUSE | Kind.RESUME if item.queue is not None:
-                await pause_queue(scheduler, item.queue, paused=action.kind is Kind.PAUSE)
+                change = pause_queue if action.kind is Kind.PAUSE else resume_queue
+                await change(scheduler, item.queue)
                 return f"queue {item.queue} is {action.kind}d"
             case Kind.PAUSE:
                 await pause_job(scheduler, job)

@@ -12,7 +12,9 @@ from msgspec.structs import replace
 from duly.errors import BackendError, ImportUnfinished, StoreMoved
 from duly.model import (
     Delivery,
+    Entry,
     Fired,
+    JobChange,
     Origin,
     OutcomeKind,
     Pause,
@@ -21,11 +23,16 @@ from duly.model import (
     State,
     WhenFull,
 )
+from duly.model.definitions import definitions_log
 from duly.model.holds import ALONE, UNPLACED
-from duly.model.transfer import Gone, QueueEntry, Record, RunEntry, ValueEntry, kind_of
+from duly.model.run_log import Chunk
+from duly.model.transfer import Gone, JobEntry, LogEntry, QueueEntry, Record, RunEntry, ValueEntry, kind_of
 from duly.ports import Backend, Snapshot, Store
 from duly.rules.restoring import RESTORED, as_loaded
+from duly.testing.conformance.run_logs import ODD_TEXTS, report_of
 from duly.testing.conformance.world import LEASE, Suite, World, failed, part, scenario, to_place
+
+REPORTING = ("completed", "retried", "running", "once")  # the runs of `fill` that have a log
 
 
 async def dumped(snapshot: Snapshot, limit: int = 1000) -> list[Record]:
@@ -96,6 +103,9 @@ async def fill(world: World) -> dict[str, Run]:
     await world.store.put("token", "a", b"\x00\xff")
     await world.store.put("token", "a", b"second")
     await world.store.put("setting", "größe", b"1")
+    for revision, text in ((1, b"first"), (2, b"\x00second")):
+        change = JobChange(replace(jobs[0], revision=revision + 1), revision, replaces=text)
+        assert None not in await world.store.save([change], now=world.now)
     await world.store.append("audit", [b"one", b"two", b"\x00three"])
     await world.store.append("events", [b"1", b"2", b"3"], keep=2)
     policy = RunPolicy(timeout=5.0, delivery=Delivery.AT_MOST_ONCE)
@@ -110,6 +120,10 @@ async def fill(world: World) -> dict[str, Run]:
     await world.put(*runs.values())
     claims = {claim.run.id: claim for claim in await world.claim()}
     world.advance(1)
+    for name in REPORTING:
+        claim = claims[runs[name].id]
+        reports = [report_of(world, claim, ODD_TEXTS), report_of(world, claim, ["last"], written=len(ODD_TEXTS) + 2)]
+        assert await world.store.report(reports) == [True, True]
     done = claims[runs["completed"].id]
     settlement = world.settlement(done)
     assert await world.queue.settle([replace(settlement, result=b'{"sum":3}')]) == [True]
@@ -239,6 +253,82 @@ class MovingSuite:
             assert range_run is not None
             assert range_run.id == runs["range"].id
             assert await other.store.purge(State.COMPLETED, None, 0, 10) == 1
+
+    @scenario
+    async def test_logs_of_runs_are_moved_and_go_on(self: Suite, world: World) -> None:
+        runs = await fill(world)
+        lines = {run.id: await world.store.lines(run.id) for run in runs.values()}
+        assert [line.text for line in lines[runs["completed"].id]] == [*ODD_TEXTS, "last"]
+        async with loaded(self, world, *await taken(world)) as there:
+            assert {run_id: await there.store.lines(run_id) for run_id in lines} == lines
+            [claim] = [claim for claim in await there.claim() if claim.run.id == runs["running"].id]
+            assert await there.store.report([report_of(there, claim, ["again"])]) == [True]
+            [*before, again] = await there.store.lines(claim.run.id)
+            assert before == lines[claim.run.id]
+            assert (again.text, again.number) == ("again", before[-1].number + 1)
+            await there.store.purge(State.COMPLETED, None, 0, 10)
+            assert await there.store.lines(runs["completed"].id) == []
+
+    @scenario
+    async def test_changed_logs_of_runs_replace_those_that_were_loaded(self: Suite, world: World) -> None:
+        runs = await fill(world)
+        records, _ = await taken(world)
+        entries = [each for each in records if isinstance(each, RunEntry) and each.lines]
+        assert {each.run.id for each in entries} == {runs[name].id for name in REPORTING}
+        shorter, empty, *_ = entries
+        changed = [replace(shorter, lines=shorter.lines[1:]), replace(empty, lines=())]
+        async with self.backend() as other:
+            await other.store.migrate()
+            await other.store.begin_load("a test")
+            await other.store.load(records)
+            await other.store.load([*changed, Gone("run", entries[-1].run.id)])
+            await other.store.end_load(0)
+            assert [line.text for line in await other.store.lines(shorter.run.id)] == ["last"]
+            assert await other.store.lines(empty.run.id) == []
+            assert await other.store.lines(entries[-1].run.id) == []
+
+    @scenario
+    async def test_an_import_that_begins_again_deletes_logs_of_runs(self, world: World) -> None:
+        chunk = Chunk(1, 2, 1, 1, 200, 1, b'[[0,"log","a","",""]]')
+        run = world.run(fence=1)
+        await world.store.begin_load("a test")
+        await world.store.load([RunEntry(run, lines=(chunk,))])
+        await world.store.begin_load("another")
+        await world.store.load([RunEntry(run)])
+        await world.store.end_load(0)
+        assert await world.store.lines(run.id) == []
+
+    @scenario
+    async def test_earlier_definitions_belong_to_their_job(self: Suite, world: World) -> None:
+        await fill(world)
+        log = definitions_log("report")
+        before = await world.store.read(log)
+        assert [entry.value for entry in before] == [b"first", b"\x00second"]
+        records, _ = await taken(world)
+        assert [record for record in records if isinstance(record, LogEntry) and record.log == log] == []
+        async with loaded(self, world, records) as there:
+            assert await there.store.read(log) == before
+            assert await there.store.append(log, [b"third"]) == 3
+            await there.store.remove("report", 3, now=there.now)
+            assert await there.store.read(log) == []
+
+    @scenario
+    async def test_changed_jobs_replace_their_earlier_definitions(self: Suite, world: World) -> None:
+        await fill(world)
+        records, _ = await taken(world)
+        [job] = [each for each in records if isinstance(each, JobEntry) and each.key == "report"]
+        later = replace(job, earlier=(Entry(3, world.now, b"third"), Entry(4, world.now, b"fourth")))
+        again = replace(job, earlier=(Entry(1, world.now, b"another job of this name"),))
+        log = definitions_log("report")
+        async with self.backend() as other:
+            await other.store.migrate()
+            await other.store.begin_load("a test")
+            for entry in (job, later, again):
+                await other.store.load([entry])
+                assert [each for each in await contents(other.store) if isinstance(each, JobEntry)] == [entry]
+            await other.store.load([Gone("job", "report")])
+            await other.store.end_load(0)
+            assert await other.store.read(log) == []
 
     @scenario
     async def test_running_runs_wait_again_and_those_that_start_once_are_lost(self: Suite, world: World) -> None:

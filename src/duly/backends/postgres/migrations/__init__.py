@@ -19,7 +19,7 @@ from msgspec import Struct
 from duly.backends.marks import refused
 from duly.backends.postgres.connection import Connection, Connections
 from duly.backends.postgres.unit import PostgresTexts
-from duly.backends.sql.transfer import MARK, mark_of
+from duly.backends.sql.moving.transfer import MARK, mark_of
 from duly.errors import BackendError
 
 LANE = "store"

@@ -5,7 +5,7 @@
 -- ARGV, ten for each report: id, fence (8 bytes), progress (msgpack, '' for none), lines written before these, number of
 -- lines, their bytes, how many lines to keep, how many bytes to keep, attempt, lines ('' for none). At most 100 reports.
 -- A log is a list of chunks. Each begins with the number of its last line, the bytes of the run up to it, the fence, the
--- lines of the attempt up to it, how many lines are kept, and the attempt (`codec.CHUNK`).
+-- lines of the attempt up to it, how many lines are kept, and the attempt (`_HEAD` in reporting.py).
 -- Returns a 1 for each report whose fence is valid, and a 0 for each other.
 local function append(id, at)
     local key, fence = P .. 'lines:' .. id, unpack_from('>I8', ARGV[at + 1])

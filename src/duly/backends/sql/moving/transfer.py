@@ -15,8 +15,8 @@ from datetime import datetime
 
 from duly.backends.marks import mark_text, not_empty, not_importing, read_mark, refused
 from duly.backends.sql import operating
-from duly.backends.sql.dumping import Read, SqlSnapshot
-from duly.backends.sql.loading import load
+from duly.backends.sql.moving.dumping import Read, SqlSnapshot
+from duly.backends.sql.moving.loading import load
 from duly.backends.sql.notify import WORK
 from duly.backends.sql.unit import STORE, Session, Unit
 from duly.model import from_micros

@@ -12,8 +12,9 @@ from datetime import datetime
 
 from duly.backends.marks import mark_text, not_empty, not_importing, refused
 from duly.backends.redis.client import ClientView, RedisClient, slices_of
-from duly.backends.redis.dumping import RedisSnapshot, names_under, scanned
-from duly.backends.redis.loading import load
+from duly.backends.redis.moving.dumping import RedisSnapshot, names_under, scanned
+from duly.backends.redis.moving.loading import load
+from duly.backends.redis.reporting import LINES
 from duly.errors import BackendError
 from duly.model import from_micros
 from duly.model.transfer import Loaded, MarkKind, StoreMark, kind_of
@@ -66,6 +67,7 @@ class RedisTransfer:
         elif mark.kind is not MarkKind.IMPORTING:
             raise refused(mark, url)
         names = await scanned(ClientView(self._client, _LOADING), "")
+        names |= await scanned(ClientView(self._client, ""), LINES)
         for some in slices_of(sorted(names), _DELETED):
             await self._client.command("UNLINK", *some)
         await self._set_mark(StoreMark(MarkKind.IMPORTING, source, await self._now()))
@@ -117,5 +119,5 @@ class RedisTransfer:
             return
         moved = await names_under(ClientView(self._client, _MOVED), "")
         others = await names_under(ClientView(self._client, ""), "")
-        names = dict.fromkeys([*moved, *(name for name in others if not name.startswith(_MOVED))])
+        names = dict.fromkeys([*moved, *(name for name in others if not name.startswith((_MOVED, LINES)))])
         await self._client.call("reopen", _MOVED, *names)

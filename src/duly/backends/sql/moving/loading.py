@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,25 +10,13 @@ from msgspec.structs import replace
 
 from duly.backends.codec import Record as StoredRun
 from duly.backends.codec import attempt_row, line_of, micros, rank_of
-from duly.backends.sql import operating, planning, values
+from duly.backends.record_kinds import load_records, log_of, pair_of
+from duly.backends.sql import operating, planning, run_lines, values
 from duly.backends.sql.moves import End, by_ids, count_ended, insert_ended, place_waiting
 from duly.backends.sql.settling import ATTEMPTS, STATISTICS
 from duly.backends.sql.unit import Insert, Unit, columns
-from duly.errors import BackendError
-from duly.model import JobStatistics, Run, State, to_micros
-from duly.model.transfer import (
-    Gone,
-    JobEntry,
-    KeyEntry,
-    Loaded,
-    LogEntry,
-    QueueEntry,
-    RunEntry,
-    StatisticsEntry,
-    TotalEntry,
-    ValueEntry,
-    kind_of,
-)
+from duly.model import JobStatistics, Run, State, to_micros, transfer
+from duly.model.definitions import definitions_log
 
 _REPLACED = """
 ON CONFLICT ({statistics_key}) DO UPDATE SET
@@ -56,56 +44,58 @@ _LOG = Insert(
     "ON CONFLICT (log, sequence) DO UPDATE SET at = excluded.at, value = excluded.value",
 )
 _FORGET_JOB = tuple(f"DELETE FROM {{ns}}.{table} WHERE name = $1" for table in ("jobs", "plans"))
+_FORGET_LOGS = "DELETE FROM {ns}.log WHERE log = ANY($1::text[])"
 _FORGET_KEY = "DELETE FROM {ns}.unique_keys WHERE handler = $1 AND key = $2"
 _FORGET_RUNS = tuple(
     f"DELETE FROM {{ns}}.{table} WHERE seq = ANY($1::bigint[])"
-    for table in ("held", "claims", "ended", "attempts", "runs")
+    for table in ("held", "claims", "ended", "attempts", "run_lines", "runs")
 )
 
 
-async def load(unit: Unit, records: Sequence[Loaded]) -> None:
+async def load(unit: Unit, records: Sequence[transfer.Loaded]) -> None:
     """Store these records; those that exist are replaced."""
-    by_kind: defaultdict[str, list[Any]] = defaultdict(list)
-    for record in records:
-        by_kind[kind_of(record)].append(record)
-    for gone in by_kind.pop("gone", ()):
-        await _forget(unit, gone)
-    for kind, some in by_kind.items():
-        await _LOADS[kind](unit, some)
+    await load_records(unit, records, _LOADS, _FORGETS)
 
 
-async def _forget(unit: Unit, gone: Gone) -> None:
-    first, _, second = gone.key.partition("\0")
-    match gone.kind:
-        case "job":
-            for sql in _FORGET_JOB:
-                await unit.run(sql, gone.key)
-        case "queue":
-            await operating.resume(unit, gone.key)
-        case "value":
-            await values.put(unit, first, second, None, None)
-        case "run":
-            await _unload(unit, [gone.key])
-        case "dedupe_key":
-            await unit.run(_FORGET_KEY, first, unit.dialect.stored_key(second))
-        case _:
-            raise BackendError(f"a record of kind {gone.kind!r} cannot be removed")
+async def _forget_job(unit: Unit, name: str) -> None:
+    for sql in _FORGET_JOB:
+        await unit.run(sql, name)
+    await values.delete_log(unit, definitions_log(name))
 
 
-async def _jobs(unit: Unit, entries: Sequence[JobEntry]) -> None:
+async def _forget_queue(unit: Unit, name: str) -> None:
+    await operating.resume(unit, name)
+
+
+async def _forget_value(unit: Unit, key: str) -> None:
+    await values.put(unit, *pair_of(key), None, None)
+
+
+async def _forget_run(unit: Unit, run_id: str) -> None:
+    await _unload(unit, [run_id])
+
+
+async def _forget_key(unit: Unit, key: str) -> None:
+    handler, dedupe_key = pair_of(key)
+    await unit.run(_FORGET_KEY, handler, unit.dialect.stored_key(dedupe_key))
+
+
+async def _jobs(unit: Unit, entries: Sequence[transfer.JobEntry]) -> None:
     await planning.keep(unit, [entry.record for entry in entries], new=False)
+    await unit.run(_FORGET_LOGS, [definitions_log(entry.record.name) for entry in entries])
+    await _logs(unit, [each for entry in entries for each in log_of(entry)])
 
 
-async def _queues(unit: Unit, entries: Sequence[QueueEntry]) -> None:
+async def _queues(unit: Unit, entries: Sequence[transfer.QueueEntry]) -> None:
     for entry in entries:
         await operating.pause(unit, entry.name)
 
 
-async def _totals(unit: Unit, entries: Sequence[TotalEntry]) -> None:
+async def _totals(unit: Unit, entries: Sequence[transfer.TotalEntry]) -> None:
     await unit.insert(_TOTALS, [(entry.state.value, "", entry.ended, 0) for entry in entries])
 
 
-async def _statistics(unit: Unit, entries: Sequence[StatisticsEntry]) -> None:
+async def _statistics(unit: Unit, entries: Sequence[transfer.StatisticsEntry]) -> None:
     await unit.insert(_STATISTICS, [_counters(entry.job, entry.statistics) for entry in entries])
 
 
@@ -116,12 +106,12 @@ def _counters(job: str, each: JobStatistics) -> tuple[Any, ...]:
     return (job, "", *counted, each.seconds, last_run_at, outcome)
 
 
-async def _values(unit: Unit, entries: Sequence[ValueEntry]) -> None:
+async def _values(unit: Unit, entries: Sequence[transfer.ValueEntry]) -> None:
     for entry in entries:
         await values.write(unit, entry.kind, entry.name, entry.value, entry.version)
 
 
-async def _keys(unit: Unit, entries: Sequence[KeyEntry]) -> None:
+async def _keys(unit: Unit, entries: Sequence[transfer.KeyEntry]) -> None:
     rows = [
         (
             entry.handler,
@@ -135,15 +125,15 @@ async def _keys(unit: Unit, entries: Sequence[KeyEntry]) -> None:
     await unit.insert(_KEYS, rows)
 
 
-async def _logs(unit: Unit, entries: Sequence[LogEntry]) -> None:
+async def _logs(unit: Unit, entries: Sequence[transfer.LogEntry]) -> None:
     await unit.insert(_LOG, [(each.log, each.sequence, to_micros(each.at), each.value) for each in entries])
 
 
 # --- runs
 
 
-async def _runs(unit: Unit, entries: Sequence[RunEntry]) -> None:
-    """Replace what exists, then write the record, where the run stands, its key and its attempts."""
+async def _runs(unit: Unit, entries: Sequence[transfer.RunEntry]) -> None:
+    """Replace what exists, then write the record, where the run stands, its key, its attempts and its log."""
     await _unload(unit, [entry.run.id for entry in entries])
     seqs = await unit.dialect.add_records(unit, [_bare(entry.run) for entry in entries])
     stored = [StoredRun(seqs[each.run.id], line_of(each.run), rank_of(each.run), each.run) for each in entries]
@@ -158,6 +148,7 @@ async def _runs(unit: Unit, entries: Sequence[RunEntry]) -> None:
     await unit.insert(
         ATTEMPTS, [attempt_row(seqs[each.run.id], attempt) for each in entries for attempt in each.attempts]
     )
+    await run_lines.put_chunks(unit, [(seqs[each.run.id], chunk) for each in entries for chunk in each.lines])
 
 
 def _bare(run: Run) -> Run:
@@ -194,4 +185,11 @@ _LOADS: Mapping[str, Callable[[Unit, Any], Awaitable[None]]] = {
     "run": _runs,
     "dedupe_key": _keys,
     "log": _logs,
+}
+_FORGETS: Mapping[str, Callable[[Unit, str], Awaitable[None]]] = {
+    "job": _forget_job,
+    "queue": _forget_queue,
+    "value": _forget_value,
+    "run": _forget_run,
+    "dedupe_key": _forget_key,
 }

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from duly.backends.record_kinds import load_records, log_of, pair_of
+from duly.backends.redis import reporting
 from duly.backends.redis.client import ClientView, slices_of
 from duly.backends.redis.codec import (
     CANCELLING,
@@ -18,23 +20,9 @@ from duly.backends.redis.codec import (
     rest_of,
 )
 from duly.backends.redis.connection import Argument
-from duly.backends.redis.job_place import place_of
-from duly.backends.redis.records import VERSION, statistics_text
-from duly.errors import BackendError
-from duly.model import Attempt, Run, to_micros
-from duly.model.transfer import (
-    Gone,
-    JobEntry,
-    KeyEntry,
-    Loaded,
-    LogEntry,
-    QueueEntry,
-    RunEntry,
-    StatisticsEntry,
-    TotalEntry,
-    ValueEntry,
-    kind_of,
-)
+from duly.backends.redis.records import VERSION, place_of, statistics_text
+from duly.model import Attempt, Run, to_micros, transfer
+from duly.model.definitions import definitions_log
 
 _HAS_PROGRESS, _ONLY_HELD = 4, 8
 _ARGUMENTS = 10
@@ -46,60 +34,67 @@ _TIME = struct.Struct(">q")
 _SLICE = 1_000
 
 
-async def load(view: ClientView, records: Sequence[Loaded]) -> None:
+async def load(view: ClientView, records: Sequence[transfer.Loaded]) -> None:
     """Store these records; those that exist are replaced."""
-    by_kind: defaultdict[str, list[Any]] = defaultdict(list)
-    for record in records:
-        by_kind[kind_of(record)].append(record)
-    for gone in by_kind.pop("gone", ()):
-        await _forget(view, gone)
-    for kind, some in by_kind.items():
-        await _LOADS[kind](view, some)
+    await load_records(view, records, _LOADS, _FORGETS)
 
 
-async def _forget(view: ClientView, gone: Gone) -> None:
-    first, _, second = gone.key.partition("\0")
-    match gone.kind:
-        case "job":
-            await view.call("load_job", gone.key, b"", b"")
-        case "queue":
-            await view.on_key("SREM", "paused", gone.key)
-        case "value":
-            await view.on_key("HDEL", f"kind:{first}", second)
-        case "run":
-            await view.call("load_runs", gone.key, *[b""] * (_ARGUMENTS - 1))
-        case "dedupe_key":
-            await view.on_key("HDEL", "unique", gone.key)
-            await view.on_key("ZREM", "uniques", gone.key)
-        case _:
-            raise BackendError(f"a record of kind {gone.kind!r} cannot be removed")
+async def _forget_job(view: ClientView, name: str) -> None:
+    await view.call("load_job", name, b"", b"")
+    await _forget_log(view, definitions_log(name))
 
 
-async def _jobs(view: ClientView, entries: Sequence[JobEntry]) -> None:
+async def _forget_queue(view: ClientView, name: str) -> None:
+    await view.on_key("SREM", "paused", name)
+
+
+async def _forget_value(view: ClientView, key: str) -> None:
+    kind, name = pair_of(key)
+    await view.on_key("HDEL", f"kind:{kind}", name)
+
+
+async def _forget_run(view: ClientView, run_id: str) -> None:
+    await view.call("load_runs", run_id, *[b""] * (_ARGUMENTS - 1))
+    await reporting.replace_chunks(view.client, {run_id: ()})
+
+
+async def _forget_key(view: ClientView, key: str) -> None:
+    await view.on_key("HDEL", "unique", key)
+    await view.on_key("ZREM", "uniques", key)
+
+
+async def _jobs(view: ClientView, entries: Sequence[transfer.JobEntry]) -> None:
     for entry in entries:
         await view.call("load_job", entry.record.name, encode_job(entry.record), place_of(entry.record))
+        await _forget_log(view, definitions_log(entry.record.name))
+        await _logs(view, log_of(entry))
 
 
-async def _queues(view: ClientView, entries: Sequence[QueueEntry]) -> None:
+async def _forget_log(view: ClientView, log: str) -> None:
+    await view.on_key("DEL", f"log:{log}")
+    await view.on_key("HDEL", "gone", log)
+
+
+async def _queues(view: ClientView, entries: Sequence[transfer.QueueEntry]) -> None:
     await view.on_key("SADD", "paused", *[entry.name for entry in entries])
 
 
-async def _totals(view: ClientView, entries: Sequence[TotalEntry]) -> None:
+async def _totals(view: ClientView, entries: Sequence[transfer.TotalEntry]) -> None:
     await view.on_key("HSET", "totals", *[part for each in entries for part in (NUMBERS[each.state], each.ended)])
 
 
-async def _statistics(view: ClientView, entries: Sequence[StatisticsEntry]) -> None:
+async def _statistics(view: ClientView, entries: Sequence[transfer.StatisticsEntry]) -> None:
     for some in slices_of(entries, _SLICE):
         flat = [part for each in some for part in (each.job, statistics_text(each.statistics))]
         await view.on_key("HSET", "statistics", *flat)
 
 
-async def _values(view: ClientView, entries: Sequence[ValueEntry]) -> None:
+async def _values(view: ClientView, entries: Sequence[transfer.ValueEntry]) -> None:
     for each in entries:
         await view.on_key("HSET", f"kind:{each.kind}", each.name, VERSION.pack(each.version) + each.value)
 
 
-async def _keys(view: ClientView, entries: Sequence[KeyEntry]) -> None:
+async def _keys(view: ClientView, entries: Sequence[transfer.KeyEntry]) -> None:
     for some in slices_of(entries, _SLICE):
         times = [(to_micros(each.until), to_micros(each.created_at)) for each in some]
         texts = [_UNIQUE.pack(*pair) + each.run_id.encode() for each, pair in zip(some, times, strict=True)]
@@ -109,9 +104,9 @@ async def _keys(view: ClientView, entries: Sequence[KeyEntry]) -> None:
         await view.on_key("ZADD", "uniques", *scores)
 
 
-async def _logs(view: ClientView, entries: Sequence[LogEntry]) -> None:
+async def _logs(view: ClientView, entries: Sequence[transfer.LogEntry]) -> None:
     """A log is a list, and `gone` says how many entries came before its first."""
-    by_log: defaultdict[str, list[LogEntry]] = defaultdict(list)
+    by_log: defaultdict[str, list[transfer.LogEntry]] = defaultdict(list)
     for entry in entries:
         by_log[entry.log].append(entry)
     for log, some in by_log.items():
@@ -130,12 +125,13 @@ async def _logs(view: ClientView, entries: Sequence[LogEntry]) -> None:
 # --- runs
 
 
-async def _runs(view: ClientView, entries: Sequence[RunEntry]) -> None:
+async def _runs(view: ClientView, entries: Sequence[transfer.RunEntry]) -> None:
     for some in slices_of(entries, _RUNS):
         await view.call("load_runs", *[argument for entry in some for argument in _arguments(entry)])
+        await reporting.replace_chunks(view.client, {entry.run.id: entry.lines for entry in some})
 
 
-def _arguments(entry: RunEntry) -> tuple[Argument, ...]:
+def _arguments(entry: transfer.RunEntry) -> tuple[Argument, ...]:
     run = entry.run
     ready = to_micros(run.ready_at)
     return (
@@ -186,4 +182,11 @@ _LOADS: Mapping[str, Callable[[ClientView, Any], Awaitable[None]]] = {
     "run": _runs,
     "dedupe_key": _keys,
     "log": _logs,
+}
+_FORGETS: Mapping[str, Callable[[ClientView, str], Awaitable[None]]] = {
+    "job": _forget_job,
+    "queue": _forget_queue,
+    "value": _forget_value,
+    "run": _forget_run,
+    "dedupe_key": _forget_key,
 }

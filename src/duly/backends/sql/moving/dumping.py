@@ -9,23 +9,13 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from duly.backends.codec import micros, read_attempt
-from duly.backends.dump_pages import Dump, dump_page
-from duly.backends.sql import listing, planning
+from duly.backends.record_kinds import Dump, dump_page
+from duly.backends.sql import listing, planning, run_lines
 from duly.backends.sql.moves import read_records
 from duly.backends.sql.operating import paused
 from duly.backends.sql.unit import Task, Unit
-from duly.model import FINAL, Attempt, State, from_micros
-from duly.model.transfer import (
-    DumpPage,
-    JobEntry,
-    KeyEntry,
-    LogEntry,
-    QueueEntry,
-    RunEntry,
-    StatisticsEntry,
-    TotalEntry,
-    ValueEntry,
-)
+from duly.model import FINAL, Attempt, Entry, State, from_micros, transfer
+from duly.model.definitions import DEFINITIONS, definitions_log
 from duly.ports import FROZEN
 
 T = TypeVar("T")
@@ -53,10 +43,15 @@ _KEYS = """
 SELECT handler, key, id, created_at, until FROM {ns}.unique_keys
 WHERE (handler, key) > ($1, $2) ORDER BY handler, key LIMIT $3
 """
-_LOGS = """
-SELECT log, sequence, at, value FROM {ns}.log
-WHERE (log, sequence) > ($1, $2) AND at >= $4 ORDER BY log, sequence LIMIT $3
+_LOGS = f"""
+SELECT log, sequence, at, value FROM {{ns}}.log
+WHERE (log, sequence) > ($1, $2) AND at >= $4 AND substr(log, 1, {len(DEFINITIONS)}) <> '{DEFINITIONS}'
+ORDER BY log, sequence LIMIT $3
 """
+_ENTRIES = """
+SELECT log, sequence, at, value FROM {ns}.log WHERE log = ANY($1::text[]) ORDER BY log, sequence
+"""
+_MOST_RUNS = 250  # in a page: each can have a log of 64 KiB, or more
 
 
 class Read(Protocol):
@@ -89,7 +84,7 @@ class SqlSnapshot:
         at, fence, ended = await read(look)
         return cls(read, from_micros(at), fence, {state: ended.get(state, 0) for state in FINAL}, since)
 
-    async def dump(self, cursor: str | None, limit: int) -> DumpPage:
+    async def dump(self, cursor: str | None, limit: int) -> transfer.DumpPage:
         changed = self._since is not None
         dumps: dict[str, Dump] = {
             "job": self._in(_jobs),
@@ -120,7 +115,7 @@ class SqlSnapshot:
 
         return all_of_them
 
-    async def _runs_changed(self, place: int | None, limit: int) -> tuple[list[RunEntry], int | None]:
+    async def _runs_changed(self, place: int | None, limit: int) -> tuple[list[transfer.RunEntry], int | None]:
         """Their numbers are read once: a scan of all that waits for every page would take too long."""
         if self._changed is None:
             since = micros(self._since)
@@ -129,66 +124,76 @@ class SqlSnapshot:
                 return sorted({row[0] for row in await unit.all(_CHANGED, since)})
 
             self._changed = await self._read(search)
-        start = place or 0
+        start, limit = place or 0, min(limit, _MOST_RUNS)
         some = self._changed[start : start + limit]
 
-        async def task(unit: Unit) -> list[RunEntry]:
+        async def task(unit: Unit) -> list[transfer.RunEntry]:
             return await _entries(unit, await unit.all(_RUNS_OF, some))
 
         following = start + limit
         return await self._read(task), following if following < len(self._changed) else None
 
 
-async def _jobs(unit: Unit, after: str | None, limit: int) -> tuple[list[JobEntry], str | None]:
+async def _jobs(unit: Unit, after: str | None, limit: int) -> tuple[list[transfer.JobEntry], str | None]:
     records = await planning.find_jobs(unit, None, after or "", limit)
-    return [JobEntry(record) for record in records], records[-1].name if len(records) == limit else None
+    earlier: defaultdict[str, list[Entry]] = defaultdict(list)
+    for log, sequence, at, value in await unit.all(_ENTRIES, [definitions_log(record.name) for record in records]):
+        earlier[log].append(Entry(sequence, from_micros(at), value))
+    entries = [transfer.JobEntry(record, tuple(earlier.get(definitions_log(record.name), ()))) for record in records]
+    return entries, records[-1].name if len(records) == limit else None
 
 
-async def _queues(unit: Unit) -> list[QueueEntry]:
-    return [QueueEntry(name) for name in sorted(await paused(unit) - {FROZEN})]
+async def _queues(unit: Unit) -> list[transfer.QueueEntry]:
+    return [transfer.QueueEntry(name) for name in sorted(await paused(unit) - {FROZEN})]
 
 
-async def _totals(unit: Unit) -> list[TotalEntry]:
-    return [TotalEntry(State(state), int(ended)) for state, ended in await unit.all(_TOTALS) if ended]
+async def _totals(unit: Unit) -> list[transfer.TotalEntry]:
+    return [transfer.TotalEntry(State(state), int(ended)) for state, ended in await unit.all(_TOTALS) if ended]
 
 
-async def _statistics(unit: Unit) -> list[StatisticsEntry]:
+async def _statistics(unit: Unit) -> list[transfer.StatisticsEntry]:
     counted = await listing.statistics(unit, None)
-    return [StatisticsEntry(job, counted[job]) for job in sorted(counted)]
+    return [transfer.StatisticsEntry(job, counted[job]) for job in sorted(counted)]
 
 
-async def _values(unit: Unit, place: Any, limit: int) -> tuple[list[ValueEntry], Any]:
+async def _values(unit: Unit, place: Any, limit: int) -> tuple[list[transfer.ValueEntry], Any]:
     kind, key = place or ("", "")
     rows = await unit.all(_VALUES, kind, key, limit)
-    return [ValueEntry(*row) for row in rows], tuple(rows[-1])[:2] if len(rows) == limit else None
+    return [transfer.ValueEntry(*row) for row in rows], tuple(rows[-1])[:2] if len(rows) == limit else None
 
 
-async def _runs(unit: Unit, after: int | None, limit: int) -> tuple[list[RunEntry], int | None]:
-    rows = await unit.all(_RUNS, after or 0, limit)
-    return await _entries(unit, rows), rows[-1][0] if len(rows) == limit else None
+async def _runs(unit: Unit, after: int | None, limit: int) -> tuple[list[transfer.RunEntry], int | None]:
+    most = min(limit, _MOST_RUNS)
+    rows = await unit.all(_RUNS, after or 0, most)
+    return await _entries(unit, rows), rows[-1][0] if len(rows) == most else None
 
 
-async def _entries(unit: Unit, rows: Any) -> list[RunEntry]:
-    """Runs with their attempts, from rows of `{run}`."""
+async def _entries(unit: Unit, rows: Any) -> list[transfer.RunEntry]:
+    """Runs with their attempts and logs, from rows of `{run}`."""
     records = read_records(rows)
+    seqs = [record.seq for record in records]
     attempts: defaultdict[int, list[Attempt]] = defaultdict(list)
-    for row in await unit.all(_ATTEMPTS, [record.seq for record in records]):
+    for row in await unit.all(_ATTEMPTS, seqs):
         attempts[row[0]].append(read_attempt(tuple(row)[1:]))
-    return [RunEntry(record.run, tuple(attempts.get(record.seq, ()))) for record in records]
+    lines = await run_lines.chunks(unit, seqs)
+    return [
+        transfer.RunEntry(record.run, tuple(attempts.get(record.seq, ())), tuple(lines.get(record.seq, ())))
+        for record in records
+    ]
 
 
-async def _keys(unit: Unit, place: Any, limit: int) -> tuple[list[KeyEntry], Any]:
+async def _keys(unit: Unit, place: Any, limit: int) -> tuple[list[transfer.KeyEntry], Any]:
     handler, key = place or ("", "")
     rows = await unit.all(_KEYS, handler, unit.dialect.stored_key(key), limit)
     entries = [
-        KeyEntry(handler, unit.dialect.key_text(key), run_id, from_micros(created_at), from_micros(until))
+        transfer.KeyEntry(handler, unit.dialect.key_text(key), run_id, from_micros(created_at), from_micros(until))
         for handler, key, run_id, created_at, until in rows
     ]
     return entries, (entries[-1].handler, entries[-1].dedupe_key) if len(rows) == limit else None
 
 
-async def _logs(unit: Unit, place: Any, limit: int, since: int) -> tuple[list[LogEntry], Any]:
+async def _logs(unit: Unit, place: Any, limit: int, since: int) -> tuple[list[transfer.LogEntry], Any]:
     log, sequence = place or ("", 0)
     rows = await unit.all(_LOGS, log, sequence, limit, since)
-    entries = [LogEntry(name, number, from_micros(at), value) for name, number, at, value in rows]
+    entries = [transfer.LogEntry(name, number, from_micros(at), value) for name, number, at, value in rows]
     return entries, tuple(rows[-1])[:2] if len(rows) == limit else None

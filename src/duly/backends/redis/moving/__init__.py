@@ -1,0 +1,1 @@
+"""Dumping, loading and closing a Redis store."""
