@@ -10,7 +10,7 @@ from duly.cli.client import actor, ask, record_action, store_time
 from duly.cli.confirming import can_ask, yes_option
 from duly.cli.explain import job_zone
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import note, write_json, write_pairs
+from duly.cli.output import note, write_json, write_line, write_pairs
 from duly.cli.text import full
 from duly.cli.time_args import time_type, zone_option
 from duly.model import Overlap
@@ -69,9 +69,9 @@ def backfill(
             click.confirm(f"Create {_runs(planned.created)}?", abort=True, err=True)
         planned = ask(url, lambda scheduler: _create(scheduler, planned, limit))
         if not as_json:
-            click.echo(f"created {_runs(planned.created)}")
+            write_line(f"created {_runs(planned.created)}")
     elif dry_run and not as_json:
-        click.echo("nothing was created: --dry-run")
+        write_line("nothing was created: --dry-run")
     if as_json:
         write_json(planned)
 
@@ -89,7 +89,7 @@ def _runs(number: int) -> str:
 
 
 def _write(found: Backfill, view: JobView) -> None:
-    click.echo(f"{found.job} from {full(found.start)} to before {full(found.end)}: {_runs(found.created)} to create")
+    write_line(f"{found.job} from {full(found.start)} to before {full(found.end)}: {_runs(found.created)} to create")
     pairs = []
     if found.missing:
         unsure = f"; {found.unsure} of them may have run before retention deleted the record" if found.unsure else ""

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from duly.cli.client import ask, record_action, store_time
 from duly.cli.confirming import confirm
-from duly.cli.output import Column, Row, coloured, note, write_table
+from duly.cli.output import Column, Row, coloured, note, write_line, write_table
 from duly.cli.run_filters import RunFilters, only_states, refuse_empty
 from duly.cli.text import line, short
 from duly.model import CancelReply, RedriveReply, Run, RunFilter, State
@@ -59,7 +59,7 @@ def change_many(
             raise click.UsageError(f"--state {state}: {operation.verb} is possible for {known} runs")
     done = ask(url, lambda scheduler: _change(scheduler, operation, filters, details, yes=yes))
     if done is not None:
-        click.echo(", ".join(f"{number:,} {what}" for what, number in done.items()) or "nothing was changed")
+        write_line(", ".join(f"{number:,} {what}" for what, number in done.items()) or "nothing was changed")
 
 
 async def _change(
@@ -73,7 +73,7 @@ async def _change(
     wanted = only_states(wanted, operation.default)
     count = await count_runs(client, wanted, operation.possible)
     if not count.count and count.exact:
-        click.echo("no runs match")
+        write_line("no runs match")
         return None
     _preview(count, now)
     confirm(f"{operation.verb.capitalize()} {count}?", yes=yes)
@@ -84,7 +84,7 @@ def _preview(count: RunCount, now: datetime) -> None:
     write_table(_COLUMNS, [_row(run, now) for run in count.samples])
     jobs = f" of {', '.join(count.jobs[:5])}{', …' if len(count.jobs) > 5 else ''}"
     verb = "matches" if count.count == 1 else "match"
-    click.echo(f"{count}{jobs} {verb}; the newest are listed")
+    write_line(f"{count}{jobs} {verb}; the newest are listed")
     if count.searched_to is not None:
         note(f"the search stopped at {short(count.searched_to, now)} UTC: it continues when you confirm")
 

@@ -9,7 +9,7 @@ import click
 from duly.cli.client import actor, ask, record_action
 from duly.cli.confirming import can_ask, yes_option
 from duly.cli.options import command, json_option, store_option
-from duly.cli.output import note, write_block, write_json
+from duly.cli.output import note, write_block, write_json, write_line
 from duly.cli.text import full, line
 
 if TYPE_CHECKING:
@@ -83,17 +83,17 @@ def rollback(job: str, revision: int | None, dry_run: bool, yes: bool, url: str 
 
 def _write(done: Rollback) -> None:
     if not done.changes:
-        click.echo(f"{done.job} is as it was at revision {done.to}: nothing was changed")
+        write_line(f"{done.job} is as it was at revision {done.to}: nothing was changed")
         return
     if done.dry_run:
         _write_changes(done.changes)
-        click.echo("nothing was changed: --dry-run")
+        write_line("nothing was changed: --dry-run")
         return
-    click.echo(f"{done.job} has the definition of revision {done.to} again, as revision {done.revision}")
+    write_line(f"{done.job} has the definition of revision {done.to} again, as revision {done.revision}")
     if done.job_file is not None:
         note(f"job file {done.job_file} defines this job: when it is applied again, its definition counts again")
 
 
 def _write_changes(changes: Iterable[FieldChange]) -> None:
     for each in changes:
-        click.echo(line(f"{each.field}: {each.old} → {each.new}"))
+        write_line(line(f"{each.field}: {each.old} → {each.new}"))

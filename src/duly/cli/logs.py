@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from duly.cli.client import ask
+from duly.cli.client import ask, find_run
+from duly.cli.completing import run_ids
 from duly.cli.options import MOST_SEQUENCE, command, json_option, store_option
 from duly.cli.output import BAD, DIM, WARN, json_text, note, plain, write_json
 from duly.errors import BackendUnavailable
@@ -26,7 +27,7 @@ _COLOURS = {"WARNING": WARN, "ERROR": BAD, "CRITICAL": BAD, "DEBUG": DIM}
     "duly logs 00064327ad31b0c71f7bd4e7f1 --follow",
     "duly logs 00064327ad31b0c71f7bd4e7f1 --attempt 2 --json",
 )
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="RUN", shell_complete=run_ids)
 @click.option("--follow", "-f", is_flag=True, help="Show new lines as they come, until the run has ended.")
 @click.option("--attempt", type=click.IntRange(1, 1_000_000), metavar="N", help="Only lines of this attempt.")
 @click.option(
@@ -57,7 +58,8 @@ def logs(run_id: str, follow: bool, attempt: int | None, after: int, url: str | 
 async def _read(
     scheduler: Scheduler, run_id: str, after: int, attempt: int | None, *, follow: bool, as_json: bool
 ) -> list[LogLine]:
-    found = await scheduler.logs(run_id, after=after, attempt=attempt)  # raises if there is no such run
+    run_id = (await find_run(scheduler, run_id)).id
+    found = await scheduler.logs(run_id, after=after, attempt=attempt)
     if follow:
         await _follow(scheduler, run_id, after, attempt, as_json=as_json)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -13,6 +13,7 @@ import click
 
 from duly.cli.client import actor, address_of
 from duly.cli.options import command, duration, namespace, namespace_option, store_option
+from duly.cli.output import write_line
 from duly.cli.settings import read_settings
 from duly.errors import ConfigurationError, DulyError
 from duly.rules.redaction import redacted
@@ -34,8 +35,9 @@ _STANDARD = "-"
 @click.option("--logs", is_flag=True, help="Include the audit log, events and outages.")
 @click.option("--secrets", is_flag=True, help="Include the hashes of API tokens, and keys.")
 @click.option("--freeze", is_flag=True, help="Let no run start meanwhile: for an exact copy of a Redis store.")
+@click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @store_option
-def export(file: str, logs: bool, secrets: bool, freeze: bool, url: str | None) -> None:
+def export(file: str, logs: bool, secrets: bool, freeze: bool, force: bool, url: str | None) -> None:
     """Write everything in the store to FILE, or to standard output if it is -, while nodes work.
 
     Jobs with their cursors, queues, waiting and running runs, history and settings. The file contains payloads and
@@ -43,6 +45,8 @@ def export(file: str, logs: bool, secrets: bool, freeze: bool, url: str | None) 
     """
     if file == _STANDARD and sys.stdout.isatty():
         raise ConfigurationError("an export is binary: redirect standard output, or name a file")
+    if file != _STANDARD and not force and os.path.lexists(file):
+        raise ConfigurationError(f"{file} exists: choose another name, or replace it with --force")
 
     async def write(backend: Backend) -> Any:
         from duly.moving import export_store  # noqa: PLC0415
@@ -87,7 +91,7 @@ def import_(file: str, url: str | None) -> None:
     if file != _STANDARD:
         _verify(file)
     done = _with_store(address_of(url), load, migrates=False)
-    click.echo(f"imported {_summary(done.counts)}, as of {done.header.at:%Y-%m-%d %H:%M:%S} UTC")
+    write_line(f"imported {_summary(done.counts)}, as of {done.header.at:%Y-%m-%d %H:%M:%S} UTC")
 
 
 @command(
@@ -121,10 +125,10 @@ def copy(source: str, target: str | None, wait: float, abort: bool) -> None:
         raise click.UsageError("missing argument 'B': the store to move to")
     done = _copy(source, target, wait)
     if done is None:
-        click.echo(f"{redacted(source)} had moved already: {redacted(target)} is open now")
+        write_line(f"{redacted(source)} had moved already: {redacted(target)} is open now")
         return
     waiting, ended = sum(done.unfinished.values()), sum(done.ended.values())
-    click.echo(f"moved {waiting} unfinished and {ended} ended runs to {redacted(target)}")
+    write_line(f"moved {waiting} unfinished and {ended} ended runs to {redacted(target)}")
     if done.running:
         click.echo(
             f"{done.running} were still running: they run again, or are lost if they may start only once", err=True
@@ -142,7 +146,7 @@ def _abort(source: str, target: str | None) -> None:
 
     mark = _with_store(_existing(address_of(source)), reopen, migrates=False)
     was = "" if mark is None or not mark.address else f"; stop all nodes of {mark.address}, and do not use it any more"
-    click.echo(f"{redacted(source)} works again{was}")
+    write_line(f"{redacted(source)} works again{was}")
 
 
 def _copy(source: str, target: str, wait: float) -> Any:
@@ -242,7 +246,8 @@ def _written(file: str) -> Iterator[BinaryIO]:
     except OSError as exc:
         raise DulyError(f"{file} cannot be written: {exc.strerror or exc}") from exc
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # a name that is too long never existed
+            partial.unlink()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from duly.cli.client import ask_with_time
 from duly.cli.options import Group, command, json_option, store_option
-from duly.cli.output import BAD, GOOD, Cell, Column, Row, write_json, write_list
+from duly.cli.output import BAD, GOOD, Cell, Column, Row, write_json, write_line, write_list
 from duly.cli.text import line, relative
 from duly.errors import ConfigurationError
 
@@ -160,7 +160,7 @@ async def _send(targets: Sequence[NotificationTarget]) -> bool:
             failed = True
             click.secho(f"{target.name} ({target}): {type(exc).__name__}: {line(str(exc), 300)}", fg=BAD, err=True)
         else:
-            click.echo(f"{target.name} ({target}): delivered {message.id}")
+            write_line(f"{target.name} ({target}): delivered {message.id}")
     return failed
 
 

@@ -12,6 +12,7 @@ from duly.cli.client import actor, address_of, ask, find_run
 from duly.cli.completing import job_names, removed_job_names, run_ids
 from duly.cli.confirming import can_ask, yes_option
 from duly.cli.options import command, namespace, store_option
+from duly.cli.output import write_line
 from duly.cli.payloads import read_payload
 from duly.cli.run_filters import RunFilters, refuse_both, run_filters
 from duly.cli.settings import read_settings
@@ -37,7 +38,7 @@ def remove(job: str, yes: bool, url: str | None) -> None:
         click.confirm(f"Remove {job} and cancel its waiting runs?", abort=True)
 
     ask(url, lambda scheduler: remove_job(scheduler, job))
-    click.echo(f"{job} is removed")
+    write_line(f"{job} is removed")
 
 
 @command("duly restore nightly_report")
@@ -50,7 +51,7 @@ def restore(job: str, url: str | None) -> None:
     with duly apply.
     """
     ask(url, lambda scheduler: restore_job(scheduler, job))
-    click.echo(f"{job} is planned again")
+    write_line(f"{job} is planned again")
 
 
 @command(
@@ -82,9 +83,9 @@ def cancel(run: str | None, reason: str | None, filters: RunFilters, yes: bool, 
     run_id, reply = ask(url, find_and_cancel)
     match reply:
         case CancelReply.DONE:
-            click.echo(f"run {run_id} is cancelled")
+            write_line(f"run {run_id} is cancelled")
         case CancelReply.REQUESTED:
-            click.echo(f"run {run_id} is running; its worker has been asked to stop")
+            write_line(f"run {run_id} is running; its worker has been asked to stop")
         case _:
             raise DulyError(f"run {run_id} had ended already: see duly show {run_id}")
 
@@ -121,7 +122,7 @@ def redrive(run: str | None, document: str | None, filters: RunFilters, yes: boo
         await redrive_run(scheduler, found, payload)
         return found.id
 
-    click.echo(f"run {ask(url, find_and_redrive)} waits to be run again")
+    write_line(f"run {ask(url, find_and_redrive)} waits to be run again")
 
 
 @command("duly migrate --url postgresql://jobs.internal/duly")
@@ -137,9 +138,9 @@ def migrate(url: str | None) -> None:
     address = address_of(url).store
     applied = asyncio.run(_migrate(address, namespace() or read_settings().field("namespace")))
     for step in applied:
-        click.echo(f"applied {step}")
+        write_line(f"applied {step}")
     if not applied:
-        click.echo(f"{redacted(address)} is up to date")
+        write_line(f"{redacted(address)} is up to date")
 
 
 async def _migrate(address: str, chosen: str | None) -> list[str]:

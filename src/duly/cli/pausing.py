@@ -12,6 +12,7 @@ from duly.cli.client import ask
 from duly.cli.completing import job_names, queue_names
 from duly.cli.confirming import confirm
 from duly.cli.options import F, command, store_option
+from duly.cli.output import write_line
 from duly.errors import DulyError, JobNotFound
 
 if TYPE_CHECKING:
@@ -54,9 +55,9 @@ def pause(jobs: tuple[str, ...], tag: str | None, queue: str | None, yes: bool, 
     names = _chosen(url, "Pause", jobs, tag, yes=yes)
     done = _change_each(url, names, lambda scheduler, job: pause_job(scheduler, job, note))
     if len(done) == 1:
-        click.echo(f"{done[0]} is paused; duly resume {done[0]} resumes it")
+        write_line(f"{done[0]} is paused; duly resume {done[0]} resumes it")
     else:
-        click.echo(f"{len(done)} jobs are paused; duly resume resumes them")
+        write_line(f"{len(done)} jobs are paused; duly resume resumes them")
 
 
 @command("duly resume nightly_report", "duly resume --tag billing --yes", "duly resume --queue mail")
@@ -70,7 +71,7 @@ def resume(jobs: tuple[str, ...], tag: str | None, queue: str | None, yes: bool,
         return
     names = _chosen(url, "Resume", jobs, tag, yes=yes)
     done = _change_each(url, names, resume_job)
-    click.echo(f"{done[0]} is resumed" if len(done) == 1 else f"{len(done)} jobs are resumed")
+    write_line(f"{done[0]} is resumed" if len(done) == 1 else f"{len(done)} jobs are resumed")
 
 
 def _check_choice(jobs: Sequence[str], tag: str | None, queue: str | None) -> None:
@@ -85,7 +86,7 @@ def _chosen(url: str | None, verb: str, jobs: Sequence[str], tag: str | None, *,
     names = ask(url, lambda scheduler: _names_with_tag(scheduler, tag))
     if not names:
         raise DulyError(f"no job has the tag {tag!r}: see duly jobs")
-    click.echo(f"{len(names)} job{'s' * (len(names) > 1)} with the tag {tag}: {', '.join(names)}")
+    write_line(f"{len(names)} job{'s' * (len(names) > 1)} with the tag {tag}: {', '.join(names)}")
     confirm(f"{verb} them?", yes=yes)
     return names
 
@@ -122,12 +123,12 @@ def _change_each(url: str | None, jobs: Sequence[str], change: Change) -> list[s
 
 def _pause_queue(url: str | None, queue: str) -> None:
     changed = _ask_queue(url, queue, pause_queue)
-    click.echo(f"queue {queue} {'is' if changed else 'was already'} paused; duly resume --queue {queue} resumes it")
+    write_line(f"queue {queue} {'is' if changed else 'was already'} paused; duly resume --queue {queue} resumes it")
 
 
 def _resume_queue(url: str | None, queue: str) -> None:
     changed = _ask_queue(url, queue, resume_queue)
-    click.echo(f"queue {queue} is resumed" if changed else f"queue {queue} was not paused")
+    write_line(f"queue {queue} is resumed" if changed else f"queue {queue} was not paused")
 
 
 def _ask_queue(url: str | None, queue: str, change: Callable[[Scheduler, str], Awaitable[bool]]) -> bool:

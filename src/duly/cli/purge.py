@@ -11,7 +11,7 @@ import click
 from duly.cli.client import ask, record_action, store_time
 from duly.cli.confirming import confirm, yes_option
 from duly.cli.options import F, command, store_option
-from duly.cli.output import note
+from duly.cli.output import note, write_line
 from duly.cli.text import full
 from duly.cli.time_args import past_type
 from duly.model import FINAL, RunFilter, RunOrder, RunQuery, State, iso
@@ -53,7 +53,7 @@ def purge(before: TimeText, yes: bool, url: str | None, **states: bool) -> None:
     if not chosen:
         raise click.UsageError(f"say which runs: {', '.join(f'--{state.value}' for state in _STATES)}")
     purged = ask(url, lambda scheduler: _purge(scheduler, chosen, before, yes=yes))
-    click.echo(f"{purged:,} run{'' if purged == 1 else 's'} deleted" if purged else "no runs match")
+    write_line(f"{purged:,} run{'' if purged == 1 else 's'} deleted" if purged else "no runs match")
 
 
 async def _purge(scheduler: Scheduler, states: Sequence[State], before: TimeText, *, yes: bool) -> int:
@@ -66,7 +66,7 @@ async def _purge(scheduler: Scheduler, states: Sequence[State], before: TimeText
     if not count.count and count.exact:
         return 0
     words = " and ".join(state.value for state in states)
-    click.echo(f"{count} {words} ended before {full(at)}")
+    write_line(f"{count} {words} ended before {full(at)}")
     confirm("Delete them for good?", yes=yes)
     return await _delete(scheduler, states, at)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from duly.cli.options import command
+from duly.cli.output import write_line
 from duly.errors import ConfigurationError
 
 _SUFFIX = ".template"  # so that neither Python nor its tools take them for modules of Duly
@@ -33,11 +34,11 @@ def init(folder: Path, force: bool) -> None:
         for name in FILES:
             with (folder / name).open("w" if name in existing else "x", encoding="utf-8") as file:
                 file.write(content(name))
-            click.echo(f"{'overwrote' if name in existing else 'created'} {folder / name}")
+            write_line(f"{'overwrote' if name in existing else 'created'} {folder / name}")
     except OSError as exc:
         raise ConfigurationError(f"cannot write to {folder}: {exc.strerror or exc}") from exc
     enter = "" if folder == Path() else f"cd {folder} && "
-    click.echo(f"start it with: {enter}duly run app:scheduler")
+    write_line(f"start it with: {enter}duly run app:scheduler")
 
 
 def content(name: str) -> str:
