@@ -41,6 +41,8 @@ NOW = datetime(2027, 3, 15, 12, 0, tzinfo=UTC)
         ("4.2 s", 4.2),
         ("320 ms", 0.32),
         ("3 Days", 259200),
+        ("an hour", 3600),
+        ("a minute", 60),
         ("1week", 604800),
     ],
 )
@@ -98,6 +100,7 @@ def test_what_is_no_duration(text):
         ("2027-11-07T01:30", "America/New_York", datetime(2027, 11, 7, 5, 30, tzinfo=UTC)),
         # Distances from now.
         ("10 minutes ago", "UTC", NOW - timedelta(minutes=10)),
+        ("an hour ago", "UTC", NOW - timedelta(hours=1)),
         ("10 min ago", "Asia/Tokyo", NOW - timedelta(minutes=10)),
         ("90s ago", "UTC", NOW - timedelta(seconds=90)),
         ("2 h 5 min ago", "UTC", NOW - timedelta(hours=2, minutes=5)),

@@ -352,6 +352,12 @@ def test_times_are_local_and_have_an_offset(text, clock):
     assert re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d INFO    duly.run: mail ", stream.getvalue())
 
 
+def test_a_record_names_only_what_is_known_of_its_run(text):
+    logger, stream = text
+    logger.info("mine", extra={"run_id": "0" * 18 + "abcdef12"})
+    assert stream.getvalue().endswith("duly.run: 0abcdef12: mine\n")
+
+
 def test_a_record_from_inside_a_handler_begins_with_its_run(text):
     logger, stream = text
     logger.info("mine", extra={"run_id": "0" * 18 + "abcdef12", "job": "mail", "attempt": 2})

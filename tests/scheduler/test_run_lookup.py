@@ -88,7 +88,7 @@ async def test_runs_of_a_schedule_are_found_by_job_and_time(scheduler):
         run = Run(recurring_id(uid, due), "report", "report", due, due, uid=uid, cause=Cause.SCHEDULE)
         await store.queue.put([run])
     wanted = recurring_id(uids[0], due)
-    assert short_id(wanted).endswith("-1118T0815")
+    assert short_id(wanted).endswith("-1118T081500")
     assert (await find_run(store.store, short_id(wanted))).id == wanted
     with pytest.raises(AmbiguousRun):
         await find_run(store.store, "20261118T081500.000000")

@@ -92,6 +92,17 @@ async def test_a_run_that_was_not_found_is_not_said_to_be_gone(world, backend, f
     assert "too many runs to look for it" in story
 
 
+async def test_a_run_that_waits_for_a_handler_is_named_as_the_reason_of_an_overlap(world, backend):
+    await world.put(first := world.run(group="g", limit=1))
+    assert await world.claim(handlers={"another"}) == []
+    world.advance(10)
+    await world.put(second := world.run(group="g", limit=1, when_full="skip"))
+    await world.claim(handlers={"another"})
+    story = str(await explainer(backend).run(second.id))
+    assert f"run {first.id}" in story
+    assert "was waiting to start, because no node had its handler" in story
+
+
 async def _waiting_behind_many(world):
     await world.put(first := world.run(group="g", limit=1))
     await world.claim()

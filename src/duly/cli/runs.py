@@ -154,6 +154,8 @@ def progress(reported: Progress) -> str:
 
 
 def _where_or_why(run: Run) -> str:
+    if run.state is State.RUNNING:  # also where the attempt before has failed
+        return str(run.node) if run.progress is None else f"{progress(run.progress)}, on {run.node}"
     if run.failure is not None and run.state is not State.COMPLETED:
         return f"{run.failure.type}: {run.failure.message}"
     if run.hold == UNPLACED:
@@ -162,6 +164,4 @@ def _where_or_why(run: Run) -> str:
         return f"held: {run.hold}"
     if run.state in WAITING and run.assignee is not None:
         return f"for {run.assignee}"
-    if run.state is State.RUNNING and run.progress is not None:
-        return f"{progress(run.progress)}, on {run.node}"
     return run.reason or run.node or "–"

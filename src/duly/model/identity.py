@@ -83,7 +83,7 @@ def short_id(run_id: str) -> str:
     """The short form of a run id for tables. It begins with a digit, as all ids do, and no job's name does.
 
     Of a submitted run it is the end. Of a recurring run it is the end of the job's uid and the due instant without its
-    year, as far as it is not zero: "7f1-1118T0815". An id of another form is returned as it is.
+    year and without zero decimals: "7f1-1118T081500". An id of another form is returned as it is.
     """
     if _SUBMITTED.fullmatch(run_id):
         return _ending(run_id, _SHORT)
@@ -93,7 +93,7 @@ def short_id(run_id: str) -> str:
     whole, _, fraction = moment[_YEAR:].partition(".")
     if fraction := fraction.rstrip("0"):
         return f"{_ending(uid, _SHORT_UID)}-{whole}.{fraction}"
-    return f"{_ending(uid, _SHORT_UID)}-{whole.removesuffix('00')}"
+    return f"{_ending(uid, _SHORT_UID)}-{whole}"
 
 
 def _ending(text: str, least: int) -> str:

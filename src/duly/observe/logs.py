@@ -198,10 +198,11 @@ class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # as inherited
         run_id, job = getattr(record, "run_id", None), getattr(record, "job", None)
         if isinstance(run_id, str):
-            run = f"{job} {short_id(run_id)}"
+            run = short_id(run_id) if job is None else f"{job} {short_id(run_id)}"
             if not record.message.startswith(run):  # Duly's own records about runs begin with it
                 attempt = getattr(record, "attempt", None)
-                record.message = f"{run} attempt {attempt}: {record.message}"
+                number = "" if attempt is None else f" attempt {attempt}"
+                record.message = f"{run}{number}: {record.message}"
         return super().formatMessage(record)
 
 

@@ -21,6 +21,7 @@ _SPELLINGS = {
 _UNITS = {name: seconds for seconds, names in _SPELLINGS.items() for name in names}
 # The longest spelling first, and none that is followed by another letter: "5month" is not five minutes.
 _NAMES = "|".join(sorted(_UNITS, key=len, reverse=True))
+_ARTICLE = re.compile(r"^an? ")  # "an hour", "a minute"
 _PART = re.compile(rf"(\d+(?:\.\d+)?)\s*({_NAMES})(?![a-z])", re.ASCII)
 _WHOLE = re.compile(rf"(?:{_PART.pattern}\s*)+", re.ASCII)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
@@ -30,7 +31,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 def seconds_of(text: str) -> float:
     """The seconds that a text means; raises `ConfigurationError`."""
-    plain = text.strip().lower()
+    plain = _ARTICLE.sub("1 ", text.strip().lower())
     if _NUMBER.fullmatch(plain):
         seconds = float(plain)
     elif _WHOLE.fullmatch(plain):

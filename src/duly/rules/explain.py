@@ -23,6 +23,7 @@ from duly.model import (
     State,
     seconds_between,
 )
+from duly.model.holds import held_handler
 from duly.model.job import MAIN
 from duly.model.loss import Loss
 from duly.model.outage import Outage
@@ -292,7 +293,8 @@ def _occupied(facts: Facts, skipped: Run) -> str:
         return f"an earlier run of the job was not finished then, and {why}"
     name = f"run {occupant.id} (due {instant(occupant.due)})"
     if occupant.started_at is None:
-        return f"{name} was waiting to start"
+        unknown = occupant.hold is not None and held_handler(occupant.hold) is not None
+        return f"{name} was waiting to start{', because no node had its handler' if unknown else ''}"
     if occupant.started_at > then:
         return f"{name} was waiting to start; it started at {instant(occupant.started_at)} on {occupant.node}"
     if occupant.finished_at is None:

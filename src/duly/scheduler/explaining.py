@@ -43,7 +43,7 @@ from duly.scheduler.run_pages import Found, find
 from duly.scheduler.shard_leaders import leader_of
 
 _EARLIER_RUNS = 20
-_OCCUPYING = tuple(state for state in State if state not in {State.SKIPPED, State.PENDING})
+_OCCUPYING = tuple(state for state in State if state is not State.SKIPPED)
 _NAMED_LOSSES = 3
 
 _outage = msgspec.json.Decoder(Outage)
@@ -197,6 +197,7 @@ class Explainer:
                 for other in runs
                 if other.id != run.id
                 and other.group == run.group
+                and (other.state is not State.PENDING or other.member)
                 and (other.finished_at is None or other.finished_at >= skipped_at)
             ]
             began = [each for each in unfinished if each.started_at is not None and each.started_at <= skipped_at]
