@@ -48,11 +48,17 @@ def test_only_its_owner_can_read_an_export(backup):
 def test_tokens_and_logs_are_exported_only_on_request(ids, tmp_path):
     invoke("token", "create", "--role", "viewer")
     for flags, kinds, logs in (((), set(), False), (("--secrets",), {"token"}, False), (("--logs",), set(), True)):
-        invoke("export", "some.duly", *flags)
+        invoke("export", "some.duly", "--force", *flags)
         found = lines(tmp_path / "some.duly")
         secret = {line["kind"] for line in found if line["type"] == "value"} & {"token", "secret"}
         assert secret == kinds
         assert any(line["type"] == "log" for line in found) is logs
+
+
+def test_an_export_does_not_replace_a_file_unasked(ids, tmp_path):
+    (tmp_path / "backup.duly").write_text("the only copy")
+    assert "backup.duly exists" in invoke("export", "backup.duly", code=1).stderr
+    assert (tmp_path / "backup.duly").read_text() == "the only copy"
 
 
 def test_an_export_can_be_piped(ids, tmp_path):

@@ -133,4 +133,8 @@ async def test_nodes_that_start_without_etcd_work_and_lead_when_it_is_there(stac
     member.launch([member.peer])
     await stack.until(stack.leader, "somebody leads")
     await stack.until(lambda: len(stack.notes("beat")) > 3, "it beats")
-    assert {node.id for node in await stack.client.nodes()} == {"a", "b"}
+
+    async def both_are_present() -> bool:
+        return {node.id for node in await stack.client.nodes()} == {"a", "b"}
+
+    await stack.until(both_are_present, "both nodes have announced themselves")

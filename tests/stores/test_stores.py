@@ -3,6 +3,7 @@
 import asyncio
 import shutil
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import msgspec
@@ -78,6 +79,13 @@ def _like(earlier, now):
             return now
 
 
+def _ends(then: dict[str, Any]) -> bool:
+    """Whether a run of the earlier store is executed by a node that has all handlers."""
+    return then["state"] in {"running", "queued"} or (
+        then["state"] == "pending" and then["job"] in {"rare", "solo", "later"}
+    )
+
+
 def test_work_goes_on_in_it(earlier, folder):
     name, url, namespace = earlier
     before = {run["id"]: run for run in msgspec.json.decode((folder / f"{name}.json").read_bytes())["runs"]}
@@ -92,12 +100,12 @@ def test_work_goes_on_in_it(earlier, folder):
 
         async with scheduler:
 
-            async def quiet() -> bool:
-                """Nothing is left to do. What was to start later may be due by now, and one of the queues is paused."""
-                queues = (await scheduler.counts()).queues.values()
-                return not any(depth.running or (depth.queued and not depth.paused) for depth in queues)
+            async def ended_all() -> bool:
+                """What ran or was due then, and what has become due since, has ended."""
+                runs = [await scheduler.get_run(run_id) for run_id, then in before.items() if _ends(then)]
+                return all(run.final for run in runs)
 
-            await eventually(quiet, "what waited and ran then has ended")
+            await eventually(ended_all, "what waited and ran then has ended")
             ended = {run_id: await scheduler.get_run(run_id) for run_id in before}
         for run_id, then in before.items():
             now = ended[run_id]

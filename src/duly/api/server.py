@@ -90,8 +90,7 @@ async def live(
     report = ShutdownReport()
     signs = Signs(signals, scheduler.hurry, reload)
     async with scheduler.client(), _port(scheduler, serving, sockets, signals.deadline, line) as api:
-        if not node or await signs.until_stop(start_and_list(scheduler)):
-            started()
+        if not node or await signs.until_stop(start_and_list(scheduler, started)):
             moved = await store_moved(signs.stop(scheduler.wait() if node else None))
             if api is not None:
                 api.context.drain()

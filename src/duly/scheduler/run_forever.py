@@ -61,9 +61,9 @@ async def live(
     If its store has moved, it goes on with the new one, or raises `StoreMoved` (`scheduler.following`).
     """
     signs = Signs(signals, scheduler.hurry, reload)
-    start = partial(start_and_list, scheduler)
+    start = partial(start_and_list, scheduler, started)
     while True:
-        moved = await store_moved(_run(scheduler, signs, start, started))
+        moved = await store_moved(_run(scheduler, signs, start))
         report = await scheduler.stop()
         if moved is None:
             signals.stopped()
@@ -72,12 +72,9 @@ async def live(
         start = partial(started_after_move, scheduler)
 
 
-async def _run(
-    scheduler: Scheduler, signs: Signs, start: Callable[[], Coroutine[Any, Any, None]], started: Callable[[], None]
-) -> None:
+async def _run(scheduler: Scheduler, signs: Signs, start: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Start a node and wait until it has to stop; raises `StoreMoved`."""
     if await signs.until_stop(start()):
-        started()
         await signs.stop(scheduler.wait())
         _log.info("stopping: waiting for running handlers; a second signal stops at once")
 
@@ -97,9 +94,14 @@ def attach(scheduler: Scheduler, line: Line) -> Callable[[], None]:
     return lambda: line.say(STARTED, scheduler.report())
 
 
-async def start_and_list(scheduler: Scheduler) -> None:
-    """Start the node and write to the log what it runs."""
+async def start_and_list(scheduler: Scheduler, started: Callable[[], None]) -> None:
+    """Start the node and write to the log what it runs.
+
+    `started` is called first: a supervisor takes a process that ends before for one that cannot start, and a run may
+    end the process at any time.
+    """
     await scheduler.start()
+    started()
     with suppress(asyncio.CancelledError):  # the node runs: a signal that comes now must stop it
         await log_jobs(await scheduler.opened(), scheduler.defined())
 
