@@ -109,7 +109,9 @@ class Program:
                 await asyncio.sleep(0.05)
                 run = await scheduler.get_run(self.accepted[number])
             lines = [line.text for line in await scheduler.logs(run.id)]
-            assert lines == [f"counted {number}"] * self.done[number], "its log is complete"
+            # What the source wrote after the backup is not in it: such a run is counted again, and logs one line here.
+            assert set(lines) == {f"counted {number}"}, "it has a log"
+            assert len(lines) <= self.done[number], "no line is doubled"
 
     async def all_versions(self, place):
         """Every definition of the job `rare` but the present one is in its log."""
