@@ -42,7 +42,7 @@ _PERMANENT = {
     "NOPROTO": "speaks another protocol",
 }
 # When a command inside a script fails, older servers wrap the error of the command in an error of the script.
-_WRAPPED = re.compile(r"(?:^|[\s:])-(" + "|".join(_TEMPORARY) + r")\b")
+_WRAPPED = re.compile(r"(?:^|[\s:])-(" + "|".join(_TEMPORARY) + r")\b|: (WRONGTYPE)\b")
 _MOVED = re.compile(r"MOVED \d+ (?P<host>\S*):(?P<port>\d+)")
 _TOO_MANY_CLIENTS = "max number of clients"
 
@@ -61,7 +61,7 @@ def error_code(text: str) -> str:
     if word in _TEMPORARY or word in _PERMANENT:
         return word
     wrapped = _WRAPPED.search(text)
-    return wrapped[1] if wrapped else word
+    return wrapped[1] or wrapped[2] if wrapped else word
 
 
 def moved_to(text: str) -> tuple[str, int] | None:
