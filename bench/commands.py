@@ -1,6 +1,6 @@
 """How long the command line takes: `python -m bench.commands [--rounds 20]`.
 
-Each command runs as a process of its own, on a small SQLite store. The figure is the median of the wall times. The
+Each command runs as a separate process, on a small SQLite store. The figure is the median of the wall times. The
 processor time of one call stands beside it, because other work on the machine changes it less. The exit code is 1 if a
 median is above its limit.
 """
